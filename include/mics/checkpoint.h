@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: a folder a step with one file for each rank that holds something, and a manifest
+// that is renamed into place last. A folder without a manifest does not count. Reading is by range
+// of a unit, so any mesh can read what any other wrote.
+//
+//   DIR/step-00000200/rank-00000.mics ...  manifest.json        DIR/latest (names the newest
+//   complete folder)
+#ifndef MICS_CHECKPOINT_H
+#define MICS_CHECKPOINT_H
+
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mics_state {
+    MICS_STATE_PARAMS,
+    MICS_STATE_MOMENT1,
+    MICS_STATE_MOMENT2,
+    MICS_STATES
+} mics_state;
+
+// What one rank owns of one unit: elements [begin, end) of the unit's flat buffer.
+typedef struct mics_piece {
+    const char *unit;         // unit's name
+    int64_t unit_elems;       // length of the unit's flat buffer without the mesh's padding
+    int64_t begin, end;       // 0 <= begin <= end <= unit_elems
+    float *data[MICS_STATES]; // each end - begin floats
+} mics_piece;
+
+typedef struct mics_checkpoint_meta {
+    int64_t step;    // optimizer steps done
+    int64_t samples; // training samples consumed
+    uint64_t seed;
+    uint64_t corpus_hash;
+    const char *model_json; // the Hugging Face config.json's text
+    const char
+        *tokenizer; // "bytes", or the path of a tokenizer.json, which is copied into the folder
+    const char *run_json; // the resolved run, for people; may be NULL
+} mics_checkpoint_meta;
+
+typedef struct mics_checkpoint_writer {
+    const char *dir; // the run's checkpoints/ folder; made when missing
+    int32_t rank;    // rank 0 writes the manifest
+    int32_t writers; // ranks 0 .. writers - 1 pass pieces
+    int32_t keep;    // newest folders kept; 0 keeps all
+    // Returns the worst status of all ranks; called by every rank, equally often. NULL in a world
+    // of one.
+    mics_status (*agree)(void *ctx, mics_status mine);
+    void *agree_ctx;
+} mics_checkpoint_writer;
+
+/* Saves one step. Every rank of the world calls it; ranks from `writers` on pass no pieces.
+ *
+ * When it returns MICS_OK on any rank, files, folder, manifest and `latest` are on disk (fsync),
+ * and losing any process cannot lose them. Older folders beyond `keep` are removed only then;
+ * left-overs of failed saves too. Returns: MICS_OK; MICS_ERR_IO (path and errno); MICS_ERR_MEMORY;
+ * what agree returned. Collective: yes.
+ */
+mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
+                                 const mics_checkpoint_meta *meta, const mics_piece *pieces,
+                                 int32_t count);
+
+typedef struct mics_checkpoint mics_checkpoint;
+
+/* Finds the newest complete checkpoint under `dir` (a run's checkpoints/ folder).
+ *
+ * Returns: MICS_OK with *path_out = NULL when there is none, else its folder (mics_free it);
+ * MICS_ERR_IO.
+ */
+mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
+
+/* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
+ * Owns:    close with mics_checkpoint_close.
+ */
+mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
+                                 mics_checkpoint **checkpoint_out);
+void mics_checkpoint_close(mics_checkpoint *checkpoint);
+
+/* What was saved with it; texts live as long as the checkpoint. `tokenizer` is "bytes" or a path
+ * that exists. */
+const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
+
+/* Reads elements [begin, end) of one state of a unit, checking the checksum of every chunk it
+ * touches.
+ *
+ * Needs:   begin <= end <= unit_elems; unit_elems as the caller's model has it.
+ * Returns: MICS_OK; MICS_ERR_INVALID (no such unit, or of another length: both said);
+ * MICS_ERR_FORMAT (a checksum differs: file and offset); MICS_ERR_IO; MICS_ERR_MEMORY. Threads:
+ * any, one checkpoint in several threads at once.
+ */
+mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit,
+                                 int64_t unit_elems, mics_state state, int64_t begin, int64_t end,
+                                 float *data_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

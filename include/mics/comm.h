@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Communicators: one rank's end of a world. A transport is one required function, `exchange`; the
+// collectives are rings built from it, so every transport adds in the same order and gives the same
+// bits, and a wrapper that counts, delays or fails sees every byte that is sent.
+//
+// Ring order. Members are in ascending rank order, so a ring crosses each node boundary once. A
+// block b that is reduced starts at the member after its owner and ends at the owner: the sum is
+// ((x[o+1] + x[o+2]) + ...) + x[o], indices modulo the group's size.
+#ifndef MICS_COMM_H
+#define MICS_COMM_H
+
+#include "mics/group.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mics_reduce { MICS_REDUCE_COPY, MICS_REDUCE_SUM_F32 } mics_reduce;
+
+// Sends `bytes` to one rank while receiving as many from another (both may be the same rank).
+// COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i].
+typedef struct mics_exchange {
+    int32_t to;       // world rank
+    int32_t from;     // world rank
+    const void *send; // not overlapping recv
+    void *recv;
+    size_t bytes;
+    mics_reduce reduce;
+    const char *what; // for errors: "all-gather of unit h.3"; never NULL
+} mics_exchange;
+
+typedef struct mics_comm_ops {
+    const char *name; // "thread", "mpi", ...
+    // Blocks until the received data is in place and `send` may be changed. Deadline: the
+    // transport's.
+    mics_status (*exchange)(void *ctx, const mics_exchange *exchange);
+    // Makes every other rank's pending and later exchanges fail (or ends their processes); not
+    // collective.
+    void (*abort)(void *ctx, const char *why);
+    void (*close)(void *ctx);
+} mics_comm_ops;
+
+typedef struct mics_comm {
+    const mics_comm_ops *ops;
+    void *ctx;
+    int32_t rank;
+    int32_t ranks;
+    int32_t ranks_per_node; // as the transport found it; ranks when unknown
+} mics_comm;
+
+// A collective's members and which block each one owns.
+typedef struct mics_ring {
+    mics_group group;
+    const int32_t
+        *block_of;    // block index by member, a permutation of [0, group.size); NULL: identity
+    const char *what; // for errors; never NULL
+} mics_ring;
+
+// ---- transports ----
+
+// The world that ranks as threads of one process share.
+typedef struct mics_thread_world mics_thread_world;
+
+/* Opens a world of `ranks` threads.
+ *
+ * Needs:   ranks >= 1; timeout_s > 0: how long an exchange waits for its partner.
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.
+ * Owns:    close it with mics_thread_world_close after every rank's comm is closed.
+ */
+mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double timeout_s,
+                                   mics_thread_world **world_out);
+
+/* Closes a world; NULL is allowed. */
+void mics_thread_world_close(mics_thread_world *world);
+
+/* One rank's end. Call once a rank; any thread may call, one thread at a time uses the result.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.   Owns: close with mics_comm_close.
+ */
+mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world, int32_t rank,
+                                  mics_comm **comm_out);
+
+/* True when this process was started by an MPI launcher (Open MPI, MPICH or Slurm with PMI/PMIx),
+ * as told by the environment; nothing is initialised.
+ */
+int mics_comm_mpi_launched(void);
+
+/* Version of the MPI library this build uses, or NULL when it was built without one. */
+const char *mics_comm_mpi_version(void);
+
+/* Initialises MPI and opens MPI_COMM_WORLD. One caller a process.
+ *
+ * The comm may be used by a thread other than the opener, one at a time (MPI_THREAD_SERIALIZED).
+ * `ranks_per_node` is found from shared memory; ranks must be numbered node by node, equally many
+ * on each. Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
+ * MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a node);
+ *          MICS_ERR_COMM; MICS_ERR_MEMORY.
+ * Owns:    mics_comm_close finalises MPI.        Collective: yes.
+ */
+mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm **comm_out);
+
+// ---- wrappers: each takes the inner comm over and closes it ----
+
+typedef struct mics_traffic {
+    int64_t intra_bytes; // sent to ranks of the same node
+    int64_t inter_bytes; // sent to other nodes
+    int64_t exchanges;
+} mics_traffic;
+
+/* Counts what is sent. Ranks r and q share a node when r / ranks_per_node == q / ranks_per_node.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
+ */
+mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,
+                                      mics_comm **comm_out);
+
+/* What was counted since opening. Needs a comm made by mics_comm_count_open_take; not while it is
+ * in use. */
+void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
+
+/* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM; 0:
+ * none. For tests.
+ */
+mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int64_t countdown,
+                                      mics_comm **comm_out);
+
+// ---- what every rank calls; all in the same order ----
+
+/* One exchange, checked. Exchanges of no bytes are sent too (they are barriers).
+ *
+ * Returns: MICS_OK; MICS_ERR_COMM, MICS_ERR_TIMEOUT, MICS_ERR_PEER (another rank aborted).
+ */
+mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
+
+/* In place: every member's block reaches all. Buffer: group.size blocks of block_bytes; member m's
+ * lies at block_of[m]. Sends (size - 1) * block_bytes to the next member.
+ *
+ * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+                                 size_t block_bytes);
+
+/* In place: afterwards this member's block holds the sum over all members (order: head of this
+ * file), and the other blocks hold partial sums of no use. Sends (size - 1) * block_elems * 4
+ * bytes.
+ *
+ * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
+                                     int64_t block_elems);
+
+/* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
+ * divisible by the group's size.
+ *
+ * Returns: as mics_comm_exchange; MICS_ERR_INVALID.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
+                                 int64_t elems);
+
+/* The worst status of all ranks of the world. Call it before what one rank's failure would hang.
+ *
+ * Returns: MICS_OK when every rank said MICS_OK; `mine` when this rank failed; MICS_ERR_PEER,
+ * logged with the first failing rank, when only others did; or why the agreement itself failed.
+ */
+mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
+
+/* Copies `bytes` from rank `root` to all ranks of the world (along the ring).
+ *
+ * Returns: as mics_comm_exchange.   Collective: world.
+ */
+mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, size_t bytes);
+
+/* Ends the run of all ranks because this one failed. Under MPI it does not return.
+ */
+void mics_comm_abort(mics_comm *comm, const char *why);
+
+/* Closes; NULL is allowed. */
+void mics_comm_close(mics_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

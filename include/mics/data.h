@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// From text to tokens to batches: tokenizers, token shards, and an order of samples that is a pure
+// function.
+#ifndef MICS_DATA_H
+#define MICS_DATA_H
+
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- tokenizers ----
+
+typedef struct mics_tokenizer mics_tokenizer;
+
+/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with byte-level BPE
+ * (GPT-2's).
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (a
+ *          tokenizer.json of another kind, named); MICS_ERR_MEMORY.
+ * Owns:    close with mics_tokenizer_close.
+ */
+mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
+                                mics_tokenizer **tokenizer_out);
+void mics_tokenizer_close(mics_tokenizer *tokenizer);
+
+/* Number of token ids: every id is below it. */
+int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer);
+
+/* The token that separates documents, or -1: the byte tokenizer uses 0 (a NUL byte), GPT-2's
+ * <|endoftext|>. */
+int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
+
+/* Text to tokens. Text may hold any bytes. Added tokens ("<|endoftext|>") in the text are not
+ * recognised unless `specials` is not 0 (text from strangers must not become control tokens).
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_FORMAT.
+ * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
+ */
+mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
+                                  int specials, int32_t **tokens_out, int64_t *count_out);
+
+/* Tokens to text (any bytes, NUL-terminated besides).
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID (a token out of range); MICS_ERR_MEMORY.
+ * Owns:    the caller frees *text_out with mics_free.
+ */
+mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                  int64_t count, char **text_out, size_t *bytes_out);
+
+// ---- token shards and corpora ----
+
+/* Writes an llm.c token shard: magic 20240520, version 1 (uint16) when vocab <= 65536, else
+ * 20240801, version 7 (uint32). Written aside, fsynced, renamed.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab)); MICS_ERR_IO.
+ */
+mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t count, int32_t vocab);
+
+// One stream of tokens, from one or many shards, mapped into memory.
+typedef struct mics_corpus mics_corpus;
+
+/* Opens files as one stream, in the order given; `patterns` are paths or globs (sorted by name
+ * within one).
+ *
+ * A file whose name ends in .bin must be a token shard; anything else is text and is tokenized into
+ * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present),
+ * documents separated by the tokenizer's separator. Progress of long tokenization is logged. Needs:
+ * tokenizer may be NULL when all files are shards. Returns: MICS_OK; MICS_ERR_IO (a pattern that
+ * matches nothing, an unreadable file); MICS_ERR_FORMAT (bad magic, version, length: file and
+ * offset); MICS_ERR_INVALID (a token >= vocab: which, where); MICS_ERR_MEMORY. Owns:    close with
+ * mics_corpus_close.
+ */
+mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
+                             int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,
+                             const char *cache_dir, mics_corpus **corpus_out);
+void mics_corpus_close(mics_corpus *corpus);
+
+int64_t mics_corpus_tokens(const mics_corpus *corpus);
+
+/* A hash of all tokens: two corpora with equal hashes hold the same stream. Kept in checkpoints, so
+ * that a resume on other data is noticed. */
+uint64_t mics_corpus_hash(const mics_corpus *corpus);
+
+/* Copies tokens [begin, begin + count). Needs the range inside the corpus.   Threads: any. */
+void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out);
+
+// ---- order of samples ----
+
+/* Windows of `sequence` + 1 tokens (inputs and their successors) that do not share an input:
+ * (tokens - 1) / sequence, rounded down. */
+int64_t mics_sample_count(int64_t tokens, int64_t sequence);
+
+/* First token of training sample number `sample` (counted from 0 over the whole run: step * global
+ * batch + index in the batch). Each epoch visits every window once, in an order of its own.
+ *
+ * A pure function: no mesh, no state. Needs windows >= 1.
+ */
+int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int64_t sample);
+
+/* Reads `count` samples, from number `first`, as inputs and targets, each (count, sequence).
+ *
+ * Needs:   the corpus to hold at least one window.   Threads: any.
+ */
+void mics_sample_read(const mics_corpus *corpus, uint64_t seed, int64_t sequence, int64_t first,
+                      int64_t count, int32_t *inputs_out, int32_t *targets_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

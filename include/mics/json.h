@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// JSON documents (read by jansson), with errors that name file, line and key.
+#ifndef MICS_JSON_H
+#define MICS_JSON_H
+
+#include "mics/log.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A document: owns its text and tree.
+typedef struct mics_json mics_json;
+// A value inside a document; lives as long as the document. NULL: not there.
+typedef struct mics_json_value mics_json_value;
+
+typedef enum mics_json_type {
+    MICS_JSON_NULL,
+    MICS_JSON_BOOL,
+    MICS_JSON_INT,
+    MICS_JSON_REAL,
+    MICS_JSON_STRING,
+    MICS_JSON_ARRAY,
+    MICS_JSON_OBJECT
+} mics_json_type;
+
+/* Reads a file, refusing more than max_bytes, duplicate keys, nesting over 64 levels and invalid
+ * UTF-8.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT ("FILE:LINE:COLUMN: what"); MICS_ERR_MEMORY.
+ * Owns:    close with mics_json_close.
+ */
+mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_bytes,
+                           mics_json **json_out);
+
+/* The same from text; `name` stands for the file in errors. */
+mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
+                            mics_json **json_out);
+void mics_json_close(mics_json *json);
+
+/* The file's name as given. */
+const char *mics_json_name(const mics_json *json);
+/* The document's text as read, NUL-terminated. */
+const char *mics_json_text(const mics_json *json);
+
+const mics_json_value *mics_json_root(const mics_json *json);
+mics_json_type mics_json_type_of(const mics_json_value *value);
+const char *mics_json_type_text(mics_json_type type); // "a string", "an object", ...
+
+/* Member of an object, NULL when absent or not an object. */
+const mics_json_value *mics_json_get(const mics_json_value *object, const char *key);
+/* Value at a dotted path from the root ("optimizer.params.lr"), or NULL. */
+const mics_json_value *mics_json_at(const mics_json *json, const char *path);
+/* Members of an object, or elements of an array; 0 for other values. */
+int32_t mics_json_count(const mics_json_value *value);
+const mics_json_value *mics_json_element(const mics_json_value *array, int32_t index);
+/* Key and value of an object's member number `index`, in the file's order. */
+const char *mics_json_key(const mics_json_value *object, int32_t index);
+const mics_json_value *mics_json_member(const mics_json_value *object, int32_t index);
+
+// Plain readers: need the right type (REAL also reads INT).
+bool mics_json_bool(const mics_json_value *value);
+int64_t mics_json_int(const mics_json_value *value);
+double mics_json_real(const mics_json_value *value);
+const char *mics_json_string(const mics_json_value *value); // UTF-8, NUL-terminated
+size_t mics_json_string_bytes(const mics_json_value *value);
+
+/* Line (from 1) on which the key at a dotted path stands in the text; 0 when it does not. */
+int32_t mics_json_line(const mics_json *json, const char *path);
+
+/* Logs "FILE:LINE: key: what" and returns `status`. */
+mics_status mics_json_fail(const mics_json *json, const char *path, mics_status status,
+                           const char *format, ...) MICS_PRINTF(4, 5);
+
+/* Nearest of `count` names to `name` by edit distance, or NULL when none is near (more than a third
+ * differs). */
+const char *mics_json_nearest(const char *name, const char *const *names, int32_t count);
+
+/* Sets the value at a dotted path, making objects on the way: for --set a.b=v. `text` is JSON, or
+ * taken as a string when it does not parse.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID (the path runs through something that is no object);
+ * MICS_ERR_MEMORY.
+ */
+mics_status mics_json_set(mics_json *json, const char *path, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

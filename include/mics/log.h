@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// One-line messages. The function that first decides an error logs it once, with mics_fail().
+#ifndef MICS_LOG_H
+#define MICS_LOG_H
+
+#include "mics/status.h"
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mics_log_level { MICS_LOG_ERROR, MICS_LOG_WARNING, MICS_LOG_INFO } mics_log_level;
+
+// Receives one line, without a newline and without level or rank (`rank` is -1 when none is set).
+typedef void (*mics_log_sink)(void *ctx, mics_log_level level, int32_t rank, const char *line);
+
+/* Replaces where messages go; NULL restores standard error ("mics: error: rank 2: ...").
+ *
+ * Owns:    nothing; `ctx` must outlive its use.   Threads: call before others log.
+ */
+void mics_log_set_sink(mics_log_sink sink, void *ctx);
+
+/* Says which rank the calling thread works for; -1 for none. Each thread has its own.
+ *
+ * Threads: any; affects the caller's thread only.
+ */
+void mics_log_set_rank(int32_t rank);
+
+#if defined(__GNUC__)
+#define MICS_PRINTF(string, first) __attribute__((__format__(__printf__, string, first)))
+#else
+#define MICS_PRINTF(string, first)
+#endif
+
+/* Logs one line (cut at 1 KiB; newlines become spaces).
+ *
+ * Threads: any; one line is one call of the sink.
+ */
+void mics_log(mics_log_level level, const char *format, ...) MICS_PRINTF(2, 3);
+
+/* Logs an error line and returns `status`, so that a failing function ends in one statement:
+ * `return mics_fail(MICS_ERR_IO, "%s: %s; check the path", path, strerror(errno));`
+ * The text says what, where and what to do.
+ *
+ * Returns: `status`.                         Threads: any.
+ */
+mics_status mics_fail(mics_status status, const char *format, ...) MICS_PRINTF(2, 3);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

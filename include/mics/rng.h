@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: each is a pure function of (seed, stream, index), so any rank can
+// make any element of a sharded tensor and the values do not depend on the mesh.
+#ifndef MICS_RNG_H
+#define MICS_RNG_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Philox4x32-10: 128 random bits of a 64-bit key and a 128-bit counter.
+ *
+ * Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC11.   Threads: any.
+ */
+void mics_rng_philox(uint64_t key, const uint32_t counter[4], uint32_t bits_out[4]);
+
+/* 64 random bits of (seed, stream, index). */
+uint64_t mics_rng_bits(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* Uniform in [0, 1), 53 bits. */
+double mics_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* Standard normal (Box-Muller in double precision). */
+double mics_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* Position of `index` in the pseudo-random permutation of [0, count) named by (seed, stream).
+ *
+ * A Feistel network with cycle walking, so no table: any rank finds any sample at once.
+ * Needs:   count >= 1, index < count.
+ */
+uint64_t mics_rng_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The one result type of every call that can fail, and the macros that pass it on.
+#ifndef MICS_STATUS_H
+#define MICS_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// X(name, text). The order is the severity used when ranks agree: the largest value wins.
+#define MICS_STATUS_LIST(X)                                                                        \
+    X(MICS_OK, "ok")                                                                               \
+    X(MICS_ERR_PEER, "another rank failed")                                                        \
+    X(MICS_ERR_INTERRUPTED, "interrupted")                                                         \
+    X(MICS_ERR_UNSUPPORTED, "not supported")                                                       \
+    X(MICS_ERR_INVALID, "invalid argument or configuration")                                       \
+    X(MICS_ERR_MEMORY, "not enough memory")                                                        \
+    X(MICS_ERR_IO, "input or output failed")                                                       \
+    X(MICS_ERR_FORMAT, "malformed file")                                                           \
+    X(MICS_ERR_NUMERIC, "numbers are not finite")                                                  \
+    X(MICS_ERR_TIMEOUT, "timed out")                                                               \
+    X(MICS_ERR_COMM, "communication failed")
+
+typedef enum mics_status {
+#define MICS_STATUS_ENUM(name, text) name,
+    MICS_STATUS_LIST(MICS_STATUS_ENUM)
+#undef MICS_STATUS_ENUM
+        MICS_STATUS_COUNT
+} mics_status;
+
+/* Short English text of a status, for logs; never NULL, "unknown status" when out of range.
+ *
+ * Owns:    nothing; the text is static.      Threads: any.
+ */
+const char *mics_status_text(mics_status status);
+
+/* Name of a status as written in C, "MICS_ERR_IO"; never NULL.
+ *
+ * Owns:    nothing; the text is static.      Threads: any.
+ */
+const char *mics_status_name(mics_status status);
+
+// Returns from the calling function when `expr` fails; for functions that own nothing yet.
+#define MICS_TRY(expr)                                                                             \
+    do {                                                                                           \
+        mics_status mics_try_status_ = (expr);                                                     \
+        if (mics_try_status_ != MICS_OK)                                                           \
+            return mics_try_status_;                                                               \
+    } while (0)
+
+// Jumps to the function's one `out:` label, leaving the reason in its local `status`.
+#define MICS_TRY_OUT(expr)                                                                         \
+    do {                                                                                           \
+        status = (expr);                                                                           \
+        if (status != MICS_OK)                                                                     \
+            goto out;                                                                              \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

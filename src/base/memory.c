@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Tagged, counted allocation.
+//
+// Invariants (guarded by `mutex`):
+//   1. now[tag] is the sum of mics_memory_block_bytes(size) over the live blocks with that tag.
+//   2. total_now is the sum of now[tag] over all tags but MICS_MEM_HOST; peaks are never below now.
+//   3. A block is preceded by its header, MICS_ALIGNMENT bytes before what the caller sees.
+#include "mics/memory.h"
+#include "mics/log.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mics_memory {
+    pthread_mutex_t mutex;
+    mics_memory_stats stats;
+    int64_t countdown; // 0: off; 1: the next allocation fails
+};
+
+typedef struct block_header {
+    size_t bytes; // as asked for
+    mics_memory_tag tag;
+} block_header;
+
+_Static_assert(sizeof(block_header) <= MICS_ALIGNMENT,
+               "the header must fit before an aligned block");
+
+static block_header *header_of(void *block)
+{
+    return (block_header *)((char *)block - MICS_ALIGNMENT);
+}
+
+const char *mics_memory_tag_text(mics_memory_tag tag)
+{
+    static const char *const texts[] = {
+#define MICS_MEMORY_TAG_TEXT(name, text) text,
+        MICS_MEMORY_TAG_LIST(MICS_MEMORY_TAG_TEXT)
+#undef MICS_MEMORY_TAG_TEXT
+    };
+    return (unsigned)tag < MICS_MEM_TAGS ? texts[tag] : "unknown";
+}
+
+size_t mics_memory_block_bytes(size_t bytes)
+{
+    size_t rounded = (bytes + MICS_ALIGNMENT - 1) / MICS_ALIGNMENT * MICS_ALIGNMENT;
+    return rounded == 0 ? MICS_ALIGNMENT : rounded;
+}
+
+mics_status mics_memory_open(mics_memory **memory_out)
+{
+    mics_memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return mics_fail(MICS_ERR_MEMORY, "no memory for an allocator's counters");
+    if (pthread_mutex_init(&memory->mutex, NULL) != 0) {
+        free(memory);
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for an allocator");
+    }
+    *memory_out = memory;
+    return MICS_OK;
+}
+
+int64_t mics_memory_close(mics_memory *memory)
+{
+    if (memory == NULL)
+        return 0;
+    int64_t live = memory->stats.live_blocks;
+    for (int tag = 0; live != 0 && tag < MICS_MEM_TAGS; tag++) {
+        if (memory->stats.now[tag] != 0)
+            mics_log(MICS_LOG_ERROR, "memory: %zu bytes of %s were never freed",
+                     memory->stats.now[tag], mics_memory_tag_text((mics_memory_tag)tag));
+    }
+    pthread_mutex_destroy(&memory->mutex);
+    free(memory);
+    return live;
+}
+
+void mics_memory_fail_after(mics_memory *memory, int64_t countdown)
+{
+    pthread_mutex_lock(&memory->mutex);
+    memory->countdown = countdown;
+    pthread_mutex_unlock(&memory->mutex);
+}
+
+// Books a block before it is taken, or says that this allocation is the one to fail.
+static bool book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
+{
+    mics_memory_stats *stats = &memory->stats;
+    pthread_mutex_lock(&memory->mutex);
+    stats->allocations++;
+    bool fails = memory->countdown != 0 && --memory->countdown == 0;
+    if (!fails) {
+        stats->live_blocks++;
+        stats->now[tag] += bytes;
+        if (stats->now[tag] > stats->peak[tag])
+            stats->peak[tag] = stats->now[tag];
+        if (tag != MICS_MEM_HOST)
+            stats->total_now += bytes;
+        if (stats->total_now > stats->total_peak)
+            stats->total_peak = stats->total_now;
+    }
+    pthread_mutex_unlock(&memory->mutex);
+    return !fails;
+}
+
+static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
+{
+    pthread_mutex_lock(&memory->mutex);
+    memory->stats.live_blocks--;
+    memory->stats.now[tag] -= bytes;
+    if (tag != MICS_MEM_HOST)
+        memory->stats.total_now -= bytes;
+    pthread_mutex_unlock(&memory->mutex);
+}
+
+mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block_out)
+{
+    if (bytes > SIZE_MAX - 2 * MICS_ALIGNMENT)
+        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s", bytes,
+                         mics_memory_tag_text(tag));
+    size_t counted = mics_memory_block_bytes(bytes);
+    if (!book(memory, tag, counted))
+        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
+                         mics_memory_tag_text(tag));
+    char *base = aligned_alloc(MICS_ALIGNMENT, counted + MICS_ALIGNMENT);
+    if (base == NULL) {
+        unbook(memory, tag, counted);
+        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: the system has no more",
+                         bytes, mics_memory_tag_text(tag));
+    }
+    memset(base, 0, counted + MICS_ALIGNMENT);
+    void *block = base + MICS_ALIGNMENT;
+    *header_of(block) = (block_header){.bytes = bytes, .tag = tag};
+    *block_out = block;
+    return MICS_OK;
+}
+
+void mics_free(mics_memory *memory, void *block)
+{
+    if (block == NULL)
+        return;
+    block_header *header = header_of(block);
+    unbook(memory, header->tag, mics_memory_block_bytes(header->bytes));
+    free(header);
+}
+
+mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block)
+{
+    void *grown = NULL;
+    MICS_TRY(mics_alloc(memory, tag, bytes, &grown));
+    if (*block != NULL) {
+        size_t old_bytes = header_of(*block)->bytes;
+        memcpy(grown, *block, old_bytes < bytes ? old_bytes : bytes);
+        mics_free(memory, *block);
+    }
+    *block = grown;
+    return MICS_OK;
+}
+
+mics_status mics_strdup(mics_memory *memory, const char *text, char **copy_out)
+{
+    size_t bytes = strlen(text) + 1;
+    void *copy = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes, &copy));
+    memcpy(copy, text, bytes);
+    *copy_out = copy;
+    return MICS_OK;
+}
+
+void mics_memory_stats_get(const mics_memory *memory, mics_memory_stats *stats_out)
+{
+    // The mutex is the one part of a counter that reading changes.
+    mics_memory *unlocked = (mics_memory *)memory;
+    pthread_mutex_lock(&unlocked->mutex);
+    *stats_out = memory->stats;
+    pthread_mutex_unlock(&unlocked->mutex);
+}
+
+void mics_memory_reset_peak(mics_memory *memory)
+{
+    pthread_mutex_lock(&memory->mutex);
+    memcpy(memory->stats.peak, memory->stats.now, sizeof memory->stats.peak);
+    memory->stats.total_peak = memory->stats.total_now;
+    pthread_mutex_unlock(&memory->mutex);
+}

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Texts of the status codes, from the same list as the enum.
+#include "mics/status.h"
+
+const char *mics_status_text(mics_status status)
+{
+    static const char *const texts[] = {
+#define MICS_STATUS_TEXT(name, text) text,
+        MICS_STATUS_LIST(MICS_STATUS_TEXT)
+#undef MICS_STATUS_TEXT
+    };
+    return (unsigned)status < MICS_STATUS_COUNT ? texts[status] : "unknown status";
+}
+
+const char *mics_status_name(mics_status status)
+{
+    static const char *const names[] = {
+#define MICS_STATUS_NAME(name, text) #name,
+        MICS_STATUS_LIST(MICS_STATUS_NAME)
+#undef MICS_STATUS_NAME
+    };
+    return (unsigned)status < MICS_STATUS_COUNT ? names[status] : "unknown";
+}
