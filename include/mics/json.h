@@ -17,7 +17,8 @@ extern "C" {
 
 // A document: owns its text and tree.
 typedef struct mics_json mics_json;
-// A value inside a document; lives as long as the document. NULL: not there.
+// A value inside a document; lives as long as the document, or until mics_json_set replaces it or
+// what holds it. NULL: not there; every reader below takes it.
 typedef struct mics_json_value mics_json_value;
 
 typedef enum mics_json_type {
@@ -60,33 +61,44 @@ const mics_json_value *mics_json_at(const mics_json *json, const char *path);
 /* Members of an object, or elements of an array; 0 for other values. */
 int32_t mics_json_count(const mics_json_value *value);
 const mics_json_value *mics_json_element(const mics_json_value *array, int32_t index);
-/* Key and value of an object's member number `index`, in the file's order. */
+/* Key and value of an object's member number `index`, in the file's order; NULL past the end. Each
+ * call counts from the first member, so large objects want mics_json_next. */
 const char *mics_json_key(const mics_json_value *object, int32_t index);
 const mics_json_value *mics_json_member(const mics_json_value *object, int32_t index);
+/* Walks the members of an object in the file's order: with *key NULL gives the first, with the key
+ * of the last call (the same pointer) the next. Returns the value and leaves its key in *key; NULL,
+ * and *key NULL, at the end or when it is not an object. */
+const mics_json_value *mics_json_next(const mics_json_value *object, const char **key);
 
-// Plain readers: need the right type (REAL also reads INT).
+// Plain readers: need the right type (REAL also reads INT); of another: false, 0, 0.0 or NULL.
 bool mics_json_bool(const mics_json_value *value);
 int64_t mics_json_int(const mics_json_value *value);
 double mics_json_real(const mics_json_value *value);
 const char *mics_json_string(const mics_json_value *value); // UTF-8, NUL-terminated
 size_t mics_json_string_bytes(const mics_json_value *value);
 
-/* Line (from 1) on which the key at a dotted path stands in the text; 0 when it does not. */
+/* Line (from 1) on which the key at a dotted path stands in the text; 0 when it does not, is
+ * written with escapes, or was changed by mics_json_set. */
 int32_t mics_json_line(const mics_json *json, const char *path);
 
-/* Logs "FILE:LINE: key: what" and returns `status`. */
+/* Logs "FILE:LINE: key: what" and returns `status`.
+ *
+ * The line of a key that is missing is that of the nearest object above it; one that mics_json_set
+ * changed gives "FILE, --set key: what", a path that is NULL or empty "FILE: what".
+ */
 mics_status mics_json_fail(const mics_json *json, const char *path, mics_status status,
                            const char *format, ...) MICS_PRINTF(4, 5);
 
-/* Nearest of `count` names to `name` by edit distance, or NULL when none is near (more than a third
- * differs). */
+/* Nearest of `count` names to `name` by edit distance without regard to case, or NULL when none is
+ * near (more than a third of the longer differs; names over 64 bytes are near to none). */
 const char *mics_json_nearest(const char *name, const char *const *names, int32_t count);
 
 /* Sets the value at a dotted path, making objects on the way: for --set a.b=v. `text` is JSON, or
- * taken as a string when it does not parse.
+ * taken as a string when it does not parse. mics_json_text stays what was read.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (the path runs through something that is no object);
- * MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID (the path runs through something that is no object, has an
+ * empty key or more than 64; text or path is not UTF-8); MICS_ERR_MEMORY. The document is unchanged
+ * then, but for MICS_ERR_MEMORY, which may come after the change.
  */
 mics_status mics_json_set(mics_json *json, const char *path, const char *text);
 

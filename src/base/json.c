@@ -1,0 +1,493 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// JSON documents over jansson. The wrapper's own blocks come from mics_memory; jansson's tree comes
+// from malloc, because its allocator can only be replaced for the whole process.
+//
+// Invariants:
+//   1. A mics_json_value is jansson's json_t, owned by the document's tree.
+//   2. `text` is what was read; `overrides` has the paths that mics_json_set changed since.
+#include "mics/json.h"
+#include "base/json_text.h"
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEPTH_LIMIT = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
+
+struct mics_json {
+    mics_memory *memory;
+    char *name;
+    char *text;
+    json_t *root;
+    json_t *overrides; // array of strings
+};
+
+static json_t *tree_of(const mics_json_value *value)
+{
+    return (json_t *)value; // jansson asks for a json_t that is not const, even to read it
+}
+
+static const mics_json_value *value_of(const json_t *tree)
+{
+    return (const mics_json_value *)tree;
+}
+
+// ---- reading ----
+
+static mics_status parse_text(mics_json *json, size_t bytes)
+{
+    mics_json_place place = {0};
+    if (mics_json_text_too_deep(json->text, bytes, DEPTH_LIMIT, &place))
+        return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: nested deeper than %d levels", json->name,
+                         (int)place.line, (int)place.column, DEPTH_LIMIT);
+    json_error_t error;
+    json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (json->root != NULL)
+        return MICS_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return mics_fail(MICS_ERR_MEMORY, "%s: no memory for its tree", json->name);
+    return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: %s; expected a JSON object or array", json->name,
+                     error.line, error.column, error.text);
+}
+
+// Takes `text` over, in success and failure; its bytes are followed by a NUL.
+static mics_status open_take(mics_memory *memory, const char *name, char *text, size_t bytes,
+                             mics_json **json_out)
+{
+    mics_json *json = NULL;
+    void *block = NULL;
+    mics_status status = mics_alloc(memory, MICS_MEM_HOST, sizeof *json, &block);
+    if (status != MICS_OK) {
+        mics_free(memory, text);
+        return status;
+    }
+    json = block;
+    json->memory = memory;
+    json->text = text;
+    MICS_TRY_OUT(mics_strdup(memory, name, &json->name));
+    MICS_TRY_OUT(parse_text(json, bytes));
+    *json_out = json;
+    json = NULL;
+out:
+    mics_json_close(json);
+    return status;
+}
+
+static mics_status read_whole(const char *path, int file, char *text, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got = read(file, text + done, bytes - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mics_fail(MICS_ERR_IO, "%s: cannot read at byte %zu: %s", path, done,
+                             strerror(errno));
+        if (got == 0)
+            return mics_fail(MICS_ERR_IO, "%s: ended at byte %zu of %zu; it changed while read",
+                             path, done, bytes);
+        done += (size_t)got;
+    }
+    return MICS_OK;
+}
+
+// Size of an open file that is fit to be read whole.
+static mics_status check_file(const char *path, int file, size_t max_bytes, size_t *bytes_out)
+{
+    struct stat facts;
+    if (fstat(file, &facts) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(facts.st_mode))
+        return mics_fail(MICS_ERR_IO, "%s: %s, expected a JSON file", path,
+                         S_ISDIR(facts.st_mode) ? "is a folder" : "is not a regular file");
+    if ((uintmax_t)facts.st_size > max_bytes)
+        return mics_fail(MICS_ERR_FORMAT, "%s: has %jd bytes, more than the %zu expected of it",
+                         path, (intmax_t)facts.st_size, max_bytes);
+    *bytes_out = (size_t)facts.st_size;
+    return MICS_OK;
+}
+
+mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_bytes,
+                           mics_json **json_out)
+{
+    mics_status status = MICS_OK;
+    void *text = NULL;
+    size_t bytes = 0;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO must not block us
+    if (file < 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    MICS_TRY_OUT(check_file(path, file, max_bytes, &bytes));
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, bytes + 1, &text));
+    MICS_TRY_OUT(read_whole(path, file, text, bytes));
+    status = open_take(memory, path, text, bytes, json_out);
+    text = NULL;
+out:
+    mics_free(memory, text);
+    close(file);
+    return status;
+}
+
+mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
+                            mics_json **json_out)
+{
+    void *copy = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes + 1, &copy));
+    if (bytes != 0)
+        memcpy(copy, text, bytes);
+    return open_take(memory, name, copy, bytes, json_out);
+}
+
+void mics_json_close(mics_json *json)
+{
+    if (json == NULL)
+        return;
+    json_decref(json->root);
+    json_decref(json->overrides);
+    mics_free(json->memory, json->text);
+    mics_free(json->memory, json->name);
+    mics_free(json->memory, json);
+}
+
+// ---- looking ----
+
+const char *mics_json_name(const mics_json *json)
+{
+    return json->name;
+}
+
+const char *mics_json_text(const mics_json *json)
+{
+    return json->text;
+}
+
+const mics_json_value *mics_json_root(const mics_json *json)
+{
+    return value_of(json->root);
+}
+
+mics_json_type mics_json_type_of(const mics_json_value *value)
+{
+    if (value == NULL)
+        return MICS_JSON_NULL;
+    switch (json_typeof(tree_of(value))) {
+    case JSON_OBJECT:
+        return MICS_JSON_OBJECT;
+    case JSON_ARRAY:
+        return MICS_JSON_ARRAY;
+    case JSON_STRING:
+        return MICS_JSON_STRING;
+    case JSON_INTEGER:
+        return MICS_JSON_INT;
+    case JSON_REAL:
+        return MICS_JSON_REAL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return MICS_JSON_BOOL;
+    case JSON_NULL:
+        break;
+    }
+    return MICS_JSON_NULL;
+}
+
+const char *mics_json_type_text(mics_json_type type)
+{
+    static const char *const texts[] = {"null",     "true or false", "an integer", "a number",
+                                        "a string", "an array",      "an object"};
+    return (unsigned)type < sizeof texts / sizeof *texts ? texts[type] : "unknown";
+}
+
+const mics_json_value *mics_json_get(const mics_json_value *object, const char *key)
+{
+    return value_of(json_object_get(tree_of(object), key));
+}
+
+// Member whose key is the `bytes` characters at `key`.
+static json_t *find_member(json_t *object, const char *key, size_t bytes)
+{
+    const char *name = NULL;
+    json_t *member = NULL;
+    json_object_foreach(object, name, member)
+    {
+        if (strncmp(name, key, bytes) == 0 && name[bytes] == '\0')
+            return member;
+    }
+    return NULL;
+}
+
+const mics_json_value *mics_json_at(const mics_json *json, const char *path)
+{
+    json_t *here = json->root;
+    for (;;) {
+        size_t bytes = strcspn(path, ".");
+        here = find_member(here, path, bytes);
+        if (here == NULL || path[bytes] == '\0')
+            return value_of(here);
+        path += bytes + 1;
+    }
+}
+
+int32_t mics_json_count(const mics_json_value *value)
+{
+    size_t count = json_is_array(tree_of(value)) ? json_array_size(tree_of(value))
+                                                 : json_object_size(tree_of(value));
+    return count > INT32_MAX ? INT32_MAX : (int32_t)count;
+}
+
+const mics_json_value *mics_json_element(const mics_json_value *array, int32_t index)
+{
+    return index < 0 ? NULL : value_of(json_array_get(tree_of(array), (size_t)index));
+}
+
+static void *iterator_at(const mics_json_value *object, int32_t index)
+{
+    void *at = json_object_iter(tree_of(object));
+    for (int32_t i = 0; at != NULL && i < index; i++)
+        at = json_object_iter_next(tree_of(object), at);
+    return index < 0 ? NULL : at;
+}
+
+const char *mics_json_key(const mics_json_value *object, int32_t index)
+{
+    void *at = iterator_at(object, index);
+    return at != NULL ? json_object_iter_key(at) : NULL;
+}
+
+const mics_json_value *mics_json_member(const mics_json_value *object, int32_t index)
+{
+    void *at = iterator_at(object, index);
+    return at != NULL ? value_of(json_object_iter_value(at)) : NULL;
+}
+
+const mics_json_value *mics_json_next(const mics_json_value *object, const char **key)
+{
+    json_t *tree = tree_of(object);
+    void *at = *key == NULL ? json_object_iter(tree)
+                            : json_object_iter_next(tree, json_object_key_to_iter(*key));
+    *key = at != NULL ? json_object_iter_key(at) : NULL;
+    return at != NULL ? value_of(json_object_iter_value(at)) : NULL;
+}
+
+bool mics_json_bool(const mics_json_value *value)
+{
+    return json_is_true(tree_of(value));
+}
+
+int64_t mics_json_int(const mics_json_value *value)
+{
+    return json_integer_value(tree_of(value));
+}
+
+double mics_json_real(const mics_json_value *value)
+{
+    return json_number_value(tree_of(value));
+}
+
+const char *mics_json_string(const mics_json_value *value)
+{
+    return json_string_value(tree_of(value));
+}
+
+size_t mics_json_string_bytes(const mics_json_value *value)
+{
+    return json_string_length(tree_of(value));
+}
+
+// ---- speaking of places ----
+
+// True when the path, or what holds it, was changed by mics_json_set.
+static bool is_overridden(const mics_json *json, const char *path)
+{
+    size_t i = 0;
+    json_t *override = NULL;
+    json_array_foreach(json->overrides, i, override)
+    {
+        size_t bytes = json_string_length(override);
+        if (strncmp(path, json_string_value(override), bytes) == 0 &&
+            (path[bytes] == '\0' || path[bytes] == '.'))
+            return true;
+    }
+    return false;
+}
+
+int32_t mics_json_line(const mics_json *json, const char *path)
+{
+    return is_overridden(json, path) ? 0 : mics_json_text_line(json->text, path, strlen(path));
+}
+
+mics_status mics_json_fail(const mics_json *json, const char *path, mics_status status,
+                           const char *format, ...)
+{
+    char what[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (path == NULL || *path == '\0')
+        return mics_fail(status, "%s: %s", json->name, what);
+    if (is_overridden(json, path))
+        return mics_fail(status, "%s, --set %s: %s", json->name, path, what);
+    // A key that is missing is spoken of at the line of what should hold it.
+    size_t bytes = strlen(path);
+    int32_t line = mics_json_text_line(json->text, path, bytes);
+    while (line == 0 && bytes > 0) {
+        while (bytes > 0 && path[--bytes] != '.')
+            continue;
+        if (bytes > 0)
+            line = mics_json_text_line(json->text, path, bytes);
+    }
+    if (line == 0)
+        return mics_fail(status, "%s: %s: %s", json->name, path, what);
+    return mics_fail(status, "%s:%d: %s: %s", json->name, (int)line, path, what);
+}
+
+// Levenshtein distance that ignores case, of texts no longer than NEAREST_BYTES.
+static int32_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    int32_t row[NEAREST_BYTES + 1];
+    for (size_t j = 0; j <= b_bytes; j++)
+        row[j] = (int32_t)j;
+    for (size_t i = 1; i <= a_bytes; i++) {
+        int32_t diagonal = row[0];
+        row[0] = (int32_t)i;
+        for (size_t j = 1; j <= b_bytes; j++) {
+            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            int32_t best = diagonal + (same ? 0 : 1);
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[b_bytes];
+}
+
+const char *mics_json_nearest(const char *name, const char *const *names, int32_t count)
+{
+    const char *nearest = NULL;
+    int32_t nearest_distance = INT32_MAX;
+    size_t bytes = strlen(name);
+    for (int32_t i = 0; bytes <= NEAREST_BYTES && i < count; i++) {
+        size_t other = strlen(names[i]);
+        if (other > NEAREST_BYTES)
+            continue;
+        int32_t distance = edit_distance(name, bytes, names[i], other);
+        size_t longer = bytes > other ? bytes : other;
+        if (distance < nearest_distance && 3 * (size_t)distance <= longer) {
+            nearest = names[i];
+            nearest_distance = distance;
+        }
+    }
+    return nearest;
+}
+
+// ---- changing ----
+
+// A value for a command line's text: JSON when it parses, else a string.
+static mics_status value_from_text(const mics_json *json, const char *path, const char *text,
+                                   json_t **value_out)
+{
+    mics_json_place place;
+    if (mics_json_text_too_deep(text, strlen(text), DEPTH_LIMIT, &place))
+        return mics_fail(MICS_ERR_INVALID, "%s, --set %s: nested deeper than %d levels", json->name,
+                         path, DEPTH_LIMIT);
+    json_error_t error;
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    if (value == NULL)
+        value = json_string(text);
+    if (value == NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s, --set %s: the value is not UTF-8", json->name,
+                         path);
+    *value_out = value;
+    return MICS_OK;
+}
+
+// Splits a copy of a dotted path in place.
+static mics_status split_path(const mics_json *json, char *copy, const char *keys_out[DEPTH_LIMIT],
+                              int32_t *count_out)
+{
+    int32_t count = 0;
+    for (char *key = copy; key != NULL; count++) {
+        char *dot = strchr(key, '.');
+        if (count == DEPTH_LIMIT || *key == '\0' || key == dot)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s, --set: the path needs 1 to %d keys with dots between, as in "
+                             "optimizer.params.lr",
+                             json->name, DEPTH_LIMIT);
+        keys_out[count] = key;
+        if (dot != NULL)
+            *dot = '\0';
+        key = dot != NULL ? dot + 1 : NULL;
+    }
+    *count_out = count;
+    return MICS_OK;
+}
+
+// Puts `value`, which it takes over, below the deepest object that the path already has.
+static mics_status set_take(mics_json *json, const char *path, const char *const *keys,
+                            int32_t count, json_t *value)
+{
+    json_t *holder = json->root, *next = NULL;
+    int32_t known = 0;
+    while (known < count - 1 && (next = json_object_get(holder, keys[known])) != NULL) {
+        holder = next;
+        known++;
+    }
+    if (!json_is_object(holder)) {
+        json_decref(value);
+        return mics_fail(MICS_ERR_INVALID, "%s, --set %s: \"%s\" would lie in %s, not in an object",
+                         json->name, path, keys[known],
+                         mics_json_type_text(mics_json_type_of(value_of(holder))));
+    }
+    for (int32_t i = count - 1; i > known && value != NULL; i--) {
+        json_t *outer = json_object();
+        if (json_object_set_new(outer, keys[i], value) != 0) { // lets go of the value even then
+            json_decref(outer);
+            outer = NULL;
+        }
+        value = outer;
+    }
+    if (value == NULL || json_object_set_new(holder, keys[known], value) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "%s, --set %s: no memory for it", json->name, path);
+    return MICS_OK;
+}
+
+static mics_status note_override(mics_json *json, json_t *path)
+{
+    if (json->overrides == NULL)
+        json->overrides = json_array();
+    if (json_array_append(json->overrides, path) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "%s, --set %s: no memory for it", json->name,
+                         json_string_value(path));
+    return MICS_OK;
+}
+
+mics_status mics_json_set(mics_json *json, const char *path, const char *text)
+{
+    mics_status status = MICS_OK;
+    char *copy = NULL;
+    const char *keys[DEPTH_LIMIT];
+    int32_t count = 0;
+    json_t *value = NULL;
+    json_t *override = json_string(path);
+    if (override == NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s, --set: the path is not UTF-8", json->name);
+    MICS_TRY_OUT(mics_strdup(json->memory, path, &copy));
+    MICS_TRY_OUT(split_path(json, copy, keys, &count));
+    MICS_TRY_OUT(value_from_text(json, path, text, &value));
+    MICS_TRY_OUT(set_take(json, path, keys, count, json_incref(value)));
+    MICS_TRY_OUT(note_override(json, override));
+out:
+    json_decref(value);
+    json_decref(override);
+    mics_free(json->memory, copy);
+    return status;
+}

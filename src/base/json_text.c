@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A scanner over JSON text. It trusts the parser for the grammar and only keeps its place, yet it
+// never steps over the NUL that ends the text.
+#include "base/json_text.h"
+#include <string.h>
+
+typedef struct cursor {
+    const char *at;
+    int32_t line;
+} cursor;
+
+static void step(cursor *c)
+{
+    if (*c->at == '\n')
+        c->line++;
+    if (*c->at != '\0')
+        c->at++;
+}
+
+static void skip_space(cursor *c)
+{
+    while (*c->at == ' ' || *c->at == '\t' || *c->at == '\r' || *c->at == '\n')
+        step(c);
+}
+
+// From an opening quote to behind the closing one.
+static void skip_string(cursor *c)
+{
+    step(c);
+    while (*c->at != '\0' && *c->at != '"') {
+        if (*c->at == '\\')
+            step(c);
+        step(c);
+    }
+    step(c);
+}
+
+// From a value's first character to behind its last.
+static void skip_value(cursor *c)
+{
+    int64_t depth = 0;
+    do {
+        if (*c->at == '"') {
+            skip_string(c);
+            continue;
+        }
+        if (*c->at == '{' || *c->at == '[')
+            depth++;
+        if (*c->at == '}' || *c->at == ']') {
+            if (depth == 0)
+                return; // the bracket that holds a number or a literal
+            depth--;
+        }
+        if (depth == 0 && *c->at == ',')
+            return;
+        step(c);
+    } while (*c->at != '\0' && (depth > 0 || (*c->at != ',' && *c->at != '}' && *c->at != ']')));
+}
+
+// Moves from an object's brace to the value of `key`. Returns the key's line, 0 when absent.
+static int32_t find_key(cursor *c, const char *key, size_t key_bytes)
+{
+    step(c);
+    for (;;) {
+        skip_space(c);
+        if (*c->at != '"')
+            return 0;
+        const char *name = c->at + 1;
+        int32_t line = c->line;
+        skip_string(c);
+        size_t name_bytes = (size_t)(c->at - name) - 1;
+        skip_space(c);
+        step(c); // the colon
+        skip_space(c);
+        if (name_bytes == key_bytes && memcmp(name, key, key_bytes) == 0)
+            return line;
+        skip_value(c);
+        skip_space(c);
+        if (*c->at != ',')
+            return 0;
+        step(c);
+    }
+}
+
+int32_t mics_json_text_line(const char *text, const char *path, size_t path_bytes)
+{
+    cursor c = {.at = text, .line = 1};
+    const char *end = path + path_bytes;
+    for (;;) {
+        skip_space(&c);
+        if (*c.at != '{')
+            return 0;
+        const char *dot = memchr(path, '.', (size_t)(end - path));
+        const char *key_end = dot != NULL ? dot : end;
+        int32_t line = find_key(&c, path, (size_t)(key_end - path));
+        if (line == 0 || dot == NULL)
+            return line;
+        path = dot + 1;
+    }
+}
+
+bool mics_json_text_too_deep(const char *text, size_t bytes, int32_t limit,
+                             mics_json_place *place_out)
+{
+    int32_t depth = 0;
+    bool in_string = false;
+    mics_json_place place = {.line = 1, .column = 0};
+    for (size_t i = 0; i < bytes; i++) {
+        place.column++;
+        if (text[i] == '\n') {
+            place.line++;
+            place.column = 0;
+        } else if (in_string && text[i] == '\\') {
+            i++;
+            place.column++;
+        } else if (text[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && (text[i] == '{' || text[i] == '[')) {
+            if (++depth > limit) {
+                *place_out = place;
+                return true;
+            }
+        } else if (!in_string && (text[i] == '}' || text[i] == ']')) {
+            depth--;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the tree of a JSON document no longer knows and its text still does: nesting and lines.
+#ifndef MICS_BASE_JSON_TEXT_H
+#define MICS_BASE_JSON_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// A place in a text, both from 1; the column counts bytes.
+typedef struct mics_json_place {
+    int32_t line;
+    int32_t column;
+} mics_json_place;
+
+/* True when arrays and objects nest deeper than `limit`; *place_out is then the first bracket that
+ * does. The text may hold anything.
+ */
+bool mics_json_text_too_deep(const char *text, size_t bytes, int32_t limit,
+                             mics_json_place *place_out);
+
+/* Line of the key at a dotted path; 0 when there is none, or it is written with escapes.
+ *
+ * Needs:   text that a JSON parser has accepted, and is followed by a NUL.
+ */
+int32_t mics_json_text_line(const char *text, const char *path, size_t path_bytes);
+
+#endif

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Catches what is logged, so that a test can ask what an error said and that it was said once.
+#ifndef MICS_TEST_CAPTURE_H
+#define MICS_TEST_CAPTURE_H
+
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct capture {
+    int errors;      // error lines since capture_begin
+    int infos;       // information lines
+    char line[1024]; // the last error line
+} capture;
+
+static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    capture *seen = ctx;
+    (void)rank;
+    if (level == MICS_LOG_ERROR) {
+        seen->errors++;
+        snprintf(seen->line, sizeof seen->line, "%s", line);
+    } else if (level == MICS_LOG_INFO) {
+        seen->infos++;
+    }
+}
+
+static inline void capture_begin(capture *seen)
+{
+    *seen = (capture){0};
+    mics_log_set_sink(capture_line, seen);
+}
+
+static inline void capture_end(void)
+{
+    mics_log_set_sink(NULL, NULL);
+}
+
+// Fails the test unless exactly one error line was logged since capture_begin and it holds `part`.
+#define ASSERT_SAID(seen, part)                                                                    \
+    do {                                                                                           \
+        if ((seen)->errors != 1 || strstr((seen)->line, (part)) == NULL)                           \
+            fail_msg("%d error lines, last \"%s\"; expected one with \"%s\"", (seen)->errors,      \
+                     (seen)->line, (part));                                                        \
+        (seen)->errors = 0;                                                                        \
+    } while (0)
+
+#endif
