@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Reads Hugging Face's config.json and calls the builder that its model_type names.
+#include "mics/log.h"
+#include "model/builders.h"
+#include <string.h>
+
+typedef struct architecture {
+    const char *model_type;
+    mics_status (*build)(mics_model *model, config_reader *reader, bool allow_dropout);
+} architecture;
+
+static const architecture architectures[] = {{"gpt2", build_gpt2}};
+
+static const mics_json_value *lookup(config_reader *reader, const char *key)
+{
+    return reader->status == MICS_OK ? mics_json_at(reader->json, key) : NULL;
+}
+
+int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t max,
+                   int64_t fallback)
+{
+    const mics_json_value *value = lookup(reader, key);
+    if (reader->status != MICS_OK)
+        return fallback;
+    if (value == NULL || mics_json_type_of(value) == MICS_JSON_NULL) {
+        if (fallback < min)
+            reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                                            "missing; it must be an integer");
+        return fallback;
+    }
+    if (mics_json_type_of(value) != MICS_JSON_INT || mics_json_int(value) < min ||
+        mics_json_int(value) > max) {
+        reader->status =
+            mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                           "must be an integer from %lld to %lld", (long long)min, (long long)max);
+        return fallback;
+    }
+    return mics_json_int(value);
+}
+
+double config_real(config_reader *reader, const char *key, double min, double max, double fallback)
+{
+    const mics_json_value *value = lookup(reader, key);
+    if (value == NULL || mics_json_type_of(value) == MICS_JSON_NULL)
+        return fallback;
+    mics_json_type type = mics_json_type_of(value);
+    bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
+    if (!number || !(mics_json_real(value) >= min && mics_json_real(value) <= max)) {
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                                        "must be a number from %g to %g", min, max);
+        return fallback;
+    }
+    return mics_json_real(value);
+}
+
+bool config_bool(config_reader *reader, const char *key, bool fallback)
+{
+    const mics_json_value *value = lookup(reader, key);
+    if (value == NULL || mics_json_type_of(value) == MICS_JSON_NULL)
+        return fallback;
+    if (mics_json_type_of(value) != MICS_JSON_BOOL) {
+        reader->status =
+            mics_json_fail(reader->json, key, MICS_ERR_INVALID, "must be true or false");
+        return fallback;
+    }
+    return mics_json_bool(value);
+}
+
+static bool among(const char *text, const char *texts)
+{
+    size_t length = strlen(text);
+    while (*texts != '\0') {
+        size_t option = strcspn(texts, "|");
+        if (option == length && strncmp(text, texts, length) == 0)
+            return true;
+        texts += option + (texts[option] == '|');
+    }
+    return false;
+}
+
+void config_require(config_reader *reader, const char *key, const char *texts)
+{
+    const mics_json_value *value = lookup(reader, key);
+    if (value == NULL)
+        return;
+    if (mics_json_type_of(value) != MICS_JSON_STRING || !among(mics_json_string(value), texts))
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
+                                        "only %s can be honoured", texts);
+}
+
+static mics_status find_architecture(const mics_json *config, const architecture **architecture_out)
+{
+    const char *type = NULL;
+    const mics_json_value *value = mics_json_at(config, "model_type");
+    if (value != NULL && mics_json_type_of(value) == MICS_JSON_STRING)
+        type = mics_json_string(value);
+    for (size_t i = 0; type != NULL && i < sizeof architectures / sizeof architectures[0]; i++) {
+        if (strcmp(architectures[i].model_type, type) == 0) {
+            *architecture_out = &architectures[i];
+            return MICS_OK;
+        }
+    }
+    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
+                          "%s%s%s; this version builds \"gpt2\"", type == NULL ? "missing" : "\"",
+                          type == NULL ? "" : type, type == NULL ? "" : "\" is not known");
+}
+
+mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
+                                   mics_model **model_out)
+{
+    const architecture *found = NULL;
+    if (mics_json_type_of(mics_json_root(config)) != MICS_JSON_OBJECT)
+        return mics_fail(MICS_ERR_INVALID, "%s: a model configuration must be an object",
+                         mics_json_name(config));
+    MICS_TRY(find_architecture(config, &found));
+    mics_model *model = NULL;
+    MICS_TRY(mics_model_open(memory, found->model_type, &model));
+    config_reader reader = {.json = config};
+    mics_status status = found->build(model, &reader, allow_dropout);
+    if (status == MICS_OK)
+        status = mics_model_finish(model);
+    if (status != MICS_OK) {
+        mics_model_close(model);
+        return status;
+    }
+    *model_out = model;
+    return MICS_OK;
+}

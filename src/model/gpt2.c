@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2 as data: Radford et al., Language models are unsupervised multitask learners, 2019, with
+// Hugging Face's configuration keys, tensor names and weight layout (Conv1D: inputs by outputs).
+#include "model/builders.h"
+#include <math.h>
+#include <stdio.h>
+
+typedef struct shape {
+    int64_t layers, heads, width, inner, positions, vocab;
+    double eps, init_std;
+    bool tied;
+} shape;
+
+static void refuse_dropout(config_reader *reader, const char *key)
+{
+    double dropout = config_real(reader, key, 0, 1, 0);
+    if (reader->status == MICS_OK && dropout > 0)
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
+                                        "dropout %g cannot be honoured; set it to 0, or \"model\": "
+                                        "{\"dropout\": 0} in the run file",
+                                        dropout);
+}
+
+static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *shape_out)
+{
+    const int64_t limit = (int64_t)1 << 31;
+    shape s = {
+        .layers = config_int(reader, "n_layer", 1, 100000, -1),
+        .heads = config_int(reader, "n_head", 1, 100000, -1),
+        .width = config_int(reader, "n_embd", 1, 1 << 24, -1),
+        .positions = config_int(reader, "n_positions", 1, limit, -1),
+        .vocab = config_int(reader, "vocab_size", 2, limit - 1, -1),
+        .eps = config_real(reader, "layer_norm_epsilon", 0, 1, 1e-5),
+        .init_std = config_real(reader, "initializer_range", 0, 100, 0.02),
+        .tied = config_bool(reader, "tie_word_embeddings", true),
+    };
+    s.inner = config_int(reader, "n_inner", 1, 1 << 26, 4 * s.width);
+    config_require(reader, "activation_function", "gelu_new|gelu_pytorch_tanh");
+    if (!allow_dropout) {
+        refuse_dropout(reader, "attn_pdrop");
+        refuse_dropout(reader, "embd_pdrop");
+        refuse_dropout(reader, "resid_pdrop");
+    }
+    if (!config_bool(reader, "scale_attn_weights", true))
+        reader->status = mics_json_fail(reader->json, "scale_attn_weights", MICS_ERR_UNSUPPORTED,
+                                        "only true can be honoured");
+    if (config_bool(reader, "scale_attn_by_inverse_layer_idx", false))
+        reader->status = mics_json_fail(reader->json, "scale_attn_by_inverse_layer_idx",
+                                        MICS_ERR_UNSUPPORTED, "only false can be honoured");
+    if (config_bool(reader, "add_cross_attention", false))
+        reader->status = mics_json_fail(reader->json, "add_cross_attention", MICS_ERR_UNSUPPORTED,
+                                        "only false can be honoured");
+    if (reader->status == MICS_OK && s.width % s.heads != 0)
+        reader->status = mics_json_fail(reader->json, "n_head", MICS_ERR_INVALID,
+                                        "%lld heads do not divide n_embd = %lld",
+                                        (long long)s.heads, (long long)s.width);
+    *shape_out = s;
+    return reader->status;
+}
+
+static mics_param_ref vector(mics_model *model, const char *layer, const char *name, int64_t elems,
+                             mics_init_kind init)
+{
+    char full[MICS_NAME_BYTES];
+    snprintf(full, sizeof full, "%s.%s", layer, name);
+    return mics_model_add_param(model, full,
+                                &(mics_param_spec){.dims = 1, .shape = {elems}, .init = init});
+}
+
+static mics_param_ref matrix(mics_model *model, const char *name, int64_t rows, int64_t cols,
+                             double std)
+{
+    return mics_model_add_param(model, name,
+                                &(mics_param_spec){.dims = 2,
+                                                   .shape = {rows, cols},
+                                                   .init = MICS_INIT_NORMAL,
+                                                   .init_std = std,
+                                                   .decay = true});
+}
+
+static int32_t layernorm(mics_model *model, const char *layer, const char *name, int32_t in,
+                         const shape *s)
+{
+    char full[MICS_NAME_BYTES];
+    snprintf(full, sizeof full, "%s.%s", layer, name);
+    mics_param_ref weight = vector(model, full, "weight", s->width, MICS_INIT_ONES);
+    mics_param_ref bias = vector(model, full, "bias", s->width, MICS_INIT_ZEROS);
+    return mics_op_layernorm(model, in, weight, bias, (float)s->eps);
+}
+
+static int32_t linear(mics_model *model, const char *layer, const char *name, int32_t in,
+                      int64_t inputs, int64_t outputs, double std)
+{
+    char full[MICS_NAME_BYTES], weight_name[MICS_NAME_BYTES];
+    snprintf(full, sizeof full, "%s.%s", layer, name);
+    snprintf(weight_name, sizeof weight_name, "%.80s.weight", full);
+    mics_param_ref weight = matrix(model, weight_name, inputs, outputs, std);
+    mics_param_ref bias = vector(model, full, "bias", outputs, MICS_INIT_ZEROS);
+    return mics_op_linear(model, in, weight, bias, false);
+}
+
+static void build_layer(mics_model *model, const shape *s, int64_t index)
+{
+    const double std = s->init_std, residual_std = std / sqrt(2.0 * (double)s->layers);
+    const int64_t width = s->width;
+    char layer[MICS_NAME_BYTES];
+    snprintf(layer, sizeof layer, "h.%lld", (long long)index);
+    mics_model_unit(model, layer, width);
+    snprintf(layer, sizeof layer, "transformer.h.%lld", (long long)index);
+    int32_t x = layernorm(model, layer, "ln_1", 0, s);
+    x = linear(model, layer, "attn.c_attn", x, width, 3 * width, std);
+    x = mics_op_attention(model, x, s->heads);
+    x = linear(model, layer, "attn.c_proj", x, width, width, residual_std);
+    const int32_t middle = mics_op_add(model, 0, x);
+    x = layernorm(model, layer, "ln_2", middle, s);
+    x = linear(model, layer, "mlp.c_fc", x, width, s->inner, std);
+    x = mics_op_gelu(model, x);
+    x = linear(model, layer, "mlp.c_proj", x, s->inner, width, residual_std);
+    mics_model_unit_end(model, mics_op_add(model, middle, x));
+}
+
+mics_status build_gpt2(mics_model *model, config_reader *reader, bool allow_dropout)
+{
+    shape s;
+    MICS_TRY(read_shape(reader, allow_dropout, &s));
+    model->vocab = s.vocab;
+    model->positions = s.positions;
+    model->width = s.width;
+    model->tied = s.tied;
+
+    mics_model_unit(model, "embed", 0);
+    mics_param_ref tokens = matrix(model, "transformer.wte.weight", s.vocab, s.width, s.init_std);
+    mics_param_ref positions =
+        matrix(model, "transformer.wpe.weight", s.positions, s.width, s.init_std);
+    mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
+
+    for (int64_t layer = 0; layer < s.layers; layer++)
+        build_layer(model, &s, layer);
+
+    mics_model_unit(model, "head", s.width);
+    int32_t x = layernorm(model, "transformer", "ln_f", 0, &s);
+    mics_param_ref head =
+        s.tied ? tokens : matrix(model, "lm_head.weight", s.vocab, s.width, s.init_std);
+    mics_op_classifier(model, x, head);
+    mics_model_unit_end(model, -1);
+    return MICS_OK;
+}

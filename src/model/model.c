@@ -1,0 +1,382 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The builder that models are made with, and its checks.
+#include "mics/model.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include "model/builders.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
+
+mics_status mics_model_open(mics_memory *memory, const char *architecture, mics_model **model_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_model), &block));
+    mics_model *model = block;
+    model->memory = memory;
+    snprintf(model->architecture, sizeof model->architecture, "%s", architecture);
+    *model_out = model;
+    return MICS_OK;
+}
+
+void mics_model_close(mics_model *model)
+{
+    if (model == NULL)
+        return;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        mics_free(model->memory, model->units[u].params);
+        mics_free(model->memory, model->units[u].tensors);
+        mics_free(model->memory, model->units[u].ops);
+    }
+    mics_free(model->memory, model->units);
+    mics_free(model->memory, model);
+}
+
+// Appends a zeroed element to a counted array, doubling it; NULL (and model->status) on failure.
+static void *append(mics_model *model, void **array, int32_t *count, size_t elem_bytes)
+{
+    if (model->status != MICS_OK)
+        return NULL;
+    bool full =
+        (*count & (*count - 1)) == 0; // 0, 1, 2, 4, 8 ...: capacity is the next power of two
+    if (full) {
+        size_t capacity = *count == 0 ? 1 : 2 * (size_t)*count;
+        model->status = mics_realloc(model->memory, MICS_MEM_HOST, capacity * elem_bytes, array);
+        if (model->status != MICS_OK)
+            return NULL;
+    }
+    return (char *)*array + (size_t)(*count)++ * elem_bytes;
+}
+
+static mics_unit *newest(mics_model *model)
+{
+    return model->status == MICS_OK && model->unit_count > 0 ? &model->units[model->unit_count - 1]
+                                                             : NULL;
+}
+
+static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
+{
+    mics_unit *unit = newest(model);
+    if (unit == NULL)
+        return -1;
+    void *array = unit->tensors;
+    mics_tensor *tensor = append(model, &array, &unit->tensor_count, sizeof *tensor);
+    unit->tensors = array;
+    if (tensor == NULL)
+        return -1;
+    *tensor = (mics_tensor){.name = name, .width = width};
+    return unit->tensor_count - 1;
+}
+
+int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
+{
+    void *array = model->units;
+    mics_unit *unit = append(model, &array, &model->unit_count, sizeof *unit);
+    model->units = array;
+    if (unit == NULL)
+        return -1;
+    snprintf(unit->name, sizeof unit->name, "%s", name);
+    unit->out = -1;
+    add_tensor(model, "in", input_width);
+    return model->unit_count - 1;
+}
+
+mics_param_ref mics_model_add_param(mics_model *model, const char *name,
+                                    const mics_param_spec *spec)
+{
+    mics_unit *unit = newest(model);
+    if (unit == NULL)
+        return mics_param_none();
+    mics_param param = {
+        .dims = spec->dims, .init = spec->init, .init_std = spec->init_std, .decay = spec->decay};
+    snprintf(param.name, sizeof param.name, "%s", name);
+    param.elems = 1;
+    for (int32_t d = 0; d < spec->dims && model->status == MICS_OK; d++) {
+        param.shape[d] = spec->shape[d];
+        model->status = mics_size_mul(param.elems, spec->shape[d], &param.elems);
+    }
+    if (model->status == MICS_OK && (param.elems < 1 || param.elems > INT64_MAX / 64 - unit->elems))
+        model->status = mics_fail(MICS_ERR_INVALID, "parameter %s: %lld elements", name,
+                                  (long long)param.elems);
+    param.offset = unit->elems;
+    void *array = unit->params;
+    mics_param *slot = append(model, &array, &unit->param_count, sizeof *slot);
+    unit->params = array;
+    if (slot == NULL)
+        return mics_param_none();
+    *slot = param;
+    unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
+    return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
+}
+
+static mics_op blank_op(mics_op_kind kind)
+{
+    return (mics_op){.kind = kind,
+                     .in = {-1, -1},
+                     .out = -1,
+                     .stats = -1,
+                     .params = {mics_param_none(), mics_param_none()}};
+}
+
+// Adds the op together with the tensors it makes; returns its output.
+static int32_t add_op(mics_model *model, mics_op op, int64_t out_width, int64_t stats_width)
+{
+    if (newest(model) == NULL)
+        return -1;
+    const char *name = mics_op_info_get(op.kind)->name;
+    if (out_width > 0)
+        op.out = add_tensor(model, name, out_width);
+    if (stats_width > 0)
+        op.stats = add_tensor(model, "stats", stats_width);
+    mics_unit *unit = newest(model);
+    if (unit == NULL)
+        return -1;
+    void *array = unit->ops;
+    mics_op *slot = append(model, &array, &unit->op_count, sizeof *slot);
+    unit->ops = array;
+    if (slot == NULL)
+        return -1;
+    *slot = op;
+    return op.out;
+}
+
+// Width of a tensor of the newest unit; -1 with model->status set when there is no such tensor.
+static int64_t width_of(mics_model *model, int32_t tensor)
+{
+    mics_unit *unit = newest(model);
+    if (unit == NULL)
+        return -1;
+    if (tensor < 0 || tensor >= unit->tensor_count) {
+        model->status =
+            mics_fail(MICS_ERR_INVALID, "unit %s: no tensor %d", unit->name, (int)tensor);
+        return -1;
+    }
+    return unit->tensors[tensor].width;
+}
+
+// The parameter, or NULL with model->status set when its last dimensions are not as an op needs
+// them.
+static const mics_param *param_of(mics_model *model, mics_param_ref ref, int32_t dims,
+                                  const char *op)
+{
+    if (model->status != MICS_OK)
+        return NULL;
+    if (ref.unit < 0 || ref.unit >= model->unit_count || ref.param < 0 ||
+        ref.param >= model->units[ref.unit].param_count) {
+        model->status = mics_fail(MICS_ERR_INVALID, "%s: a parameter is missing", op);
+        return NULL;
+    }
+    const mics_param *param = mics_model_param(model, ref);
+    if (param->dims != dims) {
+        model->status = mics_fail(MICS_ERR_INVALID, "%s: %s has %d dimensions, not %d", op,
+                                  param->name, (int)param->dims, (int)dims);
+        return NULL;
+    }
+    return param;
+}
+
+static void check_length(mics_model *model, const char *op, const char *what, int64_t have,
+                         int64_t need)
+{
+    if (model->status == MICS_OK && have != need)
+        model->status = mics_fail(MICS_ERR_INVALID, "unit %s: %s: %s is %lld, not %lld",
+                                  newest(model)->name, op, what, (long long)have, (long long)need);
+}
+
+int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens, mics_param_ref positions)
+{
+    const mics_param *table = param_of(model, tokens, 2, "embedding");
+    if (table == NULL)
+        return -1;
+    int64_t width = table->shape[1];
+    if (positions.unit >= 0) {
+        const mics_param *places = param_of(model, positions, 2, "embedding");
+        if (places != NULL)
+            check_length(model, "embedding", "width of positions", places->shape[1], width);
+    }
+    mics_op op = blank_op(MICS_OP_EMBEDDING);
+    op.params[0] = tokens;
+    op.params[1] = positions;
+    return add_op(model, op, width, 0);
+}
+
+int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_param_ref weight, mics_param_ref bias,
+                          float eps)
+{
+    int64_t width = width_of(model, in);
+    const mics_param *w = param_of(model, weight, 1, "layernorm"),
+                     *b = param_of(model, bias, 1, "layernorm");
+    if (w == NULL || b == NULL)
+        return -1;
+    check_length(model, "layernorm", "weight", w->elems, width);
+    check_length(model, "layernorm", "bias", b->elems, width);
+    mics_op op = blank_op(MICS_OP_LAYERNORM);
+    op.in[0] = in;
+    op.params[0] = weight;
+    op.params[1] = bias;
+    op.eps = eps;
+    return add_op(model, op, width, 2);
+}
+
+int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight, mics_param_ref bias,
+                       bool weight_out_in)
+{
+    int64_t width = width_of(model, in);
+    const mics_param *w = param_of(model, weight, 2, "linear");
+    if (w == NULL)
+        return -1;
+    int64_t outputs = w->shape[weight_out_in ? 0 : 1];
+    check_length(model, "linear", "inputs of the weight", w->shape[weight_out_in ? 1 : 0], width);
+    if (bias.unit >= 0) {
+        const mics_param *b = param_of(model, bias, 1, "linear");
+        if (b != NULL)
+            check_length(model, "linear", "bias", b->elems, outputs);
+    }
+    mics_op op = blank_op(MICS_OP_LINEAR);
+    op.in[0] = in;
+    op.params[0] = weight;
+    op.params[1] = bias;
+    op.weight_out_in = weight_out_in;
+    return add_op(model, op, outputs, 0);
+}
+
+int32_t mics_op_gelu(mics_model *model, int32_t in)
+{
+    int64_t width = width_of(model, in);
+    mics_op op = blank_op(MICS_OP_GELU);
+    op.in[0] = in;
+    return add_op(model, op, width, 0);
+}
+
+int32_t mics_op_attention(mics_model *model, int32_t in, int64_t heads)
+{
+    int64_t width = width_of(model, in);
+    if (model->status == MICS_OK && (heads < 1 || width % (3 * heads) != 0))
+        model->status =
+            mics_fail(MICS_ERR_INVALID, "attention: %lld elements are not q, k and v of %lld heads",
+                      (long long)width, (long long)heads);
+    if (model->status != MICS_OK)
+        return -1;
+    mics_op op = blank_op(MICS_OP_ATTENTION);
+    op.in[0] = in;
+    op.heads = heads;
+    return add_op(model, op, width / 3, heads);
+}
+
+int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
+{
+    int64_t width = width_of(model, a);
+    check_length(model, "add", "second operand", width_of(model, b), width);
+    mics_op op = blank_op(MICS_OP_ADD);
+    op.in[0] = a;
+    op.in[1] = b;
+    return add_op(model, op, width, 0);
+}
+
+void mics_op_classifier(mics_model *model, int32_t in, mics_param_ref weight)
+{
+    int64_t width = width_of(model, in);
+    const mics_param *w = param_of(model, weight, 2, "classifier");
+    if (w == NULL)
+        return;
+    check_length(model, "classifier", "width of the weight", w->shape[1], width);
+    check_length(model, "classifier", "rows of the weight", w->shape[0], model->vocab);
+    mics_op op = blank_op(MICS_OP_CLASSIFIER);
+    op.in[0] = in;
+    op.params[0] = weight;
+    add_op(model, op, 0, 0);
+}
+
+void mics_model_unit_end(mics_model *model, int32_t out)
+{
+    mics_unit *unit = newest(model);
+    if (unit != NULL)
+        unit->out = out;
+}
+
+static bool is_used(const mics_model *model, mics_param_ref ref)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            for (int32_t p = 0; p < MICS_OP_PARAMS; p++) {
+                mics_param_ref used = model->units[u].ops[o].params[p];
+                if (used.unit == ref.unit && used.param == ref.param)
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+static mics_status check_unit(const mics_model *model, int32_t u)
+{
+    const mics_unit *unit = &model->units[u];
+    bool last = u == model->unit_count - 1;
+    if (unit->op_count == 0)
+        return mics_fail(MICS_ERR_INVALID, "unit %s has no ops", unit->name);
+    if (last != (unit->ops[unit->op_count - 1].kind == MICS_OP_CLASSIFIER))
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: the classifier must be the last op of the last unit",
+                         unit->name);
+    if (!last &&
+        (unit->out < 1 || unit->tensors[unit->out].width != model->units[u + 1].tensors[0].width))
+        return mics_fail(MICS_ERR_INVALID, "unit %s: its output does not fit the input of %s",
+                         unit->name, model->units[u + 1].name);
+    for (int32_t p = 0; p < unit->param_count; p++) {
+        if (!is_used(model, (mics_param_ref){u, p}))
+            return mics_fail(MICS_ERR_INVALID, "parameter %s is not used by any op",
+                             unit->params[p].name);
+    }
+    return MICS_OK;
+}
+
+mics_status mics_model_finish(mics_model *model)
+{
+    MICS_TRY(model->status);
+    if (model->unit_count < 2)
+        return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
+    for (int32_t u = 0; u < model->unit_count; u++)
+        MICS_TRY(check_unit(model, u));
+    return MICS_OK;
+}
+
+int64_t mics_model_param_count(const mics_model *model)
+{
+    int64_t elems = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++)
+            elems += model->units[u].params[p].elems;
+    }
+    return elems;
+}
+
+mics_param_ref mics_model_find_param(const mics_model *model, const char *name)
+{
+    static const char prefix[] = "transformer.";
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            const char *own = model->units[u].params[p].name;
+            bool prefixed = strncmp(own, prefix, sizeof prefix - 1) == 0;
+            if (strcmp(own, name) == 0 || (prefixed && strcmp(own + sizeof prefix - 1, name) == 0))
+                return (mics_param_ref){u, p};
+        }
+    }
+    return mics_param_none();
+}
+
+double mics_model_flops_per_token(const mics_model *model, int64_t length)
+{
+    double flops = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            const mics_op *op = &model->units[u].ops[o];
+            if (op->kind == MICS_OP_LINEAR || op->kind == MICS_OP_CLASSIFIER)
+                flops += 6.0 * (double)mics_model_param(model, op->params[0])->elems;
+            if (op->kind == MICS_OP_ATTENTION)
+                flops += 6.0 * (double)length * (double)model->units[u].tensors[op->out].width;
+        }
+    }
+    return flops;
+}
