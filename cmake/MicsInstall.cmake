@@ -1,0 +1,48 @@
+# What `cmake --install` lays down: library, headers, program, mics.pc, CMake package, man page.
+# The package files are written by hand: our own objects carry warnings and private libraries that a
+# user of the library should not inherit, so no targets are exported.
+include(CMakePackageConfigHelpers)
+
+# Libraries that only a static link names. MPI and OpenMP are there if they were built in.
+set(MICS_LIBS_PRIVATE "-ldnnl")
+if(MICS_MPI)
+    find_package(MPI QUIET COMPONENTS C)
+    foreach(library IN LISTS MPI_C_LIBRARIES)
+        string(APPEND MICS_LIBS_PRIVATE " ${library}")
+    endforeach()
+endif()
+if(MICS_OPENMP)
+    string(APPEND MICS_LIBS_PRIVATE " ${OpenMP_C_FLAGS}")
+endif()
+string(APPEND MICS_LIBS_PRIVATE " -pthread -lm")
+
+# Paths in mics.pc follow the prefix that the file is found in, so a moved tree still works.
+file(RELATIVE_PATH MICS_PC_PREFIX
+    ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${CMAKE_CURRENT_LIST_DIR}/mics.pc.in ${CMAKE_BINARY_DIR}/mics.pc @ONLY)
+set(MICS_STATIC_FILE
+    ${CMAKE_STATIC_LIBRARY_PREFIX}mics${CMAKE_STATIC_LIBRARY_SUFFIX})
+set(MICS_SHARED_FILE
+    ${CMAKE_SHARED_LIBRARY_PREFIX}mics${CMAKE_SHARED_LIBRARY_SUFFIX}.${PROJECT_VERSION})
+set(MICS_SONAME
+    ${CMAKE_SHARED_LIBRARY_PREFIX}mics${CMAKE_SHARED_LIBRARY_SUFFIX}.${PROJECT_VERSION_MAJOR})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/micsConfig.cmake.in
+    ${CMAKE_BINARY_DIR}/micsConfig.cmake
+    INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/mics
+    PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/micsConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion)
+
+install(TARGETS mics_static mics_shared
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mics DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_BINARY_DIR}/mics.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/micsConfig.cmake ${CMAKE_BINARY_DIR}/micsConfigVersion.cmake
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/mics)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(TARGET mics_cli)
+    install(TARGETS mics_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES ${PROJECT_SOURCE_DIR}/docs/mics.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
