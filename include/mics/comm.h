@@ -22,11 +22,14 @@ extern "C" {
 
 typedef enum mics_reduce { MICS_REDUCE_COPY, MICS_REDUCE_SUM_F32 } mics_reduce;
 
-// Sends `bytes` to one rank while receiving as many from another (both may be the same rank).
-// COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i].
+// In place of a world rank: nobody.
+enum { MICS_RANK_NONE = -1 };
+
+// Sends `bytes` to one rank while receiving as many from another (both may be the same rank, this
+// one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i].
 typedef struct mics_exchange {
-    int32_t to;       // world rank
-    int32_t from;     // world rank
+    int32_t to;       // world rank; MICS_RANK_NONE: nothing is sent
+    int32_t from;     // world rank; MICS_RANK_NONE: nothing is received
     const void *send; // not overlapping recv
     void *recv;
     size_t bytes;
@@ -37,11 +40,13 @@ typedef struct mics_exchange {
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
     // Blocks until the received data is in place and `send` may be changed. Deadline: the
-    // transport's.
+    // transport's. The arguments are checked; afterwards, failed or not, nobody touches the
+    // buffers.
     mics_status (*exchange)(void *ctx, const mics_exchange *exchange);
-    // Makes every other rank's pending and later exchanges fail (or ends their processes); not
-    // collective.
-    void (*abort)(void *ctx, const char *why);
+    // Makes every rank's pending and later exchanges fail (or ends their processes), without a line
+    // in the log; not collective, and any thread may call it while another is in `exchange`.
+    void (*abort)(void *ctx);
+    // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
 } mics_comm_ops;
 
@@ -51,6 +56,7 @@ typedef struct mics_comm {
     int32_t rank;
     int32_t ranks;
     int32_t ranks_per_node; // as the transport found it; ranks when unknown
+    size_t staging_bytes;   // what it holds of MICS_MEM_COMM from opening to closing
 } mics_comm;
 
 // A collective's members and which block each one owns.
@@ -66,8 +72,10 @@ typedef struct mics_ring {
 // The world that ranks as threads of one process share.
 typedef struct mics_thread_world mics_thread_world;
 
-/* Opens a world of `ranks` threads.
+/* Opens a world of `ranks` threads. It stages nothing: receivers read the sender's buffer.
  *
+ * A late partner is reported once in a world, naming who is waited for and which rank is in no
+ * exchange at all.
  * Needs:   ranks >= 1; timeout_s > 0: how long an exchange waits for its partner.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.
  * Owns:    close it with mics_thread_world_close after every rank's comm is closed.
@@ -80,27 +88,36 @@ void mics_thread_world_close(mics_thread_world *world);
 
 /* One rank's end. Call once a rank; any thread may call, one thread at a time uses the result.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.   Owns: close with mics_comm_close.
+ * Returns: MICS_OK; MICS_ERR_INVALID (no such rank, or it is open); MICS_ERR_MEMORY.
+ * Owns:    close with mics_comm_close.
  */
 mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world, int32_t rank,
                                   mics_comm **comm_out);
 
-/* True when this process was started by an MPI launcher (Open MPI, MPICH or Slurm with PMI/PMIx),
- * as told by the environment; nothing is initialised.
+/* True when this process was started by an MPI launcher (Open MPI, MPICH, Slurm with PMI/PMIx), or
+ * by `srun` as one of several tasks, as told by the environment; nothing is initialised. A build
+ * without MPI answers too, so that a program refuses to train one copy a process.
  */
 int mics_comm_mpi_launched(void);
 
-/* Version of the MPI library this build uses, or NULL when it was built without one. */
+/* Version of the MPI library this build uses ("Open MPI v4.1.4"), or NULL when it was built without
+ * one. Nothing is initialised. Threads: any. */
 const char *mics_comm_mpi_version(void);
 
-/* Initialises MPI and opens MPI_COMM_WORLD. One caller a process.
+/* What mics_comm_mpi_open allocates of MICS_MEM_COMM, whether this build has MPI or not. */
+size_t mics_comm_mpi_staging_bytes(void);
+
+/* Initialises MPI, unless the program has, and opens MPI_COMM_WORLD. One caller a process.
  *
  * The comm may be used by a thread other than the opener, one at a time (MPI_THREAD_SERIALIZED).
  * `ranks_per_node` is found from shared memory; ranks must be numbered node by node, equally many
- * on each. Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
- * MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a node);
- *          MICS_ERR_COMM; MICS_ERR_MEMORY.
- * Owns:    mics_comm_close finalises MPI.        Collective: yes.
+ * on each. An exchange is late when no part of it has moved for timeout_s.
+ * Needs:   timeout_s > 0.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
+ *          MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a
+ *          node); MICS_ERR_COMM (also: the launcher is of another MPI); MICS_ERR_MEMORY.
+ * Owns:    mics_comm_close finalises MPI if this call initialised it and no exchange has failed.
+ * Collective: yes.
  */
 mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm **comm_out);
 
@@ -112,8 +129,10 @@ typedef struct mics_traffic {
     int64_t exchanges;
 } mics_traffic;
 
-/* Counts what is sent. Ranks r and q share a node when r / ranks_per_node == q / ranks_per_node.
+/* Counts what is sent. Ranks r and q share a node when r / ranks_per_node == q / ranks_per_node;
+ * the new comm's ranks_per_node is this one.
  *
+ * Needs:   ranks_per_node >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
  */
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,
@@ -123,8 +142,11 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
  * in use. */
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 
-/* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM; 0:
- * none. For tests.
+/* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
+ * logged once; 0: none. For tests.
+ *
+ * Needs:   countdown >= 0.
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
  */
 mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int64_t countdown,
                                       mics_comm **comm_out);
@@ -133,13 +155,18 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
 
 /* One exchange, checked. Exchanges of no bytes are sent too (they are barriers).
  *
- * Returns: MICS_OK; MICS_ERR_COMM, MICS_ERR_TIMEOUT, MICS_ERR_PEER (another rank aborted).
+ * After an error the world is of no further use: the rank ends it for all with mics_comm_abort.
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_COMM (also: the partner sends another number of
+ *          bytes); MICS_ERR_TIMEOUT; MICS_ERR_PEER: another rank aborted. PEER is not logged: the
+ *          rank that aborted has said why, and one line in all is what people read.
+ * Blocks:  yes.
  */
 mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
 
 /* In place: every member's block reaches all. Buffer: group.size blocks of block_bytes; member m's
  * lies at block_of[m]. Sends (size - 1) * block_bytes to the next member.
  *
+ * Needs:   this rank is group.index, and block_of a permutation.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
 mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
@@ -162,20 +189,26 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
 mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
                                  int64_t elems);
 
-/* The worst status of all ranks of the world. Call it before what one rank's failure would hang.
+/* Whether all ranks of the world are well. Call it before what one rank's failure would hang.
  *
- * Returns: MICS_OK when every rank said MICS_OK; `mine` when this rank failed; MICS_ERR_PEER,
- * logged with the first failing rank, when only others did; or why the agreement itself failed.
+ * Sends 4 bytes in each of ceil(log2(ranks)) rounds; in round k to the rank 2^k further on.
+ * Returns: MICS_OK when every rank said MICS_OK; `mine` when this rank failed; MICS_ERR_PEER when
+ *          only others did (not logged: they have said why); or why the agreement itself failed.
+ * Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
 
-/* Copies `bytes` from rank `root` to all ranks of the world (along the ring).
+/* Copies `bytes` from rank `root` to all ranks of the world, along the ring in pieces: each rank
+ * but the one before root sends them once, to the next.
  *
- * Returns: as mics_comm_exchange.   Collective: world.
+ * Returns: as mics_comm_exchange.   Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, size_t bytes);
 
 /* Ends the run of all ranks because this one failed. Under MPI it does not return.
+ *
+ * `why` is logged as an error; NULL when the reason was logged already, as failed calls do.
+ * Threads: any, also while another thread is in a collective of this comm.   Collective: no.
  */
 void mics_comm_abort(mics_comm *comm, const char *why);
 

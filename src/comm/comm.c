@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The public side of a communicator: checks the arguments once, so that transports need not, and
+// builds agreement and broadcast from exchanges.
+#include "mics/comm.h"
+#include "mics/log.h"
+#include <stdbool.h>
+
+// A broadcast travels in pieces, so that the ranks of the chain pass them on at the same time.
+enum { BROADCAST_PIECE_BYTES = 1024 * 1024 };
+
+static bool is_rank_or_none(const mics_comm *comm, int32_t rank)
+{
+    return rank == MICS_RANK_NONE || (rank >= 0 && rank < comm->ranks);
+}
+
+static bool overlap(const void *a, const void *b, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)a < (uintptr_t)b ? (uintptr_t)a : (uintptr_t)b;
+    uintptr_t second = (uintptr_t)a < (uintptr_t)b ? (uintptr_t)b : (uintptr_t)a;
+    return bytes > second - first;
+}
+
+static mics_status check_exchange(const mics_comm *comm, const mics_exchange *exchange)
+{
+    const char *what = exchange->what;
+    bool sends = exchange->to != MICS_RANK_NONE, receives = exchange->from != MICS_RANK_NONE;
+    if (what == NULL)
+        return mics_fail(MICS_ERR_INVALID, "exchange: `what` names no reason");
+    if (!is_rank_or_none(comm, exchange->to) || !is_rank_or_none(comm, exchange->from))
+        return mics_fail(MICS_ERR_INVALID, "%s: ranks %d and %d are not both within the %d ranks",
+                         what, (int)exchange->to, (int)exchange->from, (int)comm->ranks);
+    if (exchange->reduce != MICS_REDUCE_COPY && exchange->reduce != MICS_REDUCE_SUM_F32)
+        return mics_fail(MICS_ERR_INVALID, "%s: unknown reduction %d", what, (int)exchange->reduce);
+    if (exchange->reduce == MICS_REDUCE_SUM_F32 && exchange->bytes % sizeof(float) != 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: %zu bytes are no whole number of floats", what,
+                         exchange->bytes);
+    if (exchange->bytes == 0)
+        return MICS_OK;
+    if ((sends && exchange->send == NULL) || (receives && exchange->recv == NULL))
+        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for %zu bytes", what, exchange->bytes);
+    if (sends && receives && overlap(exchange->send, exchange->recv, exchange->bytes))
+        return mics_fail(MICS_ERR_INVALID, "%s: the buffers sent and received overlap", what);
+    return MICS_OK;
+}
+
+mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange)
+{
+    MICS_TRY(check_exchange(comm, exchange));
+    return comm->ops->exchange(comm->ctx, exchange);
+}
+
+// Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
+// maximum may count a rank twice, so any number of ranks will do.
+mics_status mics_comm_agree(mics_comm *comm, mics_status mine)
+{
+    int32_t worst = (int32_t)mine;
+    for (int64_t hop = 1; hop < comm->ranks; hop *= 2) {
+        int32_t theirs = 0;
+        mics_exchange exchange = {.to = (int32_t)((comm->rank + hop) % comm->ranks),
+                                  .from = (int32_t)((comm->rank + comm->ranks - hop) % comm->ranks),
+                                  .send = &worst,
+                                  .recv = &theirs,
+                                  .bytes = sizeof worst,
+                                  .reduce = MICS_REDUCE_COPY,
+                                  .what = "agreement of all ranks"};
+        mics_status status = comm->ops->exchange(comm->ctx, &exchange);
+        if (status != MICS_OK)
+            return mine != MICS_OK ? mine : status;
+        if (theirs > worst)
+            worst = theirs;
+    }
+    if (mine != MICS_OK)
+        return mine;
+    return worst == MICS_OK ? MICS_OK : MICS_ERR_PEER;
+}
+
+// The ranks form a chain that starts at root. While a rank passes piece i on it receives piece
+// i + 1.
+mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, size_t bytes)
+{
+    if (root < 0 || root >= comm->ranks)
+        return mics_fail(MICS_ERR_INVALID, "broadcast: rank %d is not one of the %d ranks",
+                         (int)root, (int)comm->ranks);
+    if (bytes > 0 && buffer == NULL)
+        return mics_fail(MICS_ERR_INVALID, "broadcast: no buffer for %zu bytes", bytes);
+    int32_t place = (comm->rank - root + comm->ranks) % comm->ranks;
+    bool receives = place > 0, sends = place < comm->ranks - 1;
+    int32_t next = (int32_t)(((int64_t)comm->rank + 1) % comm->ranks);
+    int32_t previous = (int32_t)(((int64_t)comm->rank + comm->ranks - 1) % comm->ranks);
+    char *data = buffer;
+    size_t got = receives ? 0 : bytes, passed = sends ? 0 : bytes;
+    while (got < bytes || passed < bytes) {
+        // Both ends of a link cut the same pieces: a rank passes on all that it has of one piece.
+        size_t in = bytes - got < BROADCAST_PIECE_BYTES ? bytes - got : BROADCAST_PIECE_BYTES;
+        size_t out = got - passed < BROADCAST_PIECE_BYTES ? got - passed : BROADCAST_PIECE_BYTES;
+        if (!sends)
+            out = 0;
+        // Only the last piece is shorter; then the two directions go one after the other.
+        bool pass = out > 0, take = in > 0 && (!pass || in == out);
+        mics_exchange exchange = {.to = pass ? next : MICS_RANK_NONE,
+                                  .from = take ? previous : MICS_RANK_NONE,
+                                  .send = data + passed,
+                                  .recv = data + got,
+                                  .bytes = pass ? out : in,
+                                  .reduce = MICS_REDUCE_COPY,
+                                  .what = "broadcast"};
+        MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
+        passed += pass ? out : 0;
+        got += take ? in : 0;
+    }
+    return MICS_OK;
+}
+
+void mics_comm_abort(mics_comm *comm, const char *why)
+{
+    if (why != NULL)
+        mics_log(MICS_LOG_ERROR, "%s", why);
+    comm->ops->abort(comm->ctx);
+}
+
+void mics_comm_close(mics_comm *comm)
+{
+    if (comm != NULL)
+        comm->ops->close(comm->ctx);
+}

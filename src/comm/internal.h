@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the files of this module share; nobody else includes it.
+#ifndef MICS_COMM_INTERNAL_H
+#define MICS_COMM_INTERNAL_H
+
+#include "mics/comm.h"
+#include <stddef.h>
+#include <stdint.h>
+
+// The MPI transport cuts a message into chunks. Up to COMM_WINDOW of them are under way each way,
+// and a sum receives each into its own piece of the staging buffer. 512 KiB stay in a core's L2
+// cache from the receive to the addition. A message up to COMM_SMALL_BYTES, header included,
+// travels as one.
+enum {
+    COMM_CHUNK_BYTES = 512 * 1024,
+    COMM_WINDOW = 4,
+    COMM_SMALL_BYTES = 4096,
+    // One piece a chunk, and a small message each way.
+    COMM_STAGING_BYTES = COMM_WINDOW * COMM_CHUNK_BYTES + 2 * COMM_SMALL_BYTES,
+};
+
+/* Number of processes that the MPI launcher says it started, from the environment; 0 when it does
+ * not say. */
+int32_t mics_comm_mpi_announced_ranks(void);
+
+/* sum[i] = received[i] + sum[i]: the one addition of every transport, so that all give the same
+ * bits. The arrays do not overlap. */
+static inline void comm_add_f32(float *restrict sum, const float *restrict received, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        sum[i] = received[i] + sum[i];
+}
+
+#endif

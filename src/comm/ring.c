@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Collectives as rings of exchanges. In step s every member sends one block to the next member and
+// receives one from the previous; which block, and so the order of a sum, depends on the member
+// and the step alone.
+#include "mics/comm.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <stdbool.h>
+
+static mics_status check_ring(const mics_comm *comm, const mics_ring *ring, const void *buffer,
+                              size_t block_bytes)
+{
+    const mics_group *group = &ring->group;
+    const char *what = ring->what;
+    if (what == NULL)
+        return mics_fail(MICS_ERR_INVALID, "ring: `what` names no reason");
+    int64_t last = group->first + ((int64_t)group->size - 1) * group->stride;
+    int64_t mine = group->first + (int64_t)group->index * group->stride;
+    if (group->size < 1 || group->stride < 1 || group->first < 0 || last >= comm->ranks)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: a group of %d from rank %d in steps of %d is not within %d ranks",
+                         what, (int)group->size, (int)group->first, (int)group->stride,
+                         (int)comm->ranks);
+    if (group->index < 0 || group->index >= group->size || mine != comm->rank)
+        return mics_fail(MICS_ERR_INVALID, "%s: rank %d is not member %d of its group", what,
+                         (int)comm->rank, (int)group->index);
+    for (int32_t m = 0; ring->block_of != NULL && m < group->size; m++) {
+        if (ring->block_of[m] < 0 || ring->block_of[m] >= group->size)
+            return mics_fail(MICS_ERR_INVALID, "%s: member %d owns block %d of %d", what, (int)m,
+                             (int)ring->block_of[m], (int)group->size);
+    }
+    if (block_bytes > SIZE_MAX / (size_t)group->size)
+        return mics_fail(MICS_ERR_INVALID, "%s: %d blocks of %zu bytes are more than there can be",
+                         what, (int)group->size, block_bytes);
+    if (buffer == NULL && block_bytes > 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for blocks of %zu bytes", what,
+                         block_bytes);
+    return MICS_OK;
+}
+
+// The block that is `back` members before this one, counted round the ring (0 <= back <= size).
+static char *block_before(const mics_ring *ring, char *buffer, size_t block_bytes, int32_t back)
+{
+    int32_t member = ring->group.index - back;
+    if (member < 0)
+        member += ring->group.size;
+    int32_t block = ring->block_of != NULL ? ring->block_of[member] : member;
+    return block_bytes > 0 ? buffer + (size_t)block * block_bytes : buffer;
+}
+
+// size - 1 steps. The block sent in step s is owned by the member `lead + s` before this one; the
+// one received, by the member before that.
+static mics_status go_round(mics_comm *comm, const mics_ring *ring, char *buffer,
+                            size_t block_bytes, int32_t lead, mics_reduce reduce)
+{
+    const mics_group *group = &ring->group;
+    int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
+    int32_t previous = group->index > 0 ? group->index - 1 : group->size - 1;
+    for (int32_t step = 0; step < group->size - 1; step++) {
+        mics_exchange exchange = {.to = mics_group_rank(*group, next),
+                                  .from = mics_group_rank(*group, previous),
+                                  .send = block_before(ring, buffer, block_bytes, lead + step),
+                                  .recv = block_before(ring, buffer, block_bytes, lead + step + 1),
+                                  .bytes = block_bytes,
+                                  .reduce = reduce,
+                                  .what = ring->what};
+        MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
+    }
+    return MICS_OK;
+}
+
+mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+                                 size_t block_bytes)
+{
+    MICS_TRY(check_ring(comm, ring, buffer, block_bytes));
+    return go_round(comm, ring, buffer, block_bytes, 0, MICS_REDUCE_COPY);
+}
+
+// Sending the previous member's block first makes that block's sum start with this member and end
+// at its owner.
+mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
+                                     int64_t block_elems)
+{
+    size_t block_bytes = 0;
+    MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
+    MICS_TRY(check_ring(comm, ring, buffer, block_bytes));
+    return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32);
+}
+
+mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
+                                 int64_t elems)
+{
+    if (elems < 0 || ring->group.size < 1 || elems % ring->group.size != 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: %lld elements do not divide among %d ranks",
+                         ring->what != NULL ? ring->what : "all-reduce", (long long)elems,
+                         (int)ring->group.size);
+    int64_t block_elems = elems / ring->group.size;
+    MICS_TRY(mics_comm_reduce_scatter(comm, ring, buffer, block_elems));
+    return mics_comm_all_gather(comm, ring, buffer, (size_t)block_elems * sizeof(float));
+}

@@ -1,0 +1,360 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads of one process. Every rank has one cell, with the one message it offers; the
+// receiver copies or adds straight from the sender's buffer, so nothing is staged.
+//
+// A rank locks its own cell to offer and to see its message taken, and its sender's cell to take
+// one: never two at once, and no lock is shared by the world.
+//
+// Invariants (each cell guarded by its mutex):
+//   1. Only the cell's rank turns EMPTY into FULL, and FULL back into EMPTY (it withdraws).
+//   2. Only rank `to` turns FULL into TAKING or REFUSED, and TAKING into EMPTY.
+//   3. While a cell is TAKING, rank `to` reads `data`; its rank stays in the exchange until that
+//      ends, whatever fails.
+//   4. Outside of exchanges a cell is EMPTY.
+#include "internal.h"
+#include "mics/comm.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+typedef enum cell_state { CELL_EMPTY, CELL_FULL, CELL_TAKING, CELL_REFUSED } cell_state;
+
+typedef struct cell {
+    _Alignas(MICS_ALIGNMENT) pthread_mutex_t mutex;
+    pthread_cond_t offered; // FULL: awaited by receivers
+    pthread_cond_t taken;   // EMPTY or REFUSED: awaited by the cell's rank
+    bool open;              // a comm of this rank exists
+    bool aborted;
+    cell_state state;
+    int32_t to;
+    const void *data;
+    size_t bytes;
+    const char *what;
+    int32_t waits_for; // rank this one may be waiting for; MICS_RANK_NONE outside of exchanges
+} cell;
+
+struct mics_thread_world {
+    mics_memory *memory;
+    double timeout_s;
+    int32_t ranks;
+    int32_t cells_ready; // cells whose mutex and conditions exist
+    pthread_mutex_t mutex;
+    bool late_reported; // guarded by mutex
+    cell *cells;        // (ranks)
+};
+
+typedef struct thread_comm {
+    mics_comm base;
+    mics_memory *memory;
+    mics_thread_world *world;
+} thread_comm;
+
+// ---- waiting ----
+
+static struct timespec deadline_after(double seconds)
+{
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    double whole = floor(seconds);
+    deadline.tv_sec += (time_t)whole;
+    deadline.tv_nsec += (long)((seconds - whole) * 1e9);
+    if (deadline.tv_nsec >= 1000000000L) {
+        deadline.tv_sec++;
+        deadline.tv_nsec -= 1000000000L;
+    }
+    return deadline;
+}
+
+// Writes who is to blame for `peer` not coming: follows who waits for whom until a rank that is in
+// no exchange. Ranks whose exchange failed still count as waiting.
+static void explain_late(mics_thread_world *world, int32_t peer, char *text, size_t capacity)
+{
+    int32_t rank = peer;
+    for (int32_t hop = 0; hop <= world->ranks; hop++) {
+        cell *at = &world->cells[rank];
+        pthread_mutex_lock(&at->mutex);
+        int32_t next = at->waits_for;
+        pthread_mutex_unlock(&at->mutex);
+        if (next == MICS_RANK_NONE) {
+            snprintf(text, capacity, "rank %d is in no exchange: see what it does, or allow more",
+                     (int)rank);
+            return;
+        }
+        rank = next;
+    }
+    snprintf(text, capacity, "the ranks wait for one another: their collectives differ in order");
+}
+
+// Called without a lock. One line a world: the first late rank's, since others wait for the same.
+static mics_status fail_late(thread_comm *self, const char *what, const char *verb, int32_t peer)
+{
+    mics_thread_world *world = self->world;
+    pthread_mutex_lock(&world->mutex);
+    bool first = !world->late_reported;
+    world->late_reported = true;
+    pthread_mutex_unlock(&world->mutex);
+    if (!first)
+        return MICS_ERR_TIMEOUT;
+    char why[128] = "";
+    explain_late(world, peer, why, sizeof why);
+    return mics_fail(MICS_ERR_TIMEOUT, "%s: rank %d waited %g s for rank %d to %s; %s", what,
+                     (int)self->base.rank, world->timeout_s, (int)peer, verb, why);
+}
+
+// ---- one exchange ----
+
+// Offers this rank's message, if there is one; does not wait.
+static mics_status offer(thread_comm *self, const mics_exchange *exchange)
+{
+    cell *mine = &self->world->cells[self->base.rank];
+    pthread_mutex_lock(&mine->mutex);
+    bool aborted = mine->aborted;
+    mine->waits_for = exchange->from;
+    if (!aborted && exchange->to != MICS_RANK_NONE) {
+        mine->to = exchange->to;
+        mine->data = exchange->send;
+        mine->bytes = exchange->bytes;
+        mine->what = exchange->what;
+        mine->state = CELL_FULL;
+        pthread_cond_broadcast(&mine->offered);
+    }
+    pthread_mutex_unlock(&mine->mutex);
+    return aborted ? MICS_ERR_PEER : MICS_OK;
+}
+
+// Waits, with the sender's cell locked, until it offers a message to this rank.
+static mics_status await_offer(thread_comm *self, cell *source)
+{
+    struct timespec deadline = deadline_after(self->world->timeout_s);
+    int late = 0;
+    while (!source->aborted && !(source->state == CELL_FULL && source->to == self->base.rank)) {
+        if (late == ETIMEDOUT)
+            return MICS_ERR_TIMEOUT;
+        late = pthread_cond_timedwait(&source->offered, &source->mutex, &deadline);
+    }
+    return source->aborted ? MICS_ERR_PEER : MICS_OK;
+}
+
+// The sender's cell is locked and FULL. Its rank cannot leave while the state is TAKING, so the
+// copy needs no lock.
+static void take(cell *source, const mics_exchange *exchange)
+{
+    source->state = CELL_TAKING;
+    pthread_mutex_unlock(&source->mutex);
+    if (exchange->reduce == MICS_REDUCE_SUM_F32)
+        comm_add_f32(exchange->recv, source->data, exchange->bytes / sizeof(float));
+    else if (exchange->bytes > 0)
+        memcpy(exchange->recv, source->data, exchange->bytes);
+    pthread_mutex_lock(&source->mutex);
+    source->state = CELL_EMPTY;
+    pthread_cond_signal(&source->taken);
+}
+
+static mics_status receive(thread_comm *self, const mics_exchange *exchange)
+{
+    cell *source = &self->world->cells[exchange->from];
+    pthread_mutex_lock(&source->mutex);
+    mics_status status = await_offer(self, source);
+    size_t offered_bytes = source->bytes;
+    const char *offered_what = source->what;
+    bool fits = status == MICS_OK && offered_bytes == exchange->bytes;
+    if (fits) {
+        take(source, exchange);
+    } else if (status == MICS_OK) {
+        status = mics_fail(MICS_ERR_COMM,
+                           "%s: rank %d expects %zu bytes from rank %d, which sends %zu (%s)",
+                           exchange->what, (int)self->base.rank, exchange->bytes,
+                           (int)exchange->from, offered_bytes, offered_what);
+        source->state = CELL_REFUSED;
+        pthread_cond_signal(&source->taken);
+    }
+    pthread_mutex_unlock(&source->mutex);
+    if (status == MICS_ERR_TIMEOUT)
+        return fail_late(self, exchange->what, "send", exchange->from);
+    return status;
+}
+
+// Waits, with this rank's cell locked, until its message was taken, or withdraws it: at once when
+// the exchange has failed already. Never while it is being read.
+static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
+{
+    struct timespec deadline = deadline_after(self->world->timeout_s);
+    int late = 0;
+    while (mine->state == CELL_FULL && !mine->aborted && !failed && late != ETIMEDOUT)
+        late = pthread_cond_timedwait(&mine->taken, &mine->mutex, &deadline);
+    while (mine->state == CELL_TAKING)
+        pthread_cond_wait(&mine->taken, &mine->mutex);
+    cell_state end = mine->state;
+    mine->state = CELL_EMPTY;
+    if (end == CELL_EMPTY)
+        return MICS_OK;
+    if (end == CELL_REFUSED)
+        return MICS_ERR_COMM; // logged by the receiver
+    return mine->aborted ? MICS_ERR_PEER : MICS_ERR_TIMEOUT;
+}
+
+// `status` is how receiving went; returns how the exchange did.
+static mics_status finish(thread_comm *self, const mics_exchange *exchange, mics_status status)
+{
+    cell *mine = &self->world->cells[self->base.rank];
+    bool failed = status != MICS_OK;
+    pthread_mutex_lock(&mine->mutex);
+    if (exchange->to != MICS_RANK_NONE) {
+        if (!failed)
+            mine->waits_for = exchange->to;
+        mics_status sent = await_taken(self, mine, failed);
+        if (!failed)
+            status = sent;
+    }
+    // A failed exchange leaves whom it waited for, for explain_late.
+    if (status == MICS_OK)
+        mine->waits_for = MICS_RANK_NONE;
+    pthread_mutex_unlock(&mine->mutex);
+    if (!failed && status == MICS_ERR_TIMEOUT)
+        return fail_late(self, exchange->what, "receive", exchange->to);
+    return status;
+}
+
+static mics_status thread_exchange(void *ctx, const mics_exchange *exchange)
+{
+    thread_comm *self = ctx;
+    mics_status status = offer(self, exchange);
+    if (status == MICS_OK && exchange->from != MICS_RANK_NONE)
+        status = receive(self, exchange);
+    return finish(self, exchange, status);
+}
+
+static void thread_abort(void *ctx)
+{
+    thread_comm *self = ctx;
+    mics_thread_world *world = self->world;
+    for (int32_t rank = 0; rank < world->ranks; rank++) {
+        cell *at = &world->cells[rank];
+        pthread_mutex_lock(&at->mutex);
+        at->aborted = true;
+        pthread_cond_broadcast(&at->offered);
+        pthread_cond_broadcast(&at->taken);
+        pthread_mutex_unlock(&at->mutex);
+    }
+}
+
+// ---- opening and closing ----
+
+static void thread_close(void *ctx)
+{
+    thread_comm *self = ctx;
+    cell *mine = &self->world->cells[self->base.rank];
+    pthread_mutex_lock(&mine->mutex);
+    mine->open = false;
+    pthread_mutex_unlock(&mine->mutex);
+    mics_free(self->memory, self);
+}
+
+static mics_status cell_init(cell *at)
+{
+    pthread_condattr_t monotonic;
+    if (pthread_condattr_init(&monotonic) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no condition variable for a rank");
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    bool offered = false, taken = false, mutex = false;
+    offered = pthread_cond_init(&at->offered, &monotonic) == 0;
+    taken = offered && pthread_cond_init(&at->taken, &monotonic) == 0;
+    mutex = taken && pthread_mutex_init(&at->mutex, NULL) == 0;
+    pthread_condattr_destroy(&monotonic);
+    if (mutex) {
+        at->waits_for = MICS_RANK_NONE;
+        return MICS_OK;
+    }
+    if (taken)
+        pthread_cond_destroy(&at->taken);
+    if (offered)
+        pthread_cond_destroy(&at->offered);
+    return mics_fail(MICS_ERR_MEMORY, "no mutex or condition variable for a rank");
+}
+
+mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double timeout_s,
+                                   mics_thread_world **world_out)
+{
+    if (ranks < 1 || !(timeout_s > 0))
+        return mics_fail(MICS_ERR_INVALID, "cannot open %d ranks that wait %g s for one another",
+                         (int)ranks, timeout_s);
+    mics_status status = MICS_OK;
+    void *block = NULL;
+    mics_thread_world *world = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof *world, &block));
+    world = block;
+    world->memory = memory;
+    world->ranks = ranks;
+    // Beyond thirty years a deadline might not fit its type.
+    world->timeout_s = fmin(timeout_s, 1e9);
+    if (pthread_mutex_init(&world->mutex, NULL) != 0) {
+        mics_free(memory, world);
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for %d ranks", (int)ranks);
+    }
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, (size_t)ranks * sizeof(cell), &block));
+    world->cells = block;
+    for (; world->cells_ready < ranks; world->cells_ready++)
+        MICS_TRY_OUT(cell_init(&world->cells[world->cells_ready]));
+    *world_out = world;
+    return MICS_OK;
+out:
+    mics_thread_world_close(world);
+    return status;
+}
+
+void mics_thread_world_close(mics_thread_world *world)
+{
+    if (world == NULL)
+        return;
+    for (int32_t rank = 0; rank < world->cells_ready; rank++) {
+        cell *at = &world->cells[rank];
+        pthread_mutex_destroy(&at->mutex);
+        pthread_cond_destroy(&at->offered);
+        pthread_cond_destroy(&at->taken);
+    }
+    pthread_mutex_destroy(&world->mutex);
+    mics_free(world->memory, world->cells);
+    mics_free(world->memory, world);
+}
+
+mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world, int32_t rank,
+                                  mics_comm **comm_out)
+{
+    static const mics_comm_ops ops = {
+        .name = "thread",
+        .exchange = thread_exchange,
+        .abort = thread_abort,
+        .close = thread_close,
+    };
+    if (rank < 0 || rank >= world->ranks)
+        return mics_fail(MICS_ERR_INVALID, "there is no rank %d among %d", (int)rank,
+                         (int)world->ranks);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(thread_comm), &block));
+    thread_comm *self = block;
+    cell *mine = &world->cells[rank];
+    pthread_mutex_lock(&mine->mutex);
+    bool taken = mine->open;
+    mine->open = true;
+    pthread_mutex_unlock(&mine->mutex);
+    if (taken) {
+        mics_free(memory, self);
+        return mics_fail(MICS_ERR_INVALID, "rank %d is open already", (int)rank);
+    }
+    self->memory = memory;
+    self->world = world;
+    self->base = (mics_comm){.ops = &ops,
+                             .ctx = self,
+                             .rank = rank,
+                             .ranks = world->ranks,
+                             .ranks_per_node = world->ranks,
+                             .staging_bytes = 0};
+    *comm_out = &self->base;
+    return MICS_OK;
+}
