@@ -110,10 +110,11 @@ typedef struct mics_kernels {
 // Rows are summed in this many fixed blocks, whatever the number of threads.
 enum { MICS_LAYERNORM_BLOCKS = 16, MICS_LINEAR_BLOCKS = 16, MICS_ATTENTION_TILE = 64 };
 
-/* Floats of workspace that attention needs a thread, for head dimension D. */
+/* Floats of workspace that attention needs a thread, for head dimension D: two tiles of scores,
+ * eight of D columns rounded up to the widest vector, and a few rows. */
 static inline int64_t mics_attention_workspace(int64_t D)
 {
-    return (int64_t)MICS_ATTENTION_TILE * (2 * MICS_ATTENTION_TILE + 6 * D + 4);
+    return (int64_t)MICS_ATTENTION_TILE * (2 * MICS_ATTENTION_TILE + 8 * ((D + 15) / 16 * 16) + 4);
 }
 
 /* The best table that this processor runs, or the one called `isa` when it is not NULL.
