@@ -1,0 +1,459 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Where activations and their gradients lie. The arena, in floats:
+//
+//   inputs of units 1, 2, ... | saved tensors of each unit | shared | boundary gradient | scratch
+//
+// `shared` holds what a unit that runs its forward inside backward saves (recomputation, and the
+// loss): one unit at a time. `boundary gradient` is the gradient that passes from unit to unit.
+// `scratch` holds what lives inside one step.
+//
+// Gradients of a unit. Backward walks the ops in reverse. A tensor's first gradient is written,
+// later ones are added. ADD moves no data: both operands take the output's storage, counted, and a
+// storage that is still read under another name is copied before it is added to.
+#include "schedule/activations.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <string.h>
+
+enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };
+
+// ---- space: first fit in a growing region ----
+
+typedef struct extent {
+    int64_t begin, end;
+} extent;
+
+typedef struct space {
+    extent *used; // ascending
+    int32_t count;
+    int64_t high; // largest end so far
+} space;
+
+static int64_t space_take(space *s, int64_t elems)
+{
+    const int64_t need = mics_size_round_up(elems, ALIGNED_FLOATS);
+    int64_t begin = 0;
+    int32_t at = 0;
+    while (at < s->count && s->used[at].begin - begin < need)
+        begin = s->used[at++].end;
+    memmove(&s->used[at + 1], &s->used[at], (size_t)(s->count - at) * sizeof(extent));
+    s->used[at] = (extent){begin, begin + need};
+    s->count++;
+    if (begin + need > s->high)
+        s->high = begin + need;
+    return begin;
+}
+
+static void space_give(space *s, int64_t begin)
+{
+    for (int32_t at = 0; at < s->count; at++) {
+        if (s->used[at].begin == begin) {
+            memmove(&s->used[at], &s->used[at + 1], (size_t)(s->count - at - 1) * sizeof(extent));
+            s->count--;
+            return;
+        }
+    }
+}
+
+// ---- one unit ----
+
+// A storage of a gradient: a place, and how many tensors' gradients lie there that are still to be
+// read.
+typedef struct storage {
+    int64_t at;
+    int64_t elems;
+    int32_t readers;
+    bool boundary; // the gradient between units: never given back to the space
+} storage;
+
+typedef struct unit_work {
+    const mics_unit *unit;
+    mics_unit_plan *plan;
+    int64_t tokens;
+    int64_t boundary_at, scratch_at;
+    space space;
+    storage *storages; // at most one a tensor, and copies
+    int32_t storage_count;
+    int32_t *storage_of; // by tensor; -1: no gradient yet
+    int32_t grad_capacity;
+} unit_work;
+
+static bool saved_for_backward(const mics_unit *unit, int32_t tensor)
+{
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        const mics_op_info *info = mics_op_info_get(op->kind);
+        bool as_input = info->backward_reads_in && (op->in[0] == tensor || op->in[1] == tensor);
+        bool as_output = info->backward_reads_out && op->out == tensor;
+        if (as_input || as_output || op->stats == tensor)
+            return true;
+    }
+    return false;
+}
+
+// Last op that reads a tensor in forward; the op that makes it when none does.
+static int32_t last_reader(const mics_unit *unit, int32_t tensor)
+{
+    int32_t last = -1;
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        if (op->in[0] == tensor || op->in[1] == tensor || op->out == tensor)
+            last = o;
+    }
+    return last;
+}
+
+static int64_t tensor_elems(const unit_work *work, int32_t tensor)
+{
+    return work->unit->tensors[tensor].width * work->tokens;
+}
+
+// Saved tensors go to *saved_end onwards; the others live in scratch from the op that makes them to
+// their last reader.
+static void place_forward(unit_work *work, int64_t *saved_end)
+{
+    const mics_unit *unit = work->unit;
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const int32_t made[] = {unit->ops[o].out, unit->ops[o].stats};
+        for (int i = 0; i < 2; i++) {
+            int32_t tensor = made[i];
+            if (tensor < 0 || tensor == unit->out)
+                continue;
+            if (saved_for_backward(unit, tensor)) {
+                work->plan->tensor_at[tensor] = *saved_end;
+                *saved_end += mics_size_round_up(tensor_elems(work, tensor), ALIGNED_FLOATS);
+            } else {
+                work->plan->tensor_at[tensor] =
+                    space_take(&work->space, tensor_elems(work, tensor));
+            }
+        }
+        for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
+            bool scratch = tensor != unit->out && !saved_for_backward(unit, tensor);
+            if (scratch && last_reader(unit, tensor) == o)
+                space_give(&work->space, work->plan->tensor_at[tensor]);
+        }
+    }
+}
+
+// Scratch offsets were relative while the region's start was unknown.
+static void shift_forward(unit_work *work)
+{
+    const mics_unit *unit = work->unit;
+    for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
+        if (tensor != unit->out && !saved_for_backward(unit, tensor))
+            work->plan->tensor_at[tensor] += work->scratch_at;
+    }
+}
+
+static mics_grad_call *add_call(unit_work *work, mics_grad_kind kind)
+{
+    mics_grad_call *call = &work->plan->grads[work->plan->grad_count++];
+    *call = (mics_grad_call){.kind = kind, .op = -1, .dout = -1, .din = -1};
+    return call;
+}
+
+// A place of its own for a tensor's gradient; the unit's input takes the boundary as soon as that
+// is free.
+static int32_t new_storage(unit_work *work, int32_t tensor, int64_t elems)
+{
+    if (tensor == 0 && work->storages[0].readers == 0) {
+        work->storages[0].elems = elems;
+        work->storages[0].readers = 1;
+        return 0;
+    }
+    int32_t index = work->storage_count++;
+    work->storages[index] =
+        (storage){.at = space_take(&work->space, elems), .elems = elems, .readers = 1};
+    return index;
+}
+
+// One reader less; the last one gives the place back.
+static void drop_reader(unit_work *work, int32_t index)
+{
+    storage *s = &work->storages[index];
+    if (--s->readers == 0 && !s->boundary)
+        space_give(&work->space, s->at);
+}
+
+// The place of a storage in the arena.
+static int64_t place_of(const unit_work *work, int32_t index)
+{
+    const storage *s = &work->storages[index];
+    return s->boundary ? work->boundary_at : work->scratch_at + s->at;
+}
+
+static void move_data(unit_work *work, mics_grad_kind kind, int32_t from, int32_t to)
+{
+    mics_grad_call *call = add_call(work, kind);
+    call->dout = place_of(work, from);
+    call->din = place_of(work, to);
+    call->elems = work->storages[from].elems;
+}
+
+// Before something is added to a tensor's gradient: it must be alone in its storage.
+static void make_sole_reader(unit_work *work, int32_t tensor)
+{
+    int32_t shared = work->storage_of[tensor];
+    if (work->storages[shared].readers == 1)
+        return;
+    int32_t own = new_storage(work, tensor, work->storages[shared].elems);
+    move_data(work, MICS_GRAD_COPY, shared, own);
+    work->storages[shared].readers--;
+    work->storage_of[tensor] = own;
+}
+
+static bool wants_gradient(const unit_work *work, int32_t tensor)
+{
+    return tensor >= 0 && work->unit->tensors[tensor].width > 0;
+}
+
+static void backward_add(unit_work *work, const mics_op *op)
+{
+    int32_t source = work->storage_of[op->out];
+    for (int i = 0; i < MICS_OP_INPUTS; i++) {
+        int32_t tensor = op->in[i];
+        if (!wants_gradient(work, tensor))
+            continue;
+        if (work->storage_of[tensor] < 0) {
+            work->storage_of[tensor] = source;
+            work->storages[source].readers++;
+        } else {
+            make_sole_reader(work, tensor);
+            move_data(work, MICS_GRAD_ADD, source, work->storage_of[tensor]);
+        }
+    }
+}
+
+static void backward_op(unit_work *work, int32_t index)
+{
+    const mics_op *op = &work->unit->ops[index];
+    const int32_t tensor = op->in[0];
+    const int32_t source = op->out >= 0 ? work->storage_of[op->out] : -1;
+    bool add = false;
+    if (wants_gradient(work, tensor)) {
+        add = work->storage_of[tensor] >= 0;
+        bool boundary_free = tensor == 0 && work->storages[0].readers == 0;
+        bool in_place = !add && !boundary_free && source >= 0 &&
+                        mics_op_info_get(op->kind)->backward_in_place &&
+                        work->storages[source].readers == 1 &&
+                        work->storages[source].elems == tensor_elems(work, tensor);
+        if (add) {
+            make_sole_reader(work, tensor);
+        } else if (in_place) {
+            work->storage_of[tensor] = source;
+            work->storages[source].readers++;
+        } else {
+            work->storage_of[tensor] = new_storage(work, tensor, tensor_elems(work, tensor));
+        }
+    }
+    mics_grad_call *call = add_call(work, MICS_GRAD_OP);
+    call->op = index;
+    call->dout = source >= 0 ? place_of(work, source) : -1;
+    call->din = wants_gradient(work, tensor) ? place_of(work, work->storage_of[tensor]) : -1;
+    call->add_din = add;
+}
+
+// The gradient of the unit's input must end where the unit before looks for its output's.
+static void settle_input(unit_work *work)
+{
+    int32_t index = work->storage_of[0];
+    if (!wants_gradient(work, 0) || index < 0 || work->storages[index].boundary)
+        return;
+    mics_grad_call *call = add_call(work, MICS_GRAD_COPY);
+    call->dout = place_of(work, index);
+    call->din = work->boundary_at;
+    call->elems = tensor_elems(work, 0);
+}
+
+static void place_backward(unit_work *work)
+{
+    const mics_unit *unit = work->unit;
+    work->plan->grad_count = 0;
+    work->storage_count = 0;
+    work->space.count = 0;
+    for (int32_t tensor = 0; tensor < unit->tensor_count; tensor++)
+        work->storage_of[tensor] = -1;
+    work->storages[work->storage_count++] = (storage){.boundary = true};
+    if (unit->out >= 0) {
+        work->storages[0].elems = tensor_elems(work, unit->out);
+        work->storages[0].readers = 1;
+        work->storage_of[unit->out] = 0;
+    }
+    for (int32_t o = unit->op_count - 1; o >= 0; o--) {
+        const mics_op *op = &unit->ops[o];
+        if (op->out >= 0 && work->storage_of[op->out] < 0)
+            continue; // nothing downstream depends on it
+        if (op->kind == MICS_OP_ADD)
+            backward_add(work, op);
+        else
+            backward_op(work, o);
+        if (op->out >= 0)
+            drop_reader(work, work->storage_of[op->out]);
+    }
+    settle_input(work);
+}
+
+// ---- the model ----
+
+static mics_status open_plan(mics_schedule *schedule, int32_t u)
+{
+    const mics_unit *unit = &schedule->spec.model->units[u];
+    mics_unit_plan *plan = &schedule->units[u];
+    void *block = NULL;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST,
+                        (size_t)unit->tensor_count * sizeof(int64_t), &block));
+    plan->tensor_at = block;
+    // An op makes one call, at most one copy or add for each input, and one call settles the input.
+    size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, calls * sizeof(mics_grad_call), &block));
+    plan->grads = block;
+    bool loss = mics_op_info_get(unit->ops[unit->op_count - 1].kind)->fused_loss;
+    plan->forward_in_backward = schedule->spec.recompute || loss;
+    return MICS_OK;
+}
+
+// Inputs of all units but the first; returns the end. Each unit's output is the next one's input.
+static int64_t place_boundaries(mics_schedule *schedule, int64_t tokens)
+{
+    const mics_model *model = schedule->spec.model;
+    int64_t end = 0;
+    schedule->units[0].tensor_at[0] = -1;
+    for (int32_t u = 1; u < model->unit_count; u++) {
+        schedule->units[u].tensor_at[0] = end;
+        schedule->units[u - 1].tensor_at[model->units[u - 1].out] = end;
+        end += mics_size_round_up(model->units[u].tensors[0].width * tokens, ALIGNED_FLOATS);
+    }
+    return end;
+}
+
+static int64_t widest_boundary(const mics_model *model)
+{
+    int64_t widest = 0;
+    for (int32_t u = 1; u < model->unit_count; u++) {
+        if (model->units[u].tensors[0].width > widest)
+            widest = model->units[u].tensors[0].width;
+    }
+    return widest;
+}
+
+// Marks, in the order backward runs, which gradients an earlier op of the same micro-step has
+// already written.
+static void mark_second_writers(mics_schedule *schedule, bool *written, const int32_t *first_param)
+{
+    const mics_model *model = schedule->spec.model;
+    for (int32_t u = model->unit_count - 1; u >= 0; u--) {
+        mics_unit_plan *plan = &schedule->units[u];
+        for (int32_t c = 0; c < plan->grad_count; c++) {
+            mics_grad_call *call = &plan->grads[c];
+            for (int p = 0; call->kind == MICS_GRAD_OP && p < MICS_OP_PARAMS; p++) {
+                mics_param_ref ref = model->units[u].ops[call->op].params[p];
+                if (ref.unit < 0)
+                    continue;
+                bool *seen = &written[first_param[ref.unit] + ref.param];
+                call->add_params[p] = *seen;
+                *seen = true;
+            }
+        }
+    }
+}
+
+static mics_status mark_accumulation(mics_schedule *schedule)
+{
+    const mics_model *model = schedule->spec.model;
+    void *first_param = NULL, *written = NULL;
+    mics_status status = MICS_OK;
+    size_t params = 0;
+    MICS_TRY_OUT(mics_alloc(schedule->memory, MICS_MEM_HOST,
+                            (size_t)model->unit_count * sizeof(int32_t), &first_param));
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        ((int32_t *)first_param)[u] = (int32_t)params;
+        params += (size_t)model->units[u].param_count;
+    }
+    MICS_TRY_OUT(mics_alloc(schedule->memory, MICS_MEM_HOST, params * sizeof(bool), &written));
+    mark_second_writers(schedule, written, first_param);
+out:
+    mics_free(schedule->memory, first_param);
+    mics_free(schedule->memory, written);
+    return status;
+}
+
+// Scratch arrays for the unit with the most tensors.
+static mics_status open_work(mics_schedule *schedule, unit_work *work)
+{
+    const mics_model *model = schedule->spec.model;
+    int32_t most = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        if (model->units[u].tensor_count > most)
+            most = model->units[u].tensor_count;
+    }
+    const size_t storages = (size_t)most * (1 + MICS_OP_INPUTS) + 1;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (storages + 1) * sizeof(extent), &block));
+    work->space.used = block;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, storages * sizeof(storage), &block));
+    work->storages = block;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (size_t)most * sizeof(int32_t), &block));
+    work->storage_of = block;
+    return MICS_OK;
+}
+
+static void begin_unit(const mics_schedule *schedule, unit_work *work, int32_t u)
+{
+    work->unit = &schedule->spec.model->units[u];
+    work->plan = &schedule->units[u];
+    work->space.count = 0;
+}
+
+// Forward places of all units, then backward places, once the regions before scratch are known.
+static void place_units(mics_schedule *schedule, unit_work *work, int64_t boundaries_end)
+{
+    const int32_t units = schedule->spec.model->unit_count;
+    int64_t saved_end = boundaries_end, shared_elems = 0;
+    for (int pass = 0; pass < 2;
+         pass++) { // units that keep what they save, then those that share one region
+        const int64_t shared_begin = saved_end;
+        for (int32_t u = 0; u < units; u++) {
+            begin_unit(schedule, work, u);
+            if (work->plan->forward_in_backward != (pass == 1))
+                continue;
+            int64_t end = pass == 1 ? shared_begin : saved_end;
+            place_forward(work, &end);
+            if (pass == 0)
+                saved_end = end;
+            else if (end - shared_begin > shared_elems)
+                shared_elems = end - shared_begin;
+        }
+    }
+    work->boundary_at = saved_end + shared_elems;
+    work->scratch_at =
+        work->boundary_at +
+        mics_size_round_up(widest_boundary(schedule->spec.model) * work->tokens, ALIGNED_FLOATS);
+    for (int32_t u = 0; u < units; u++) {
+        begin_unit(schedule, work, u);
+        shift_forward(work);
+        place_backward(work);
+    }
+    schedule->activation_elems = work->scratch_at + work->space.high;
+}
+
+mics_status place_activations(mics_schedule *schedule)
+{
+    const mics_model *model = schedule->spec.model;
+    unit_work work = {.tokens = schedule->spec.batch.sequences * schedule->spec.batch.length};
+    mics_status status = MICS_OK;
+    void *block = NULL;
+    MICS_TRY_OUT(mics_alloc(schedule->memory, MICS_MEM_HOST,
+                            (size_t)model->unit_count * sizeof(mics_unit_plan), &block));
+    schedule->units = block;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        MICS_TRY_OUT(open_plan(schedule, u));
+    MICS_TRY_OUT(open_work(schedule, &work));
+    place_units(schedule, &work, place_boundaries(schedule, work.tokens));
+    MICS_TRY_OUT(mark_accumulation(schedule));
+out:
+    mics_free(schedule->memory, work.space.used);
+    mics_free(schedule->memory, work.storages);
+    mics_free(schedule->memory, work.storage_of);
+    return status;
+}

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Slots: buffers that units take in turn. Who takes one waits for the last steps that used it.
+// Private to this module.
+#ifndef MICS_SCHEDULE_SLOTS_H
+#define MICS_SCHEDULE_SLOTS_H
+
+#include "mics/schedule.h"
+
+typedef struct slot {
+    int64_t elems;
+    bool busy;
+    int32_t last[MICS_STREAMS]; // newest step on each stream that touches it; -1: none
+} slot;
+
+typedef struct slot_pool {
+    mics_memory *memory;
+    slot *slots;
+    int32_t count;
+    int32_t *slot_of; // by unit; -1: holds none
+    bool *retiring;   // by unit: gives its slot up at the next slots_settle
+    int32_t units;
+} slot_pool;
+
+mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool_out);
+void slots_close(slot_pool *pool);
+
+/* Gives the unit a slot, slot_of[unit]: of the free ones of fitting size (to twice the need) the
+ * one idle longest, else a new one. */
+mics_status slots_take(slot_pool *pool, int32_t unit, int64_t elems);
+
+/* Frees the unit's slot at once. */
+void slots_give(slot_pool *pool, int32_t unit);
+
+/* Frees the unit's slot at the next slots_settle, so that who takes a slot before that need not
+ * wait for this unit. */
+void slots_retire(slot_pool *pool, int32_t unit);
+void slots_settle(slot_pool *pool);
+
+#endif
