@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 # Libraries that only a static link names. MPI and OpenMP are there if they were built in.
-set(MICS_LIBS_PRIVATE "-ldnnl")
+set(MICS_LIBS_PRIVATE "${dnnl_LIBRARY}")
 if(MICS_MPI)
     find_package(MPI QUIET COMPONENTS C)
     foreach(library IN LISTS MPI_C_LIBRARIES)

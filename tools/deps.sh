@@ -28,16 +28,11 @@ have_compiler() {
     have "$1" && echo '#include <stdio.h>' | "$1" -E -x "$2" - >/dev/null 2>&1
 }
 
-# oneDNN has no pkg-config file everywhere, so this looks where CMake's find_package(dnnl) looks.
+# oneDNN has no pkg-config file everywhere, so this looks where cmake/Finddnnl.cmake does.
 have_dnnl() {
-    local prefix file
-    [ -z "${dnnl_DIR:-}" ] || return 0
-    local IFS=':;'
-    for prefix in ${CMAKE_PREFIX_PATH:-} ${DNNLROOT:-} /usr /usr/local /opt/homebrew; do
-        for file in "$prefix"/lib*/cmake/dnnl/dnnl-config.cmake \
-            "$prefix"/lib/*/cmake/dnnl/dnnl-config.cmake; do
-            [ ! -e "$file" ] || return 0
-        done
+    local prefix IFS=':;'
+    for prefix in ${CMAKE_PREFIX_PATH:-} ${dnnl_ROOT:-} ${DNNLROOT:-} /usr /usr/local /opt/homebrew; do
+        [ ! -e "$prefix/include/dnnl.h" ] || return 0
     done
     return 1
 }
