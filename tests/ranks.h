@@ -13,6 +13,7 @@
 #include "mics/memory.h"
 #include "test.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum { RANKS_TIMEOUT_S = 60 };

@@ -153,7 +153,7 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
 
 // ---- what every rank calls; all in the same order ----
 
-/* One exchange, checked. Exchanges of no bytes are sent too (they are barriers).
+/* One exchange, checked. One of no bytes is sent too: it waits for rank `from` to come.
  *
  * After an error the world is of no further use: the rank ends it for all with mics_comm_abort.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_COMM (also: the partner sends another number of

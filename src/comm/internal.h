@@ -24,6 +24,9 @@ enum {
  * not say. */
 int32_t mics_comm_mpi_announced_ranks(void);
 
+/* This process's number among them, 0 when the launcher does not say. */
+int32_t mics_comm_mpi_announced_rank(void);
+
 /* sum[i] = received[i] + sum[i]: the one addition of every transport, so that all give the same
  * bits. The arrays do not overlap. */
 static inline void comm_add_f32(float *restrict sum, const float *restrict received, size_t elems)

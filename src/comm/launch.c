@@ -58,6 +58,17 @@ int32_t mics_comm_mpi_announced_ranks(void)
     return slurm_step_tasks();
 }
 
+int32_t mics_comm_mpi_announced_rank(void)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        if (getenv(ranks[i]) != NULL)
+            return number_of(ranks[i]);
+    }
+    return 0;
+}
+
 size_t mics_comm_mpi_staging_bytes(void)
 {
     return COMM_STAGING_BYTES;

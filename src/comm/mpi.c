@@ -1,0 +1,553 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as MPI processes; works with Open MPI and MPICH. The only file that knows MPI.
+//
+// On the wire an exchange is a header with its number of bytes. A small one carries its data behind
+// the header, in one message; a larger one follows in chunks straight from the sender's buffer, and
+// straight into the receiver's, or into staging when it is to be added. The chunks of a message do
+// not depend on what its receiver does with it.
+//
+// Waiting polls, because a blocking MPI call would spin: ranks often share cores with threads that
+// compute. It gives way at first and sleeps after a while.
+//
+// Invariants:
+//   1. After opening, every MPI call happens with `mutex` held; waiting lets it go. So another
+//      thread can abort, and MPI_THREAD_SERIALIZED is enough.
+//   2. Outside of an exchange no request of this comm is active, unless `broken`.
+//   3. When `broken`, MPI is not called again except to abort: without progress, what a failed
+//      exchange left behind does not reach the caller's buffers.
+#include "internal.h"
+#include "mics/clock.h"
+#include "mics/comm.h"
+#include "mics/log.h"
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    TAG_HEADER = 1,
+    TAG_CHUNK = 2,
+    HEADER_BYTES = 8,
+    YIELD_US = 1000,      // how long a wait gives way before it sleeps
+    SLEEP_NS = 50 * 1000, // Linux adds its timer slack, 50 us unless told otherwise
+    ABORT_S = 10,         // how long MPI_Abort may take
+};
+
+typedef struct mpi_comm {
+    mics_comm base;
+    mics_memory *memory;
+    MPI_Comm world;
+    double timeout_s;
+    bool owns_mpi; // this comm initialised MPI
+    bool broken;
+    pthread_mutex_t mutex;
+    char *staging; // COMM_WINDOW chunks, small message in, small message out
+} mpi_comm;
+
+// One exchange under way. Chunk i uses request i % COMM_WINDOW of its direction.
+typedef struct transfer {
+    const mics_exchange *exchange;
+    size_t chunks; // 0: small, all in the header's message
+    size_t received;
+    size_t sent;
+    MPI_Request header_in;
+    MPI_Request header_out;
+    MPI_Request in[COMM_WINDOW];
+    MPI_Request out[COMM_WINDOW];
+} transfer;
+
+// ---- errors and waiting ----
+
+static mics_status fail_mpi(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+        strcpy(text, "unknown error");
+    return mics_fail(MICS_ERR_COMM, "%s: MPI says: %s", what, text);
+}
+
+static mics_status check_mpi(int code, const char *what)
+{
+    return code == MPI_SUCCESS ? MICS_OK : fail_mpi(code, what);
+}
+
+// Lets others run for a moment, without the mutex. `since_us`: when something last moved.
+static void give_way(mpi_comm *self, double since_us)
+{
+    pthread_mutex_unlock(&self->mutex);
+    if (mics_clock_us() - since_us < YIELD_US)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    pthread_mutex_lock(&self->mutex);
+}
+
+// ---- one exchange ----
+
+static size_t chunk_bytes(const transfer *moving, size_t chunk)
+{
+    size_t left = moving->exchange->bytes - chunk * COMM_CHUNK_BYTES;
+    return left < COMM_CHUNK_BYTES ? left : COMM_CHUNK_BYTES;
+}
+
+static char *small_in(const mpi_comm *self)
+{
+    return self->staging + COMM_WINDOW * COMM_CHUNK_BYTES;
+}
+
+static char *small_out(const mpi_comm *self)
+{
+    return small_in(self) + COMM_SMALL_BYTES;
+}
+
+static mics_status post_receive(mpi_comm *self, transfer *moving, size_t chunk)
+{
+    const mics_exchange *exchange = moving->exchange;
+    size_t slot = chunk % COMM_WINDOW;
+    char *to = exchange->reduce == MICS_REDUCE_COPY
+                   ? (char *)exchange->recv + chunk * COMM_CHUNK_BYTES
+                   : self->staging + slot * COMM_CHUNK_BYTES;
+    return check_mpi(MPI_Irecv(to, (int)chunk_bytes(moving, chunk), MPI_BYTE, exchange->from,
+                               TAG_CHUNK, self->world, &moving->in[slot]),
+                     exchange->what);
+}
+
+static mics_status post_send(mpi_comm *self, transfer *moving, size_t chunk)
+{
+    const mics_exchange *exchange = moving->exchange;
+    return check_mpi(MPI_Isend((const char *)exchange->send + chunk * COMM_CHUNK_BYTES,
+                               (int)chunk_bytes(moving, chunk), MPI_BYTE, exchange->to, TAG_CHUNK,
+                               self->world, &moving->out[chunk % COMM_WINDOW]),
+                     exchange->what);
+}
+
+// Receives are posted before sends, so that data finds its place.
+static mics_status start(mpi_comm *self, transfer *moving)
+{
+    const mics_exchange *exchange = moving->exchange;
+    bool receives = exchange->from != MICS_RANK_NONE, sends = exchange->to != MICS_RANK_NONE;
+    if (receives)
+        MICS_TRY(check_mpi(MPI_Irecv(small_in(self), COMM_SMALL_BYTES, MPI_BYTE, exchange->from,
+                                     TAG_HEADER, self->world, &moving->header_in),
+                           exchange->what));
+    size_t first = moving->chunks < COMM_WINDOW ? moving->chunks : COMM_WINDOW;
+    for (size_t chunk = 0; receives && chunk < first; chunk++)
+        MICS_TRY(post_receive(self, moving, chunk));
+    if (!sends)
+        return MICS_OK;
+    uint64_t bytes = exchange->bytes;
+    size_t behind = moving->chunks == 0 ? exchange->bytes : 0;
+    memcpy(small_out(self), &bytes, HEADER_BYTES);
+    if (behind > 0)
+        memcpy(small_out(self) + HEADER_BYTES, exchange->send, behind);
+    MICS_TRY(check_mpi(MPI_Isend(small_out(self), (int)(HEADER_BYTES + behind), MPI_BYTE,
+                                 exchange->to, TAG_HEADER, self->world, &moving->header_out),
+                       exchange->what));
+    for (size_t chunk = 0; chunk < first; chunk++)
+        MICS_TRY(post_send(self, moving, chunk));
+    return MICS_OK;
+}
+
+// What arrived behind a header, or in a chunk of staging, joins the receiver's buffer.
+static void deliver(const mics_exchange *exchange, size_t offset, const char *from, size_t bytes)
+{
+    char *to = (char *)exchange->recv + offset;
+    if (exchange->reduce == MICS_REDUCE_SUM_F32)
+        comm_add_f32((float *)(void *)to, (const float *)(const void *)from, bytes / sizeof(float));
+    else
+        memcpy(to, from, bytes);
+}
+
+static mics_status take_header(mpi_comm *self, transfer *moving)
+{
+    const mics_exchange *exchange = moving->exchange;
+    uint64_t bytes = 0;
+    memcpy(&bytes, small_in(self), HEADER_BYTES);
+    if (bytes != exchange->bytes)
+        return mics_fail(MICS_ERR_COMM,
+                         "%s: rank %d expects %zu bytes from rank %d, which sends %llu",
+                         exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
+                         (unsigned long long)bytes);
+    if (moving->chunks == 0 && bytes > 0)
+        deliver(exchange, 0, small_in(self) + HEADER_BYTES, exchange->bytes);
+    return MICS_OK;
+}
+
+static mics_status take_chunk(mpi_comm *self, transfer *moving)
+{
+    const mics_exchange *exchange = moving->exchange;
+    size_t chunk = moving->received;
+    if (exchange->reduce == MICS_REDUCE_SUM_F32)
+        deliver(exchange, chunk * COMM_CHUNK_BYTES,
+                self->staging + chunk % COMM_WINDOW * COMM_CHUNK_BYTES, chunk_bytes(moving, chunk));
+    moving->received++;
+    if (chunk + COMM_WINDOW < moving->chunks)
+        return post_receive(self, moving, chunk + COMM_WINDOW);
+    return MICS_OK;
+}
+
+static mics_status chunk_sent(mpi_comm *self, transfer *moving)
+{
+    size_t chunk = moving->sent++;
+    if (chunk + COMM_WINDOW < moving->chunks)
+        return post_send(self, moving, chunk + COMM_WINDOW);
+    return MICS_OK;
+}
+
+// Tests one request, if it is active.
+static mics_status test(MPI_Request *request, const char *what, bool *done_out)
+{
+    int done = 0;
+    if (*request == MPI_REQUEST_NULL)
+        return MICS_OK;
+    MICS_TRY(check_mpi(MPI_Test(request, &done, MPI_STATUS_IGNORE), what));
+    *done_out = done != 0;
+    return MICS_OK;
+}
+
+// Does what can be done without waiting; *moved_out tells whether that was anything.
+static mics_status advance(mpi_comm *self, transfer *moving, bool *moved_out)
+{
+    const char *what = moving->exchange->what;
+    bool header_in = false, in = false, header_out = false, out = false;
+    MICS_TRY(test(&moving->header_in, what, &header_in));
+    if (header_in)
+        MICS_TRY(take_header(self, moving));
+    if (moving->received < moving->chunks)
+        MICS_TRY(test(&moving->in[moving->received % COMM_WINDOW], what, &in));
+    if (in)
+        MICS_TRY(take_chunk(self, moving));
+    MICS_TRY(test(&moving->header_out, what, &header_out));
+    if (moving->sent < moving->chunks)
+        MICS_TRY(test(&moving->out[moving->sent % COMM_WINDOW], what, &out));
+    if (out)
+        MICS_TRY(chunk_sent(self, moving));
+    *moved_out = header_in || in || header_out || out;
+    return MICS_OK;
+}
+
+static bool is_received(const transfer *moving)
+{
+    return moving->header_in == MPI_REQUEST_NULL && moving->received == moving->chunks;
+}
+
+static bool is_sent(const transfer *moving)
+{
+    return moving->header_out == MPI_REQUEST_NULL && moving->sent == moving->chunks;
+}
+
+static mics_status drive(mpi_comm *self, transfer *moving)
+{
+    const mics_exchange *exchange = moving->exchange;
+    double since_us = mics_clock_us();
+    while (!is_received(moving) || !is_sent(moving)) {
+        bool moved = false;
+        MICS_TRY(advance(self, moving, &moved));
+        if (moved) {
+            since_us = mics_clock_us();
+            continue;
+        }
+        if (mics_clock_us() - since_us > self->timeout_s * 1e6) {
+            bool sending = is_received(moving);
+            return mics_fail(
+                MICS_ERR_TIMEOUT,
+                "%s: rank %d waited %g s for rank %d to %s; see what that rank does, or "
+                "allow more",
+                exchange->what, (int)self->base.rank, self->timeout_s,
+                (int)(sending ? exchange->to : exchange->from), sending ? "receive" : "send");
+        }
+        give_way(self, since_us);
+    }
+    return MICS_OK;
+}
+
+// After a failure: MPI forgets the requests. Sends cannot be taken back; see invariant 3.
+static void forget(transfer *moving)
+{
+    MPI_Request *requests[2 + 2 * COMM_WINDOW] = {&moving->header_in, &moving->header_out};
+    for (size_t slot = 0; slot < COMM_WINDOW; slot++) {
+        requests[2 + slot] = &moving->in[slot];
+        requests[2 + COMM_WINDOW + slot] = &moving->out[slot];
+    }
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        bool receives = i == 0 || (i >= 2 && i < 2 + COMM_WINDOW);
+        if (*requests[i] == MPI_REQUEST_NULL)
+            continue;
+        if (receives)
+            MPI_Cancel(requests[i]);
+        MPI_Request_free(requests[i]);
+    }
+}
+
+static mics_status mpi_exchange(void *ctx, const mics_exchange *exchange)
+{
+    mpi_comm *self = ctx;
+    if (self->broken)
+        return MICS_ERR_COMM; // logged when it broke
+    transfer moving = {
+        .exchange = exchange, .header_in = MPI_REQUEST_NULL, .header_out = MPI_REQUEST_NULL};
+    for (size_t slot = 0; slot < COMM_WINDOW; slot++)
+        moving.in[slot] = moving.out[slot] = MPI_REQUEST_NULL;
+    if (exchange->bytes > COMM_SMALL_BYTES - HEADER_BYTES)
+        moving.chunks = (exchange->bytes - 1) / COMM_CHUNK_BYTES + 1;
+    pthread_mutex_lock(&self->mutex);
+    // A direction that is not used has nothing left to do.
+    moving.received = exchange->from == MICS_RANK_NONE ? moving.chunks : 0;
+    moving.sent = exchange->to == MICS_RANK_NONE ? moving.chunks : 0;
+    mics_status status = start(self, &moving);
+    if (status == MICS_OK)
+        status = drive(self, &moving);
+    if (status != MICS_OK) {
+        forget(&moving);
+        self->broken = true;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return status;
+}
+
+// ---- ending ----
+
+// MPI_Abort may itself wait for a launcher or a peer that is gone: an alarm stands behind it. The
+// mutex is had at once, as waiting lets it go; should it not come, ending matters more.
+static void mpi_abort(void *ctx)
+{
+    mpi_comm *self = ctx;
+    sigset_t alarm_only;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    signal(SIGALRM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+    alarm(ABORT_S);
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec++;
+    (void)pthread_mutex_timedlock(&self->mutex, &deadline);
+    MPI_Abort(self->world, 1);
+    _exit(1);
+}
+
+// Waits for all ranks without spinning, which MPI_Finalize would do while a slow rank still works.
+// No deadline: a rank may have much to do yet, and the launcher ends us when one dies.
+static void await_all(mpi_comm *self)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    double since_us = mics_clock_us();
+    bool done = false;
+    mics_status status = check_mpi(MPI_Ibarrier(self->world, &request), "closing");
+    while (status == MICS_OK && !done) {
+        status = test(&request, "closing", &done);
+        if (!done)
+            give_way(self, since_us);
+    }
+}
+
+static void mpi_close(void *ctx)
+{
+    mpi_comm *self = ctx;
+    if (!self->broken && self->world != MPI_COMM_NULL) {
+        pthread_mutex_lock(&self->mutex);
+        await_all(self);
+        MPI_Comm_free(&self->world);
+        pthread_mutex_unlock(&self->mutex);
+    }
+    if (self->owns_mpi && !self->broken)
+        MPI_Finalize();
+    pthread_mutex_destroy(&self->mutex);
+    mics_free(self->memory, self->staging);
+    mics_free(self->memory, self);
+}
+
+// ---- opening ----
+
+// Initialises MPI unless the program has.
+static mics_status start_mpi(bool *owns_out)
+{
+    int finalized = 0, initialized = 0, level = MPI_THREAD_SINGLE;
+    MPI_Finalized(&finalized);
+    MPI_Initialized(&initialized);
+    if (finalized)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "MPI was finalised in this process and cannot start again");
+    if (initialized) {
+        MPI_Query_thread(&level);
+    } else {
+        // Open MPI's own waits (in opening and closing) spin unless told to give way, which on
+        // cores that ranks share makes each take a time slice. Its launcher sets this only when it
+        // knows that it was asked for more ranks than cores.
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+        MICS_TRY(
+            check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "starting MPI"));
+    }
+    *owns_out = !initialized;
+    if (level >= MPI_THREAD_SERIALIZED)
+        return MICS_OK;
+    if (!initialized)
+        MPI_Finalize();
+    return mics_fail(MICS_ERR_UNSUPPORTED,
+                     "this MPI offers no MPI_THREAD_SERIALIZED, which the communication thread "
+                     "needs; use one built with threads");
+}
+
+// A launcher of another MPI starts processes that each believe to be alone.
+static mics_status check_launcher(int32_t ranks)
+{
+    int32_t announced = mics_comm_mpi_announced_ranks();
+    if (ranks > 1 || announced <= 1)
+        return MICS_OK;
+    if (mics_comm_mpi_announced_rank() > 0)
+        return MICS_ERR_COMM; // the first process says it for all
+    return mics_fail(MICS_ERR_COMM,
+                     "the launcher started %d processes, but each is alone in its MPI world: this "
+                     "build uses %s; start it with that MPI's mpirun, or with srun --mpi=pmix or "
+                     "--mpi=pmi2",
+                     (int)announced, mics_comm_mpi_version());
+}
+
+// Ranks of a node must be a range, and all nodes equally large: meshes are made of such ranges.
+static mics_status find_nodes(mpi_comm *self)
+{
+    MPI_Comm node = MPI_COMM_NULL;
+    int size = 0, place = 0, leader = self->base.rank;
+    MICS_TRY(check_mpi(MPI_Comm_split_type(self->world, MPI_COMM_TYPE_SHARED, self->base.rank,
+                                           MPI_INFO_NULL, &node),
+                       "finding the ranks of a node"));
+    MPI_Comm_size(node, &size);
+    MPI_Comm_rank(node, &place);
+    mics_status status =
+        check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "finding a node's first rank");
+    MPI_Comm_free(&node);
+    MICS_TRY(status);
+    int mine[3] = {size, -size, self->base.rank != leader + place}, worst[3] = {0};
+    MICS_TRY(check_mpi(MPI_Allreduce(mine, worst, 3, MPI_INT, MPI_MAX, self->world),
+                       "comparing the nodes"));
+    self->base.ranks_per_node = size;
+    if (worst[0] == -worst[1] && !worst[2])
+        return MICS_OK;
+    // Every rank finds this; one says it.
+    if (self->base.rank != 0)
+        return MICS_ERR_INVALID;
+    if (worst[0] != -worst[1])
+        return mics_fail(MICS_ERR_INVALID,
+                         "the nodes have %d to %d ranks each, but need equally many: ask the "
+                         "launcher for K a node (Open MPI: --map-by ppr:K:node; MPICH: -ppn K; "
+                         "Slurm: --ntasks-per-node=K)",
+                         -worst[1], worst[0]);
+    return mics_fail(MICS_ERR_INVALID,
+                     "ranks are not numbered node by node: ask the launcher to fill one node after "
+                     "the other (Open MPI: --map-by slot or ppr:K:node, not --map-by node; MPICH: "
+                     "-ppn K; Slurm: --distribution=block)");
+}
+
+// Own communicator, ranks, nodes. All ranks succeed or fail together, as far as MPI lets them.
+static mics_status join_world(mpi_comm *self)
+{
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MICS_TRY(check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &self->world), "opening the world"));
+    MPI_Comm_set_errhandler(self->world, MPI_ERRORS_RETURN);
+    int rank = 0, ranks = 0;
+    MPI_Comm_rank(self->world, &rank);
+    MPI_Comm_size(self->world, &ranks);
+    self->base.rank = rank;
+    self->base.ranks = ranks;
+    MICS_TRY(check_launcher(ranks));
+    return find_nodes(self);
+}
+
+// Before opening goes on, so that nobody waits for a rank without memory.
+static mics_status agree_to_open(mics_status mine)
+{
+    int failed = mine != MICS_OK, any = 0;
+    MICS_TRY(check_mpi(MPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD),
+                       "agreeing to open"));
+    if (mine != MICS_OK)
+        return mine;
+    return any ? MICS_ERR_PEER : MICS_OK;
+}
+
+static mics_status allocate(mics_memory *memory, mpi_comm **self_out)
+{
+    void *block = NULL, *staging = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mpi_comm), &block));
+    mics_status status = mics_alloc(memory, MICS_MEM_COMM, COMM_STAGING_BYTES, &staging);
+    mpi_comm *self = block;
+    if (status == MICS_OK && pthread_mutex_init(&self->mutex, NULL) != 0)
+        status = mics_fail(MICS_ERR_MEMORY, "no mutex for the MPI transport");
+    if (status != MICS_OK) {
+        mics_free(memory, staging);
+        mics_free(memory, block);
+        return status;
+    }
+    self->memory = memory;
+    self->staging = staging;
+    self->world = MPI_COMM_NULL;
+    *self_out = self;
+    return MICS_OK;
+}
+
+mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm **comm_out)
+{
+    static const mics_comm_ops ops = {
+        .name = "mpi",
+        .exchange = mpi_exchange,
+        .abort = mpi_abort,
+        .close = mpi_close,
+    };
+    if (!(timeout_s > 0))
+        return mics_fail(MICS_ERR_INVALID, "cannot wait %g s for other ranks", timeout_s);
+    mpi_comm *self = NULL;
+    bool owns_mpi = false;
+    MICS_TRY(start_mpi(&owns_mpi));
+    mics_status own = allocate(memory, &self);
+    mics_status status = agree_to_open(own);
+    if (status == MICS_OK) {
+        self->timeout_s = timeout_s;
+        self->base.ops = &ops;
+        self->base.ctx = self;
+        self->base.staging_bytes = COMM_STAGING_BYTES;
+        status = join_world(self);
+    }
+    if (status == MICS_OK) {
+        self->owns_mpi = owns_mpi;
+        *comm_out = &self->base;
+        return MICS_OK;
+    }
+    if (own == MICS_OK)
+        mpi_close(self); // leaves MPI itself alone, as it owns nothing yet
+    if (owns_mpi)
+        MPI_Finalize();
+    return status;
+}
+
+// ---- version ----
+
+static pthread_once_t version_once = PTHREAD_ONCE_INIT;
+static char version_text[MPI_MAX_LIBRARY_VERSION_STRING];
+
+// Keeps the first line up to a comma, with single blanks: the rest tells how it was configured.
+static void read_version(void)
+{
+    char full[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    if (MPI_Get_library_version(full, &length) != MPI_SUCCESS)
+        strcpy(full, "MPI");
+    size_t kept = 0;
+    for (const char *c = full; *c != '\0' && *c != '\n' && *c != ','; c++) {
+        bool blank = *c == ' ' || *c == '\t';
+        if (!blank || (kept > 0 && version_text[kept - 1] != ' '))
+            version_text[kept++] = blank ? ' ' : *c;
+    }
+    version_text[kept] = '\0';
+}
+
+const char *mics_comm_mpi_version(void)
+{
+    pthread_once(&version_once, read_version);
+    return version_text;
+}
