@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: a folder a step with one file for each rank that holds something, and a manifest
 // that is renamed into place last. A folder without a manifest does not count. Reading is by range
-// of a unit, so any mesh can read what any other wrote.
+// of a unit, so any mesh can read what any other wrote. docs/formats.md describes the files.
 //
-//   DIR/step-00000200/rank-00000.mics ...  manifest.json        DIR/latest (names the newest
-//   complete folder)
+//   DIR/step-00000200/rank-00000.mics ...  config.json  tokenizer.json  manifest.json
+//   DIR/latest (names the folder that was saved last)
+//
+// A run has a folder DIR of its own, which all nodes share, and saves one step at a time.
 #ifndef MICS_CHECKPOINT_H
 #define MICS_CHECKPOINT_H
 
@@ -57,9 +59,17 @@ typedef struct mics_checkpoint_writer {
 /* Saves one step. Every rank of the world calls it; ranks from `writers` on pass no pieces.
  *
  * When it returns MICS_OK on any rank, files, folder, manifest and `latest` are on disk (fsync),
- * and losing any process cannot lose them. Older folders beyond `keep` are removed only then;
- * left-overs of failed saves too. Returns: MICS_OK; MICS_ERR_IO (path and errno); MICS_ERR_MEMORY;
- * what agree returned. Collective: yes.
+ * and losing any process cannot lose them. The data goes straight from the pieces to the files.
+ * The pieces of all ranks together must tile every unit exactly, which is checked before the
+ * manifest counts. A step that was saved before is replaced by the same one rename: until then the
+ * old files stay and count. Older folders beyond `keep` are removed after that, oldest save first;
+ * left-overs of failed saves are removed before the first byte is written, since they may be what
+ * filled the disk. Nothing else in DIR is touched. When `agree` is given it is called one to three
+ * times.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO (path, cause and, when the disk is full, bytes); MICS_ERR_INVALID;
+ * MICS_ERR_FORMAT (pieces that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
+ * returned. The checkpoints that were there before are then still there. Collective: yes.
  */
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
                                  const mics_checkpoint_meta *meta, const mics_piece *pieces,
@@ -67,7 +77,9 @@ mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writ
 
 typedef struct mics_checkpoint mics_checkpoint;
 
-/* Finds the newest complete checkpoint under `dir` (a run's checkpoints/ folder).
+/* Finds the newest complete checkpoint under `dir` (a run's checkpoints/ folder): the one that
+ * `latest` names; when that is missing or not complete, the one saved last among all, with a
+ * warning. Complete: a valid manifest, and its files with their lengths.
  *
  * Returns: MICS_OK with *path_out = NULL when there is none, else its folder (mics_free it);
  * MICS_ERR_IO.

@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Files that must be on disk when a call returns.
+#include "checkpoint/file_io.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WHOLE_MAX = 256 << 20 };
+
+mics_status mics_ckpt_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
+{
+    size_t capacity = strlen(dir) + strlen(name) + 2;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
+    snprintf(block, capacity, "%s/%s", dir, name);
+    *path_out = block;
+    return MICS_OK;
+}
+
+bool mics_ckpt_plain_name(const char *name)
+{
+    return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+mics_status mics_ckpt_sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open the folder: %s", path, strerror(errno));
+    int failed = fsync(fd);
+    // Some file systems cannot sync a folder and say EINVAL; their metadata is written through.
+    int cause = failed != 0 && errno != EINVAL ? errno : 0;
+    close(fd);
+    if (cause != 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot sync the folder: %s", path, strerror(cause));
+    return MICS_OK;
+}
+
+// Makes one folder whose parent exists. `slash` is its last '/', or NULL; the path is restored.
+static mics_status make_dir(char *path, char *slash)
+{
+    if (mkdir(path, 0777) == 0) {
+        if (slash == NULL)
+            return mics_ckpt_sync_dir(".");
+        if (slash == path)
+            return mics_ckpt_sync_dir("/");
+        *slash = '\0';
+        mics_status status = mics_ckpt_sync_dir(path);
+        *slash = '/';
+        return status;
+    }
+    int cause = errno;
+    struct stat info;
+    if (cause == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", path, strerror(cause));
+}
+
+mics_status mics_ckpt_make_dirs(mics_memory *memory, const char *path)
+{
+    if (path[0] == '\0')
+        return mics_fail(MICS_ERR_INVALID, "the name of a folder to make is empty");
+    char *copy = NULL;
+    mics_status status = mics_strdup(memory, path, &copy);
+    size_t end = status == MICS_OK ? strlen(copy) : 0;
+    while (end > 1 && copy[end - 1] == '/')
+        copy[--end] = '\0';
+    char *slash = NULL;
+    for (size_t i = 1; status == MICS_OK && i <= end; i++) {
+        bool ends_name = (copy[i] == '/' || copy[i] == '\0') && copy[i - 1] != '/';
+        if (!ends_name)
+            continue;
+        char kept = copy[i];
+        copy[i] = '\0';
+        slash = strrchr(copy, '/');
+        status = make_dir(copy, slash);
+        copy[i] = kept;
+    }
+    mics_free(memory, copy);
+    return status;
+}
+
+static mics_status write_failed(const char *path, int64_t bytes, int cause)
+{
+    char text[32];
+    mics_size_text((double)bytes, text, sizeof text);
+    bool full = cause == ENOSPC || cause == EDQUOT;
+    return mics_fail(MICS_ERR_IO, "%s: cannot write %lld bytes (%s): %s%s", path, (long long)bytes,
+                     text, strerror(cause),
+                     full ? "; make room there, or keep fewer checkpoints" : "");
+}
+
+// Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
+static mics_status check_size_limit(const char *path, int64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return MICS_OK;
+    if ((uint64_t)bytes <= (uint64_t)limit.rlim_cur)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO,
+                     "%s: cannot write %lld bytes: the file size limit of this process (ulimit -f) "
+                     "is %llu bytes",
+                     path, (long long)bytes, (unsigned long long)limit.rlim_cur);
+}
+
+mics_status mics_ckpt_create(const char *path, int64_t bytes, int *fd_out)
+{
+    MICS_TRY(check_size_limit(path, bytes));
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+    int cause = 0;
+    while (bytes > 0 && (cause = fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno) == EINTR)
+        continue;
+    if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG) {
+        close(fd);
+        unlink(path);
+        return write_failed(path, bytes, cause);
+    }
+    // Any other cause means that this file system cannot reserve; writing finds out.
+    *fd_out = fd;
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_write_at(int fd, const char *path, const void *data, size_t bytes,
+                               int64_t offset)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t written = pwrite(fd, from, bytes, offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return write_failed(path, (int64_t)bytes, written == 0 ? EIO : errno);
+        from += written;
+        offset += written;
+        bytes -= (size_t)written;
+    }
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_close_written(int fd, const char *path, mics_status status)
+{
+    int cause = 0;
+    if (status == MICS_OK) {
+        while ((cause = fsync(fd) == 0 ? 0 : errno) == EINTR)
+            continue;
+    }
+    if (close(fd) != 0 && cause == 0 && errno != EINTR)
+        cause = errno;
+    if (status == MICS_OK && cause != 0)
+        status = mics_fail(MICS_ERR_IO, "%s: cannot bring it to disk: %s", path, strerror(cause));
+    return status;
+}
+
+mics_status mics_ckpt_open_read(const char *path, int *fd_out, int64_t *bytes_out)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    int cause = fstat(fd, &info) == 0 ? 0 : errno;
+    if (cause == 0 && !S_ISREG(info.st_mode)) {
+        close(fd);
+        return mics_fail(MICS_ERR_IO, "%s: not a regular file", path);
+    }
+    if (cause != 0) {
+        close(fd);
+        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(cause));
+    }
+    *fd_out = fd;
+    *bytes_out = info.st_size;
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_read_at(int fd, const char *path, void *data, size_t bytes, int64_t offset)
+{
+    char *to = data;
+    while (bytes > 0) {
+        ssize_t got = pread(fd, to, bytes, offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mics_fail(MICS_ERR_IO, "%s: offset %lld: cannot read %zu bytes: %s", path,
+                             (long long)offset, bytes, strerror(errno));
+        if (got == 0)
+            return mics_fail(MICS_ERR_FORMAT, "%s: offset %lld: the file ends %zu bytes too early",
+                             path, (long long)offset, bytes);
+        to += got;
+        offset += got;
+        bytes -= (size_t)got;
+    }
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_read_whole(mics_memory *memory, const char *path, void **data_out,
+                                 size_t *bytes_out)
+{
+    int fd = -1;
+    int64_t bytes = 0;
+    void *data = NULL;
+    MICS_TRY(mics_ckpt_open_read(path, &fd, &bytes));
+    mics_status status = MICS_OK;
+    if (bytes > WHOLE_MAX)
+        status = mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes; at most %d are read", path,
+                           (long long)bytes, WHOLE_MAX);
+    if (status == MICS_OK)
+        status = mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &data);
+    if (status == MICS_OK)
+        status = mics_ckpt_read_at(fd, path, data, (size_t)bytes, 0);
+    close(fd);
+    if (status != MICS_OK) {
+        mics_free(memory, data);
+        return status;
+    }
+    *data_out = data;
+    *bytes_out = (size_t)bytes;
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_write_whole(const char *path, const void *data, size_t bytes)
+{
+    int fd = -1;
+    MICS_TRY(mics_ckpt_create(path, (int64_t)bytes, &fd));
+    mics_status status = mics_ckpt_write_at(fd, path, data, bytes, 0);
+    status = mics_ckpt_close_written(fd, path, status);
+    if (status != MICS_OK)
+        unlink(path);
+    return status;
+}
+
+mics_status mics_ckpt_replace_file(mics_memory *memory, const char *dir, const char *name,
+                                   const char *text, size_t bytes)
+{
+    char *target = NULL;
+    char *aside = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_ckpt_join(memory, dir, name, &target));
+    size_t capacity = strlen(target) + sizeof ".tmp";
+    void *block = NULL;
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
+    aside = block;
+    snprintf(aside, capacity, "%s.tmp", target);
+    MICS_TRY_OUT(mics_ckpt_write_whole(aside, text, bytes));
+    if (rename(aside, target) != 0) {
+        status =
+            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));
+        unlink(aside);
+    }
+out:
+    mics_free(memory, aside);
+    mics_free(memory, target);
+    return status;
+}

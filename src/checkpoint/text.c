@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A growing text with JSON strings.
+//
+// Invariant: bytes == NULL, or used < capacity and bytes[used] == '\0'.
+#include "checkpoint/text.h"
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 4096 };
+
+// Makes room for `more` bytes and the NUL.
+static bool reserve(mics_ckpt_text *text, size_t more)
+{
+    if (text->status != MICS_OK)
+        return false;
+    size_t needed = text->used + more + 1;
+    if (needed <= text->capacity)
+        return true;
+    size_t capacity = text->capacity == 0 ? FIRST_CAPACITY : text->capacity * 2;
+    if (capacity < needed)
+        capacity = needed;
+    void *block = text->bytes;
+    text->status = mics_realloc(text->memory, MICS_MEM_HOST, capacity, &block);
+    if (text->status != MICS_OK)
+        return false;
+    text->bytes = block;
+    text->capacity = capacity;
+    return true;
+}
+
+static void append(mics_ckpt_text *text, const char *bytes, size_t count)
+{
+    if (!reserve(text, count))
+        return;
+    memcpy(text->bytes + text->used, bytes, count);
+    text->used += count;
+    text->bytes[text->used] = '\0';
+}
+
+void mics_ckpt_text_printf(mics_ckpt_text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int count = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (count < 0 || !reserve(text, (size_t)count))
+        return;
+    va_start(args, format);
+    vsnprintf(text->bytes + text->used, (size_t)count + 1, format, args);
+    va_end(args);
+    text->used += (size_t)count;
+}
+
+// The two-character escape of a byte, or NULL.
+static const char *short_escape(char c)
+{
+    switch (c) {
+    case '"':
+        return "\\\"";
+    case '\\':
+        return "\\\\";
+    case '\n':
+        return "\\n";
+    case '\r':
+        return "\\r";
+    case '\t':
+        return "\\t";
+    default:
+        return NULL;
+    }
+}
+
+void mics_ckpt_text_quoted(mics_ckpt_text *text, const char *string)
+{
+    append(text, "\"", 1);
+    const char *plain = string; // start of the bytes that need no escape
+    const char *c = string;
+    for (; *c != '\0'; c++) {
+        const char *escape = short_escape(*c);
+        if (escape == NULL && (unsigned char)*c >= 0x20 && *c != 0x7f)
+            continue;
+        append(text, plain, (size_t)(c - plain));
+        plain = c + 1;
+        if (escape != NULL)
+            append(text, escape, 2);
+        else
+            mics_ckpt_text_printf(text, "\\u%04x", (unsigned)(unsigned char)*c);
+    }
+    append(text, plain, (size_t)(c - plain));
+    append(text, "\"", 1);
+}
+
+mics_status mics_ckpt_text_status(const mics_ckpt_text *text)
+{
+    return text->status;
+}
+
+void mics_ckpt_text_fini(mics_ckpt_text *text)
+{
+    mics_free(text->memory, text->bytes);
+    *text = (mics_ckpt_text){.memory = text->memory};
+}
