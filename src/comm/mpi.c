@@ -395,19 +395,19 @@ static mics_status start_mpi(bool *owns_out)
                      "needs; use one built with threads");
 }
 
-// A launcher of another MPI starts processes that each believe to be alone.
-static mics_status check_launcher(int32_t ranks)
+// A launcher of another MPI starts processes that each believe to be alone. The arguments tell what
+// it announced; the first process complains for all.
+static mics_status check_launcher(int32_t ranks, int32_t announced_ranks, int32_t announced_rank)
 {
-    int32_t announced = mics_comm_mpi_announced_ranks();
-    if (ranks > 1 || announced <= 1)
+    if (ranks > 1 || announced_ranks <= 1)
         return MICS_OK;
-    if (mics_comm_mpi_announced_rank() > 0)
-        return MICS_ERR_COMM; // the first process says it for all
+    if (announced_rank > 0)
+        return MICS_ERR_COMM;
     return mics_fail(MICS_ERR_COMM,
                      "the launcher started %d processes, but each is alone in its MPI world: this "
                      "build uses %s; start it with that MPI's mpirun, or with srun --mpi=pmix or "
                      "--mpi=pmi2",
-                     (int)announced, mics_comm_mpi_version());
+                     (int)announced_ranks, mics_comm_mpi_version());
 }
 
 // Ranks of a node must be a range, and all nodes equally large: meshes are made of such ranges.
@@ -456,7 +456,6 @@ static mics_status join_world(mpi_comm *self)
     MPI_Comm_size(self->world, &ranks);
     self->base.rank = rank;
     self->base.ranks = ranks;
-    MICS_TRY(check_launcher(ranks));
     return find_nodes(self);
 }
 
@@ -501,6 +500,9 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
     };
     if (!(timeout_s > 0))
         return mics_fail(MICS_ERR_INVALID, "cannot wait %g s for other ranks", timeout_s);
+    // Read first: starting alone, MPI sets some of these variables itself.
+    int32_t announced_ranks = mics_comm_mpi_announced_ranks();
+    int32_t announced_rank = mics_comm_mpi_announced_rank();
     mpi_comm *self = NULL;
     bool owns_mpi = false;
     MICS_TRY(start_mpi(&owns_mpi));
@@ -513,6 +515,8 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
         self->base.staging_bytes = COMM_STAGING_BYTES;
         status = join_world(self);
     }
+    if (status == MICS_OK)
+        status = check_launcher(self->base.ranks, announced_ranks, announced_rank);
     if (status == MICS_OK) {
         self->owns_mpi = owns_mpi;
         *comm_out = &self->base;
