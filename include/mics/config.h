@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Run files: DeepSpeed's JSON keys where their meaning is ours too, plus "model", "data", "run" and
-// "sharding". One table knows every key: its type, default, range and what it does. Unknown keys
-// are errors that name the nearest known one.
+// "sharding". One table (src/config/keys.c) knows every key: its type, default, range and what it
+// does. Unknown keys are errors that name the nearest known one; a key that is known but cannot be
+// honoured is an error that says what would work.
 #ifndef MICS_CONFIG_H
 #define MICS_CONFIG_H
 
@@ -20,74 +21,116 @@ extern "C" {
 
 typedef enum mics_lr_kind {
     MICS_LR_CONSTANT,
-    MICS_LR_WARMUP,
-    MICS_LR_WARMUP_DECAY,
-    MICS_LR_WARMUP_COSINE,
-    MICS_LR_WSD
+    MICS_LR_WARMUP,        // DeepSpeed's WarmupLR
+    MICS_LR_WARMUP_DECAY,  // DeepSpeed's WarmupDecayLR
+    MICS_LR_WARMUP_COSINE, // DeepSpeed's WarmupCosineLR
+    MICS_LR_WSD            // linear warm-up, stable, linear decay
 } mics_lr_kind;
 
+typedef enum mics_warmup_kind { MICS_WARMUP_LOG, MICS_WARMUP_LINEAR } mics_warmup_kind;
+
+// A learning rate schedule; what a kind does not use is 0.
 typedef struct mics_lr {
     mics_lr_kind kind;
-    double peak, min_ratio;
+    mics_warmup_kind warmup;
+    double peak;      // after the warm-up
+    double start;     // where the warm-up starts (WarmupLR, WarmupDecayLR)
+    double min_ratio; // share of the peak where the warm-up starts (WarmupCosineLR)
+    double end_ratio; // share of the peak that is left in the end (WarmupCosineLR, WSD)
     int64_t warmup_steps, decay_steps, total_steps;
 } mics_lr;
 
+// What a run file says. Texts live as long as the run.
 typedef struct mics_run {
-    mics_json *json; // the document, with --set applied; owns every text below
-    const char *model_config, *model_init; // path; "random" or a folder of safetensors
-    bool ignore_dropout;
-    const char *const *train;
+    mics_json *json;          // the document, with --set applied; owns most texts below
+    const char *model_config; // path of a Hugging Face config.json
+    const char *model_init;   // "random" or a folder of safetensors
+    bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
+    const char *const *train; // paths or globs
     int32_t train_count;
     const char *const *validation;
     int32_t validation_count;
-    const char *tokenizer; // "bytes" or a path
-    int64_t sequence_length;
+    const char *tokenizer;   // "bytes" or a path
+    int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;
-    const char *out;
-    int64_t checkpoint_every, keep_checkpoints, validate_every, validation_batches;
+    const char *out;          // folder
+    int64_t checkpoint_every; // steps; 0: only at the end
+    int64_t keep_checkpoints; // 0: all
+    int64_t validate_every;   // steps; 0: only before and after
+    int64_t validation_batches;
+    int64_t log_every; // steps between plain lines; 0: by time
     double comm_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;
     bool recompute;
-    int64_t micro_batch;
-    int32_t micro_steps;
-    mics_sharding sharding;
-    double beta1, beta2, eps, weight_decay, clip;
+    double beta1, beta2, eps, weight_decay;
+    double clip; // 0: no clipping
     mics_lr lr;
+    // Set by mics_run_resolve:
+    int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
+    int32_t micro_steps;               // a step
+    mics_sharding sharding;
+    bool sharding_auto; // `sharding` is the first candidate; the caller takes the first that fits
 } mics_run;
 
-/* Reads a run file, applies `sets` ("a.b=v"), checks every key and fills the run. Relative paths in
- * it are relative to the working directory. --steps, --out and the like are sets too.
+/* Reads a run file, applies `sets` ("a.b=v"; --steps, --out and the like are sets too), checks
+ * every key and fills the run. Relative paths in it are relative to the working directory;
+ * model.config must exist.
  *
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED: one line
- * with file, line, key. Owns:    close with mics_run_close.
+ *          with file, line, key; MICS_ERR_MEMORY.
+ * Owns:    close with mics_run_close.
  */
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out);
 void mics_run_close(mics_run *run);
 
-/* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, "auto" ones from the others) and the sharding (native, or from
- * zero_optimization).
+/* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
+ * that are no globs. Says so when one lies beside the run file instead.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (with the sizes that would work).
+ * Returns: MICS_OK; MICS_ERR_IO, one line.
+ */
+mics_status mics_run_check_files(const mics_run *run);
+
+/* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
+ * micro-steps x ranks, absent and "auto" ones from the others) and the sharding (native, or from
+ * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does).
+ *
+ * Needs:   ranks >= 1, nodes >= 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID or MICS_ERR_UNSUPPORTED, one line with what would work (the
+ *          run's batch and sharding are untouched). May be called again with another mesh.
  */
 mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
 
-/* Learning rate of optimizer step number `step`, counted from 1. Pure. */
+/* Candidate number `index` for "sharding": "auto": mics(p) with the smallest p first, over the p
+ * that the mesh allows. Take the first whose memory fits and store it in run->sharding.
+ *
+ * Returns: false when there is no such candidate (sharding_out untouched).      Pure.
+ */
+bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
+                             mics_sharding *sharding_out);
+
+/* Learning rate of optimizer step number `step`, counted from 1. Pure.
+ *
+ * DeepSpeed's kinds give what DeepSpeed uses in that step: its schedulers start at iteration -1,
+ * so step 1 takes the rate at the start of the warm-up and step k that of iteration k - 2.
+ * Source:  deepspeed/runtime/lr_schedules.py.
+ */
 double mics_lr_at(const mics_lr *lr, int64_t step);
 
 // One row of `mics explain`: a key, what it became, and where that came from.
 typedef struct mics_run_row {
-    const char *key;
-    char value[160];
-    const char *origin; // "file", "--set", "default", "auto: ..."
-    const char *help;
+    const char *key;    // dotted path
+    char value[160];    // as JSON, cut when longer
+    const char *origin; // "file", "--set", "default", "auto: why"
+    const char *help;   // what it does; for a hint, why it has no effect here
 } mics_run_row;
 
-int32_t mics_run_row_count(void);
+/* Rows of keys that are given or have a value. Call after mics_run_resolve; values are read from
+ * the run, so what the caller stored in run->sharding shows. */
+int32_t mics_run_row_count(const mics_run *run);
 mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
 
 #ifdef __cplusplus
