@@ -8,24 +8,29 @@
 static const float TWO_SQRT_2_PI = 1.595769121605731F; // 2 sqrt(2/pi)
 static const float CUBIC = 0.044715F;
 // Beyond, s(2u) is 0 or 1 in fp32; the cube of a larger |x| could overflow.
-static const float LIMIT = 11.0F;
+static const float FORWARD_LIMIT = 11.0F;
+// Here e^-2u is still finite (8.9e37), and the derivative is 0 or 1 to within 1e-36.
+static const float BACKWARD_LIMIT = 10.0F;
 
-static inline float limited(float x)
+static inline float limited(float x, float limit)
 {
-    float in = x > LIMIT ? LIMIT : x; // NaN stays
-    return in < -LIMIT ? -LIMIT : in;
+    float in = x > limit ? limit : x; // NaN stays
+    return in < -limit ? -limit : in;
 }
 
-static inline float sigmoid_2u(float x)
+// e^-2u
+static inline float exp_minus_2u(float x)
 {
-    return 1.0F / (1.0F + mics_exp(-TWO_SQRT_2_PI * x * (1.0F + CUBIC * x * x)));
+    return mics_exp(-TWO_SQRT_2_PI * x * (1.0F + CUBIC * x * x));
 }
 
+// s + x s (1 - s) (2u)', with 1 - s = e^-2u s, which does not cancel.
 static inline float derivative(float x)
 {
-    float in = limited(x);
-    float s = sigmoid_2u(in);
-    return s + in * s * (1.0F - s) * TWO_SQRT_2_PI * (1.0F + 3.0F * CUBIC * in * in);
+    float in = limited(x, BACKWARD_LIMIT);
+    float e = exp_minus_2u(in);
+    float s = 1.0F / (1.0F + e);
+    return s + in * s * (e * s) * TWO_SQRT_2_PI * (1.0F + 3.0F * CUBIC * in * in);
 }
 
 void MICS_OP(gelu_forward)(float *y, const float *x, int64_t elems)
@@ -35,7 +40,7 @@ void MICS_OP(gelu_forward)(float *y, const float *x, int64_t elems)
         int64_t end = begin + MICS_OP_BLOCK < elems ? begin + MICS_OP_BLOCK : elems;
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i)
-            y[i] = x[i] * sigmoid_2u(limited(x[i]));
+            y[i] = x[i] / (1.0F + exp_minus_2u(limited(x[i], FORWARD_LIMIT)));
     }
 }
 
