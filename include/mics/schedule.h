@@ -32,7 +32,7 @@ typedef enum mics_step_kind {
                        // group)
     MICS_STEP_ALL_REDUCE, // comm: second hop, all-reduce the owned piece (replication group)
     MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
-    MICS_STEP_AGREE,      // comm: every rank's loss, sum of squares and health to all (world)
+    MICS_STEP_AGREE,      // comm: every rank's loss and sum of squares to all (world)
     MICS_STEP_UPDATE,     // compute: optimizer on a unit's owned piece
     MICS_STEP_PUBLISH,    // comm: all-gather the updated piece, O up to P (publish group)
     MICS_STEP_KINDS
@@ -86,6 +86,8 @@ typedef struct mics_unit_plan {
     mics_grad_call *grads;
     int32_t grad_count;
     bool forward_in_backward; // recomputed, or the loss
+    int32_t forward_again; // how many leading ops backward then runs again: to the last that saves
+                           // anything
 } mics_unit_plan;
 
 typedef struct mics_schedule_spec {
@@ -125,12 +127,10 @@ typedef struct mics_schedule {
     mics_memory_ledger ledger;
 } mics_schedule;
 
-// What AGREE sends: 32 bytes a rank.
+// What AGREE sends to every rank.
 typedef struct mics_agreement {
     double loss;        // sum over the rank's tokens
     double sum_squares; // of its owned gradients
-    double status;      // mics_status of the rank
-    double reserved;
 } mics_agreement;
 
 /* Makes the schedule.

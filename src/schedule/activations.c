@@ -310,6 +310,12 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     plan->grads = block;
     bool loss = mics_op_info_get(unit->ops[unit->op_count - 1].kind)->fused_loss;
     plan->forward_in_backward = schedule->spec.recompute || loss;
+    for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        bool saves = op->stats >= 0 || (op->out >= 0 && saved_for_backward(unit, op->out));
+        if (saves)
+            plan->forward_again = o + 1;
+    }
     return MICS_OK;
 }
 

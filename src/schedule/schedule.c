@@ -217,8 +217,7 @@ static double pass_flops(const builder *b, pass p)
     for (int32_t o = 0; o < unit->op_count; o++) {
         mics_op_cost cost =
             mics_op_cost_get(schedule->spec.model, unit, &unit->ops[o], schedule->spec.batch);
-        bool forward = !p.backward || (schedule->units[p.unit].forward_in_backward &&
-                                       !mics_op_info_get(unit->ops[o].kind)->fused_loss);
+        bool forward = !p.backward || o < schedule->units[p.unit].forward_again;
         flops += (forward ? cost.flops_forward : 0) + (p.backward ? cost.flops_backward : 0);
     }
     return flops;

@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Generation: the model's ops on one token at a time, with a cache of keys and values. One
+// sequence, one process.
+#include "mics/engine.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <string.h>
+
+struct mics_decoder {
+    mics_memory *memory;
+    const mics_model *model;
+    const float *const *params;
+    const mics_kernels *kernels;
+    int64_t capacity, length;
+    float *cache; // by attention op: keys (capacity, width), then values
+    int64_t cache_elems;
+    float *tensors;     // of the unit at work, one row each
+    int64_t *tensor_at; // by tensor
+    float *boundary;    // what passes from unit to unit
+    float *scratch;     // stats, and attention's scores
+    float *logits;
+};
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Sizes of the buffers, over all units.
+typedef struct decoder_sizes {
+    int64_t row, cache, scratch, boundary;
+    int32_t tensors;
+} decoder_sizes;
+
+static decoder_sizes sizes_of(const mics_model *model, int64_t capacity)
+{
+    decoder_sizes sizes = {0};
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        int64_t row = 0;
+        for (int32_t t = 0; t < unit->tensor_count; t++)
+            row += mics_size_round_up(unit->tensors[t].width, 16);
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            if (unit->ops[o].kind != MICS_OP_ATTENTION)
+                continue;
+            sizes.cache += 2 * capacity * unit->tensors[unit->ops[o].out].width;
+            sizes.scratch = most(sizes.scratch, unit->ops[o].heads * capacity);
+        }
+        sizes.row = most(sizes.row, row);
+        sizes.boundary = most(sizes.boundary, unit->tensors[0].width);
+        sizes.tensors = unit->tensor_count > sizes.tensors ? unit->tensor_count : sizes.tensors;
+    }
+    return sizes;
+}
+
+static mics_status open_floats(mics_memory *memory, mics_memory_tag tag, int64_t elems,
+                               float **floats_out)
+{
+    size_t bytes = 0;
+    void *block = NULL;
+    MICS_TRY(mics_size_bytes(elems, sizeof(float), &bytes));
+    MICS_TRY(mics_alloc(memory, tag, bytes, &block));
+    *floats_out = block;
+    return MICS_OK;
+}
+
+static mics_status open_buffers(mics_decoder *decoder)
+{
+    const decoder_sizes sizes = sizes_of(decoder->model, decoder->capacity);
+    mics_memory *memory = decoder->memory;
+    void *block = NULL;
+    decoder->cache_elems = sizes.cache;
+    MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.cache, &decoder->cache));
+    MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.row, &decoder->tensors));
+    MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.boundary, &decoder->boundary));
+    MICS_TRY(open_floats(memory, MICS_MEM_WORKSPACE, sizes.scratch, &decoder->scratch));
+    MICS_TRY(open_floats(memory, MICS_MEM_WORKSPACE, decoder->model->vocab, &decoder->logits));
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)sizes.tensors * sizeof(int64_t), &block));
+    decoder->tensor_at = block;
+    return MICS_OK;
+}
+
+mics_status mics_decoder_open(mics_memory *memory, const mics_model *model,
+                              const float *const *params, const mics_kernels *kernels,
+                              int64_t capacity, mics_decoder **decoder_out)
+{
+    if (capacity < 1 || capacity > model->positions)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%lld tokens are not from 1 to the model's %lld positions",
+                         (long long)capacity, (long long)model->positions);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_decoder), &block));
+    mics_decoder *decoder = block;
+    *decoder =
+        (mics_decoder){.memory = memory, .model = model, .params = params, .capacity = capacity};
+    decoder->kernels = kernels != NULL ? kernels : mics_kernels_get(NULL);
+    mics_status status = open_buffers(decoder);
+    if (status != MICS_OK) {
+        mics_decoder_close(decoder);
+        return status;
+    }
+    *decoder_out = decoder;
+    return MICS_OK;
+}
+
+void mics_decoder_close(mics_decoder *decoder)
+{
+    if (decoder == NULL)
+        return;
+    mics_memory *memory = decoder->memory;
+    mics_free(memory, decoder->cache);
+    mics_free(memory, decoder->tensors);
+    mics_free(memory, decoder->boundary);
+    mics_free(memory, decoder->scratch);
+    mics_free(memory, decoder->logits);
+    mics_free(memory, decoder->tensor_at);
+    mics_free(memory, decoder);
+}
+
+void mics_decoder_reset(mics_decoder *decoder)
+{
+    decoder->length = 0;
+}
+
+static const float *param_at(const mics_decoder *decoder, mics_param_ref ref)
+{
+    return ref.unit < 0 ? NULL
+                        : decoder->params[ref.unit] + mics_model_param(decoder->model, ref)->offset;
+}
+
+static float *row_of(const mics_decoder *decoder, int32_t tensor)
+{
+    return tensor < 0 ? NULL : decoder->tensors + decoder->tensor_at[tensor];
+}
+
+static void embed(const mics_decoder *decoder, const mics_op *op, int32_t token, int64_t width)
+{
+    const float *places = param_at(decoder, op->params[1]);
+    decoder->kernels->embedding_forward(
+        row_of(decoder, op->out), &token, param_at(decoder, op->params[0]),
+        places == NULL ? NULL : places + decoder->length * width, 1, 1, width);
+}
+
+// Appends this token's key and value, and attends to all so far. Returns the cache left for the
+// next attention op.
+static float *attend(const mics_decoder *decoder, const mics_op *op, int64_t width, float *cache)
+{
+    float *keys = cache, *values = cache + decoder->capacity * width;
+    const float *qkv = row_of(decoder, op->in[0]);
+    memcpy(keys + decoder->length * width, qkv + width, (size_t)width * sizeof(float));
+    memcpy(values + decoder->length * width, qkv + 2 * width, (size_t)width * sizeof(float));
+    decoder->kernels->attention_decode(row_of(decoder, op->out), qkv, keys, values,
+                                       decoder->length + 1, op->heads, width / op->heads,
+                                       decoder->scratch);
+    return values + decoder->capacity * width;
+}
+
+static void run_op(mics_decoder *decoder, const mics_unit *unit, const mics_op *op, int32_t token,
+                   float **cache)
+{
+    const mics_kernels *kernels = decoder->kernels;
+    const int64_t in_width = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 0;
+    const int64_t out_width = op->out >= 0 ? unit->tensors[op->out].width : 0;
+    float *in = row_of(decoder, op->in[0]), *out = row_of(decoder, op->out);
+    const float *weight = param_at(decoder, op->params[0]),
+                *bias = param_at(decoder, op->params[1]);
+    switch (op->kind) {
+    case MICS_OP_EMBEDDING:
+        embed(decoder, op, token, out_width);
+        break;
+    case MICS_OP_LAYERNORM:
+        kernels->layernorm_forward(out, row_of(decoder, op->stats), in, weight, bias, op->eps, 1,
+                                   in_width);
+        break;
+    case MICS_OP_LINEAR:
+        kernels->linear_forward(out, in, weight, bias,
+                                op->weight_out_in ? MICS_WEIGHT_OUT_IN : MICS_WEIGHT_IN_OUT, 1,
+                                in_width, out_width);
+        break;
+    case MICS_OP_GELU:
+        kernels->gelu_forward(out, in, in_width);
+        break;
+    case MICS_OP_ATTENTION:
+        *cache = attend(decoder, op, out_width, *cache);
+        break;
+    case MICS_OP_ADD:
+        kernels->add(out, in, row_of(decoder, op->in[1]), out_width);
+        break;
+    default: // classifier
+        kernels->linear_forward(decoder->logits, in, weight, NULL, MICS_WEIGHT_OUT_IN, 1, in_width,
+                                decoder->model->vocab);
+        break;
+    }
+}
+
+static void run_unit(mics_decoder *decoder, const mics_unit *unit, int32_t token, float **cache)
+{
+    int64_t end = 0;
+    for (int32_t t = 0; t < unit->tensor_count; t++) {
+        decoder->tensor_at[t] = end;
+        end += mics_size_round_up(unit->tensors[t].width, 16);
+    }
+    memcpy(row_of(decoder, 0), decoder->boundary, (size_t)unit->tensors[0].width * sizeof(float));
+    for (int32_t o = 0; o < unit->op_count; o++)
+        run_op(decoder, unit, &unit->ops[o], token, cache);
+    if (unit->out >= 0)
+        memcpy(decoder->boundary, row_of(decoder, unit->out),
+               (size_t)unit->tensors[unit->out].width * sizeof(float));
+}
+
+mics_status mics_decoder_feed(mics_decoder *decoder, int32_t token, const float **logits_out)
+{
+    if (token < 0 || token >= decoder->model->vocab)
+        return mics_fail(MICS_ERR_INVALID, "token %d is not below the vocabulary's %lld",
+                         (int)token, (long long)decoder->model->vocab);
+    if (decoder->length >= decoder->capacity)
+        return mics_fail(MICS_ERR_INVALID, "the decoder holds %lld tokens and no more",
+                         (long long)decoder->capacity);
+    float *cache = decoder->cache;
+    for (int32_t u = 0; u < decoder->model->unit_count; u++)
+        run_unit(decoder, &decoder->model->units[u], token, &cache);
+    decoder->length++;
+    *logits_out = decoder->logits;
+    return MICS_OK;
+}

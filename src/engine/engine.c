@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The engine's public calls: opening, initial values, a training step, an evaluation.
+#include "engine/engine_internal.h"
+#include "mics/clock.h"
+#include "mics/log.h"
+#include "mics/rng.h"
+#include <string.h>
+
+static mics_status check_spec(const mics_engine_spec *spec)
+{
+    const mics_mesh *mesh = &spec->schedule->spec.mesh;
+    if (spec->comm->ranks != mesh->ranks || spec->comm->ranks_per_node != mesh->ranks_per_node)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "the communicator has %d ranks, %d a node; the schedule is for %d, %d a node",
+            (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
+            (int)mesh->ranks_per_node);
+    return MICS_OK;
+}
+
+mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)
+{
+    MICS_TRY(check_spec(spec));
+    void *block = NULL;
+    MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, sizeof(mics_engine), &block));
+    mics_engine *engine = block;
+    engine->spec = *spec;
+    engine->schedule = spec->schedule;
+    engine->rank = spec->comm->rank;
+    if (spec->kernels == NULL)
+        engine->spec.kernels = mics_kernels_get(NULL);
+    mics_status status = state_open(engine);
+    if (status == MICS_OK)
+        status = worker_open(engine);
+    if (status != MICS_OK) {
+        mics_engine_close(engine);
+        return status;
+    }
+    *engine_out = engine;
+    return MICS_OK;
+}
+
+void mics_engine_close(mics_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    worker_close(engine);
+    state_close(engine);
+    mics_free(engine->spec.memory, engine);
+}
+
+// ---- initial values ----
+
+// FNV-1a: names a parameter's stream of random numbers (Fowler, Noll, Vo; offset basis and prime of
+// the 64-bit form).
+static uint64_t name_hash(const char *name)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *name != '\0'; name++)
+        hash = (hash ^ (uint64_t)(unsigned char)*name) * 1099511628211u;
+    return hash;
+}
+
+// Elements [begin, end) of a parameter; values_out[0] is element `begin`.
+static void draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
+                 float *values_out)
+{
+    const uint64_t stream = name_hash(param->name);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = begin; i < end; i++) {
+        double value = param->init == MICS_INIT_ONES ? 1 : 0;
+        if (param->init == MICS_INIT_NORMAL)
+            value = param->init_std * mics_rng_normal(seed, stream, (uint64_t)i);
+        values_out[i - begin] = (float)value;
+    }
+}
+
+void mics_engine_init_random(mics_engine *engine, uint64_t seed)
+{
+    const mics_model *model = engine->schedule->spec.model;
+    mics_op_set_threads(engine->schedule->spec.batch.threads);
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            const mics_param *param = &model->units[u].params[p];
+            int64_t begin = param->offset > piece.shard.begin ? param->offset : piece.shard.begin;
+            int64_t end = param->offset + param->elems;
+            end = end < piece.shard.end ? end : piece.shard.end;
+            if (begin < end)
+                draw(param, seed, begin - param->offset, end - param->offset,
+                     piece.shard_params + (begin - piece.shard.begin));
+        }
+    }
+}
+
+// ---- runs of a list ----
+
+static mics_status run_comm_stream(mics_engine *engine)
+{
+    return stream_run(engine, MICS_STREAM_COMM, run_comm_step);
+}
+
+static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
+{
+    engine->phase = phase;
+    engine->list = &engine->schedule->lists[phase];
+    engine->source = source;
+    engine->done[MICS_STREAM_COMPUTE] = engine->done[MICS_STREAM_COMM] = -1;
+    engine->failure = MICS_OK;
+    engine->micro_step_read = -1;
+    engine->exposed_us = 0;
+    engine->result = (mics_step_result){0};
+    engine->agreements[engine->rank] = (mics_agreement){0};
+    mics_op_set_threads(engine->schedule->spec.batch.threads);
+}
+
+// Runs both streams to their ends. A failure of this rank's computation wakes its own communication
+// thread, and the other ranks, by ending the world; one that all ranks share (NUMERIC) needs no
+// such thing.
+static mics_status run_list(mics_engine *engine)
+{
+    mics_traffic before, after;
+    mics_comm_count_get(engine->spec.comm, &before);
+    const double begin_us = mics_clock_us();
+    worker_start(engine, run_comm_stream);
+    mics_status compute = stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step);
+    if (compute != MICS_OK && compute != MICS_ERR_NUMERIC)
+        mics_comm_abort(engine->spec.comm, NULL);
+    mics_status comm = worker_join(engine);
+    mics_comm_count_get(engine->spec.comm, &after);
+    engine->result.step_us = mics_clock_us() - begin_us;
+    engine->result.sent.intra = after.intra_bytes - before.intra_bytes;
+    engine->result.sent.inter = after.inter_bytes - before.inter_bytes;
+    return compute != MICS_OK ? compute : comm;
+}
+
+// The computing stream may end before the last collectives do; that wait is exposed communication
+// too.
+static double exposed_us(const mics_engine *engine, double compute_end_us, double end_us)
+{
+    return engine->exposed_us + (end_us - compute_end_us);
+}
+
+mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
+                             const mics_batch_source *source, mics_step_result *result_out)
+{
+    begin_list(engine, MICS_PHASE_TRAIN, source);
+    engine->step = step;
+    engine->lr = lr;
+    MICS_TRY(run_list(engine));
+    const mics_step_list *list = engine->list;
+    double compute_end_us = 0, end_us = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].stream == MICS_STREAM_COMPUTE)
+            compute_end_us = engine->times[i].end_us;
+        if (engine->times[i].end_us > end_us)
+            end_us = engine->times[i].end_us;
+    }
+    engine->result.exposed_comm_us = exposed_us(engine, compute_end_us, end_us);
+    *result_out = engine->result;
+    return MICS_OK;
+}
+
+mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
+                             mics_step_result *result_out)
+{
+    begin_list(engine, MICS_PHASE_EVAL, source);
+    MICS_TRY(run_list(engine));
+    engine->result.loss = mean_loss(engine);
+    engine->result.exposed_comm_us = engine->exposed_us;
+    *result_out = engine->result;
+    return MICS_OK;
+}
+
+const mics_step_time *mics_engine_times(const mics_engine *engine)
+{
+    return engine->times;
+}
+
+// ---- other collectives ----
+
+static mics_status agree_job(mics_engine *engine)
+{
+    return mics_comm_agree(engine->spec.comm, engine->agree_mine);
+}
+
+mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
+{
+    engine->agree_mine = mine;
+    worker_start(engine, agree_job);
+    return worker_join(engine);
+}
+
+static mics_status publish_job(mics_engine *engine)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const group_ring *group = &engine->rings[MICS_GROUP_PUBLISH];
+    const mics_ring ring = {
+        .group = group->group, .block_of = group->block_of, .what = "publication of parameters"};
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        size_t block_bytes =
+            (size_t)(schedule->padded_elems[u] / schedule->spec.mesh.sharding.optimizer) *
+            sizeof(float);
+        MICS_TRY(mics_comm_all_gather(engine->spec.comm, &ring,
+                                      engine->params + engine->map.params[u], block_bytes));
+    }
+    return MICS_OK;
+}
+
+mics_status mics_engine_publish(mics_engine *engine)
+{
+    worker_start(engine, publish_job);
+    return worker_join(engine);
+}
