@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The inside of a tokenizer: a table of functions for each kind, and an encoder that takes a text
+// in parts.
+#ifndef MICS_DATA_TOKENIZER_H
+#define MICS_DATA_TOKENIZER_H
+
+#include "mics/data.h"
+#include <stdbool.h>
+
+// A growing array of tokens. Zeroed but for `memory` it is empty; mics_token_list_fini ends it.
+typedef struct mics_token_list {
+    mics_memory *memory;
+    int32_t *tokens;
+    int64_t count, capacity;
+} mics_token_list;
+
+mics_status mics_token_list_append(mics_token_list *list, const int32_t *tokens, int64_t count);
+void mics_token_list_fini(mics_token_list *list);
+
+// A tokenizer at work on one text; one thread at a time.
+typedef struct mics_encoder {
+    const mics_tokenizer *tokenizer;
+    bool specials;
+    bool inside; // tokens were made since the text began or since the last added token
+    void *work;  // the kind's own
+} mics_encoder;
+
+typedef struct mics_tokenizer_ops {
+    const char *name;
+    // Tokenizes the head of `text` and says how much of it. With `more`, text will follow, and only
+    // what it cannot change is consumed; without, everything is.
+    mics_status (*feed)(mics_encoder *encoder, const char *text, size_t bytes, bool more,
+                        mics_token_list *list, size_t *consumed_out);
+    // What a token in [0, vocab) stands for; not NUL-terminated.
+    const char *(*text)(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out);
+    mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
+    void (*work_close)(void *work);                                             // (optional)
+    void (*close)(void *ctx);                                                   // (optional)
+} mics_tokenizer_ops;
+
+struct mics_tokenizer {
+    mics_memory *memory;
+    const mics_tokenizer_ops *ops;
+    void *ctx;
+    int32_t vocab;
+    int32_t separator; // -1: none
+    uint64_t identity; // equal for tokenizers that give equal tokens
+};
+
+mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,
+                              mics_encoder *encoder_out);
+mics_status mics_encoder_feed(mics_encoder *encoder, const char *text, size_t bytes, bool more,
+                              mics_token_list *list, size_t *consumed_out);
+void mics_encoder_fini(mics_encoder *encoder);
+
+/* Fills in a tokenizer from a tokenizer.json. `tokenizer_out` is then closed with its ops. */
+mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer *tokenizer_out);
+
+#endif
