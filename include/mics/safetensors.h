@@ -25,7 +25,8 @@ typedef struct mics_tensor_info {
 
 typedef struct mics_safetensors mics_safetensors;
 
-/* Opens a .safetensors file, an index, or a folder that holds either (index first).
+/* Opens a .safetensors file, an index (its name ends in .json), or a folder that holds either
+ * (index first). Of the files of an index, the tensors that it lists are seen.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
  * Owns:    close with mics_safetensors_close.
@@ -60,7 +61,8 @@ typedef struct mics_safetensors_writer mics_safetensors_writer;
 
 /* Begins DIR/model.safetensors (F32), or several model-0000i-of-0000n.safetensors with an index
  * when the data exceeds max_shard_bytes (0: never). Files are written aside and renamed by finish.
- * An existing model in DIR is refused.
+ * An existing model in DIR is refused; DIR is made when missing. Headers carry the metadata that
+ * other readers ask for ({"format": "pt"}).
  *
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_IO; MICS_ERR_MEMORY.
  * Owns:    end with mics_safetensors_finish, in success and failure.
@@ -69,9 +71,10 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
                                     const mics_safetensors_entry *entries, int32_t count,
                                     int64_t max_shard_bytes, mics_safetensors_writer **writer_out);
 
-/* Appends elements of the current tensor, and goes on to the next when it is full.
+/* Appends elements of the current tensor, and goes on to the next when it is full. Tensors without
+ * elements are passed over. Small appends are gathered into large writes.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (more than declared); MICS_ERR_IO.
+ * Returns: MICS_OK; MICS_ERR_INVALID (more than the current tensor lacks); MICS_ERR_IO.
  */
 mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float *data,
                                     int64_t count);

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// One .safetensors file: its header, checked whole, and the names that Hugging Face gives files.
+#ifndef MICS_CHECKPOINT_SAFETENSORS_FILE_H
+#define MICS_CHECKPOINT_SAFETENSORS_FILE_H
+
+#include "mics/json.h"
+#include "mics/memory.h"
+#include "mics/safetensors.h"
+#include "mics/status.h"
+#include <stdint.h>
+
+#define MICS_SAFETENSORS_SINGLE "model.safetensors"
+#define MICS_SAFETENSORS_INDEX "model.safetensors.index.json"
+
+enum {
+    MICS_SAFETENSORS_PREFIX = 8,             // bytes of the header's length
+    MICS_SAFETENSORS_HEADER_MAX = 100000000, // bytes, as the reference implementation has it
+};
+
+typedef struct mics_safetensors_slot {
+    mics_tensor_info info;
+    int32_t file;
+    int64_t offset; // from the file's start, in bytes
+    int64_t bytes;
+} mics_safetensors_slot;
+
+typedef struct mics_safetensors_file {
+    char *path;
+    int fd;
+    mics_json *header;            // names live in it
+    mics_safetensors_slot *slots; // as opened: by offset, and they tile the data exactly
+    int32_t count;
+} mics_safetensors_file;
+
+/* Opens a file and checks its header. `number` becomes the slots' `file`.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
+ * Owns:    free with mics_safetensors_file_fini.
+ */
+mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, int32_t number,
+                                       mics_safetensors_file *file_out);
+
+/* Closes a file; one that is all zeros is allowed. */
+void mics_safetensors_file_fini(mics_memory *memory, mics_safetensors_file *file);
+
+#endif
