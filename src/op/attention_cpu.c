@@ -4,7 +4,8 @@
 // arXiv:2205.14135, algorithms 1 and 4). Only tiles on or below the diagonal are computed.
 //
 // Legend: q queries and k keys of a tile (at most TILE), D head dimension, W = D rounded up to
-// whole vectors. Tiles in the workspace have a fixed row length: TILE or W.
+// whole vectors. Tiles in the workspace have a fixed row length, TILE or W, and hold 0 between the
+// last row or column and the next whole vector.
 #include "op/kernels_isa.h"
 #include "op/vector_math.h"
 #include <math.h>
@@ -24,25 +25,82 @@ static int64_t whole_vectors(int64_t elems)
     return (elems + MICS_LANES - 1) / MICS_LANES * MICS_LANES;
 }
 
-// dst (rows, W) = src (rows, D), the padding 0.
+// dst (rows, W) = src (rows, D), padded with 0 to whole vectors both ways.
 static void pack(float *dst, int64_t W, const float *src, int64_t stride, int64_t rows, int64_t D)
 {
     for (int64_t row = 0; row < rows; ++row) {
         memcpy(dst + row * W, src + row * stride, (size_t)D * sizeof *dst);
         memset(dst + row * W + D, 0, (size_t)(W - D) * sizeof *dst);
     }
+    memset(dst + rows * W, 0, (size_t)((whole_vectors(rows) - rows) * W) * sizeof *dst);
 }
 
-// dst (D, TILE) = src (rows, D) transposed, times scale, columns without a row 0.
-static void pack_transposed(float *dst, const float *src, int64_t stride, int64_t rows, int64_t D,
-                            float scale)
+// Four floats: every processor's vectors hold them, and four by four transpose in registers.
+typedef float quad __attribute__((vector_size(16)));
+typedef float quad_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+
+static inline void transpose_quad(float *dst, const float *src, int64_t W, float scale)
 {
-    for (int64_t d = 0; d < D; ++d) {
-        float *to = dst + d * TILE;
-        for (int64_t row = 0; row < rows; ++row)
-            to[row] = src[row * stride + d] * scale;
-        for (int64_t row = rows; row < TILE; ++row)
-            to[row] = 0;
+    quad row[4], half[4];
+    for (int i = 0; i < 4; ++i)
+        row[i] = *(const quad_anywhere *)(src + i * W) * scale;
+    half[0] = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+    half[1] = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+    half[2] = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+    half[3] = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    row[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 4, 5);
+    row[1] = __builtin_shufflevector(half[0], half[1], 2, 3, 6, 7);
+    row[2] = __builtin_shufflevector(half[2], half[3], 0, 1, 4, 5);
+    row[3] = __builtin_shufflevector(half[2], half[3], 2, 3, 6, 7);
+    for (int i = 0; i < 4; ++i)
+        *(quad_anywhere *)(dst + i * TILE) = row[i];
+}
+
+// dst (W, TILE) = scale * src (rows, W) transposed; rows in whole vectors.
+static void transpose(float *dst, const float *src, int64_t W, int64_t rows, float scale)
+{
+    for (int64_t row = 0; row < whole_vectors(rows); row += 4)
+        for (int64_t d = 0; d < W; d += 4)
+            transpose_quad(dst + d * TILE + row, src + row * W + d, W, scale);
+}
+
+// ---- products of tiles ----
+
+typedef struct tile {
+    const float *data;
+    int64_t row, column; // strides
+} tile;
+
+// What of a product on the diagonal is not needed, because its scores are hidden.
+typedef enum triangle {
+    WHOLE,        // nothing
+    RESULT_LOWER, // the result above its diagonal
+    RESULT_UPPER, // the result below its diagonal
+    FACTOR_LOWER, // A is 0 above its diagonal
+    FACTOR_UPPER  // A is 0 below its diagonal
+} triangle;
+
+// The diagonal tile is computed in strips of so many rows; what each saves is whole vectors.
+enum { STRIP = 16 };
+
+// c (M, N) (+)= A (M, K) b (K, N), without the parts that `part` names. N in whole vectors.
+static void product(float *c, int64_t ldc, tile a, const float *b, int64_t ldb, int64_t M,
+                    int64_t N, int64_t K, bool add, triangle part)
+{
+    if (part == WHOLE) {
+        MICS_OP(tile_product)(c, ldc, a.data, a.row, a.column, b, ldb, M, N, K, add);
+        return;
+    }
+    for (int64_t m = 0; m < M; m += STRIP) {
+        const int64_t rows = minimum(STRIP, M - m);
+        const int64_t columns_end = part == RESULT_LOWER ? minimum(N, m + STRIP) : N;
+        const int64_t columns_begin = part == RESULT_UPPER ? m : 0;
+        const int64_t k_end = part == FACTOR_LOWER ? minimum(K, m + STRIP) : K;
+        const int64_t k_begin = part == FACTOR_UPPER ? m : 0;
+        MICS_OP(tile_product)
+        (c + m * ldc + columns_begin, ldc, a.data + m * a.row + k_begin * a.column, a.row, a.column,
+         b + k_begin * ldb + columns_begin, ldb, rows, columns_end - columns_begin, k_end - k_begin,
+         add);
     }
 }
 
@@ -51,7 +109,7 @@ static void pack_transposed(float *dst, const float *src, int64_t stride, int64_
 // One thread's tiles. Scores are kept transposed, (keys, queries), so that maxima and sums over
 // keys run down whole vectors of queries.
 typedef struct forward_space {
-    float *q_DT;    // (D, TILE), scaled by 1/sqrt(D)
+    float *q_WT;    // (W, TILE), scaled by 1/sqrt(D)
     float *v_TW;    // (TILE, W)
     float *y_TW;    // (TILE, W), not yet divided by the sum
     float *s_TT;    // (TILE keys, TILE queries): scores, then their exponentials
@@ -64,8 +122,8 @@ static forward_space forward_space_at(float *workspace, int64_t D)
 {
     const int64_t W = whole_vectors(D);
     forward_space s;
-    s.q_DT = workspace;
-    s.v_TW = s.q_DT + D * TILE;
+    s.q_WT = workspace;
+    s.v_TW = s.q_WT + W * TILE;
     s.y_TW = s.v_TW + TILE * W;
     s.s_TT = s.y_TW + TILE * W;
     s.maximum = s.s_TT + TILE * TILE;
@@ -74,23 +132,30 @@ static forward_space forward_space_at(float *workspace, int64_t D)
     return s;
 }
 
+// Columns of row k of the diagonal tile's scores, (keys, queries), that are computed: from the
+// strip's first query on.
+static int64_t first_column(int64_t k, bool diagonal)
+{
+    return diagonal ? k / STRIP * STRIP : 0;
+}
+
 // Scores of keys that a query may not see: the diagonal tile's queries and keys start together.
 static void hide_future_keys(float *s_TT, int64_t keys)
 {
     for (int64_t k = 1; k < keys; ++k)
-        for (int64_t q = 0; q < k; ++q)
+        for (int64_t q = first_column(k, true); q < k; ++q)
             s_TT[k * TILE + q] = -INFINITY;
 }
 
 // Scores to exponentials, with the running maximum and sum brought up to date.
-static void softmax_step(const forward_space *s, int64_t keys, int64_t columns)
+static void softmax_step(const forward_space *s, int64_t keys, int64_t columns, bool diagonal)
 {
     float highest[TILE];
     memcpy(highest, s->maximum, sizeof highest);
     for (int64_t k = 0; k < keys; ++k) {
         const float *s_T = s->s_TT + k * TILE;
 #pragma omp simd
-        for (int64_t q = 0; q < columns; ++q)
+        for (int64_t q = first_column(k, diagonal); q < columns; ++q)
             highest[q] = s_T[q] > highest[q] ? s_T[q] : highest[q];
     }
 #pragma omp simd
@@ -102,7 +167,7 @@ static void softmax_step(const forward_space *s, int64_t keys, int64_t columns)
     for (int64_t k = 0; k < keys; ++k) {
         float *s_T = s->s_TT + k * TILE;
 #pragma omp simd
-        for (int64_t q = 0; q < columns; ++q) {
+        for (int64_t q = first_column(k, diagonal); q < columns; ++q) {
             float e = mics_exp(s_T[q] - highest[q]);
             s_T[q] = e;
             s->sum[q] += e;
@@ -127,23 +192,26 @@ static void forward_tile(const forward_space *s, float *y, float *lse, const flo
 {
     const int64_t C = H * D, stride = 3 * C, W = whole_vectors(D);
     const int64_t queries = minimum(TILE, T - first), columns = whole_vectors(queries);
-    pack_transposed(s->q_DT, qkv + first * stride, stride, queries, D, 1.0F / sqrtf((float)D));
+    pack(s->y_TW, W, qkv + first * stride, stride, queries, D); // y's place is still free
+    transpose(s->q_WT, s->y_TW, W, queries, 1.0F / sqrtf((float)D));
     for (int64_t q = 0; q < TILE; ++q) {
         s->maximum[q] = -INFINITY;
         s->sum[q] = 0;
     }
     for (int64_t key = 0; key <= first; key += TILE) {
         const int64_t keys = minimum(TILE, T - key);
-        MICS_OP(tile_product)
-        (s->s_TT, TILE, qkv + C + key * stride, stride, 1, s->q_DT, TILE, keys, columns, D, false);
-        if (key == first)
+        const bool diagonal = key == first;
+        const tile k = {qkv + C + key * stride, stride, 1}, p = {s->s_TT, 1, TILE};
+        product(s->s_TT, TILE, k, s->q_WT, TILE, keys, columns, D, false,
+                diagonal ? RESULT_UPPER : WHOLE);
+        if (diagonal)
             hide_future_keys(s->s_TT, keys);
-        softmax_step(s, keys, columns);
+        softmax_step(s, keys, columns, diagonal);
         pack(s->v_TW, W, qkv + 2 * C + key * stride, stride, keys, D);
         if (key > 0)
             scale_rows(s->y_TW, s->rescale, queries, W);
-        MICS_OP(tile_product)
-        (s->y_TW, W, s->s_TT, 1, TILE, s->v_TW, W, queries, W, keys, key > 0);
+        product(s->y_TW, W, p, s->v_TW, W, queries, W, keys, key > 0,
+                diagonal ? FACTOR_LOWER : WHOLE);
     }
     for (int64_t q = 0; q < queries; ++q) {
         const float *y_W = s->y_TW + q * W, factor = 1.0F / s->sum[q];
@@ -158,14 +226,16 @@ void MICS_OP(attention_forward)(float *y_NC, float *lse_NH, const float *qkv_N3C
                                 int64_t T, int64_t H, int64_t D, int32_t threads, float *workspace)
 {
     const int64_t C = H * D, tiles = (T + TILE - 1) / TILE, tasks = B * H * tiles;
-    // The longest tasks first, so that threads end together.
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    // A head's tiles go to one thread, whose cache then holds its keys and values, unless heads are
+    // few. The longest tile comes first, so that threads end together.
+    const int64_t chunk = B * H >= 4 * threads ? tiles : 1;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, chunk)
     for (int64_t task = 0; task < tasks; ++task) {
-        const int64_t tile = tiles - 1 - task / (B * H), b = task % (B * H) / H, h = task % H;
+        const int64_t at = tiles - 1 - task % tiles, b = task / tiles / H, h = task / tiles % H;
         float *own = workspace + mics_op_thread() * mics_attention_workspace(D);
         const forward_space space = forward_space_at(own, D);
         forward_tile(&space, y_NC + b * T * C + h * D, lse_NH + b * T * H + h,
-                     qkv_N3C + b * T * 3 * C + h * D, tile * TILE, T, H, D);
+                     qkv_N3C + b * T * 3 * C + h * D, at * TILE, T, H, D);
     }
 }
 
@@ -173,7 +243,7 @@ void MICS_OP(attention_forward)(float *y_NC, float *lse_NH, const float *qkv_N3C
 
 // One thread's tiles. Scores lie as (queries, keys): keys are packed once, queries pass by.
 typedef struct backward_space {
-    float *k_DT, *v_DT;           // (D, TILE), transposed
+    float *k_WT, *v_WT;           // (W, TILE), transposed
     float *k_TW, *q_TW, *dy_TW;   // (TILE, W)
     float *dk_TW, *dv_TW, *dq_TW; // (TILE, W): sums over the queries that pass by; dq of one pass
     float *p_TT, *ds_TT;          // (TILE queries, TILE keys)
@@ -184,9 +254,9 @@ static backward_space backward_space_at(float *workspace, int64_t D)
 {
     const int64_t W = whole_vectors(D);
     backward_space s;
-    s.k_DT = workspace;
-    s.v_DT = s.k_DT + D * TILE;
-    s.k_TW = s.v_DT + D * TILE;
+    s.k_WT = workspace;
+    s.v_WT = s.k_WT + W * TILE;
+    s.k_TW = s.v_WT + W * TILE;
     s.q_TW = s.k_TW + TILE * W;
     s.dy_TW = s.q_TW + TILE * W;
     s.dk_TW = s.dy_TW + TILE * W;
@@ -218,7 +288,8 @@ static void softmax_backward(const backward_space *s, const float *lse, int64_t 
             p_T[k] = mics_exp(p_T[k] * scale - log_sum);
             ds_T[k] = p_T[k] * (ds_T[k] - delta) * scale;
         }
-        for (int64_t k = seen; k < columns; ++k)
+        for (int64_t k = seen;
+             k < (diagonal ? minimum(columns, q / STRIP * STRIP + STRIP) : columns); ++k)
             p_T[k] = ds_T[k] = 0;
     }
 }
@@ -263,18 +334,20 @@ static void backward_pair(const backward_space *s, const backward_head *head, in
     pack(s->q_TW, W, head->qkv + first * stride, stride, queries, D);
     pack(s->dy_TW, W, head->dy + first * C, C, queries, D);
     row_dots(s->delta, head->dy + first * C, head->y + first * C, C, queries, D);
-    MICS_OP(tile_product)
-    (s->p_TT, TILE, s->q_TW, W, 1, s->k_DT, TILE, queries, columns, D, false);
-    MICS_OP(tile_product)
-    (s->ds_TT, TILE, s->dy_TW, W, 1, s->v_DT, TILE, queries, columns, D, false);
+    const tile q = {s->q_TW, W, 1}, dy = {s->dy_TW, W, 1};
+    product(s->p_TT, TILE, q, s->k_WT, TILE, queries, columns, D, false,
+            diagonal ? RESULT_LOWER : WHOLE);
+    product(s->ds_TT, TILE, dy, s->v_WT, TILE, queries, columns, D, false,
+            diagonal ? RESULT_LOWER : WHOLE);
     softmax_backward(s, head->lse + first * H, H, queries, keys, columns, 1.0F / sqrtf((float)D),
                      diagonal);
-    MICS_OP(tile_product)
-    (s->dv_TW, W, s->p_TT, 1, TILE, s->dy_TW, W, keys, W, queries, !diagonal);
-    MICS_OP(tile_product)
-    (s->dk_TW, W, s->ds_TT, 1, TILE, s->q_TW, W, keys, W, queries, !diagonal);
-    MICS_OP(tile_product)
-    (s->dq_TW, W, s->ds_TT, TILE, 1, s->k_TW, W, queries, W, keys, false);
+    const tile p_turned = {s->p_TT, 1, TILE}, ds_turned = {s->ds_TT, 1, TILE};
+    const tile ds = {s->ds_TT, TILE, 1};
+    product(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, !diagonal,
+            diagonal ? FACTOR_UPPER : WHOLE);
+    product(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, !diagonal,
+            diagonal ? FACTOR_UPPER : WHOLE);
+    product(s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, diagonal ? FACTOR_LOWER : WHOLE);
     store_rows(head->dqkv + first * stride, stride, s->dq_TW, queries, D, key > 0);
 }
 
@@ -284,9 +357,10 @@ static void backward_one_head(const backward_space *s, const backward_head *head
     for (int64_t key = 0; key < head->T; key += TILE) {
         const int64_t keys = minimum(TILE, head->T - key);
         const float *k = head->qkv + C + key * stride, *v = k + C;
-        pack_transposed(s->k_DT, k, stride, keys, D, 1.0F);
-        pack_transposed(s->v_DT, v, stride, keys, D, 1.0F);
+        pack(s->dq_TW, W, v, stride, keys, D); // dq's place is still free
+        transpose(s->v_WT, s->dq_TW, W, keys, 1.0F);
         pack(s->k_TW, W, k, stride, keys, D);
+        transpose(s->k_WT, s->k_TW, W, keys, 1.0F);
         for (int64_t first = key; first < head->T; first += TILE)
             backward_pair(s, head, first, key);
         float *dk = head->dqkv + C + key * stride;
