@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The rows of `mics explain`: every key that has a say in this run, its value and its origin.
+#include "config/keys.h"
+#include "config/value.h"
+#include <stdio.h>
+#include <string.h>
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool is_degree(const key *row)
+{
+    return starts_with(row->path, "sharding.");
+}
+
+// Keys that say nothing in this run: sections, what another scheduler takes, ways of saying the
+// sharding that were not chosen, hints that were not given.
+static bool has_row(const config *run, int32_t index)
+{
+    int32_t count = 0;
+    const key *row = &config_keys(&count)[index];
+    if (row->type == KEY_SECTION)
+        return false;
+    if (run->states[index] != KEY_ABSENT || is_degree(row))
+        return true;
+    if (row->bytes == 0 || strcmp(row->path, "scheduler.type") == 0 ||
+        strcmp(row->path, "steps_per_print") == 0 || strcmp(row->path, "model.dropout") == 0)
+        return false;
+    if ((row->flags & KEY_SCHEDULERS) != 0)
+        return (row->flags & (1 << (8 + run->run.lr.kind))) != 0;
+    return !starts_with(row->path, "zero_optimization.") && !starts_with(row->path, "sdp_") &&
+           strcmp(row->path, "sharded_data_parallel_degree") != 0 &&
+           strcmp(row->path, "hybrid_shard_degree") != 0;
+}
+
+static void number_text(const key *row, const char *field, size_t bytes, char *text,
+                        size_t capacity)
+{
+    if (row->type == KEY_SWITCH)
+        snprintf(text, capacity, "%s", *(const bool *)field ? "true" : "false");
+    else if (row->type == KEY_REAL)
+        config_real_text(*(const double *)field, text, capacity);
+    else
+        snprintf(text, capacity, "%lld",
+                 bytes == sizeof(int32_t) ? (long long)*(const int32_t *)field
+                                          : (long long)*(const int64_t *)field);
+}
+
+static void value_text(const config *run, const key *row, char *text, size_t capacity)
+{
+    const char *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
+    size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
+    char pair[2][40];
+    if (bytes == 0) {
+        config_value_text(mics_json_at(run->run.json, row->path), text, capacity);
+        return;
+    }
+    switch (row->type) {
+    case KEY_TEXT:
+    case KEY_CHOICE:
+        config_string_text(*(const char *const *)field, text, capacity);
+        break;
+    case KEY_TEXTS:
+        config_strings_text(((const text_list *)field)->texts, ((const text_list *)field)->count,
+                            text, capacity);
+        break;
+    case KEY_BETAS:
+        snprintf(text, capacity, "[%s, %s]",
+                 config_real_text(run->betas[0], pair[0], sizeof pair[0]),
+                 config_real_text(run->betas[1], pair[1], sizeof pair[1]));
+        break;
+    default:
+        number_text(row, field, bytes, text, capacity);
+        break;
+    }
+}
+
+static const char *origin_text(const config *run, int32_t index)
+{
+    int32_t count = 0;
+    const key *row = &config_keys(&count)[index];
+    if (is_degree(row) && run->sharding_origin != NULL)
+        return run->sharding_origin;
+    if (strcmp(row->path, "run.prefetch") == 0 && run->states[index] == KEY_ABSENT && !run->overlap)
+        return "auto: zero_optimization.overlap_comm is false";
+    if (strcmp(row->path, "run.log_every") == 0 && run->states[index] == KEY_ABSENT &&
+        run->run.log_every != 0)
+        return "auto: steps_per_print";
+    switch ((key_state)run->states[index]) {
+    case KEY_FROM_FILE:
+        return "file";
+    case KEY_FROM_SET:
+        return "--set";
+    case KEY_FROM_FILE_AUTO:
+    case KEY_FROM_SET_AUTO:
+        return row->automatic != NULL ? row->automatic : "auto: its default";
+    case KEY_ABSENT:
+        break;
+    }
+    return row->automatic != NULL ? row->automatic : "default";
+}
+
+int32_t mics_run_row_count(const mics_run *public_run)
+{
+    const config *run = (const config *)public_run; // invariant 1 of keys.h
+    int32_t count = 0, rows = 0;
+    config_keys(&count);
+    for (int32_t i = 0; i < count; i++)
+        rows += has_row(run, i) ? 1 : 0;
+    return rows;
+}
+
+mics_run_row mics_run_row_at(const mics_run *public_run, int32_t index)
+{
+    const config *run = (const config *)public_run; // invariant 1 of keys.h
+    int32_t count = 0;
+    const key *rows = config_keys(&count);
+    mics_run_row shown = {.key = "", .origin = "", .help = ""};
+    for (int32_t i = 0; i < count; i++) {
+        if (!has_row(run, i) || index-- != 0)
+            continue;
+        shown.key = rows[i].path;
+        shown.origin = origin_text(run, i);
+        shown.help = rows[i].help;
+        value_text(run, &rows[i], shown.value, sizeof shown.value);
+        break;
+    }
+    return shown;
+}

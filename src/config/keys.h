@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The table of keys, and the run that a file's values are stored into.
+//
+// Invariants of a config:
+//   1. `run` is its first member, so a mics_run that we handed out is its config.
+//   2. states[i] belongs to config_keys()[i].
+//   3. What a key with a field gives, or its default, lies in the field after config_check.
+#ifndef MICS_CONFIG_KEYS_H
+#define MICS_CONFIG_KEYS_H
+
+#include "mics/config.h"
+
+typedef enum key_type {
+    KEY_SECTION, // an object; its keys have rows of their own
+    KEY_SWITCH,  // true or false; low and high as 0 and 1
+    KEY_INT,     // an integer, also written as 5e8; int32_t or int64_t
+    KEY_REAL,    // a number; double
+    KEY_BYTES,   // an integer, or "8GiB"; int64_t
+    KEY_TEXT,    // a string that is not empty; const char *
+    KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
+    KEY_TEXTS,   // an array of strings, or one string; text_list
+    KEY_BETAS,   // two numbers; double[2]
+    KEY_REFUSED  // known, cannot be honoured; may stand there when it is off
+} key_type;
+
+enum {
+    KEY_REQUIRED = 1, // must be given
+    KEY_HINT = 2,     // checked, without effect here; "auto" is taken too
+    // Schedulers that take the key; none of these bits: all.
+    KEY_WARMUP = 1 << (8 + MICS_LR_WARMUP),
+    KEY_DECAY = 1 << (8 + MICS_LR_WARMUP_DECAY),
+    KEY_COSINE = 1 << (8 + MICS_LR_WARMUP_COSINE),
+    KEY_WSD = 1 << (8 + MICS_LR_WSD),
+    KEY_SCHEDULERS = KEY_WARMUP | KEY_DECAY | KEY_COSINE | KEY_WSD
+};
+
+typedef struct key {
+    const char *path;
+    key_type type;
+    int flags;
+    size_t at, bytes;           // field of config; bytes 0: not stored
+    size_t show_at, show_bytes; // field that explain shows, when it is another one
+    double value;               // default of numbers and switches
+    const char *text;           // default of texts and choices
+    double low, high;           // range; of KEY_TEXTS: how many
+    const char *const *choices; // ends with NULL
+    const char *automatic;      // "auto: what it becomes", when "auto" is allowed; also shown when
+                                // the key is absent
+    const char *help;           // what it does
+    const char *refusal;        // why another value cannot be honoured, and what would work
+} key;
+
+typedef enum key_state {
+    KEY_ABSENT,
+    KEY_FROM_FILE,
+    KEY_FROM_SET,
+    KEY_FROM_FILE_AUTO, // given as "auto"
+    KEY_FROM_SET_AUTO
+} key_state;
+
+enum { CONFIG_KEY_LIMIT = 192 };
+
+typedef struct text_list {
+    const char **texts;
+    int32_t count;
+} text_list;
+
+typedef struct config {
+    mics_run run;
+    mics_memory *memory;
+    uint8_t states[CONFIG_KEY_LIMIT];
+    const char *const *sets; // of the caller; only while loading
+    int32_t set_count;
+    char *out; // default of run.out
+    text_list train, validation;
+    double dropout;
+    const char *device, *precision;
+    // Batch sizes as asked for; 0: not given.
+    int64_t train_batch, micro_batch, micro_steps;
+    // Optimizer and scheduler as written; mics_run has what becomes of them.
+    const char *optimizer, *scheduler, *warmup_type;
+    bool adam_w_mode;
+    double lr, betas[2];
+    double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
+    int64_t warmup_steps, total_steps, decay_steps;
+    // Sharding as asked for, in the four ways of saying it.
+    int64_t params, grads, optimizer_degree; // 0: not given
+    int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
+    bool hierarchical, sdp_hierarchical, overlap;
+    int64_t steps_per_print;
+    const char *sharding_origin; // shown by explain
+} config;
+
+/* The table, in the order of explain and docs/config.md, and its length. */
+const key *config_keys(int32_t *count_out);
+
+/* Index of a key by its path, or -1. */
+int32_t config_find(const char *path);
+
+/* Last name of a dotted path. */
+const char *config_leaf(const char *path);
+
+/* True when the key at `path` (which must be in the table) stands in the file or is set. */
+bool config_given(const config *run, const char *path);
+/* The same, and not as "auto". */
+bool config_valued(const config *run, const char *path);
+
+/* Which kind of schedule a scheduler.type names; NULL: constant. */
+mics_lr_kind config_lr_kind(const char *scheduler);
+
+// check.c: applies defaults, then stores and checks every key of run->run.json.
+mics_status config_check(config *run);
+
+// optimizer.c: fills run.lr and the like from what is stored.
+mics_status config_fill_optimizer(config *run);
+
+// resolve.c: what can be said about batch and sharding before the ranks are known.
+mics_status config_check_sources(config *run);
+
+#endif

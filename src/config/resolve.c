@@ -1,0 +1,279 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Batch sizes and sharding, which depend on how many ranks there are.
+#include "config/keys.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char train_key[] = "train_batch_size";
+static const char micro_key[] = "train_micro_batch_size_per_gpu";
+static const char steps_key[] = "gradient_accumulation_steps";
+static const char zero_key[] = "zero_optimization";
+static const char shard_key[] = "zero_optimization.mics_shard_size";
+static const char hpz_key[] = "zero_optimization.zero_hpz_partition_size";
+static const char sdp_key[] = "sharded_data_parallel_degree";
+static const char hybrid_key[] = "hybrid_shard_degree";
+
+// ---- batch ----
+
+typedef struct batch {
+    int64_t train, micro, steps;
+} batch;
+
+static mics_status fail_multiple(const config *run, int64_t train, int64_t unit, const char *of)
+{
+    char below[32] = "";
+    if (train >= unit)
+        snprintf(below, sizeof below, "%" PRId64 " or ", train / unit * unit);
+    return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
+                          "%" PRId64 " is no multiple of %s = %" PRId64 "; %s%" PRId64
+                          " would work",
+                          train, of, unit, below, (train / unit + 1) * unit);
+}
+
+// DeepSpeed's rules: what is not given comes from the others, micro-steps being 1 in doubt.
+static mics_status resolve_batch(const config *run, int32_t ranks, batch *batch_out)
+{
+    batch b = {run->train_batch, run->micro_batch, run->micro_steps};
+    int64_t unit = 0;
+    if (b.train != 0 && b.micro != 0 && b.steps == 0) {
+        MICS_TRY(mics_size_mul(b.micro, ranks, &unit));
+        if (b.train % unit != 0)
+            return fail_multiple(run, b.train, unit, "micro-batch x ranks");
+        b.steps = b.train / unit;
+    }
+    if (b.steps == 0)
+        b.steps = 1;
+    if (b.micro == 0) {
+        MICS_TRY(mics_size_mul(b.steps, ranks, &unit));
+        if (b.train % unit != 0)
+            return fail_multiple(run, b.train, unit, "micro-steps x ranks");
+        b.micro = b.train / unit;
+    }
+    MICS_TRY(mics_size_mul(b.micro, b.steps, &unit));
+    MICS_TRY(mics_size_mul(unit, ranks, &unit));
+    if (b.train != 0 && b.train != unit)
+        return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
+                              "%" PRId64 " is not %s %" PRId64 " x %s %" PRId64
+                              " x %d ranks = %" PRId64 "; leave one of the three out",
+                              b.train, micro_key, b.micro, steps_key, b.steps, (int)ranks, unit);
+    b.train = unit;
+    if (b.steps > INT32_MAX)
+        return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
+                              "would take %" PRId64 " micro-steps; take a larger micro-batch",
+                              b.steps);
+    *batch_out = b;
+    return MICS_OK;
+}
+
+// ---- sharding ----
+
+static bool fits(int64_t degree, int64_t below, int32_t ranks, int32_t ranks_per_node)
+{
+    return degree >= below && degree <= ranks && degree % below == 0 && ranks % degree == 0 &&
+           (ranks_per_node % degree == 0 || degree % ranks_per_node == 0);
+}
+
+bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
+                             mics_sharding *sharding_out)
+{
+    if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
+        return false;
+    for (int32_t degree = 1; degree <= ranks; degree++) {
+        if (fits(degree, 1, ranks, ranks / nodes) && index-- == 0) {
+            *sharding_out = (mics_sharding){degree, degree, degree};
+            return true;
+        }
+    }
+    return false;
+}
+
+static mics_status check_degree(const config *run, const char *path, int64_t degree, int64_t below,
+                                int32_t ranks, int32_t ranks_per_node)
+{
+    if (fits(degree, below, ranks, ranks_per_node))
+        return MICS_OK;
+    char sizes[256];
+    size_t used = 0;
+    sizes[0] = '\0';
+    for (int64_t size = below; size <= ranks; size += below) {
+        if (!fits(size, below, ranks, ranks_per_node))
+            continue;
+        int written =
+            snprintf(sizes + used, sizeof sizes - used, "%s%" PRId64, used == 0 ? "" : ", ", size);
+        if (written < 0 || (size_t)written >= sizeof sizes - used)
+            break;
+        used += (size_t)written;
+    }
+    const char *why = degree > ranks || ranks % degree != 0 ? "does not divide the ranks"
+                      : degree % below != 0 ? "is no multiple of the degree before it"
+                                            : "would straddle nodes unevenly";
+    return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                          "%" PRId64 " %s (%d ranks, %d a node); %s%s", degree, why, (int)ranks,
+                          (int)ranks_per_node,
+                          used != 0 ? "these would work: " : "no size would work", sizes);
+}
+
+// The sharding that is asked for and the keys that its degrees come from.
+typedef struct request {
+    int64_t params, grads, optimizer;
+    const char *paths[3];
+    const char *origin; // shown by explain; NULL: the file says the degrees themselves
+} request;
+
+static request request_mics(int64_t degree, const char *path, const char *origin)
+{
+    return (request){degree, degree, degree, {path, path, path}, origin};
+}
+
+static request request_native(const config *run)
+{
+    request r = {.paths = {"sharding.params", "sharding.grads", "sharding.optimizer"}};
+    r.params = run->params != 0 ? run->params : 1;
+    r.grads = run->grads != 0 ? run->grads : r.params;
+    r.optimizer = run->optimizer_degree != 0 ? run->optimizer_degree : r.grads;
+    return r;
+}
+
+static request request_zero(const config *run, int32_t ranks)
+{
+    static const char stage_key[] = "zero_optimization.stage";
+    if (run->shard_size > 0)
+        return request_mics(run->shard_size, shard_key, "auto: zero_optimization.mics_shard_size");
+    request r = {.params = run->zero_stage == 3 ? ranks : 1,
+                 .grads = run->zero_stage >= 2 ? ranks : 1,
+                 .optimizer = run->zero_stage >= 1 ? ranks : 1,
+                 .paths = {stage_key, stage_key, stage_key},
+                 .origin = "auto: zero_optimization.stage"};
+    if (run->hpz_size > 1) {
+        r.params = run->hpz_size;
+        r.paths[0] = hpz_key;
+        r.origin = "auto: zero_optimization.zero_hpz_partition_size";
+    }
+    return r;
+}
+
+static bool is_native(const config *run)
+{
+    return config_valued(run, "sharding");
+}
+
+static request make_request(const config *run, int32_t ranks)
+{
+    if (is_native(run))
+        return request_native(run);
+    if (config_given(run, zero_key))
+        return request_zero(run, ranks);
+    if (run->sdp_degree != 0)
+        return request_mics(run->sdp_degree, sdp_key, "auto: sharded_data_parallel_degree");
+    if (run->hybrid_degree != 0)
+        return request_mics(run->hybrid_degree, hybrid_key, "auto: hybrid_shard_degree");
+    return request_mics(1, "sharding", "auto: the smallest mics(p) whose memory fits");
+}
+
+static bool is_auto(const config *run)
+{
+    return !is_native(run) && !config_given(run, zero_key) && run->sdp_degree == 0 &&
+           run->hybrid_degree == 0;
+}
+
+// The gather in two stages is not built; over one node it is the gather that is.
+static mics_status check_hierarchical(const config *run, int64_t params, int32_t ranks_per_node)
+{
+    if (!run->hierarchical && !run->sdp_hierarchical)
+        return MICS_OK;
+    if (params <= ranks_per_node)
+        return MICS_OK;
+    return mics_json_fail(run->run.json,
+                          run->hierarchical ? "zero_optimization.mics_hierarchical_params_gather"
+                                            : "sdp_hierarchical_allgather",
+                          MICS_ERR_UNSUPPORTED,
+                          "the hierarchical gather is not built yet, and a partition group of "
+                          "%" PRId64
+                          " ranks spans nodes of %d; use false, or a group inside a node",
+                          params, (int)ranks_per_node);
+}
+
+static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
+{
+    if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
+        return mics_fail(MICS_ERR_INVALID, "%d ranks cannot be spread evenly over %d nodes",
+                         (int)ranks, (int)nodes);
+    int32_t ranks_per_node = ranks / nodes;
+    request r = make_request(run, ranks);
+    MICS_TRY(check_degree(run, r.paths[0], r.params, 1, ranks, ranks_per_node));
+    MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, ranks, ranks_per_node));
+    MICS_TRY(check_degree(run, r.paths[2], r.optimizer, r.grads, ranks, ranks_per_node));
+    MICS_TRY(check_hierarchical(run, r.params, ranks_per_node));
+    *out = r;
+    return MICS_OK;
+}
+
+mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    request sharding = {0};
+    batch sizes = {0};
+    MICS_TRY(resolve_sharding(run, ranks, nodes, &sharding));
+    MICS_TRY(resolve_batch(run, ranks, &sizes));
+    run->run.global_batch = sizes.train;
+    run->run.micro_batch = sizes.micro;
+    run->run.micro_steps = (int32_t)sizes.steps;
+    run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
+                                        (int32_t)sharding.optimizer};
+    run->run.sharding_auto = is_auto(run);
+    run->sharding_origin = sharding.origin;
+    return MICS_OK;
+}
+
+// ---- before the ranks are known ----
+
+static mics_status check_zero(const config *run)
+{
+    const mics_json *json = run->run.json;
+    if (run->shard_size == 0)
+        return mics_json_fail(json, shard_key, MICS_ERR_INVALID, "must be -1 (off), or 1 or more");
+    if (run->shard_size > 0 && run->zero_stage != 3)
+        return mics_json_fail(json, shard_key, MICS_ERR_INVALID,
+                              "needs \"stage\": 3, and the stage is %" PRId64, run->zero_stage);
+    if (run->hpz_size > 1 && run->zero_stage != 3)
+        return mics_json_fail(json, hpz_key, MICS_ERR_INVALID,
+                              "needs \"stage\": 3, and the stage is %" PRId64, run->zero_stage);
+    if (run->hpz_size > 1 && run->shard_size > 0)
+        return mics_json_fail(json, hpz_key, MICS_ERR_INVALID,
+                              "cannot stand together with mics_shard_size: hpz(p) shards gradients "
+                              "and optimizer over all ranks, mics(p) over p; leave one out");
+    return MICS_OK;
+}
+
+static mics_status check_one_source(const config *run)
+{
+    static const char *const sources[] = {"sharding", zero_key, sdp_key, hybrid_key};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        if (!config_given(run, sources[i]))
+            continue;
+        if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree))
+            return mics_json_fail(run->run.json, sources[i], MICS_ERR_INVALID,
+                                  "cannot stand together with %s: each says the whole sharding; "
+                                  "leave one out",
+                                  first);
+        first = sources[i];
+    }
+    if (run->sdp_hierarchical && run->sdp_degree == 0 && run->hybrid_degree == 0)
+        return mics_json_fail(run->run.json, "sdp_hierarchical_allgather", MICS_ERR_INVALID,
+                              "needs sharded_data_parallel_degree");
+    return MICS_OK;
+}
+
+mics_status config_check_sources(config *run)
+{
+    if (run->train_batch == 0 && run->micro_batch == 0)
+        return mics_json_fail(run->run.json, micro_key, MICS_ERR_INVALID,
+                              "is missing: give it, or train_batch_size, as a number");
+    MICS_TRY(check_zero(run));
+    return check_one_source(run);
+}

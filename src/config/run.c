@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening and closing a run file.
+#include "config/keys.h"
+#include "config/value.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
+
+// ---- --set ----
+
+// A text key takes what stands behind the = as it is, so that "run.out=2024" is a folder's name.
+static mics_status set_text(config *run, const char *path, const char *text)
+{
+    char *quoted = NULL;
+    void *block = NULL;
+    size_t capacity = 6 * strlen(text) + 8; // each byte as \u0000, quotes and room for dots
+    MICS_TRY(mics_alloc(run->memory, MICS_MEM_HOST, capacity, &block));
+    quoted = config_string_text(text, block, capacity);
+    mics_status status = mics_json_set(run->run.json, path, quoted);
+    mics_free(run->memory, block);
+    return status;
+}
+
+static mics_status apply_set(config *run, const char *set)
+{
+    char path[SET_PATH_BYTES];
+    const char *equals = strchr(set, '=');
+    if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof path)
+        return mics_fail(MICS_ERR_INVALID, "--set %s: must be KEY=VALUE, as in run.steps=20", set);
+    snprintf(path, sizeof path, "%.*s", (int)(equals - set), set);
+    int32_t index = config_find(path), count = 0;
+    const key *rows = config_keys(&count);
+    if (index >= 0 && rows[index].type == KEY_TEXT && equals[1] != '"')
+        return set_text(run, path, equals + 1);
+    return mics_json_set(run->run.json, path, equals + 1);
+}
+
+static mics_status apply_sets(config *run)
+{
+    if (run->set_count > 0 && mics_json_type_of(mics_json_root(run->run.json)) != MICS_JSON_OBJECT)
+        return MICS_OK; // config_check says it better
+    for (int32_t i = 0; i < run->set_count; i++)
+        MICS_TRY(apply_set(run, run->sets[i]));
+    return MICS_OK;
+}
+
+// ---- files ----
+
+// Length of the folder in a path, with its slash; 0 when there is none.
+static size_t folder_bytes(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? (size_t)(slash - path) + 1 : 0;
+}
+
+static mics_status check_file(const config *run, const char *key_path, const char *path)
+{
+    if (access(path, R_OK) == 0)
+        return MICS_OK;
+    int reason = errno;
+    const char *run_file = mics_json_name(run->run.json);
+    char beside[PATH_BYTES];
+    snprintf(beside, sizeof beside, "%.*s%s", (int)folder_bytes(run_file), run_file, path);
+    if (*path != '/' && folder_bytes(run_file) != 0 && access(beside, R_OK) == 0)
+        return mics_json_fail(run->run.json, key_path, MICS_ERR_IO,
+                              "%s: %s; paths are relative to the working directory, and there is "
+                              "%s: write that",
+                              path, strerror(reason), beside);
+    return mics_json_fail(run->run.json, key_path, MICS_ERR_IO, "%s: %s%s", path, strerror(reason),
+                          *path != '/' ? "; paths are relative to the working directory" : "");
+}
+
+static mics_status check_files(const config *run, const char *key_path, const text_list *list)
+{
+    for (int32_t i = 0; i < list->count; i++) {
+        if (strpbrk(list->texts[i], "*?[") == NULL)
+            MICS_TRY(check_file(run, key_path, list->texts[i]));
+    }
+    return MICS_OK;
+}
+
+mics_status mics_run_check_files(const mics_run *public_run)
+{
+    const config *run = (const config *)public_run; // invariant 1 of keys.h
+    if (strcmp(run->run.tokenizer, "bytes") != 0)
+        MICS_TRY(check_file(run, "data.tokenizer", run->run.tokenizer));
+    if (strcmp(run->run.model_init, "random") != 0)
+        MICS_TRY(check_file(run, "model.init", run->run.model_init));
+    MICS_TRY(check_files(run, "data.train", &run->train));
+    return check_files(run, "data.validation", &run->validation);
+}
+
+// ---- the run ----
+
+// "configs/demo.json" trains into "runs/demo".
+static mics_status name_out(config *run, const char *path)
+{
+    char out[PATH_BYTES];
+    const char *name = path + folder_bytes(path);
+    size_t bytes = strlen(name);
+    if (bytes > 5 && strcmp(name + bytes - 5, ".json") == 0)
+        bytes -= 5;
+    snprintf(out, sizeof out, "runs/%.*s", (int)bytes, name);
+    MICS_TRY(mics_strdup(run->memory, out, &run->out));
+    run->run.out = run->out;
+    return MICS_OK;
+}
+
+// Keys that say the same in two ways.
+static mics_status join_twins(config *run)
+{
+    static const char print_key[] = "steps_per_print",
+                      overlap_key[] = "zero_optimization.overlap_comm";
+    if (config_valued(run, print_key)) {
+        if (config_given(run, "run.log_every"))
+            return mics_json_fail(run->run.json, print_key, MICS_ERR_INVALID,
+                                  "says the same as run.log_every; leave one out");
+        run->run.log_every = run->steps_per_print;
+    }
+    run->steps_per_print = run->run.log_every;
+    if (!config_valued(run, overlap_key))
+        return MICS_OK;
+    if (config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))
+        return mics_json_fail(run->run.json, overlap_key, MICS_ERR_INVALID,
+                              "%s contradicts run.prefetch %d; leave one out",
+                              run->overlap ? "true" : "false", (int)run->run.prefetch);
+    if (!run->overlap)
+        run->run.prefetch = 0;
+    return MICS_OK;
+}
+
+static mics_status fill(config *run, const char *path)
+{
+    MICS_TRY(config_check(run));
+    MICS_TRY(config_check_sources(run));
+    MICS_TRY(join_twins(run));
+    MICS_TRY(config_fill_optimizer(run));
+    if (run->run.out == NULL)
+        MICS_TRY(name_out(run, path));
+    run->run.ignore_dropout = config_given(run, "model.dropout");
+    run->run.train = run->train.texts;
+    run->run.train_count = run->train.count;
+    run->run.validation = run->validation.texts;
+    run->run.validation_count = run->validation.count;
+    return check_file(run, "model.config", run->run.model_config);
+}
+
+mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
+                          int32_t set_count, mics_run **run_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(config), &block));
+    config *run = block;
+    run->memory = memory;
+    run->sets = sets;
+    run->set_count = set_count;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_json_load(memory, path, RUN_FILE_BYTES, &run->run.json));
+    MICS_TRY_OUT(apply_sets(run));
+    MICS_TRY_OUT(fill(run, path));
+    run->sets = NULL;
+    run->set_count = 0;
+    *run_out = &run->run;
+    run = NULL;
+out:
+    mics_run_close(run != NULL ? &run->run : NULL);
+    return status;
+}
+
+void mics_run_close(mics_run *public_run)
+{
+    if (public_run == NULL)
+        return;
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    mics_json_close(run->run.json);
+    mics_free(run->memory, run->out);
+    mics_free(run->memory, run->train.texts);
+    mics_free(run->memory, run->validation.texts);
+    mics_free(run->memory, run);
+}

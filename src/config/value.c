@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Single values of a run file.
+#include "config/value.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define TWO_63 9223372036854775808.0
+#define TWO_53 9007199254740992.0
+
+bool config_value_int(const mics_json_value *value, int64_t *number_out)
+{
+    double number = mics_json_real(value);
+    if (mics_json_type_of(value) == MICS_JSON_INT) {
+        *number_out = mics_json_int(value);
+        return true;
+    }
+    if (mics_json_type_of(value) != MICS_JSON_REAL || !(fabs(number) <= TWO_53) ||
+        number != floor(number))
+        return false;
+    *number_out = (int64_t)number;
+    return true;
+}
+
+// Bytes of one unit ("", "B", "K", "KB", "KiB", ...), or 0.
+static double unit_bytes(const char *unit)
+{
+    static const char prefixes[] = "KMGT";
+    if (*unit == '\0' || strcasecmp(unit, "b") == 0)
+        return 1.0;
+    const char *prefix = strchr(prefixes, toupper((unsigned char)*unit));
+    if (prefix == NULL)
+        return 0.0;
+    double power = (double)(prefix - prefixes + 1);
+    if (unit[1] == '\0' || strcasecmp(unit + 1, "ib") == 0)
+        return pow(1024.0, power);
+    return strcasecmp(unit + 1, "b") == 0 ? pow(1000.0, power) : 0.0;
+}
+
+bool config_bytes_parse(const char *text, int64_t *bytes_out)
+{
+    double number = 0.0, scale = 0.0; // scale: of the next digit behind the dot; 0 before it
+    const char *at = text;
+    if (!isdigit((unsigned char)*at))
+        return false;
+    for (; isdigit((unsigned char)*at) || (*at == '.' && scale == 0.0); at++) {
+        if (*at == '.') {
+            scale = 0.1;
+        } else if (scale == 0.0) {
+            number = number * 10.0 + (*at - '0');
+        } else {
+            number += scale * (*at - '0');
+            scale /= 10.0;
+        }
+    }
+    while (*at == ' ')
+        at++;
+    double bytes = number * unit_bytes(at);
+    if (unit_bytes(at) == 0.0 || !(bytes < TWO_63))
+        return false;
+    *bytes_out = (int64_t)bytes;
+    return true;
+}
+
+bool config_value_off(const mics_json_value *value)
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    bool off = true;
+    switch (mics_json_type_of(value)) {
+    case MICS_JSON_NULL:
+        return true;
+    case MICS_JSON_BOOL:
+        return !mics_json_bool(value);
+    case MICS_JSON_INT:
+    case MICS_JSON_REAL:
+        return mics_json_real(value) == 0.0;
+    case MICS_JSON_STRING:
+        return strcasecmp(mics_json_string(value), "none") == 0;
+    case MICS_JSON_ARRAY:
+        for (int32_t i = 0; off && i < mics_json_count(value); i++)
+            off = config_value_off(mics_json_element(value, i));
+        return off;
+    case MICS_JSON_OBJECT:
+        break;
+    }
+    if (mics_json_get(value, "enabled") != NULL)
+        return config_value_off(mics_json_get(value, "enabled"));
+    if (mics_json_get(value, "device") != NULL)
+        return config_value_off(mics_json_get(value, "device"));
+    while (off && (member = mics_json_next(value, &name)) != NULL)
+        off = config_value_off(member);
+    return off;
+}
+
+// ---- writing ----
+
+typedef struct writer {
+    char *text;
+    size_t capacity, used;
+    bool cut;
+} writer;
+
+static void put(writer *out, const char *text)
+{
+    size_t bytes = strlen(text);
+    if (out->cut)
+        return;
+    if (out->used + bytes + sizeof "..." > out->capacity) { // room for the dots stays
+        out->cut = true;
+        text = "...";
+        bytes = out->used + sizeof "..." > out->capacity ? 0 : strlen(text);
+    }
+    memcpy(out->text + out->used, text, bytes);
+    out->used += bytes;
+    out->text[out->used] = '\0';
+}
+
+static void put_string(writer *out, const char *string)
+{
+    put(out, "\"");
+    for (const char *at = string; *at != '\0' && !out->cut;) {
+        char piece[8] = {0};
+        size_t bytes = 1;
+        if ((unsigned char)*at < ' ' || *at == 127) {
+            snprintf(piece, sizeof piece, "\\u%04x", (unsigned char)*at);
+        } else {
+            size_t begin = *at == '"' || *at == '\\' ? 1 : 0;
+            piece[0] = '\\';
+            while (((unsigned char)at[bytes] & 0xc0) == 0x80 && bytes < 4) // a UTF-8 letter whole
+                bytes++;
+            memcpy(piece + begin, at, bytes);
+        }
+        put(out, piece);
+        at += bytes;
+    }
+    put(out, "\"");
+}
+
+char *config_real_text(double value, char *text, size_t capacity)
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, capacity, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return text;
+}
+
+static void put_value(writer *out, const mics_json_value *value)
+{
+    char number[40];
+    switch (mics_json_type_of(value)) {
+    case MICS_JSON_NULL:
+        put(out, "null");
+        break;
+    case MICS_JSON_BOOL:
+        put(out, mics_json_bool(value) ? "true" : "false");
+        break;
+    case MICS_JSON_INT:
+        snprintf(number, sizeof number, "%lld", (long long)mics_json_int(value));
+        put(out, number);
+        break;
+    case MICS_JSON_REAL:
+        put(out, config_real_text(mics_json_real(value), number, sizeof number));
+        break;
+    case MICS_JSON_STRING:
+        put_string(out, mics_json_string(value));
+        break;
+    case MICS_JSON_ARRAY:
+        put(out, "[");
+        for (int32_t i = 0; i < mics_json_count(value) && !out->cut; i++) {
+            put(out, i == 0 ? "" : ", ");
+            put_value(out, mics_json_element(value, i)); // nested at most 64 levels
+        }
+        put(out, "]");
+        break;
+    case MICS_JSON_OBJECT:
+        put(out, "{...}");
+        break;
+    }
+}
+
+char *config_value_text(const mics_json_value *value, char *text, size_t capacity)
+{
+    writer out = {.text = text, .capacity = capacity};
+    text[0] = '\0';
+    put_value(&out, value);
+    return text;
+}
+
+char *config_string_text(const char *string, char *text, size_t capacity)
+{
+    writer out = {.text = text, .capacity = capacity};
+    text[0] = '\0';
+    put_string(&out, string);
+    return text;
+}
+
+char *config_strings_text(const char *const *strings, int32_t count, char *text, size_t capacity)
+{
+    writer out = {.text = text, .capacity = capacity};
+    text[0] = '\0';
+    put(&out, "[");
+    for (int32_t i = 0; i < count && !out.cut; i++) {
+        put(&out, i == 0 ? "" : ", ");
+        put_string(&out, strings[i]);
+    }
+    put(&out, "]");
+    return text;
+}
