@@ -18,9 +18,13 @@ extern "C" {
 
 typedef struct mics_tokenizer mics_tokenizer;
 
-/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with byte-level BPE
- * (GPT-2's).
+/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with byte-level BPE.
  *
+ * Supported: a BPE model with a token for every byte, merges as "a b" or ["a", "b"]; pre-tokenizer
+ * ByteLevel, alone or behind Split (a Regex, Isolated) and Digits; added tokens. Its post-processor
+ * is not applied: no token is put before or behind a text. Not supported, and refused: normalizers,
+ * dropout, prefixes and suffixes of subwords, added tokens that take spaces along, patterns that
+ * look behind.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (a
  *          tokenizer.json of another kind, named); MICS_ERR_MEMORY.
  * Owns:    close with mics_tokenizer_close.
@@ -32,14 +36,17 @@ void mics_tokenizer_close(mics_tokenizer *tokenizer);
 /* Number of token ids: every id is below it. */
 int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer);
 
-/* The token that separates documents, or -1: the byte tokenizer uses 0 (a NUL byte), GPT-2's
- * <|endoftext|>. */
+/* The token that separates documents, or -1: the byte tokenizer uses 0 (a NUL byte), others the
+ * first of <|endoftext|>, <|end_of_text|>, </s> and <eos> among their added tokens. */
 int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
 
-/* Text to tokens. Text may hold any bytes. Added tokens ("<|endoftext|>") in the text are not
- * recognised unless `specials` is not 0 (text from strangers must not become control tokens).
+/* Text to tokens. Text may hold any bytes; each longest run of bytes that are no UTF-8 is a piece
+ * of its own. Added tokens that the file marks special ("<|endoftext|>") are not recognised in the
+ * text unless `specials` is not 0 (text from strangers must not become control tokens); other added
+ * tokens always are.
  *
- * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_FORMAT.
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_FORMAT (a pattern of the tokenizer that fails on this
+ *          text); MICS_ERR_INVALID (a piece over 1 GiB).
  * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
  */
 mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
@@ -56,25 +63,31 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
 // ---- token shards and corpora ----
 
 /* Writes an llm.c token shard: magic 20240520, version 1 (uint16) when vocab <= 65536, else
- * 20240801, version 7 (uint32). Written aside, fsynced, renamed.
+ * 20240801, version 7 (uint32). Written aside, fsynced, renamed. Beyond 2^31 - 1 tokens the upper
+ * half of the count stands in the header's word 3, which llm.c does not know.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab)); MICS_ERR_IO.
+ * Returns: MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab), no tokens); MICS_ERR_IO.
  */
 mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t count, int32_t vocab);
 
 // One stream of tokens, from one or many shards, mapped into memory.
 typedef struct mics_corpus mics_corpus;
 
-/* Opens files as one stream, in the order given; `patterns` are paths or globs (sorted by name
- * within one).
+/* Opens files as one stream, in the order given; `patterns` are paths or globs (sorted by the bytes
+ * of their names within one).
  *
  * A file whose name ends in .bin must be a token shard; anything else is text and is tokenized into
- * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present),
- * documents separated by the tokenizer's separator. Progress of long tokenization is logged. Needs:
- * tokenizer may be NULL when all files are shards. Returns: MICS_OK; MICS_ERR_IO (a pattern that
- * matches nothing, an unreadable file); MICS_ERR_FORMAT (bad magic, version, length: file and
- * offset); MICS_ERR_INVALID (a token >= vocab: which, where); MICS_ERR_MEMORY. Owns:    close with
- * mics_corpus_close.
+ * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present): the
+ * tokenizer's separator, then the text, without regard to special tokens in it. Several processes
+ * may open the same corpus at once. An empty text is left out with a warning. Progress of long
+ * tokenization is logged.
+ * Every token is read once, to check and hash it; afterwards files are only mapped, and must not be
+ * shortened in place by others.
+ * Needs:   tokenizer and cache_dir may be NULL when all files are shards.
+ * Returns: MICS_OK; MICS_ERR_IO (a pattern that matches nothing, an unreadable file);
+ *          MICS_ERR_FORMAT (bad magic, version, length: file and offset); MICS_ERR_INVALID (a token
+ *          >= vocab: which, where; no tokens at all); MICS_ERR_MEMORY.
+ * Owns:    close with mics_corpus_close.
  */
 mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
                              int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,

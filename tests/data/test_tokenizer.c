@@ -4,7 +4,7 @@
 // tools/make_tokenizer_golden.py), round trips of any bytes, texts in parts, and bad files.
 #include "base/capture.h"
 #include "data/bpe.h"
-#include "data/files.h"
+#include "data/scratch.h"
 #include "data/utf8.h"
 #include "mics/clock.h"
 #include "mics/rng.h"

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Files of a test: a folder of its own, written and removed.
-#ifndef MICS_TEST_FILES_H
-#define MICS_TEST_FILES_H
+#ifndef MICS_TEST_SCRATCH_H
+#define MICS_TEST_SCRATCH_H
 
 #include "test.h"
 #include <ftw.h>

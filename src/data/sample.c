@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The order of samples.
+#include "mics/data.h"
+#include "mics/rng.h"
+
+// Streams of random numbers that belong to the order of samples: one an epoch. The high byte keeps
+// them apart from what else is drawn from the run's seed.
+static const uint64_t order_stream = (uint64_t)0x5A << 56;
+
+int64_t mics_sample_count(int64_t tokens, int64_t sequence)
+{
+    return tokens < 1 ? 0 : (tokens - 1) / sequence;
+}
+
+int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int64_t sample)
+{
+    uint64_t epoch = (uint64_t)(sample / windows), index = (uint64_t)(sample % windows);
+    uint64_t window = mics_rng_permute(seed, order_stream | epoch, (uint64_t)windows, index);
+    return (int64_t)window * sequence;
+}
+
+void mics_sample_read(const mics_corpus *corpus, uint64_t seed, int64_t sequence, int64_t first,
+                      int64_t count, int32_t *inputs_out, int32_t *targets_out)
+{
+    int64_t windows = mics_sample_count(mics_corpus_tokens(corpus), sequence);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t begin = mics_sample_begin(seed, windows, sequence, first + i);
+        mics_corpus_read(corpus, begin, sequence, inputs_out + i * sequence);
+        mics_corpus_read(corpus, begin + 1, sequence, targets_out + i * sequence);
+    }
+}
