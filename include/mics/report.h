@@ -63,12 +63,12 @@ void mics_progress_break(mics_progress *progress);
 
 typedef struct mics_metrics_file mics_metrics_file;
 
-/* Opens metrics.jsonl for appending, keeping the lines of steps up to `resume_step` (0: a new run;
- * only validation before the first step stays). What is dropped is dropped by writing a file aside
- * and renaming it; a last line that was cut short by a crash is dropped too.
+/* Opens metrics.jsonl for appending, keeping the lines of steps up to `resume_step`; 0 is a new
+ * run, which keeps none. What is dropped is dropped by writing a file aside and renaming it; a last
+ * line that was cut short by a crash is dropped too.
  *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (FILE:LINE, a line that is none of ours; the file
- *          is untouched); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (a line that is none of ours; the file is
+ *          untouched); MICS_ERR_MEMORY.
  * Owns:    close with mics_metrics_close.
  */
 mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t resume_step,

@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// metrics.jsonl: one object a line, each handed to the system before the next step.
+//
+// Invariants:
+//   1. The file at `path` is at all times a sequence of whole lines, but for the last after a
+//   crash.
+//   2. What a resume drops is dropped by renaming a complete file over the old one.
+#include "mics/json.h"
+#include "mics/report.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 4096 }; // ours have some 400
+
+struct mics_metrics_file {
+    mics_memory *memory;
+    char *path;
+    FILE *stream;
+};
+
+// ---- keeping the lines of a run that is resumed ----
+
+// Step of one line without its newline, or MICS_ERR_FORMAT.
+static mics_status read_step(mics_memory *memory, const char *name, const char *line, size_t bytes,
+                             int64_t *step_out)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_parse(memory, name, line, bytes, &json));
+    const mics_json_value *step = mics_json_get(mics_json_root(json), "step");
+    mics_status status = MICS_OK;
+    if (mics_json_type_of(step) != MICS_JSON_INT || mics_json_int(step) < 0)
+        status = mics_fail(MICS_ERR_FORMAT,
+                           "%s: no \"step\" that counts; this is none of our metrics.jsonl: move "
+                           "the file away",
+                           name);
+    else
+        *step_out = mics_json_int(step);
+    mics_json_close(json);
+    return status;
+}
+
+// Copies the lines of steps up to `last` that are whole.
+static mics_status copy_lines(mics_memory *memory, const char *path, FILE *from, int64_t last,
+                              FILE *to)
+{
+    char line[LINE_BYTES];
+    char name[LINE_BYTES];
+    for (int64_t number = 1; fgets(line, sizeof line, from) != NULL; number++) {
+        size_t bytes = strcspn(line, "\n");
+        int64_t step = 0;
+        snprintf(name, sizeof name, "%s, line %" PRId64, path, number);
+        if (line[bytes] != '\n' && feof(from) != 0)
+            break; // cut short by a crash
+        if (line[bytes] != '\n')
+            return mics_fail(MICS_ERR_FORMAT,
+                             "%s: has a NUL, or more than %d bytes; this is none of our "
+                             "metrics.jsonl: move the file away",
+                             name, LINE_BYTES);
+        MICS_TRY(read_step(memory, name, line, bytes, &step));
+        if (step <= last)
+            fputs(line, to);
+    }
+    if (ferror(from) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    return MICS_OK;
+}
+
+// Everything of a stream is on disk when this returns MICS_OK. The stream is closed in any case.
+static mics_status finish_stream(FILE *stream, const char *path)
+{
+    bool good = fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
+    int reason = errno;
+    if (fclose(stream) != 0 && good) {
+        good = false;
+        reason = errno;
+    }
+    return good ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(reason));
+}
+
+static mics_status write_aside(mics_memory *memory, const char *path, const char *aside, FILE *from,
+                               int64_t last)
+{
+    FILE *to = fopen(aside, "we");
+    if (to == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside, strerror(errno));
+    mics_status copied = copy_lines(memory, path, from, last, to);
+    mics_status written = MICS_OK;
+    if (copied == MICS_OK)
+        written = finish_stream(to, aside);
+    else
+        fclose(to);
+    mics_status status = copied != MICS_OK ? copied : written;
+    if (status == MICS_OK && rename(aside, path) != 0)
+        status =
+            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, path, strerror(errno));
+    if (status != MICS_OK)
+        unlink(aside);
+    return status;
+}
+
+// Drops what a resume at step `last` will write again.
+static mics_status cut(mics_memory *memory, const char *path, int64_t last)
+{
+    struct stat facts;
+    char *aside = NULL;
+    void *block = NULL;
+    mics_status status = MICS_OK;
+    FILE *from = fopen(path, "re");
+    if (from == NULL && errno == ENOENT)
+        return MICS_OK;
+    if (from == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fileno(from), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        status = mics_fail(MICS_ERR_IO, "%s: is not a regular file", path);
+        goto out;
+    }
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, strlen(path) + sizeof ".aside", &block));
+    aside = block;
+    sprintf(aside, "%s.aside", path);
+    MICS_TRY_OUT(write_aside(memory, path, aside, from, last));
+out:
+    mics_free(memory, aside);
+    fclose(from);
+    return status;
+}
+
+// ---- writing ----
+
+mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t resume_step,
+                              mics_metrics_file **file_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_metrics_file), &block));
+    mics_metrics_file *file = block;
+    mics_status status = MICS_OK;
+    file->memory = memory;
+    MICS_TRY_OUT(mics_strdup(memory, path, &file->path));
+    MICS_TRY_OUT(cut(memory, path, resume_step > 0 ? resume_step : -1));
+    file->stream = fopen(path, "ae");
+    if (file->stream == NULL) {
+        status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+        goto out;
+    }
+    *file_out = file;
+    file = NULL;
+out:
+    mics_metrics_close(file);
+    return status;
+}
+
+static mics_status flush_line(mics_metrics_file *file, bool written)
+{
+    if (written && fflush(file->stream) == 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", file->path, strerror(errno));
+}
+
+// Writes `, "name": value` with as many digits as give its bits back, so that runs can be compared;
+// null when it is no number of JSON's.
+static bool put_real(FILE *stream, const char *name, double value)
+{
+    char text[32] = "null";
+    for (int digits = 9; isfinite(value) && digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return fprintf(stream, ", \"%s\": %s", name, text) > 0;
+}
+
+static bool put_int(FILE *stream, const char *name, int64_t value)
+{
+    return fprintf(stream, ", \"%s\": %" PRId64, name, value) > 0;
+}
+
+mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
+{
+    FILE *to = file->stream;
+    bool good = fprintf(to, "{\"step\": %" PRId64, metrics->step) > 0;
+    good = good && put_real(to, "loss", metrics->loss) && put_real(to, "lr", metrics->lr);
+    good = good && put_real(to, "grad_norm", metrics->grad_norm);
+    good = good && put_int(to, "tokens", metrics->tokens);
+    good = good && put_real(to, "tokens_per_s", metrics->tokens_per_s);
+    good = good && put_real(to, "step_ms", metrics->step_ms) && put_real(to, "mfu", metrics->mfu);
+    good = good && put_int(to, "memory_peak_bytes", metrics->memory_peak_bytes);
+    good = good && put_int(to, "sent_intra_bytes", metrics->sent_intra_bytes);
+    good = good && put_int(to, "sent_inter_bytes", metrics->sent_inter_bytes);
+    good = good && put_real(to, "exposed_comm_ms", metrics->exposed_comm_ms);
+    return flush_line(file, good && fputs("}\n", to) != EOF);
+}
+
+mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss)
+{
+    bool good = fprintf(file->stream, "{\"step\": %" PRId64, step) > 0 &&
+                put_real(file->stream, "validation_loss", loss);
+    return flush_line(file, good && fputs("}\n", file->stream) != EOF);
+}
+
+mics_status mics_metrics_close(mics_metrics_file *file)
+{
+    if (file == NULL)
+        return MICS_OK;
+    mics_status status = MICS_OK;
+    if (file->stream != NULL)
+        status = finish_stream(file->stream, file->path);
+    mics_free(file->memory, file->path);
+    mics_free(file->memory, file);
+    return status;
+}

@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The progress display: one line that is written over on a terminal, plain lines elsewhere.
+//
+// Invariants:
+//   1. `open` is true exactly when the terminal's cursor stands behind a live line.
+//   2. The display never fails a run: what cannot be printed is lost.
+#include "mics/clock.h"
+#include "mics/report.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define PLAIN_EVERY_US 5e6 // between plain lines when log_every is 0
+#define LIVE_EVERY_US 1e5  // between two drawings of the live line
+
+enum { LINE_BYTES = 512, BAR_CELLS = 20, DEFAULT_COLUMNS = 80, MOST_COLUMNS = 400 };
+
+struct mics_progress {
+    mics_memory *memory;
+    FILE *stream;
+    mics_progress_mode mode;
+    int64_t log_every;
+    bool colour;
+    bool started, open;
+    double shown_us;
+    // Time left is judged by the steps after the first, which is slower than the others.
+    int64_t first_step;
+    double first_us;
+    char line[LINE_BYTES];
+};
+
+// ---- texts ----
+
+static const char *duration_text(double seconds, char *text, size_t capacity)
+{
+    if (!(seconds >= 0.0) || seconds > 1e9)
+        snprintf(text, capacity, "?");
+    else if (seconds < 60.0)
+        snprintf(text, capacity, "%.0fs", seconds);
+    else if (seconds < 3600.0)
+        snprintf(text, capacity, "%dm%02ds", (int)seconds / 60, (int)seconds % 60);
+    else
+        snprintf(text, capacity, "%dh%02dm", (int)(seconds / 3600.0), (int)seconds / 60 % 60);
+    return text;
+}
+
+// "812", "15.3k", "2.41M": tokens a second.
+static const char *rate_text(double rate, char *text, size_t capacity)
+{
+    if (!(rate < 1e6))
+        snprintf(text, capacity, "%.2fM", rate / 1e6);
+    else if (rate < 1e4)
+        snprintf(text, capacity, "%.0f", rate);
+    else
+        snprintf(text, capacity, "%.1fk", rate / 1e3);
+    return text;
+}
+
+static double seconds_left(const mics_progress *progress, const mics_metrics *metrics)
+{
+    double left = (double)(metrics->steps - metrics->step);
+    int64_t done = metrics->step - progress->first_step;
+    if (done > 0)
+        return left * (mics_clock_us() - progress->first_us) / 1e6 / (double)done;
+    return left * metrics->step_ms / 1e3;
+}
+
+static void numbers_text(const mics_progress *progress, const mics_metrics *metrics, char *text,
+                         size_t capacity)
+{
+    char rate[32], left[32];
+    snprintf(text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
+             metrics->loss, metrics->lr, metrics->grad_norm,
+             rate_text(metrics->tokens_per_s, rate, sizeof rate), metrics->step_ms,
+             duration_text(seconds_left(progress, metrics), left, sizeof left));
+}
+
+// ---- lines ----
+
+static int terminal_columns(const mics_progress *progress)
+{
+    struct winsize size = {0};
+    if (ioctl(fileno(progress->stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col < MOST_COLUMNS ? size.ws_col : MOST_COLUMNS;
+    return DEFAULT_COLUMNS;
+}
+
+static void draw_live(mics_progress *progress, const mics_metrics *metrics)
+{
+    char bar[BAR_CELLS + 1], numbers[LINE_BYTES / 2];
+    double share = (double)metrics->step / (double)(metrics->steps > 0 ? metrics->steps : 1);
+    int filled = (int)(share * BAR_CELLS);
+    for (int i = 0; i < BAR_CELLS; i++)
+        bar[i] = i < filled ? '#' : '.';
+    bar[BAR_CELLS] = '\0';
+    numbers_text(progress, metrics, numbers, sizeof numbers);
+    snprintf(progress->line, sizeof progress->line, "[%s] %" PRId64 "/%" PRId64 "  %s", bar,
+             metrics->step, metrics->steps, numbers);
+    // A line as wide as the terminal would wrap, and could not be written over.
+    int columns = terminal_columns(progress) - 1;
+    if ((int)strlen(progress->line) > columns)
+        progress->line[columns] = '\0';
+    // Return, the line, erase what is left of the one before.
+    if (progress->colour)
+        fprintf(progress->stream, "\r\033[36m%.*s\033[0m%s\033[K", BAR_CELLS + 2, progress->line,
+                (int)strlen(progress->line) > BAR_CELLS + 2 ? progress->line + BAR_CELLS + 2 : "");
+    else
+        fprintf(progress->stream, "\r%s\033[K", progress->line);
+    progress->open = true;
+}
+
+static void print_plain(mics_progress *progress, const mics_metrics *metrics)
+{
+    char numbers[LINE_BYTES / 2];
+    numbers_text(progress, metrics, numbers, sizeof numbers);
+    fprintf(progress->stream, "step %" PRId64 "/%" PRId64 "  %s\n", metrics->step, metrics->steps,
+            numbers);
+}
+
+// ---- the display ----
+
+static mics_progress_mode choose_mode(FILE *stream)
+{
+    const char *terminal = getenv("TERM");
+    if (!isatty(fileno(stream)) || terminal == NULL || strcmp(terminal, "dumb") == 0)
+        return MICS_PROGRESS_PLAIN;
+    return MICS_PROGRESS_LIVE;
+}
+
+mics_status mics_progress_open(mics_memory *memory, FILE *stream, mics_progress_mode mode,
+                               int64_t log_every, mics_progress **progress_out)
+{
+    void *block = NULL;
+    const char *no_colour = getenv("NO_COLOR");
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_progress), &block));
+    mics_progress *progress = block;
+    progress->memory = memory;
+    progress->stream = stream != NULL ? stream : stdout;
+    progress->mode = mode == MICS_PROGRESS_AUTO ? choose_mode(progress->stream) : mode;
+    progress->log_every = log_every;
+    progress->colour =
+        (no_colour == NULL || *no_colour == '\0') && isatty(fileno(progress->stream));
+    *progress_out = progress;
+    return MICS_OK;
+}
+
+void mics_progress_break(mics_progress *progress)
+{
+    if (!progress->open)
+        return;
+    fputc('\n', progress->stream);
+    fflush(progress->stream);
+    progress->open = false;
+}
+
+void mics_progress_close(mics_progress *progress)
+{
+    if (progress == NULL)
+        return;
+    mics_progress_break(progress);
+    mics_free(progress->memory, progress);
+}
+
+static bool is_due(const mics_progress *progress, const mics_metrics *metrics)
+{
+    double since_us = mics_clock_us() - progress->shown_us;
+    if (!progress->started || metrics->step >= metrics->steps)
+        return true;
+    if (progress->mode == MICS_PROGRESS_LIVE)
+        return since_us >= LIVE_EVERY_US;
+    if (progress->log_every > 0)
+        return metrics->step % progress->log_every == 0;
+    return since_us >= PLAIN_EVERY_US;
+}
+
+void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
+{
+    if (progress->mode == MICS_PROGRESS_OFF)
+        return;
+    bool due = is_due(progress, metrics);
+    if (!progress->started) {
+        progress->started = true;
+        progress->first_step = metrics->step;
+        progress->first_us = mics_clock_us();
+    }
+    if (!due)
+        return;
+    if (progress->mode == MICS_PROGRESS_LIVE)
+        draw_live(progress, metrics);
+    else
+        print_plain(progress, metrics);
+    fflush(progress->stream);
+    progress->shown_us = mics_clock_us();
+}
+
+void mics_progress_note(mics_progress *progress, const char *format, ...)
+{
+    if (progress->mode == MICS_PROGRESS_OFF)
+        return;
+    va_list args;
+    va_start(args, format);
+    if (progress->open)
+        fputs("\r\033[K", progress->stream);
+    vfprintf(progress->stream, format, args);
+    va_end(args);
+    fputc('\n', progress->stream);
+    if (progress->open)
+        fputs(progress->line, progress->stream);
+    fflush(progress->stream);
+}
