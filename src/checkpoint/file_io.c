@@ -59,7 +59,8 @@ static mics_status make_dir(char *path, char *slash)
     }
     int cause = errno;
     struct stat info;
-    if (cause == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    // Some file systems name another cause than EEXIST for a folder that exists.
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return MICS_OK;
     return mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", path, strerror(cause));
 }
