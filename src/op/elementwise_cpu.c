@@ -20,13 +20,31 @@ void MICS_OP(accumulate)(float *y, const float *x, int64_t elems)
     MICS_OP(add)(y, y, x, elems);
 }
 
-static double sum_squares_block(const float *x, int64_t elems)
+static double sum_squares_part(const float *x, int64_t elems)
 {
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < elems; ++i)
         sum += (double)x[i] * (double)x[i];
     return sum;
+}
+
+// A whole block is read at four places at once: four sums that do not wait for each other, four
+// streams that the processor fetches ahead.
+static double sum_squares_block(const float *x, int64_t elems)
+{
+    enum { PART = MICS_OP_BLOCK / 4 };
+    if (elems < MICS_OP_BLOCK)
+        return sum_squares_part(x, elems);
+    double a = 0, b = 0, c = 0, d = 0;
+#pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t i = 0; i < PART; ++i) {
+        a += (double)x[i] * (double)x[i];
+        b += (double)x[i + PART] * (double)x[i + PART];
+        c += (double)x[i + 2 * PART] * (double)x[i + 2 * PART];
+        d += (double)x[i + 3 * PART] * (double)x[i + 3 * PART];
+    }
+    return (a + b) + (c + d);
 }
 
 double MICS_OP(sum_squares)(const float *x, int64_t elems)

@@ -22,6 +22,13 @@ static inline void store(float *to, vector value)
     *(vector_anywhere *)to = value;
 }
 
+// The loops over a block are short and constant; unrolled, its sums live in registers.
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
 typedef struct tiles {
     float *c;
     const float *a, *b;
@@ -35,29 +42,32 @@ static inline __attribute__((always_inline)) void block(const tiles *t, int64_t 
 {
     vector sum[BLOCK_ROWS][BLOCK_VECTORS];
     float *c = t->c + m * t->ldc + n;
-#pragma GCC unroll 8
-    for (int row = 0; row < rows; ++row)
-#pragma GCC unroll 8
+    UNROLL
+    for (int row = 0; row < rows; ++row) {
+        UNROLL
         for (int v = 0; v < vectors; ++v)
             sum[row][v] = t->add ? load(c + row * t->ldc + v * MICS_LANES) : (vector){0};
+    }
     const float *a = t->a + m * t->a_row, *b = t->b + n;
     const int64_t K = t->K, a_row = t->a_row, a_column = t->a_column, ldb = t->ldb;
     for (int64_t k = 0; k < K; ++k, a += a_column, b += ldb) {
         vector of_b[BLOCK_VECTORS];
-#pragma GCC unroll 8
+        UNROLL
         for (int v = 0; v < vectors; ++v)
             of_b[v] = load(b + v * MICS_LANES);
-#pragma GCC unroll 8
-        for (int row = 0; row < rows; ++row)
-#pragma GCC unroll 8
+        UNROLL
+        for (int row = 0; row < rows; ++row) {
+            UNROLL
             for (int v = 0; v < vectors; ++v)
                 sum[row][v] += a[row * a_row] * of_b[v];
+        }
     }
-#pragma GCC unroll 8
-    for (int row = 0; row < rows; ++row)
-#pragma GCC unroll 8
+    UNROLL
+    for (int row = 0; row < rows; ++row) {
+        UNROLL
         for (int v = 0; v < vectors; ++v)
             store(c + row * t->ldc + v * MICS_LANES, sum[row][v]);
+    }
 }
 
 // All rows of `vectors` vectors of columns from n on.

@@ -1,0 +1,407 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Times every CPU kernel at the shapes of one GPT-2 training step, each beside the matrix library
+// alone on the same products.
+//
+// Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/op.h.
+#include "mics/clock.h"
+#include "mics/op.h"
+#include "mics/rng.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bench {
+    int64_t B, T, C, H, V, layers, N, D, rows; // rows: of logits at a time
+    int32_t threads;
+    double seconds; // time spent on each kernel
+    const mics_kernels *k;
+    float *big[4];           // V * C: weight of the classifier and what AdamW updates
+    float *a, *b, *c, *wide; // N * 4C each
+    float *stats, *workspace, *loss;
+    int32_t *tokens;
+} bench;
+
+typedef void (*bench_fn)(const bench *s);
+
+// ---- the kernels ----
+
+static void embedding_forward(const bench *s)
+{
+    s->k->embedding_forward(s->a, s->tokens, s->big[0], s->big[1], s->N, s->T, s->C);
+}
+
+static void embedding_backward(const bench *s)
+{
+    s->k->embedding_backward(s->big[0], s->big[1], s->a, s->tokens, s->N, s->T, s->C, s->V, s->T,
+                             true, false);
+}
+
+static void layernorm_forward(const bench *s)
+{
+    s->k->layernorm_forward(s->b, s->stats, s->a, s->big[0], s->big[1], 1e-5F, s->N, s->C);
+}
+
+static void layernorm_backward(const bench *s)
+{
+    s->k->layernorm_backward(s->c, s->big[1], s->big[2], s->b, s->a, s->stats, s->big[0], s->N,
+                             s->C, true, true, s->workspace);
+}
+
+static void linear_forward(const bench *s, int64_t I, int64_t O)
+{
+    s->k->linear_forward(s->b, s->a, s->big[0], s->big[1], MICS_WEIGHT_IN_OUT, s->N, I, O);
+}
+
+static void linear_backward(const bench *s, int64_t I, int64_t O)
+{
+    s->k->linear_backward(s->c, s->big[1], s->big[2], s->b, s->a, s->big[0], MICS_WEIGHT_IN_OUT,
+                          s->N, I, O, false, true, s->workspace);
+}
+
+static void library_forward(const bench *s, int64_t I, int64_t O)
+{
+    mics_gemm(false, false, s->N, O, I, 1.0F, s->a, I, s->big[0], O, 0.0F, s->b, O);
+}
+
+static void library_backward(const bench *s, int64_t I, int64_t O)
+{
+    mics_gemm(false, true, s->N, I, O, 1.0F, s->b, O, s->big[0], O, 0.0F, s->c, I);
+    mics_gemm(true, false, I, O, s->N, 1.0F, s->a, I, s->b, O, 1.0F, s->big[1], O);
+}
+
+// The four products of a layer: (I, O) in units of C.
+#define LINEAR(name, in, out)                                                                      \
+    static void name##_forward(const bench *s)                                                     \
+    {                                                                                              \
+        linear_forward(s, (in)*s->C, (out)*s->C);                                                  \
+    }                                                                                              \
+    static void name##_backward(const bench *s)                                                    \
+    {                                                                                              \
+        linear_backward(s, (in)*s->C, (out)*s->C);                                                 \
+    }                                                                                              \
+    static void name##_forward_library(const bench *s)                                             \
+    {                                                                                              \
+        library_forward(s, (in)*s->C, (out)*s->C);                                                 \
+    }                                                                                              \
+    static void name##_backward_library(const bench *s)                                            \
+    {                                                                                              \
+        library_backward(s, (in)*s->C, (out)*s->C);                                                \
+    }
+LINEAR(qkv, 1, 3)
+LINEAR(projection, 1, 1)
+LINEAR(widen, 1, 4)
+LINEAR(narrow, 4, 1)
+
+static void gelu_forward(const bench *s)
+{
+    s->k->gelu_forward(s->b, s->a, s->N * 4 * s->C);
+}
+
+static void gelu_backward(const bench *s)
+{
+    s->k->gelu_backward(s->b, s->b, s->a, s->N * 4 * s->C, false);
+}
+
+static void attention_forward(const bench *s)
+{
+    s->k->attention_forward(s->b, s->stats, s->a, s->B, s->T, s->H, s->D, s->threads, s->workspace);
+}
+
+static void attention_backward(const bench *s)
+{
+    s->k->attention_backward(s->wide, s->c, s->b, s->stats, s->a, s->B, s->T, s->H, s->D,
+                             s->threads, s->workspace);
+}
+
+static void attention_decode(const bench *s)
+{
+    s->k->attention_decode(s->b, s->c, s->a, s->wide, s->N, s->H, s->D, s->workspace);
+}
+
+static void residual(const bench *s)
+{
+    s->k->add(s->c, s->a, s->b, s->N * s->C);
+}
+
+static void classifier_forward(const bench *s)
+{
+    s->k->classifier_forward(s->loss, s->a, s->big[0], s->tokens, s->N, s->C, s->V, s->rows,
+                             s->workspace);
+}
+
+static void classifier_backward(const bench *s)
+{
+    s->k->classifier_backward(s->loss, s->c, s->big[1], s->a, s->big[0], s->tokens, 1e-3F, s->N,
+                              s->C, s->V, true, s->rows, s->workspace);
+}
+
+static void logits_library(const bench *s)
+{
+    for (int64_t n = 0; n < s->N; n += s->rows) {
+        int64_t R = s->N - n < s->rows ? s->N - n : s->rows;
+        mics_gemm(false, true, R, s->V, s->C, 1.0F, s->a, s->C, s->big[0], s->C, 0.0F, s->workspace,
+                  s->V);
+    }
+}
+
+static void classifier_library(const bench *s)
+{
+    for (int64_t n = 0; n < s->N; n += s->rows) {
+        int64_t R = s->N - n < s->rows ? s->N - n : s->rows;
+        mics_gemm(false, true, R, s->V, s->C, 1.0F, s->a, s->C, s->big[0], s->C, 0.0F, s->workspace,
+                  s->V);
+        mics_gemm(false, false, R, s->C, s->V, 1.0F, s->workspace, s->V, s->big[0], s->C, 0.0F,
+                  s->c, s->C);
+        mics_gemm(true, false, s->V, s->C, R, 1.0F, s->workspace, s->V, s->a, s->C, 1.0F, s->big[1],
+                  s->C);
+    }
+}
+
+static void adamw(const bench *s)
+{
+    const mics_adamw settings = {.lr = 1e-9F,
+                                 .beta1 = 0.9F,
+                                 .beta2 = 0.95F,
+                                 .eps = 1e-8F,
+                                 .bias1 = 0.1F,
+                                 .bias2 = 0.05F,
+                                 .grad_scale = 1.0F};
+    s->k->adamw_update(s->big[0], s->big[1], s->big[2], s->big[3], s->V * s->C, &settings);
+}
+
+static void sum_squares(const bench *s)
+{
+    s->loss[0] = (float)s->k->sum_squares(s->big[0], s->V * s->C);
+}
+
+static void accumulate(const bench *s)
+{
+    s->k->accumulate(s->big[1], s->big[0], s->V * s->C);
+}
+
+static void copy(const bench *s)
+{
+    const int64_t C = s->C;
+#pragma omp parallel for
+    for (int64_t v = 0; v < s->V; ++v)
+        memcpy(s->big[1] + v * C, s->big[0] + v * C, (size_t)C * sizeof(float));
+}
+
+// ---- measuring ----
+
+// Fastest of the runs that fit into the time, in milliseconds: others share the machine.
+static double time_ms(const bench *s, bench_fn run)
+{
+    double best = 1e30, start = mics_clock_us();
+    run(s);
+    do {
+        const double before = mics_clock_us();
+        run(s);
+        const double took = mics_clock_us() - before;
+        best = took < best ? took : best;
+    } while (mics_clock_us() - start < s->seconds * 1e6);
+    return best * 1e-3;
+}
+
+typedef struct totals {
+    double kernels_ms, products_ms, library_ms;
+} totals;
+
+// `calls` of it make up a step (0: shown, not counted); flops of its products, bytes that it must
+// move at least.
+static void row(const bench *s, totals *t, const char *name, double calls, bench_fn run,
+                bench_fn library, double flops, double bytes)
+{
+    const double ms = time_ms(s, run), library_ms = library ? time_ms(s, library) : 0;
+    printf("%-20s %6.1f %10.3f %10.1f", name, calls, ms, ms * calls);
+    if (flops > 0)
+        printf(" %9.0f", flops / ms * 1e-6);
+    else
+        printf(" %9s", "");
+    printf(" %8.1f", bytes / ms * 1e-6);
+    if (library)
+        printf(" %11.3f %8.0f%%", library_ms, 100 * library_ms / ms);
+    printf("\n");
+    fflush(stdout);
+    t->kernels_ms += ms * calls;
+    t->products_ms += library ? ms * calls : 0;
+    t->library_ms += library_ms * calls;
+}
+
+static void linear_rows(const bench *s, totals *t, const char *name, int64_t I, int64_t O,
+                        const bench_fn run[4])
+{
+    char text[64];
+    const double N = (double)s->N, in = (double)I, out = (double)O, L = (double)s->layers;
+    const double flops = 2 * N * in * out, bytes = 4 * (N * in + N * out + in * out);
+    snprintf(text, sizeof text, "%s forward", name);
+    row(s, t, text, L, run[0], run[1], flops, bytes);
+    snprintf(text, sizeof text, "%s backward", name);
+    row(s, t, text, L, run[2], run[3], 2 * flops, 2 * bytes);
+}
+
+static void layer_rows(const bench *s, totals *t)
+{
+    const double L = (double)s->layers, NC = (double)(s->N * s->C), row_bytes = 4 * NC;
+    const int64_t C = s->C;
+    // Products of the scores at or below the diagonal: two forward, five backward.
+    const double product = NC * (double)(s->T + 1);
+    row(s, t, "layernorm forward", 2 * L + 1, layernorm_forward, NULL, 0, 2 * row_bytes);
+    row(s, t, "layernorm backward", 2 * L + 1, layernorm_backward, NULL, 0, 4 * row_bytes);
+    linear_rows(s, t, "qkv", C, 3 * C,
+                (bench_fn[]){qkv_forward, qkv_forward_library, qkv_backward, qkv_backward_library});
+    row(s, t, "attention forward", L, attention_forward, NULL, 2 * product, 4 * row_bytes);
+    row(s, t, "attention backward", L, attention_backward, NULL, 5 * product, 8 * row_bytes);
+    row(s, t, "attention decode", 0, attention_decode, NULL, 0, 2 * row_bytes);
+    linear_rows(s, t, "projection", C, C,
+                (bench_fn[]){projection_forward, projection_forward_library, projection_backward,
+                             projection_backward_library});
+    row(s, t, "residual", 2 * L, residual, NULL, 0, 3 * row_bytes);
+    linear_rows(
+        s, t, "widen", C, 4 * C,
+        (bench_fn[]){widen_forward, widen_forward_library, widen_backward, widen_backward_library});
+    row(s, t, "gelu forward", L, gelu_forward, NULL, 0, 8 * row_bytes);
+    row(s, t, "gelu backward", L, gelu_backward, NULL, 0, 12 * row_bytes);
+    linear_rows(s, t, "narrow", 4 * C, C,
+                (bench_fn[]){narrow_forward, narrow_forward_library, narrow_backward,
+                             narrow_backward_library});
+}
+
+static void all_rows(const bench *s, totals *t)
+{
+    const double VC = (double)(s->V * s->C), NC = (double)(s->N * s->C);
+    const double params = VC + (double)s->layers * 12 * (double)(s->C * s->C);
+    const double flops = 2 * NC * (double)s->V, chunks = (double)(s->N / s->rows);
+    row(s, t, "copy (memory)", 0, copy, NULL, 0, 8 * VC);
+    row(s, t, "embedding forward", 1, embedding_forward, NULL, 0, 8 * NC);
+    row(s, t, "embedding backward", 1, embedding_backward, NULL, 0, 12 * NC);
+    layer_rows(s, t);
+    row(s, t, "classifier forward", 0, classifier_forward, logits_library, flops, 4 * VC * chunks);
+    row(s, t, "classifier backward", 1, classifier_backward, classifier_library, 3 * flops,
+        16 * VC * chunks);
+    row(s, t, "adamw", params / VC, adamw, NULL, 0, 28 * VC);
+    row(s, t, "sum of squares", params / VC, sum_squares, NULL, 0, 4 * VC);
+    row(s, t, "accumulate", 0, accumulate, NULL, 0, 12 * VC);
+}
+
+// ---- program ----
+
+static void *block(int64_t elems)
+{
+    void *memory = aligned_alloc(64, ((size_t)elems * sizeof(float) + 63) / 64 * 64);
+    if (!memory) {
+        fprintf(stderr, "op_speed: not enough memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+static float *random_block(int64_t elems, double scale)
+{
+    enum { PERIOD = 65537 }; // one period of random numbers is random enough here
+    float *data = block(elems);
+    for (int64_t i = 0; i < elems; ++i)
+        data[i] =
+            i < PERIOD ? (float)(scale * mics_rng_normal(1, 2, (uint64_t)i)) : data[i % PERIOD];
+    return data;
+}
+
+static void prepare(bench *s)
+{
+    s->N = s->B * s->T;
+    s->D = s->C / s->H;
+    for (int i = 0; i < 4; ++i)
+        s->big[i] = random_block(s->V * s->C, i == 2 ? 0.0 : 0.02);
+    s->a = random_block(s->N * 4 * s->C, 1.0);
+    s->b = random_block(s->N * 4 * s->C, 1.0);
+    s->c = random_block(s->N * 4 * s->C, 1.0);
+    s->wide = random_block(s->N * 4 * s->C, 1.0);
+    s->stats = random_block(s->N * (s->H + 2), 1.0);
+    s->loss = block(s->N);
+    int64_t space = s->rows * s->V, other = s->threads * mics_attention_workspace(s->D);
+    space = space > other ? space : other;
+    other = s->H * s->N > 64 * s->C ? s->H * s->N : 64 * s->C;
+    s->workspace = block(space > other ? space : other);
+    s->tokens = block(s->N);
+    for (int64_t n = 0; n < s->N; ++n)
+        s->tokens[n] = (int32_t)(mics_rng_bits(3, 4, (uint64_t)n) % (uint64_t)s->V);
+    mics_op_set_threads(s->threads);
+}
+
+static void usage(FILE *to)
+{
+    fprintf(to, "usage: op_speed [--isa NAME] [--threads N] [--batch B] [--sequence T] [--rows R]\n"
+                "                [--seconds S]\n"
+                "Times every CPU kernel at the shapes of a training step of GPT-2 124M.\n"
+                "  --isa       avx512, avx2 or generic (default: the best that runs here)\n"
+                "  --threads   threads of a kernel (default 2)\n"
+                "  --batch, --sequence   tokens of a step (default 4 x 256)\n"
+                "  --rows      rows of logits at a time (default 256)\n"
+                "  --seconds   time for each kernel (default 0.3)\n");
+}
+
+static bool parse(int argc, char **argv, bench *s)
+{
+    static const struct option options[] = {
+        {"isa", required_argument, NULL, 'i'},   {"threads", required_argument, NULL, 't'},
+        {"batch", required_argument, NULL, 'b'}, {"sequence", required_argument, NULL, 's'},
+        {"rows", required_argument, NULL, 'r'},  {"seconds", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    const char *isa = NULL;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        const char *value = optarg ? optarg : "";
+        switch (option) {
+        case 'i':
+            isa = value;
+            break;
+        case 't':
+            s->threads = atoi(value);
+            break;
+        case 'b':
+            s->B = atoi(value);
+            break;
+        case 's':
+            s->T = atoi(value);
+            break;
+        case 'r':
+            s->rows = atoi(value);
+            break;
+        case 'd':
+            s->seconds = atof(value);
+            break;
+        case 'h':
+            usage(stdout);
+            exit(0);
+        default:
+            return false;
+        }
+    }
+    s->k = mics_kernels_get(isa);
+    return s->k && s->threads >= 1 && s->B >= 1 && s->T >= 1 && s->rows >= 1 && optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+    bench s = {.B = 4, .T = 256, .C = 768, .H = 12, .V = 50257, .layers = 12, .rows = 256};
+    s.threads = 2;
+    s.seconds = 0.3;
+    if (!parse(argc, argv, &s)) {
+        usage(stderr);
+        return 2;
+    }
+    prepare(&s);
+    printf("kernels %s, %s, %d threads, batch %d x %d\n", s.k->isa, mics_gemm_library(),
+           (int)s.threads, (int)s.B, (int)s.T);
+    printf("%-20s %6s %10s %10s %9s %8s %11s %9s\n", "kernel", "a step", "ms a call", "ms a step",
+           "GFLOP/s", "GB/s", "library ms", "of kernel");
+    totals t = {0, 0, 0};
+    all_rows(&s, &t);
+    printf(
+        "a step: kernels %.0f ms, of it %.0f ms outside products; library alone %.0f ms, %.1f %% "
+        "of all\n",
+        t.kernels_ms, t.kernels_ms - t.products_ms, t.library_ms,
+        100 * t.library_ms / t.kernels_ms);
+    return 0;
+}
