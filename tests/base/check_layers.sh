@@ -1,0 +1,104 @@
+#!/bin/sh
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# check_layers.sh ROOT: who includes whom. Prints each include that the layers forbid.
+#
+#   base is free for all. The pure half: layout, model < schedule < config. The running half:
+#   device, comm < op < engine, which also uses layout, model and schedule. data, checkpoint and report
+#   stand beside engine and use base alone. cli joins them. Foreign headers live where they are
+#   wrapped, and never in include/mics.
+set -u
+cd "$1" || exit 1
+
+{ for file in include/mics/*.h src/*/*.c src/*/*.h src/*/*.cu; do
+    [ -f "$file" ] && echo "$file"
+done; } | awk '
+BEGIN {
+    # The modules whose public headers a module may include, besides base and its own.
+    may["base"] = may["layout"] = may["model"] = may["device"] = may["comm"] = ""
+    may["data"] = may["checkpoint"] = may["report"] = ""
+    may["schedule"] = "layout model"
+    may["config"] = "layout model schedule"
+    may["op"] = "device comm"
+    may["engine"] = "device comm op layout model schedule"
+    may["cli"] = may["mics"] = "*"
+    # Public headers that are not called like their module.
+    split("status log memory size rng clock group json", base, " ")
+    for (i in base)
+        owner[base[i]] = "base"
+    owner["safetensors"] = "checkpoint"
+    # Files (as patterns) that may include a foreign header (as a pattern).
+    only["^mpi\\.h$"] = "^src/comm/mpi\\.c$"
+    only["^nccl\\.h$"] = "^src/comm/nccl\\.c$"
+    only["^(cuda|cublas|curand)"] = "^src/(device/cuda\\.c|op/.*\\.cu|comm/nccl\\.c)$"
+    only["^(dnnl|oneapi/)"] = "^src/op/"
+    only["^jansson\\.h$"] = "^src/base/"
+    only["^pcre2\\.h$"] = "^src/data/"
+    only["^xxhash\\.h$"] = "^src/(data|checkpoint)/"
+    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|op|engine|data|checkpoint|report|cli)/"
+    public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"
+}
+function report(what) {
+    print file ":" line ": " what
+    wrong++
+}
+function module_of_header(path) {
+    sub(/^.*mics\//, "", path)
+    sub(/\.h$/, "", path)
+    return path in owner ? owner[path] : path
+}
+function check_system(name, pattern) {
+    if (public && name !~ public_may)
+        report("a public header must not include <" name ">")
+    for (pattern in only)
+        if (name ~ pattern && file !~ only[pattern])
+            report("<" name "> must not be included here")
+}
+function check_own(name, target, head) {
+    if (name ~ /^mics\//) {
+        target = module_of_header(name)
+        if (target != "base" && target != module && may[module] != "*" &&
+            index(" " may[module] " ", " " target " ") == 0)
+            report(module " must not include \"" name "\", of " target)
+        return
+    }
+    head = name
+    sub(/\/.*$/, "", head)
+    if (public)
+        report("a public header must not include \"" name "\"")
+    else if (index(name, "/") > 0 && head != module)
+        report("\"" name "\" is private to another module")
+}
+{
+    file = $0
+    line = 0
+    public = file ~ /^include\//
+    module = file
+    sub(/^src\//, "", module)
+    sub(/\/.*$/, "", module)
+    if (public)
+        module = module_of_header(file)
+    if (!(module in may))
+        report("is of a module that check_layers.sh does not know: " module)
+    while ((getline text < file) > 0) {
+        line++
+        if (text !~ /^[ \t]*#[ \t]*include[ \t]*[<"]/)
+            continue
+        includes++
+        name = text
+        sub(/^[^<"]*[<"]/, "", name)
+        sub(/[>"].*$/, "", name)
+        if (text ~ /</)
+            check_system(name)
+        else
+            check_own(name)
+    }
+    close(file)
+}
+END {
+    if (includes == 0)
+        print "nothing to check"
+    else if (wrong == 0)
+        print includes " includes are as they should be"
+    exit includes == 0 || wrong > 0
+}'
