@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The argument parser and the help it prints.
+#include "args.h"
+#include "mics/json.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPTIONS_MAX = 24, HELP_COLUMN = 26 };
+
+typedef struct parser {
+    mics_memory *memory;
+    const cli_spec *spec;
+    int argc, next;
+    char **argv;
+} parser;
+
+// ---- help ----
+
+static void print_option(const char *name, const char *value, const char *help)
+{
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", name, value != NULL ? " " : "",
+             value != NULL ? value : "");
+    printf("  %-*s %s\n", HELP_COLUMN, left, help);
+}
+
+static void print_help(const cli_spec *spec)
+{
+    printf("usage: mics %s%s%s%s\n\n%s\n", spec->verb, spec->arguments[0] != '\0' ? " " : "",
+           spec->arguments, spec->option_count > 0 ? " [flags]" : "", spec->about);
+    printf("\nflags:\n");
+    for (int32_t i = 0; i < spec->option_count; i++)
+        print_option(spec->options[i].name, spec->options[i].value, spec->options[i].help);
+    print_option("help", NULL, "this text");
+    if (spec->notes != NULL)
+        printf("\n%s\n", spec->notes);
+}
+
+// ---- values ----
+
+static mics_status wrong(const cli_spec *spec, const char *what, const char *which)
+{
+    return mics_fail(MICS_ERR_INVALID, "mics %s: %s%s; see mics %s --help", spec->verb, what, which,
+                     spec->verb);
+}
+
+static mics_status unknown_flag(const cli_spec *spec, const char *name)
+{
+    const char *names[OPTIONS_MAX + 1];
+    int32_t count = 0;
+    for (; count < spec->option_count && count < OPTIONS_MAX; count++)
+        names[count] = spec->options[count].name;
+    names[count++] = "help";
+    const char *near = mics_json_nearest(name, names, count);
+    if (near != NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; did you mean --%s?", spec->verb,
+                         name, near);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; see mics %s --help", spec->verb,
+                     name, spec->verb);
+}
+
+static mics_status bad_number(const cli_spec *spec, const cli_option *option, const char *text)
+{
+    char most[40] = "";
+    if (option->max > 0)
+        snprintf(most, sizeof most, " and at most %lld", (long long)option->max);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", spec->verb,
+                     option->name, text, option->kind == CLI_INT ? "a whole number" : "a number",
+                     (long long)option->min, most);
+}
+
+static mics_status read_number(const cli_spec *spec, const cli_option *option, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    bool whole = option->kind == CLI_INT, ok;
+    int64_t number = 0;
+    double real = 0;
+    if (whole) {
+        number = strtoll(text, &end, 10);
+        ok = number >= option->min && (option->max == 0 || number <= option->max);
+    } else {
+        real = strtod(text, &end);
+        ok = isfinite(real) && real >= (double)option->min;
+    }
+    if (end == text || *end != '\0' || errno != 0 || !ok)
+        return bad_number(spec, option, text);
+    if (whole)
+        *(int64_t *)option->target = number;
+    else
+        *(double *)option->target = real;
+    return MICS_OK;
+}
+
+// Room for all of argv at once, so that a list never moves.
+static mics_status list_add(const parser *parsing, cli_list *list, const char *text)
+{
+    void *items = NULL;
+    if (list->items == NULL) {
+        MICS_TRY(mics_alloc(parsing->memory, MICS_MEM_HOST,
+                            (size_t)(parsing->argc + 1) * sizeof *list->items, &items));
+        list->items = items;
+    }
+    list->items[list->count++] = text;
+    return MICS_OK;
+}
+
+static mics_status read_value(parser *parsing, const cli_option *option, const char *text)
+{
+    switch (option->kind) {
+    case CLI_INT:
+    case CLI_REAL:
+        return read_number(parsing->spec, option, text);
+    case CLI_TEXT:
+        *(const char **)option->target = text;
+        return MICS_OK;
+    case CLI_EACH:
+        return list_add(parsing, option->target, text);
+    case CLI_MANY:
+        MICS_TRY(list_add(parsing, option->target, text));
+        while (parsing->next < parsing->argc && strncmp(parsing->argv[parsing->next], "--", 2) != 0)
+            MICS_TRY(list_add(parsing, option->target, parsing->argv[parsing->next++]));
+        return MICS_OK;
+    case CLI_FLAG:
+        break;
+    }
+    return wrong(parsing->spec, "takes no value: --", option->name);
+}
+
+// `flag` is what stands behind the dashes; the next argument, or what follows "=", is its value.
+static mics_status read_flag(parser *parsing, const char *flag)
+{
+    const cli_spec *spec = parsing->spec;
+    const char *equals = strchr(flag, '=');
+    size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
+    const cli_option *option = NULL;
+    for (int32_t i = 0; i < spec->option_count && option == NULL; i++) {
+        const char *name = spec->options[i].name;
+        if (strlen(name) == length && strncmp(name, flag, length) == 0)
+            option = &spec->options[i];
+    }
+    if (option == NULL) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), flag);
+        return unknown_flag(spec, name);
+    }
+    if (option->kind == CLI_FLAG && equals == NULL) {
+        *(bool *)option->target = true;
+        return MICS_OK;
+    }
+    if (equals != NULL)
+        return read_value(parsing, option, equals + 1);
+    if (parsing->next == parsing->argc)
+        return wrong(spec, "a value is missing after --", option->name);
+    return read_value(parsing, option, parsing->argv[parsing->next++]);
+}
+
+static bool is_help(const char *text)
+{
+    return strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0;
+}
+
+static mics_status read_all(parser *parsing, cli_list *arguments)
+{
+    const cli_spec *spec = parsing->spec;
+    bool only_arguments = false;
+    while (parsing->next < parsing->argc) {
+        const char *text = parsing->argv[parsing->next++];
+        if (only_arguments || text[0] != '-' || text[1] == '\0')
+            MICS_TRY(list_add(parsing, arguments, text));
+        else if (strcmp(text, "--") == 0)
+            only_arguments = true;
+        else if (text[1] != '-')
+            return wrong(spec, "flags begin with two dashes: ", text);
+        else
+            MICS_TRY(read_flag(parsing, text + 2));
+    }
+    if (arguments->count < spec->min_arguments)
+        return wrong(spec, "missing: ", spec->arguments);
+    if (arguments->count > spec->max_arguments)
+        return wrong(spec, "one argument too many: ", arguments->items[spec->max_arguments]);
+    return MICS_OK;
+}
+
+cli_parsed cli_parse(mics_memory *memory, const cli_spec *spec, int argc, char **argv,
+                     cli_list *arguments_out)
+{
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0)
+            break;
+        if (is_help(argv[i])) {
+            print_help(spec);
+            return CLI_PARSED_HELP;
+        }
+    }
+    parser parsing = {.memory = memory, .spec = spec, .argc = argc, .argv = argv};
+    return read_all(&parsing, arguments_out) == MICS_OK ? CLI_PARSED_RUN : CLI_PARSED_WRONG;
+}

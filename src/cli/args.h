@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Command lines: long flags ("--flag value", "--flag=value"), then help made from the same table.
+#ifndef MICS_CLI_ARGS_H
+#define MICS_CLI_ARGS_H
+
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+// Texts from the command line, in order; borrowed from argv.
+typedef struct cli_list {
+    const char **items;
+    int32_t count;
+} cli_list;
+
+typedef enum cli_option_kind {
+    CLI_FLAG, // bool *
+    CLI_INT,  // int64_t *
+    CLI_REAL, // double *
+    CLI_TEXT, // const char **
+    CLI_EACH, // cli_list *: one text each time the flag is given
+    CLI_MANY  // cli_list *: all texts up to the next flag
+} cli_option_kind;
+
+typedef struct cli_option {
+    const char *name; // without the dashes
+    cli_option_kind kind;
+    const char *value; // its placeholder in help: "N"
+    const char *help;
+    void *target; // set when the flag is given, else left alone
+    int64_t min;  // of CLI_INT and CLI_REAL
+    int64_t max;  // of CLI_INT; 0: none
+} cli_option;
+
+typedef struct cli_spec {
+    const char *verb;
+    const char *arguments; // "RUN.json"; "" for none
+    const char *about;     // sentences; may hold newlines
+    const cli_option *options;
+    int32_t option_count;
+    int32_t min_arguments, max_arguments;
+    const char *notes; // (optional) after the flags
+} cli_spec;
+
+typedef enum cli_parsed { CLI_PARSED_RUN, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;
+
+/* Reads a command line into the options' targets and *arguments_out; prints help when asked to.
+ *
+ * Lists, and *arguments_out, are allocated: free their items with mics_free, also after a failure.
+ * Returns: CLI_PARSED_HELP: printed, exit with 0; CLI_PARSED_WRONG: logged, exit with 2.
+ */
+cli_parsed cli_parse(mics_memory *memory, const cli_spec *spec, int argc, char **argv,
+                     cli_list *arguments_out);
+
+#endif

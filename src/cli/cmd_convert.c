@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics convert: a checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory. (The
+// other way is model.init of a run file.)
+#include "args.h"
+#include "cli.h"
+#include "files.h"
+#include "load.h"
+#include "mics/safetensors.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK_ELEMS = 1 << 20 };
+
+static const char about[] =
+    "Writes a checkpoint's parameters as Hugging Face safetensors (fp32), with config.json and,\n"
+    "where there is one, tokenizer.json. CHECKPOINT is a step's folder, or that of a run (its\n"
+    "newest checkpoint is taken). The other way: \"model\": {\"init\": FOLDER} in a run file.";
+
+typedef struct convert_options {
+    cli_list arguments;
+    int64_t max_shard_bytes;
+} convert_options;
+
+static cli_parsed parse(mics_memory *memory, int argc, char **argv, convert_options *options)
+{
+    const cli_option table[] = {
+        {"max-shard-bytes", CLI_INT, "N", "several files of at most N bytes each; default: one",
+         &options->max_shard_bytes, 1, 0},
+    };
+    const cli_spec spec = {
+        .verb = "convert",
+        .arguments = "CHECKPOINT OUTDIR",
+        .about = about,
+        .options = table,
+        .option_count = sizeof table / sizeof table[0],
+        .min_arguments = 2,
+        .max_arguments = 2,
+    };
+    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+}
+
+// ---- tensors ----
+
+static int32_t count_params(const mics_model *model)
+{
+    int32_t count = 0;
+    for (int32_t unit = 0; unit < model->unit_count; unit++)
+        count += model->units[unit].param_count;
+    return count;
+}
+
+// In the model's order; write_tensors follows it.
+static void list_tensors(const mics_model *model, mics_safetensors_entry *entries)
+{
+    int32_t count = 0;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        for (int32_t i = 0; i < model->units[unit].param_count; i++) {
+            const mics_param *param = &model->units[unit].params[i];
+            mics_safetensors_entry entry = {.name = param->name, .dims = param->dims};
+            for (int32_t dim = 0; dim < param->dims; dim++)
+                entry.shape[dim] = param->shape[dim];
+            entries[count++] = entry;
+        }
+    }
+}
+
+static mics_status write_tensor(const cli_saved *saved, const mics_unit *unit,
+                                const mics_param *param, mics_safetensors_writer *writer,
+                                float *chunk)
+{
+    int64_t at = param->offset, end = param->offset + param->elems;
+    while (at < end) {
+        int64_t next = end - at < CHUNK_ELEMS ? end : at + CHUNK_ELEMS;
+        MICS_TRY(mics_checkpoint_read(saved->checkpoint, unit->name, unit->elems, MICS_STATE_PARAMS,
+                                      at, next, chunk));
+        MICS_TRY(mics_safetensors_append(writer, chunk, next - at));
+        at = next;
+    }
+    return MICS_OK;
+}
+
+static mics_status write_tensors(const cli_saved *saved, mics_safetensors_writer *writer)
+{
+    void *chunk = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, CHUNK_ELEMS * sizeof(float), &chunk));
+    for (int32_t u = 0; u < saved->model->unit_count && status == MICS_OK; u++) {
+        const mics_unit *unit = &saved->model->units[u];
+        for (int32_t i = 0; i < unit->param_count && status == MICS_OK; i++)
+            status = write_tensor(saved, unit, &unit->params[i], writer, chunk);
+    }
+    mics_free(saved->memory, chunk);
+    return status;
+}
+
+static mics_status write_model(const cli_saved *saved, const char *dir, int64_t max_shard_bytes)
+{
+    void *entries = NULL;
+    mics_safetensors_writer *writer = NULL;
+    int32_t count = count_params(saved->model);
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
+                        (size_t)count * sizeof(mics_safetensors_entry), &entries));
+    list_tensors(saved->model, entries);
+    mics_status status =
+        mics_safetensors_create(saved->memory, dir, entries, count, max_shard_bytes, &writer);
+    if (status == MICS_OK)
+        status = mics_safetensors_finish(writer, write_tensors(saved, writer));
+    mics_free(saved->memory, entries);
+    return status;
+}
+
+// ---- what stands beside them ----
+
+static mics_status refuse_existing(mics_memory *memory, const char *dir, const char *name)
+{
+    char *path = NULL;
+    MICS_TRY(cli_path_join(memory, dir, name, &path));
+    mics_status status = MICS_OK;
+    if (access(path, F_OK) == 0)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: exists, and is not overwritten; give another folder", path);
+    mics_free(memory, path);
+    return status;
+}
+
+static mics_status write_beside(mics_memory *memory, const char *dir, const char *name,
+                                const char *text)
+{
+    char *path = NULL;
+    MICS_TRY(cli_path_join(memory, dir, name, &path));
+    mics_status status = cli_write_file(memory, path, text);
+    mics_free(memory, path);
+    return status;
+}
+
+static mics_status copy_tokenizer(const cli_saved *saved, const char *dir)
+{
+    mics_json *json = NULL;
+    if (strcmp(saved->meta->tokenizer, "bytes") == 0)
+        return MICS_OK;
+    MICS_TRY(mics_json_load(saved->memory, saved->meta->tokenizer, 1 << 28, &json));
+    mics_status status = write_beside(saved->memory, dir, "tokenizer.json", mics_json_text(json));
+    mics_json_close(json);
+    return status;
+}
+
+static mics_status convert(mics_memory *memory, const convert_options *options, bool *running_out)
+{
+    const char *dir = options->arguments.items[1];
+    cli_saved saved = {0};
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(cli_saved_init(memory, options->arguments.items[0], &saved));
+    MICS_TRY_OUT(refuse_existing(memory, dir, "config.json"));
+    MICS_TRY_OUT(refuse_existing(memory, dir, "tokenizer.json"));
+    MICS_TRY_OUT(cli_make_dirs(dir));
+    MICS_TRY_OUT(write_model(&saved, dir, options->max_shard_bytes));
+    *running_out = true;
+    MICS_TRY_OUT(write_beside(memory, dir, "config.json", saved.meta->model_json));
+    MICS_TRY_OUT(copy_tokenizer(&saved, dir));
+    printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(saved.model),
+           saved.path);
+out:
+    cli_saved_fini(&saved);
+    return status;
+}
+
+int cmd_convert(int argc, char **argv)
+{
+    mics_memory *memory = NULL;
+    convert_options options = {0};
+    bool running = false;
+    if (mics_memory_open(&memory) != MICS_OK)
+        return CLI_EXIT_FAILED;
+    cli_parsed parsed = parse(memory, argc, argv, &options);
+    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
+    if (parsed == CLI_PARSED_RUN)
+        status = convert(memory, &options, &running);
+    mics_free(memory, options.arguments.items);
+    mics_memory_close(memory);
+    return cli_exit_status(status, running);
+}

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics explain: what a run would be, without running anything.
+#include "args.h"
+#include "cli.h"
+#include "explain.h"
+
+static const char about[] =
+    "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
+    "groups, memory, bytes inside and between nodes, and the schedule of a step. Runs nothing.";
+
+typedef struct explain_options {
+    cli_list arguments, sets;
+    int64_t ranks, nodes;
+    bool json, all_steps;
+} explain_options;
+
+static cli_parsed parse(mics_memory *memory, int argc, char **argv, explain_options *options)
+{
+    const cli_option table[] = {
+        {"ranks", CLI_INT, "N", "ranks; default 1", &options->ranks, 1, CLI_RANKS_MAX},
+        {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", &options->nodes, 1,
+         CLI_RANKS_MAX},
+        {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
+         0, 0},
+        {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", &options->all_steps,
+         0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+    };
+    const cli_spec spec = {
+        .verb = "explain",
+        .arguments = "RUN.json",
+        .about = about,
+        .options = table,
+        .option_count = sizeof table / sizeof table[0],
+        .min_arguments = 1,
+        .max_arguments = 1,
+    };
+    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+}
+
+static mics_status explain(mics_memory *memory, const explain_options *options)
+{
+    cli_job job = {.memory = memory, .lock_file = -1};
+    int32_t ranks = (int32_t)options->ranks, nodes = (int32_t)options->nodes;
+    mics_status status = mics_run_load(memory, options->arguments.items[0], options->sets.items,
+                                       options->sets.count, &job.run);
+    if (status == MICS_OK && ranks % nodes != 0)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%d nodes do not divide %d ranks; give --nodes a "
+                           "divisor",
+                           (int)nodes, (int)ranks);
+    // Each node is taken to be a machine like this one. Threads of one process stage nothing.
+    if (status == MICS_OK)
+        status = cli_job_open_plan(&job, ranks, nodes, ranks / nodes,
+                                   mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);
+    if (status == MICS_OK && options->json)
+        cli_explain_json(&job);
+    else if (status == MICS_OK)
+        cli_explain_text(&job, options->all_steps);
+    cli_job_close(&job);
+    return status;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    mics_memory *memory = NULL;
+    explain_options options = {.ranks = 1, .nodes = 1};
+    if (mics_memory_open(&memory) != MICS_OK)
+        return CLI_EXIT_FAILED;
+    cli_parsed parsed = parse(memory, argc, argv, &options);
+    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
+    if (parsed == CLI_PARSED_RUN)
+        status = explain(memory, &options);
+    mics_free(memory, options.arguments.items);
+    mics_free(memory, options.sets.items);
+    mics_memory_close(memory);
+    return cli_exit_status(status, false);
+}

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics generate: text that continues a prompt.
+#include "args.h"
+#include "cli.h"
+#include "load.h"
+#include "sampler.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char about[] =
+    "Writes the prompt and text that continues it to standard output, token by token.\n"
+    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken).";
+static const char notes[] =
+    "Text may grow past the model's positions: each time they are used up, the newer half of the\n"
+    "text is fed again and generation goes on from that. A longer prompt counts with its end.\n"
+    "The same seed gives the same text.";
+
+typedef struct generate_options {
+    cli_list arguments;
+    const char *prompt;
+    cli_sampling sampling;
+    int64_t seed;
+} generate_options;
+
+static cli_parsed parse(mics_memory *memory, int argc, char **argv, generate_options *options)
+{
+    const cli_option table[] = {
+        {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", &options->prompt, 0, 0},
+        {"tokens", CLI_INT, "N", "tokens to write; default 200", &options->sampling.tokens, 0, 0},
+        {"temperature", CLI_REAL, "T", "0: always the most likely token; default 0.8",
+         &options->sampling.temperature, 0, 0},
+        {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
+         &options->sampling.top_k, 0, 0},
+        {"seed", CLI_INT, "S", "of the drawing; default 1", &options->seed, 0, 0},
+    };
+    const cli_spec spec = {
+        .verb = "generate",
+        .arguments = "CHECKPOINT",
+        .about = about,
+        .options = table,
+        .option_count = sizeof table / sizeof table[0],
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .notes = notes,
+    };
+    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+}
+
+static mics_status generate(mics_memory *memory, generate_options *options, bool *running_out)
+{
+    cli_saved saved;
+    mics_status status = cli_saved_init(memory, options->arguments.items[0], &saved);
+    if (status == MICS_OK)
+        status = cli_saved_read_params(&saved);
+    if (status == MICS_OK) {
+        *running_out = true;
+        options->sampling.seed = (uint64_t)options->seed;
+        fputs(options->prompt, stdout);
+        status = cli_sample_text(&saved, options->prompt, &options->sampling, stdout);
+        fputc('\n', stdout);
+    }
+    cli_saved_fini(&saved);
+    return status;
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    mics_memory *memory = NULL;
+    generate_options options = {
+        .prompt = "", .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1};
+    bool running = false;
+    if (mics_memory_open(&memory) != MICS_OK)
+        return CLI_EXIT_FAILED;
+    cli_parsed parsed = parse(memory, argc, argv, &options);
+    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
+    if (parsed == CLI_PARSED_RUN)
+        status = generate(memory, &options, &running);
+    mics_free(memory, options.arguments.items);
+    mics_memory_close(memory);
+    return cli_exit_status(status, running);
+}

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics tokenize: a token shard from texts, the same stream that training on them reads.
+#include "args.h"
+#include "cli.h"
+#include "files.h"
+#include "mics/data.h"
+#include "mics/size.h"
+#include <stdio.h>
+#include <unistd.h>
+
+static const char about[] =
+    "Makes one token shard (llm.c's .bin format) from texts, in the order given, documents\n"
+    "separated by the tokenizer's separator: the stream that a run on these files reads.";
+
+typedef struct tokenize_options {
+    cli_list files;
+    const char *tokenizer, *out;
+} tokenize_options;
+
+static cli_parsed parse(mics_memory *memory, int argc, char **argv, tokenize_options *options)
+{
+    const cli_option table[] = {
+        {"tokenizer", CLI_TEXT, "bytes|FILE", "\"bytes\" (default), or a tokenizer.json",
+         &options->tokenizer, 0, 0},
+        {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", &options->out, 0, 0},
+    };
+    const cli_spec spec = {
+        .verb = "tokenize",
+        .arguments = "FILES...",
+        .about = about,
+        .options = table,
+        .option_count = sizeof table / sizeof table[0],
+        .min_arguments = 1,
+        .max_arguments = INT32_MAX,
+    };
+    cli_parsed parsed = cli_parse(memory, &spec, argc, argv, &options->files);
+    if (parsed == CLI_PARSED_RUN && options->out == NULL) {
+        mics_fail(MICS_ERR_INVALID, "mics tokenize: --out SHARD.bin is missing");
+        return CLI_PARSED_WRONG;
+    }
+    return parsed;
+}
+
+static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, const char *path,
+                               int32_t vocab)
+{
+    void *tokens = NULL;
+    size_t bytes = 0;
+    int64_t count = mics_corpus_tokens(corpus);
+    MICS_TRY(mics_size_bytes(count, sizeof(int32_t), &bytes));
+    MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, bytes, &tokens));
+    mics_corpus_read(corpus, 0, count, tokens);
+    mics_status status = mics_shard_write(path, tokens, count, vocab);
+    mics_free(memory, tokens);
+    if (status == MICS_OK)
+        printf("%s: %lld tokens, vocabulary %d\n", path, (long long)count, (int)vocab);
+    return status;
+}
+
+static mics_status tokenize(mics_memory *memory, const tokenize_options *options, bool *running_out)
+{
+    mics_tokenizer *tokenizer = NULL;
+    mics_corpus *corpus = NULL;
+    cli_temp_dir cache = {0};
+    mics_status status = MICS_OK;
+    if (access(options->out, F_OK) == 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
+                         options->out);
+    MICS_TRY_OUT(mics_tokenizer_open(memory, options->tokenizer, &tokenizer));
+    int32_t vocab = mics_tokenizer_vocab(tokenizer);
+    MICS_TRY_OUT(cli_temp_dir_init(&cache));
+    MICS_TRY_OUT(mics_corpus_open(memory, options->files.items, options->files.count, tokenizer,
+                                  vocab, cache.path, &corpus));
+    *running_out = true;
+    MICS_TRY_OUT(write_shard(memory, corpus, options->out, vocab));
+out:
+    mics_corpus_close(corpus);
+    cli_temp_dir_fini(&cache);
+    mics_tokenizer_close(tokenizer);
+    return status;
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+    mics_memory *memory = NULL;
+    tokenize_options options = {.tokenizer = "bytes"};
+    bool running = false;
+    if (mics_memory_open(&memory) != MICS_OK)
+        return CLI_EXIT_FAILED;
+    cli_parsed parsed = parse(memory, argc, argv, &options);
+    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
+    if (parsed == CLI_PARSED_RUN)
+        status = tokenize(memory, &options, &running);
+    mics_free(memory, options.files.items);
+    mics_memory_close(memory);
+    return cli_exit_status(status, running);
+}

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics explain --json prints.
+#include "explain.h"
+#include "files.h"
+#include <stdio.h>
+#include <string.h>
+
+static void print_keys(const mics_run *run)
+{
+    printf("  \"keys\": [");
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        mics_run_row row = mics_run_row_at(run, i);
+        printf("%s\n    {\"key\": ", i > 0 ? "," : "");
+        cli_write_json_string(stdout, row.key);
+        // As text: long values are cut, and then no JSON.
+        printf(", \"value\": ");
+        cli_write_json_string(stdout, row.value);
+        printf(", \"origin\": ");
+        cli_write_json_string(stdout, row.origin);
+        printf("}");
+    }
+    printf("\n  ],\n");
+}
+
+static void print_bytes(const char *name, mics_bytes bytes, const char *end)
+{
+    printf("\"%s\": {\"intra\": %lld, \"inter\": %lld}%s", name, (long long)bytes.intra,
+           (long long)bytes.inter, end);
+}
+
+static void print_ledgers(const mics_schedule *schedule)
+{
+    const mics_memory_ledger *ledger = &schedule->ledger;
+    printf("  \"memory_bytes\": {");
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        if (tag != MICS_MEM_HOST)
+            printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag), ledger->bytes[tag]);
+    }
+    printf("\"total\": %zu},\n  \"sent_bytes\": {", ledger->total);
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        mics_bytes bytes =
+            mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);
+        if (bytes.intra > 0 || bytes.inter > 0)
+            print_bytes(mics_step_kind_text((mics_step_kind)kind), bytes, ", ");
+    }
+    print_bytes("all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN), "},\n");
+}
+
+static void print_steps(const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    printf("  \"steps\": [");
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"micro_step\": %d, "
+               "\"block_bytes\": %zu, \"flops\": %.0f, \"wait\": [%d, %d]}",
+               i > 0 ? "," : "", cli_stream_text(step->stream), mics_step_kind_text(step->kind),
+               (int)step->unit, (int)step->micro_step, step->block_bytes, step->flops,
+               (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_COMM]);
+    }
+    printf("\n  ]\n");
+}
+
+void cli_explain_json(const cli_job *job)
+{
+    const mics_mesh *mesh = &job->schedule->spec.mesh;
+    char name[64];
+    printf("{\n");
+    print_keys(job->run);
+    printf("  \"mesh\": {\"ranks\": %d, \"ranks_per_node\": %d, \"params\": %d, \"grads\": %d, "
+           "\"optimizer\": %d, \"name\": \"%s\"},\n",
+           (int)mesh->ranks, (int)mesh->ranks_per_node, (int)mesh->sharding.params,
+           (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
+           mics_mesh_name(mesh, name, sizeof name));
+    printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(job->model));
+    print_ledgers(job->schedule);
+    print_steps(job->schedule);
+    printf("}\n");
+}

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics explain prints for people.
+#include "explain.h"
+#include "mics/size.h"
+#include <stdio.h>
+#include <string.h>
+
+// A longer schedule shows its first and its last steps.
+enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
+
+const char *cli_stream_text(mics_stream stream)
+{
+    return stream == MICS_STREAM_COMPUTE ? "compute" : "comm";
+}
+
+static void print_keys(const mics_run *run)
+{
+    printf("keys\n");
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        mics_run_row row = mics_run_row_at(run, i);
+        printf("  %-44s %-34s %-14s %s\n", row.key, row.value, row.origin, row.help);
+    }
+}
+
+// The groups that rank 0 is in; the others are alike, shifted.
+static void print_mesh(const mics_mesh *mesh)
+{
+    char name[64];
+    int32_t nodes = mesh->ranks / mesh->ranks_per_node;
+    printf("\nmesh\n  %d ranks, %d node%s of %d: %s\n", (int)mesh->ranks, (int)nodes,
+           nodes == 1 ? "" : "s", (int)mesh->ranks_per_node,
+           mics_mesh_name(mesh, name, sizeof name));
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
+        mics_group group = mics_mesh_group(mesh, (mics_group_kind)kind, 0);
+        printf("  %-28s %4d rank%s", mics_group_kind_text((mics_group_kind)kind), (int)group.size,
+               group.size == 1 ? " " : "s");
+        if (group.size > 1)
+            printf(" (rank 0's: every %d%s from %d to %d)", (int)group.stride,
+                   group.stride == 1 ? "st" : (group.stride == 2 ? "nd" : "th"), (int)group.first,
+                   (int)mics_group_rank(group, group.size - 1));
+        printf("\n");
+    }
+}
+
+static void print_memory(const cli_job *job)
+{
+    const mics_memory_ledger *ledger = &job->schedule->ledger;
+    char text[32];
+    printf("\nmemory of a rank\n");
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        if (ledger->bytes[tag] > 0)
+            printf("  %-28s %12s %16zu B\n", mics_memory_tag_text((mics_memory_tag)tag),
+                   mics_size_text((double)ledger->bytes[tag], text, sizeof text),
+                   ledger->bytes[tag]);
+    }
+    printf("  %-28s %12s %16zu B\n", "in all",
+           mics_size_text((double)ledger->total, text, sizeof text), ledger->total);
+    printf("  %s: a rank may use %s%s\n",
+           ledger->total <= job->room.limit_bytes ? "fits" : "DOES NOT FIT",
+           mics_size_text((double)job->room.limit_bytes, text, sizeof text),
+           job->room.limit_is_set ? " (run.memory_limit)"
+                                  : ", its share of what this machine has available");
+}
+
+static void print_row(const char *name, mics_bytes bytes)
+{
+    char intra[32], inter[32];
+    printf("  %-28s %14s %14s\n", name, mics_size_text((double)bytes.intra, intra, sizeof intra),
+           mics_size_text((double)bytes.inter, inter, sizeof inter));
+}
+
+static void print_bytes(const mics_schedule *schedule)
+{
+    printf("\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "", "inside nodes",
+           "between nodes");
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        mics_bytes bytes =
+            mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);
+        if (bytes.intra > 0 || bytes.inter > 0)
+            print_row(mics_step_kind_text((mics_step_kind)kind), bytes);
+    }
+    print_row("in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
+}
+
+static void print_wait(int32_t step)
+{
+    if (step >= 0)
+        printf(" %5d", (int)step);
+    else
+        printf("     -");
+}
+
+static void print_step(const mics_schedule *schedule, int32_t index)
+{
+    const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
+    const mics_unit *units = schedule->spec.model->units;
+    char work[32] = "", micro[16] = "-";
+    if (step->stream == MICS_STREAM_COMM)
+        mics_size_text((double)step->block_bytes, work, sizeof work);
+    else
+        snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);
+    if (step->micro_step >= 0)
+        snprintf(micro, sizeof micro, "%d", (int)step->micro_step);
+    printf("  %5d %-8s %-11s %-16s %5s %14s", (int)index, cli_stream_text(step->stream),
+           mics_step_kind_text(step->kind), step->unit >= 0 ? units[step->unit].name : "-", micro,
+           work);
+    print_wait(step->wait[MICS_STREAM_COMPUTE]);
+    print_wait(step->wait[MICS_STREAM_COMM]);
+    printf("\n");
+}
+
+static void print_steps(const mics_schedule *schedule, bool all_steps)
+{
+    int32_t count = schedule->lists[MICS_PHASE_TRAIN].count;
+    int32_t last = count - STEPS_LAST;
+    printf("\nschedule of a step: %d entries, %.3g GFLOP a rank; a step waits for those named on "
+           "both streams\n  %5s %-8s %-11s %-16s %5s %14s %11s\n",
+           (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9, "", "stream", "kind",
+           "unit", "micro", "block or work", "waits for");
+    for (int32_t i = 0; i < count; i++) {
+        if (!all_steps && i == STEPS_FIRST && last > i + 1) {
+            printf("  ... %d more; --all-steps shows them\n", (int)(last - i));
+            i = last;
+        }
+        print_step(schedule, i);
+    }
+}
+
+void cli_explain_text(const cli_job *job, bool all_steps)
+{
+    print_keys(job->run);
+    printf("\nmodel\n  %s, %lld parameters in %d units\n", job->model->architecture,
+           (long long)mics_model_param_count(job->model), (int)job->model->unit_count);
+    print_mesh(&job->schedule->spec.mesh);
+    print_memory(job);
+    print_bytes(job->schedule);
+    print_steps(job->schedule, all_steps);
+}

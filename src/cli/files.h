@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Small things with paths and files.
+#ifndef MICS_CLI_FILES_H
+#define MICS_CLI_FILES_H
+
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+/* DIR/NAME in a new block (mics_free). */
+mics_status cli_path_join(mics_memory *memory, const char *dir, const char *name, char **path_out);
+
+/* Makes a folder and those above it. Returns: MICS_OK; MICS_ERR_IO, logged. */
+mics_status cli_make_dirs(const char *path);
+
+/* Writes a file aside, fsyncs and renames it. Returns: MICS_OK; MICS_ERR_IO, logged. */
+mics_status cli_write_file(mics_memory *memory, const char *path, const char *text);
+
+/* Whether two files hold the same bytes; false when either cannot be read. */
+bool cli_same_files(const char *a, const char *b);
+
+/* Writes text as a JSON string, quotes included. */
+void cli_write_json_string(FILE *out, const char *text);
+
+/* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none.    Owns: mics_free *folder_out.
+ */
+mics_status cli_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
+
+// A folder under TMPDIR (or /tmp) that is gone afterwards.
+typedef struct cli_temp_dir {
+    char path[256]; // "" until init
+} cli_temp_dir;
+
+mics_status cli_temp_dir_init(cli_temp_dir *dir_out);
+/* Removes the folder and the files in it. */
+void cli_temp_dir_fini(cli_temp_dir *dir);
+
+#endif

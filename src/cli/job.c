@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening and closing what a process' ranks share.
+#include "job.h"
+#include "cli.h"
+#include "files.h"
+#include "import.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG_MAX_BYTES = 1 << 20 };
+
+int64_t cli_job_sequence(const cli_job *job)
+{
+    return job->schedule->spec.batch.length;
+}
+
+mics_status cli_job_open_plan(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                              size_t staging_bytes)
+{
+    mics_run *run = job->run;
+    MICS_TRY(mics_run_resolve(run, ranks, nodes));
+    MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
+    MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
+    MICS_TRY(cli_room_read(run, ranks, nodes, ranks_here, &job->room));
+    job->room.staging_bytes = staging_bytes;
+    return cli_schedule_open(job->memory, run, job->model, &job->room, &job->schedule);
+}
+
+// ---- data ----
+
+static mics_status open_tokenizer(cli_job *job)
+{
+    const mics_run *run = job->run;
+    MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
+    int32_t vocab = mics_tokenizer_vocab(job->tokenizer);
+    if (vocab <= job->model->vocab)
+        return MICS_OK;
+    return mics_json_fail(run->json, "data.tokenizer", MICS_ERR_INVALID,
+                          "%s has %d tokens, but the model's vocab_size is %lld (%s)",
+                          run->tokenizer, (int)vocab, (long long)job->model->vocab,
+                          run->model_config);
+}
+
+static mics_status open_corpora(cli_job *job)
+{
+    const mics_run *run = job->run;
+    char *cache = NULL;
+    MICS_TRY(cli_path_join(job->memory, run->out, "cache", &cache));
+    int32_t vocab = (int32_t)job->model->vocab;
+    mics_status status = mics_corpus_open(job->memory, run->train, run->train_count, job->tokenizer,
+                                          vocab, cache, &job->train);
+    if (status == MICS_OK && run->validation_count > 0)
+        status = mics_corpus_open(job->memory, run->validation, run->validation_count,
+                                  job->tokenizer, vocab, cache, &job->validation);
+    mics_free(job->memory, cache);
+    MICS_TRY(status);
+    return cli_samples_divide(job->train, job->validation, run->seed, cli_job_sequence(job),
+                              run->validation_batches > 0, &job->train_samples,
+                              &job->validation_samples);
+}
+
+static mics_status open_import(cli_job *job)
+{
+    const char *init = job->run->model_init;
+    if (strcmp(init, "random") == 0)
+        return MICS_OK;
+    MICS_TRY(mics_safetensors_open(job->memory, init, &job->import));
+    return cli_import_check(job->model, job->import, init);
+}
+
+// ---- output folder ----
+
+// Byte 0 of OUT/lock belongs to the run that writes there; the system gives it up when we end.
+static mics_status lock_out(cli_job *job)
+{
+    char *path = NULL;
+    MICS_TRY(cli_make_dirs(job->run->out));
+    MICS_TRY(cli_path_join(job->memory, job->run->out, "lock", &path));
+    job->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    mics_status status = MICS_OK;
+    if (job->lock_file < 0)
+        status = mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+    struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    bool first = cli_world_is_first(job->world);
+    // A file system without locks is no reason not to train.
+    if (status == MICS_OK && first && fcntl(job->lock_file, F_SETLK, &byte) != 0 &&
+        (errno == EACCES || errno == EAGAIN))
+        status = mics_fail(MICS_ERR_INVALID, "%s: another run writes there now; use another --out",
+                           job->run->out);
+    mics_free(job->memory, path);
+    return status;
+}
+
+static mics_status write_run_json(cli_job *job)
+{
+    char *path = NULL;
+    MICS_TRY(cli_run_text(job->memory, job->run, &job->run_json));
+    if (!cli_world_is_first(job->world) || job->finished)
+        return MICS_OK;
+    MICS_TRY(cli_path_join(job->memory, job->run->out, "run.json", &path));
+    mics_status status = cli_write_file(job->memory, path, job->run_json);
+    mics_free(job->memory, path);
+    return status;
+}
+
+mics_status cli_job_open_data(cli_job *job, const char *resume)
+{
+    MICS_TRY(mics_run_check_files(job->run));
+    MICS_TRY(open_tokenizer(job));
+    MICS_TRY(lock_out(job));
+    MICS_TRY(open_corpora(job));
+    MICS_TRY(cli_path_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(cli_job_resume(job, resume));
+    if (job->checkpoint == NULL)
+        MICS_TRY(open_import(job));
+    return write_run_json(job);
+}
+
+void cli_job_close(cli_job *job)
+{
+    if (job->lock_file >= 0)
+        close(job->lock_file);
+    mics_safetensors_close(job->import);
+    mics_checkpoint_close(job->checkpoint);
+    mics_corpus_close(job->validation);
+    mics_corpus_close(job->train);
+    mics_tokenizer_close(job->tokenizer);
+    mics_schedule_close(job->schedule);
+    mics_model_close(job->model);
+    mics_json_close(job->config);
+    mics_run_close(job->run);
+    mics_free(job->memory, job->run_json);
+    mics_free(job->memory, job->checkpoint_path);
+    mics_free(job->memory, job->checkpoints_dir);
+}

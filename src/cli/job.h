@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one process share while they train: run file, model, schedule, data, and where
+// the run starts from. Opened once a process, then only read.
+#ifndef MICS_CLI_JOB_H
+#define MICS_CLI_JOB_H
+
+#include "launch.h"
+#include "mics/checkpoint.h"
+#include "mics/config.h"
+#include "mics/data.h"
+#include "mics/json.h"
+#include "mics/model.h"
+#include "mics/safetensors.h"
+#include "mics/schedule.h"
+#include "samples.h"
+#include "sizing.h"
+#include <stdatomic.h>
+
+typedef struct cli_job {
+    mics_memory *memory;
+    cli_world *world; // borrowed
+    mics_run *run;
+    mics_json *config; // the model's
+    mics_model *model;
+    cli_room room;
+    mics_schedule *schedule;
+    mics_tokenizer *tokenizer;
+    mics_corpus *train, *validation; // validation NULL: part of train, or none
+    cli_samples train_samples, validation_samples;
+    mics_safetensors *import;    // NULL: random, or resumed
+    mics_checkpoint *checkpoint; // NULL: the run starts anew
+    char *checkpoint_path;       // of `checkpoint`
+    char *checkpoints_dir;       // OUT/checkpoints
+    char *run_json;              // resolved, as text
+    int64_t start_step;          // optimizer steps that were done before
+    bool finished;               // nothing is left to do
+    int lock_file;               // OUT/lock, held by the first process; -1: none
+    _Atomic int64_t stop_step;   // all thread ranks stop after this step; INT64_MAX: none
+} cli_job;
+
+/* Model, schedule and memory: what needs no data and no output folder. `run` is resolved.
+ *
+ * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (job_out holds what
+ * was opened; cli_job_close it). For train and explain.
+ */
+mics_status cli_job_open_plan(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                              size_t staging_bytes);
+
+/* The rest, for training: output folder, resumption, tokenizer, corpora, safetensors. Writes only
+ * on the first process, and nothing before everything was found to be in order.
+ *
+ * `resume`: "auto", "none" or a folder.
+ */
+mics_status cli_job_open_data(cli_job *job, const char *resume);
+
+void cli_job_close(cli_job *job);
+
+/* Tokens of a sequence, of one micro-step, and so on. */
+int64_t cli_job_sequence(const cli_job *job);
+
+// ---- resume.c ----
+
+/* Finds what to resume from and checks that it is the same run: sets checkpoint, start_step and
+ * finished. Needs the corpora open.
+ */
+mics_status cli_job_resume(cli_job *job, const char *resume);
+
+// ---- run_json.c ----
+
+/* The resolved run as a run file that gives the same run again. The caller frees *text_out with
+ * mics_free.
+ */
+mics_status cli_run_text(mics_memory *memory, const mics_run *run, char **text_out);
+
+#endif

@@ -1,0 +1,344 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Worlds of threads and of MPI processes behind one face.
+//
+// Error lines. In setup every process finds the same mistakes, so each holds its line back and the
+// lowest one that failed speaks. Once ranks run, an error is one rank's own and is written at once;
+// the others learn of it from their communicators, which do not log it.
+#include "launch.h"
+#include "cli.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+typedef struct rank_thread {
+    cli_rank rank;
+    pthread_t thread;
+    bool started;
+    mics_status status;
+    mics_status (*rank_main)(void *ctx, cli_rank *rank);
+    void *ctx;
+} rank_thread;
+
+struct cli_world {
+    mics_memory *memory;
+    mics_thread_world *threads; // NULL under MPI
+    bool mpi;
+    int32_t ranks, nodes, ranks_here;
+    int32_t first;      // rank of here[0]
+    rank_thread *here;  // ranks of this process
+    int32_t here_count; // all of them with threads, one under MPI
+};
+
+// ---- agreement with one voice ----
+
+// All-gathers one value a rank; `gathered` holds comm->ranks of them.
+static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, const char *what)
+{
+    mics_ring ring = {.group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
+                      .what = what};
+    return mics_comm_all_gather(comm, &ring, gathered, bytes);
+}
+
+static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_status mine)
+{
+    void *block = NULL;
+    mics_status status =
+        mics_alloc(memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(int32_t), &block);
+    if (status != MICS_OK) // nobody may wait for us in the agreement below
+        mics_comm_abort(comm, NULL);
+    MICS_TRY(status);
+    int32_t *statuses = block, speaker = -1;
+    statuses[comm->rank] = (int32_t)mine;
+    status = gather_all(comm, statuses, sizeof(int32_t), "agreement in setup");
+    for (int32_t rank = 0; status == MICS_OK && rank < comm->ranks; rank++) {
+        if (statuses[rank] != MICS_OK) {
+            status = (mics_status)statuses[rank];
+            speaker = rank;
+        }
+    }
+    // A failed agreement is each rank's own: then everybody speaks. Rank 0 speaks for what all
+    // find alike, so it needs no name.
+    bool speak = status != MICS_OK && (speaker < 0 || speaker == comm->rank);
+    cli_log_release(speak, comm->rank > 0 ? comm->rank : -1);
+    mics_free(memory, block);
+    return status;
+}
+
+// ---- opening ----
+
+static mics_status check_nodes(cli_world *world)
+{
+    if (world->ranks % world->nodes == 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "%d nodes do not divide %d ranks; give --nodes a divisor",
+                     (int)world->nodes, (int)world->ranks);
+}
+
+static mics_status open_rank(cli_world *world, int32_t index, mics_comm *inner)
+{
+    rank_thread *here = &world->here[index];
+    mics_status status = mics_comm_count_open_take(here->rank.memory, inner,
+                                                   world->ranks / world->nodes, &here->rank.comm);
+    if (status != MICS_OK)
+        mics_comm_close(inner);
+    return status;
+}
+
+static mics_status open_threads(cli_world *world, const cli_world_spec *spec)
+{
+    world->ranks = world->ranks_here = spec->ranks > 0 ? spec->ranks : 1;
+    world->nodes = spec->nodes > 0 ? spec->nodes : 1;
+    MICS_TRY(check_nodes(world));
+    void *block = NULL;
+    MICS_TRY(mics_alloc(world->memory, MICS_MEM_HOST, (size_t)world->ranks * sizeof(rank_thread),
+                        &block));
+    world->here = block;
+    world->here_count = world->ranks;
+    MICS_TRY(mics_thread_world_open(world->memory, world->ranks, spec->timeout_s, &world->threads));
+    for (int32_t rank = 0; rank < world->ranks; rank++) {
+        mics_comm *inner = NULL;
+        world->here[rank].rank.world = world;
+        MICS_TRY(mics_memory_open(&world->here[rank].rank.memory));
+        MICS_TRY(
+            mics_comm_thread_open(world->here[rank].rank.memory, world->threads, rank, &inner));
+        MICS_TRY(open_rank(world, rank, inner));
+    }
+    return MICS_OK;
+}
+
+static mics_status open_mpi(cli_world *world, const cli_world_spec *spec)
+{
+    void *block = NULL;
+    mics_comm *inner = NULL;
+    world->mpi = true;
+    MICS_TRY(mics_alloc(world->memory, MICS_MEM_HOST, sizeof(rank_thread), &block));
+    world->here = block;
+    world->here_count = 1;
+    world->here[0].rank.world = world;
+    MICS_TRY(mics_memory_open(&world->here[0].rank.memory));
+    MICS_TRY(mics_comm_mpi_open(world->here[0].rank.memory, spec->timeout_s, &inner));
+    mics_log_set_rank(-1); // until ranks run, one speaks for all
+    cli_log_set_quiet(inner->rank != 0);
+    world->first = inner->rank;
+    world->ranks = inner->ranks;
+    world->ranks_here = inner->ranks_per_node;
+    world->nodes = spec->nodes > 0 ? spec->nodes : inner->ranks / inner->ranks_per_node;
+    mics_status status = check_nodes(world);
+    if (status == MICS_OK && spec->ranks > 0 && spec->ranks != world->ranks)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "--ranks %d, but the MPI launcher started %d; leave --ranks out",
+                           (int)spec->ranks, (int)world->ranks);
+    if (status != MICS_OK) {
+        // All processes find this alike; it must be said while the communicator still lives.
+        status = agree_one_voice(world->memory, inner, status);
+        mics_comm_close(inner);
+        return status;
+    }
+    return open_rank(world, 0, inner);
+}
+
+mics_status cli_world_open(mics_memory *memory, const cli_world_spec *spec, cli_world **world_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(cli_world), &block));
+    cli_world *world = block;
+    world->memory = memory;
+    mics_status status =
+        mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
+    if (status != MICS_OK) {
+        cli_world_close(world);
+        return status;
+    }
+    *world_out = world;
+    return MICS_OK;
+}
+
+void cli_world_close(cli_world *world)
+{
+    if (world == NULL)
+        return;
+    for (int32_t i = 0; i < world->here_count; i++) {
+        mics_comm_close(world->here[i].rank.comm);
+        if (world->here[i].rank.memory != NULL)
+            mics_memory_close(world->here[i].rank.memory);
+    }
+    mics_thread_world_close(world->threads);
+    mics_free(world->memory, world->here);
+    mics_free(world->memory, world);
+}
+
+// ---- questions ----
+
+int32_t cli_world_ranks(const cli_world *world)
+{
+    return world->ranks;
+}
+
+int32_t cli_world_nodes(const cli_world *world)
+{
+    return world->nodes;
+}
+
+bool cli_world_is_mpi(const cli_world *world)
+{
+    return world->mpi;
+}
+
+bool cli_world_is_first(const cli_world *world)
+{
+    return world->first == 0;
+}
+
+int32_t cli_world_first_rank(const cli_world *world)
+{
+    return world->first;
+}
+
+int32_t cli_world_ranks_here(const cli_world *world)
+{
+    return world->ranks_here;
+}
+
+// ---- setup ----
+
+mics_status cli_world_agree(cli_world *world, mics_status mine)
+{
+    if (world->mpi) {
+        mics_status status = agree_one_voice(world->memory, world->here[0].rank.comm, mine);
+        cli_log_hold(world->first != 0);
+        return status;
+    }
+    cli_log_release(mine != MICS_OK, -1);
+    cli_log_hold(false);
+    return mine;
+}
+
+typedef struct preparation {
+    mics_status (*prepare)(void *ctx);
+    void *ctx;
+    mics_status status;
+    atomic_int done;
+} preparation;
+
+// The line that the preparing thread held back is written by it: it is rank 0's, and rank 0 speaks.
+static void *prepare_thread(void *argument)
+{
+    preparation *preparing = argument;
+    cli_log_hold(false);
+    preparing->status = preparing->prepare(preparing->ctx);
+    cli_log_release(preparing->status != MICS_OK, -1);
+    atomic_store(&preparing->done, 1);
+    return NULL;
+}
+
+// The first process says each second or so whether it has finished, so that no exchange is late
+// however long the work takes.
+static mics_status await_first(mics_comm *comm, preparation *preparing)
+{
+    int32_t done = 0;
+    while (!done) {
+        for (int wait = 0; comm->rank == 0 && wait < 20 && !atomic_load(&preparing->done); wait++)
+            nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+        done = comm->rank == 0 ? atomic_load(&preparing->done) : 0;
+        MICS_TRY(mics_comm_broadcast(comm, 0, &done, sizeof done));
+    }
+    return MICS_OK;
+}
+
+mics_status cli_world_first(cli_world *world, mics_status (*prepare)(void *ctx), void *ctx)
+{
+    if (!world->mpi)
+        return cli_world_agree(world, prepare(ctx));
+    preparation preparing = {.prepare = prepare, .ctx = ctx};
+    pthread_t thread;
+    bool first = world->first == 0;
+    mics_comm *comm = world->here[0].rank.comm;
+    if (first && pthread_create(&thread, NULL, prepare_thread, &preparing) != 0) {
+        preparing.status = mics_fail(MICS_ERR_MEMORY, "the system starts no more threads");
+        first = false;
+        atomic_store(&preparing.done, 1);
+    }
+    mics_status status = await_first(comm, &preparing);
+    if (first)
+        pthread_join(thread, NULL);
+    MICS_TRY(status);
+    MICS_TRY(cli_world_agree(world, preparing.status));
+    return cli_world_agree(world, world->first == 0 ? MICS_OK : prepare(ctx));
+}
+
+// ---- running ----
+
+static void *run_rank(void *argument)
+{
+    rank_thread *here = argument;
+    mics_comm *comm = here->rank.comm;
+    mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
+    cli_log_hold(comm->rank != 0);
+    here->status = here->rank_main(here->ctx, &here->rank);
+    cli_log_release(here->status != MICS_OK, comm->ranks > 1 ? comm->rank : -1);
+    if (here->status != MICS_OK && !here->rank.agreed)
+        mics_comm_abort(comm, NULL);
+    return NULL;
+}
+
+static mics_status worse(mics_status a, mics_status b)
+{
+    return a > b ? a : b;
+}
+
+mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, cli_rank *rank),
+                          void *ctx)
+{
+    cli_log_release(false, -1);
+    mics_status status = MICS_OK;
+    for (int32_t i = 0; i < world->here_count; i++) {
+        world->here[i].rank_main = rank_main;
+        world->here[i].ctx = ctx;
+    }
+    // One rank needs no thread of its own: it is simply called.
+    if (world->here_count == 1) {
+        run_rank(&world->here[0]);
+        mics_log_set_rank(-1);
+        return world->here[0].status;
+    }
+    for (int32_t i = 0; i < world->here_count && status == MICS_OK; i++) {
+        rank_thread *here = &world->here[i];
+        here->started = pthread_create(&here->thread, NULL, run_rank, here) == 0;
+        if (!here->started) {
+            status =
+                mics_fail(MICS_ERR_MEMORY, "the system starts no more than %d threads", (int)i);
+            mics_comm_abort(here->rank.comm, NULL);
+        }
+    }
+    for (int32_t i = 0; i < world->here_count; i++) {
+        if (!world->here[i].started)
+            continue;
+        pthread_join(world->here[i].thread, NULL);
+        status = worse(status, world->here[i].status);
+    }
+    return status;
+}
+
+mics_status cli_rank_agree(cli_rank *rank, mics_status mine)
+{
+    mics_status status = agree_one_voice(rank->memory, rank->comm, mine);
+    rank->agreed = status != MICS_OK;
+    return status;
+}
+
+mics_status cli_rank_max(cli_rank *rank, int64_t *values, int32_t count)
+{
+    void *block = NULL;
+    mics_comm *comm = rank->comm;
+    size_t bytes = (size_t)count * sizeof(int64_t);
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, (size_t)comm->ranks * bytes, &block));
+    int64_t *all = block;
+    for (int32_t i = 0; i < count; i++)
+        all[comm->rank * count + i] = values[i];
+    mics_status status = gather_all(comm, all, bytes, "figures of all ranks");
+    for (int32_t i = 0; status == MICS_OK && i < comm->ranks * count; i++)
+        values[i % count] = all[i] > values[i % count] ? all[i] : values[i % count];
+    mics_free(rank->memory, block);
+    return status;
+}

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening a checkpoint in one process.
+#include "load.h"
+#include "files.h"
+#include "job.h"
+#include "mics/device.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <string.h>
+
+mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *saved_out)
+{
+    *saved_out = (cli_saved){.memory = memory};
+    MICS_TRY(cli_checkpoint_find(memory, path, &saved_out->path));
+    MICS_TRY(mics_checkpoint_open(memory, saved_out->path, &saved_out->checkpoint));
+    saved_out->meta = mics_checkpoint_meta_get(saved_out->checkpoint);
+    const char *config = saved_out->meta->model_json;
+    MICS_TRY(mics_json_parse(memory, saved_out->path, config, strlen(config), &saved_out->config));
+    // Only training has dropout.
+    MICS_TRY(mics_model_from_config(memory, saved_out->config, true, &saved_out->model));
+    return mics_tokenizer_open(memory, saved_out->meta->tokenizer, &saved_out->tokenizer);
+}
+
+void cli_saved_fini(cli_saved *saved)
+{
+    if (saved->params != NULL) {
+        for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
+            mics_free(saved->memory, saved->params[unit]);
+    }
+    mics_free(saved->memory, saved->params);
+    mics_tokenizer_close(saved->tokenizer);
+    mics_model_close(saved->model);
+    mics_json_close(saved->config);
+    mics_checkpoint_close(saved->checkpoint);
+    mics_free(saved->memory, saved->path);
+    *saved = (cli_saved){0};
+}
+
+static mics_status check_fits(const cli_saved *saved)
+{
+    mics_machine machine;
+    double bytes = 0;
+    char needed[32], there[32];
+    MICS_TRY(mics_machine_read(&machine));
+    for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
+        bytes += (double)saved->model->units[unit].elems * (double)sizeof(float);
+    if (bytes <= (double)machine.memory_available_bytes)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_MEMORY, "%s: the model needs %s of memory, %s are available",
+                     saved->path, mics_size_text(bytes, needed, sizeof needed),
+                     mics_size_text((double)machine.memory_available_bytes, there, sizeof there));
+}
+
+mics_status cli_saved_read_params(cli_saved *saved)
+{
+    const mics_model *model = saved->model;
+    void *block = NULL;
+    MICS_TRY(check_fits(saved));
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
+                        (size_t)model->unit_count * sizeof *saved->params, &block));
+    saved->params = block;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        const mics_unit *of = &model->units[unit];
+        void *params = NULL;
+        size_t bytes = 0;
+        MICS_TRY(mics_size_bytes(of->elems, sizeof(float), &bytes));
+        MICS_TRY(mics_alloc(saved->memory, MICS_MEM_PARAMS, bytes, &params));
+        saved->params[unit] = params;
+        MICS_TRY(mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAMS, 0,
+                                      of->elems, params));
+    }
+    return MICS_OK;
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint as one process reads it: for generate, eval, convert and the sample after training.
+#ifndef MICS_CLI_LOAD_H
+#define MICS_CLI_LOAD_H
+
+#include "mics/checkpoint.h"
+#include "mics/data.h"
+#include "mics/json.h"
+#include "mics/model.h"
+#include "mics/status.h"
+
+typedef struct cli_saved {
+    mics_memory *memory;
+    char *path; // the step's folder
+    mics_checkpoint *checkpoint;
+    const mics_checkpoint_meta *meta;
+    mics_json *config;
+    mics_model *model;
+    mics_tokenizer *tokenizer;
+    float **params; // by unit, the flat buffers; NULL until cli_saved_read_params
+} cli_saved;
+
+/* Opens what PATH means (see cli_checkpoint_find), its model and its tokenizer; no parameters yet.
+ *
+ * Returns: MICS_OK; what was wrong, logged.
+ * Owns:    the caller's storage; end it with cli_saved_fini, also after a failure.
+ */
+mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *saved_out);
+void cli_saved_fini(cli_saved *saved);
+
+/* Reads the whole model into memory.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY when the machine has too little (said before any is taken);
+ * what reading returned.
+ */
+mics_status cli_saved_read_params(cli_saved *saved);
+
+#endif

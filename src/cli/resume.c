@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
+// another; what decides data and mathematics may not.
+#include "files.h"
+#include "job.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN_MAX_BYTES = 1 << 20 };
+
+static mics_status differs(const cli_job *job, const char *what, const char *theirs,
+                           const char *ours)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s %s, this run has %s; restore it, or begin anew with "
+                     "another --out",
+                     job->checkpoint_path, what, theirs, ours);
+}
+
+static mics_status differs_int(const cli_job *job, const char *what, int64_t theirs, int64_t ours)
+{
+    char left[32], right[32];
+    snprintf(left, sizeof left, "%lld", (long long)theirs);
+    snprintf(right, sizeof right, "%lld", (long long)ours);
+    return theirs == ours ? MICS_OK : differs(job, what, left, right);
+}
+
+// ---- the model's config, key by key: its text may be laid out in another way ----
+
+static bool same_value(const mics_json_value *a, const mics_json_value *b)
+{
+    if (a == NULL || b == NULL)
+        return a == b;
+    mics_json_type type = mics_json_type_of(a);
+    bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
+    mics_json_type other = mics_json_type_of(b);
+    if (number && (other == MICS_JSON_INT || other == MICS_JSON_REAL)) {
+        double difference = mics_json_real(a) - mics_json_real(b);
+        return !(difference < 0) && !(difference > 0);
+    }
+    if (type != other)
+        return false;
+    switch (type) {
+    case MICS_JSON_BOOL:
+        return mics_json_bool(a) == mics_json_bool(b);
+    case MICS_JSON_STRING:
+        return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
+    default: // null; what is nested says nothing about the mathematics
+        return true;
+    }
+}
+
+// Keys that say where a config came from, and not what the model is.
+static bool is_note(const char *key)
+{
+    static const char *const notes[] = {"_name_or_path", "architectures", "transformers_version",
+                                        "torch_dtype", "dtype"};
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+        if (strcmp(key, notes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static mics_status compare_configs(const cli_job *job, const mics_json_value *theirs,
+                                   const mics_json_value *ours)
+{
+    const mics_json_value *const walks[] = {theirs, ours};
+    for (int walk = 0; walk < 2; walk++) {
+        const char *key = NULL;
+        const mics_json_value *value;
+        while ((value = mics_json_next(walks[walk], &key)) != NULL) {
+            if (is_note(key) || same_value(value, mics_json_get(walks[1 - walk], key)))
+                continue;
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: was made with another \"%s\" in the model's config than %s has; "
+                             "restore it, or begin anew with another --out",
+                             job->checkpoint_path, key, job->run->model_config);
+        }
+    }
+    return MICS_OK;
+}
+
+static mics_status check_model(const cli_job *job, const mics_checkpoint_meta *meta)
+{
+    mics_json *json = NULL;
+    if (strcmp(meta->model_json, mics_json_text(job->config)) == 0)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->model_json,
+                             strlen(meta->model_json), &json));
+    mics_status status = compare_configs(job, mics_json_root(json), mics_json_root(job->config));
+    mics_json_close(json);
+    return status;
+}
+
+// ---- data ----
+
+static mics_status check_data(const cli_job *job, const mics_checkpoint_meta *meta)
+{
+    const char *tokenizer = job->run->tokenizer;
+    bool bytes = strcmp(tokenizer, "bytes") == 0;
+    if (bytes != (strcmp(meta->tokenizer, "bytes") == 0) ||
+        (!bytes && !cli_same_files(tokenizer, meta->tokenizer)))
+        return differs(job, "tokenizer", meta->tokenizer, tokenizer);
+    if (meta->corpus_hash != mics_corpus_hash(job->train))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: was made with other training text (data.train) than this run's; "
+                         "restore it, or begin anew with another --out",
+                         job->checkpoint_path);
+    return MICS_OK;
+}
+
+static mics_status check_sequence(const cli_job *job, const mics_checkpoint_meta *meta)
+{
+    mics_json *json = NULL;
+    if (meta->run_json == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->run_json,
+                             strlen(meta->run_json), &json));
+    const mics_json_value *value = mics_json_at(json, "data.sequence_length");
+    int64_t theirs = mics_json_int(value);
+    if (theirs == 0) // the model's positions
+        theirs = job->model->positions;
+    mics_status status = differs_int(job, "data.sequence_length", theirs, cli_job_sequence(job));
+    mics_json_close(json);
+    return status;
+}
+
+static mics_status check_same_run(const cli_job *job)
+{
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    MICS_TRY(check_model(job, meta));
+    MICS_TRY(differs_int(job, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
+    MICS_TRY(check_data(job, meta));
+    MICS_TRY(check_sequence(job, meta));
+    if (meta->step > 0)
+        MICS_TRY(differs_int(job, "train_batch_size", meta->samples / meta->step,
+                             job->run->global_batch));
+    return MICS_OK;
+}
+
+// ---- the decision ----
+
+// Sets checkpoint_path when there is something to resume from.
+static mics_status choose(cli_job *job, const char *resume)
+{
+    bool automatic = strcmp(resume, "auto") == 0;
+    bool named = !automatic && strcmp(resume, "none") != 0;
+    char *newest = NULL;
+    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest));
+    if (automatic) {
+        job->checkpoint_path = newest;
+        return MICS_OK;
+    }
+    mics_status status = MICS_OK;
+    if (named)
+        status = cli_checkpoint_find(job->memory, resume, &job->checkpoint_path);
+    bool same = false;
+    if (status == MICS_OK && named && newest != NULL) {
+        char *a = realpath(newest, NULL), *b = realpath(job->checkpoint_path, NULL);
+        same = a != NULL && b != NULL && strcmp(a, b) == 0;
+        free(a);
+        free(b);
+    }
+    if (status == MICS_OK && newest != NULL && !same)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: holds checkpoints, which are not overwritten; use --resume auto to "
+                           "go on from the newest (%s), or another --out",
+                           job->run->out, newest);
+    mics_free(job->memory, newest);
+    return status;
+}
+
+mics_status cli_job_resume(cli_job *job, const char *resume)
+{
+    MICS_TRY(choose(job, resume));
+    if (job->checkpoint_path == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint));
+    MICS_TRY(check_same_run(job));
+    job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
+    if (job->start_step > job->run->steps)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is at step %lld already, and run.steps is %lld; raise it, or use "
+                         "another --out",
+                         job->checkpoint_path, (long long)job->start_step,
+                         (long long)job->run->steps);
+    job->finished = job->start_step == job->run->steps;
+    return MICS_OK;
+}

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Makes a run's schedule, and answers whether it fits before anything is allocated.
+#ifndef MICS_CLI_SIZING_H
+#define MICS_CLI_SIZING_H
+
+#include "mics/config.h"
+#include "mics/device.h"
+#include "mics/model.h"
+#include "mics/schedule.h"
+#include "mics/status.h"
+
+// What the schedule must fit in.
+typedef struct cli_room {
+    int32_t ranks, nodes;
+    int32_t ranks_here; // that share this machine's memory and cores
+    size_t staging_bytes;
+    size_t limit_bytes; // for one rank
+    size_t available_bytes;
+    bool limit_is_set; // by run.memory_limit
+    int32_t threads;   // of one rank
+} cli_room;
+
+/* Looks at the machine. Memory of a rank is run.memory_limit, or an equal share of what is
+ * available; threads are run.threads, or an equal share of the cores.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO.
+ */
+mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                          cli_room *room_out);
+
+/* Makes the schedule of a resolved run; with "sharding": "auto" the first candidate that fits,
+ * which is stored in run->sharding (the last one when none fits).
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.
+ * Owns:    the caller closes *schedule_out.
+ */
+mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
+                              const cli_room *room, mics_schedule **schedule_out);
+
+/* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
+ * which changes would fit (found by making their schedules).
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ */
+mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
+                             const mics_schedule *schedule, const cli_room *room);
+
+#endif

@@ -1,0 +1,358 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Training on one rank. All ranks take every decision here alike: what they decide by is the run,
+// the step's number, or something that a collective told them.
+//
+// Samples: micro-batch m of rank r in step s starts at sample (s - 1) * global batch + (m * ranks +
+// r) * micro-batch, so the order of data is the same whatever the mesh. Validation reads
+// validation_batches global batches, always the same ones.
+#include "trainer.h"
+#include "cli.h"
+#include "files.h"
+#include "import.h"
+#include "mics/log.h"
+#include "signals.h"
+#include <math.h>
+#include <stdio.h>
+
+// ---- batches ----
+
+static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                              int32_t *targets_out)
+{
+    const cli_trainer *self = ctx;
+    int64_t count = self->job->run->micro_batch;
+    int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
+    cli_samples_read(self->samples, self->first_sample + place * count, count, self->row,
+                     inputs_out, targets_out);
+    return MICS_OK;
+}
+
+static mics_batch_source source_of(cli_trainer *self, const cli_samples *samples,
+                                   int64_t first_sample)
+{
+    self->samples = samples;
+    self->first_sample = first_sample;
+    return (mics_batch_source){.read = read_batch, .ctx = self};
+}
+
+// ---- opening ----
+
+static mics_status open_pieces(cli_trainer *self)
+{
+    const mics_model *model = self->job->model;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
+                        (size_t)model->unit_count * sizeof(mics_piece), &block));
+    self->pieces = block;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
+        self->pieces[unit] = (mics_piece){
+            .unit = model->units[unit].name,
+            .unit_elems = model->units[unit].elems,
+            .begin = piece.range.begin,
+            .end = piece.range.end,
+            .data = {piece.params, piece.moment1, piece.moment2},
+        };
+    }
+    return MICS_OK;
+}
+
+static mics_status open_engine(cli_trainer *self)
+{
+    const cli_job *job = self->job;
+    const mics_run *run = job->run;
+    mics_engine_spec spec = {
+        .memory = self->rank->memory,
+        .schedule = job->schedule,
+        .comm = self->rank->comm,
+        .beta1 = (float)run->beta1,
+        .beta2 = (float)run->beta2,
+        .eps = (float)run->eps,
+        .weight_decay = (float)run->weight_decay,
+        .clip = (float)run->clip,
+    };
+    void *row = NULL;
+    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
+                        (size_t)(cli_job_sequence(job) + 1) * sizeof(int32_t), &row));
+    self->row = row;
+    MICS_TRY(mics_engine_open(&spec, &self->engine));
+    return open_pieces(self);
+}
+
+static mics_status fill_parameters(cli_trainer *self)
+{
+    const cli_job *job = self->job;
+    if (job->checkpoint != NULL)
+        return cli_resume_fill(job->model, job->checkpoint, self->engine);
+    if (job->import != NULL)
+        return cli_import_fill(job->model, job->import, self->engine);
+    mics_engine_init_random(self->engine, job->run->seed);
+    return MICS_OK;
+}
+
+static mics_status open_reports(cli_trainer *self)
+{
+    const cli_job *job = self->job;
+    char *path = NULL;
+    if (self->rank->comm->rank != 0)
+        return MICS_OK;
+    MICS_TRY(cli_path_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
+    mics_status status =
+        mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
+    mics_free(self->rank->memory, path);
+    MICS_TRY(status);
+    return mics_progress_open(self->rank->memory, NULL, MICS_PROGRESS_AUTO, job->run->log_every,
+                              &self->progress);
+}
+
+static mics_status open_all(cli_trainer *self)
+{
+    MICS_TRY(open_engine(self));
+    MICS_TRY(fill_parameters(self));
+    return open_reports(self);
+}
+
+// Frees what the run held; the engine first, as it uses the rest.
+static mics_status close_all(cli_trainer *self)
+{
+    mics_engine_close(self->engine);
+    mics_progress_close(self->progress);
+    mics_status status = mics_metrics_close(self->metrics);
+    mics_free(self->rank->memory, self->pieces);
+    mics_free(self->rank->memory, self->row);
+    return status;
+}
+
+// ---- validation ----
+
+static mics_status validate(cli_trainer *self, int64_t step)
+{
+    const mics_run *run = self->job->run;
+    int64_t calls = run->validation_batches * run->micro_steps;
+    int64_t samples = run->micro_batch * self->rank->comm->ranks;
+    double sum = 0;
+    if (calls == 0)
+        return MICS_OK;
+    for (int64_t call = 0; call < calls; call++) {
+        mics_step_result result;
+        mics_batch_source source = source_of(self, &self->job->validation_samples, call * samples);
+        MICS_TRY(mics_engine_eval(self->engine, &source, &result));
+        sum += result.loss;
+    }
+    self->validation_last = sum / (double)calls;
+    if (isnan(self->validation_first))
+        self->validation_first = self->validation_last;
+    if (self->progress != NULL)
+        mics_progress_note(self->progress, "validation loss %.4f %s", self->validation_last,
+                           step == 0 ? "before training" : "");
+    return self->metrics != NULL
+               ? mics_metrics_write_validation(self->metrics, step, self->validation_last)
+               : MICS_OK;
+}
+
+// ---- checkpoints ----
+
+static mics_status agree_to_save(void *ctx, mics_status mine)
+{
+    return mics_engine_agree(ctx, mine);
+}
+
+static mics_status save(cli_trainer *self, int64_t step)
+{
+    const cli_job *job = self->job;
+    const mics_run *run = job->run;
+    int32_t rank = self->rank->comm->rank, writers = run->sharding.optimizer;
+    mics_checkpoint_writer writer = {
+        .dir = job->checkpoints_dir,
+        .rank = rank,
+        .writers = writers,
+        .keep = (int32_t)run->keep_checkpoints,
+        .agree = agree_to_save,
+        .agree_ctx = self->engine,
+    };
+    mics_checkpoint_meta meta = {
+        .step = step,
+        .samples = step * run->global_batch,
+        .seed = run->seed,
+        .corpus_hash = mics_corpus_hash(job->train),
+        .model_json = mics_json_text(job->config),
+        .tokenizer = run->tokenizer,
+        .run_json = job->run_json,
+    };
+    MICS_TRY(mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
+                                  rank < writers ? job->model->unit_count : 0));
+    self->saved_step = step;
+    return MICS_OK;
+}
+
+// ---- one step ----
+
+// What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
+// the schedule's total over all ranks is a measured one, without a message to gather it.
+static mics_status check_sent(const cli_trainer *self, const mics_step_result *result)
+{
+    mics_bytes expected =
+        mics_schedule_rank_bytes(self->job->schedule, MICS_PHASE_TRAIN, self->rank->comm->rank);
+    if (result->sent.intra == expected.intra && result->sent.inter == expected.inter)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_COMM,
+                     "sent %lld bytes inside and %lld between nodes in a step, but the schedule "
+                     "says %lld and %lld; this is a defect of mics, please report it",
+                     (long long)result->sent.intra, (long long)result->sent.inter,
+                     (long long)expected.intra, (long long)expected.inter);
+}
+
+static mics_status report_step(cli_trainer *self, int64_t step, double lr,
+                               const mics_step_result *result)
+{
+    if (self->metrics == NULL)
+        return MICS_OK;
+    const mics_run *run = self->job->run;
+    int64_t tokens = run->global_batch * cli_job_sequence(self->job);
+    mics_bytes sent = mics_schedule_all_bytes(self->job->schedule, MICS_PHASE_TRAIN);
+    mics_memory_stats stats;
+    mics_memory_stats_get(self->rank->memory, &stats);
+    mics_metrics metrics = {
+        .step = step,
+        .steps = run->steps,
+        .loss = result->loss,
+        .lr = lr,
+        .grad_norm = result->grad_norm,
+        .tokens = step * tokens,
+        .tokens_per_s = (double)tokens * 1e6 / result->step_us,
+        .step_ms = result->step_us / 1e3,
+        .mfu = NAN, // a processor's peak depends on its clock, which nobody tells
+        .memory_peak_bytes = (int64_t)stats.total_peak,
+        .sent_intra_bytes = sent.intra,
+        .sent_inter_bytes = sent.inter,
+        .exposed_comm_ms = result->exposed_comm_us / 1e3,
+    };
+    MICS_TRY(mics_metrics_write(self->metrics, &metrics));
+    mics_progress_step(self->progress, &metrics);
+    return MICS_OK;
+}
+
+static mics_status run_step(cli_trainer *self, int64_t step)
+{
+    const mics_run *run = self->job->run;
+    double lr = mics_lr_at(&run->lr, step);
+    mics_batch_source source =
+        source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
+    MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
+    MICS_TRY(check_sent(self, &self->newest));
+    return report_step(self, step, lr, &self->newest);
+}
+
+// ---- stopping ----
+
+// Ranks as threads learn of a signal from rank 0: it says before a step that this one is the last.
+// They see that after the step, since none ends it before rank 0 has begun it.
+static void announce_stop(cli_trainer *self, int64_t step)
+{
+    int64_t none = INT64_MAX;
+    if (self->rank->comm->rank == 0 && cli_signals_asked() != NULL)
+        atomic_compare_exchange_strong(&self->job->stop_step, &none, step);
+}
+
+// Processes ask each other: a signal may reach one and not the next.
+static mics_status must_stop(cli_trainer *self, int64_t step, bool *stop_out)
+{
+    if (!cli_world_is_mpi(self->rank->world)) {
+        *stop_out = atomic_load(&self->job->stop_step) <= step;
+        return MICS_OK;
+    }
+    bool asked = cli_signals_asked() != NULL;
+    mics_status status = mics_engine_agree(self->engine, asked ? MICS_ERR_INTERRUPTED : MICS_OK);
+    *stop_out = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_PEER;
+    return *stop_out ? MICS_OK : status;
+}
+
+static mics_status interrupted(cli_trainer *self, int64_t step)
+{
+    self->rank->agreed = true;
+    cli_signals_done();
+    if (self->rank->comm->rank != 0)
+        return MICS_ERR_INTERRUPTED;
+    mics_progress_break(self->progress);
+    const char *by = cli_signals_asked();
+    return mics_fail(MICS_ERR_INTERRUPTED,
+                     "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
+                     by != NULL ? by : "a signal to another rank", (long long)step,
+                     self->job->checkpoints_dir);
+}
+
+// ---- the loop ----
+
+static bool is_due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static mics_status run_steps(cli_trainer *self)
+{
+    const mics_run *run = self->job->run;
+    for (int64_t step = self->job->start_step + 1; step <= run->steps; step++) {
+        bool last = step == run->steps, stop = false;
+        if (self->rank->comm->rank == 0 || cli_world_is_mpi(self->rank->world))
+            cli_signals_progress(step, self->saved_step);
+        announce_stop(self, step);
+        MICS_TRY(run_step(self, step));
+        MICS_TRY(must_stop(self, step, &stop));
+        if (last || stop || is_due(run->checkpoint_every, step))
+            MICS_TRY(save(self, step));
+        if (last || (is_due(run->validate_every, step) && !stop))
+            MICS_TRY(validate(self, step));
+        if (stop && !last)
+            return interrupted(self, step);
+    }
+    return MICS_OK;
+}
+
+static mics_status train(cli_trainer *self)
+{
+    mics_status status = MICS_OK;
+    if (self->job->checkpoint != NULL)
+        status = mics_engine_publish(self->engine);
+    if (status == MICS_OK)
+        status = validate(self, self->job->start_step);
+    if (status == MICS_OK)
+        status = run_steps(self);
+    // Every rank found the same numbers, so nobody waits for another.
+    if (status == MICS_ERR_NUMERIC)
+        self->rank->agreed = true;
+    return status;
+}
+
+// The largest of all ranks, by tag and in total.
+static mics_status measure_memory(cli_trainer *self, int64_t measured[MICS_MEM_TAGS + 1])
+{
+    mics_memory_stats stats;
+    mics_memory_stats_get(self->rank->memory, &stats);
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
+        measured[tag] = (int64_t)stats.peak[tag];
+    measured[MICS_MEM_TAGS] = (int64_t)stats.total_peak;
+    return cli_rank_max(self->rank, measured, MICS_MEM_TAGS + 1);
+}
+
+mics_status cli_train_rank(void *ctx, cli_rank *rank)
+{
+    cli_job *job = ctx;
+    cli_trainer self = {.job = job,
+                        .rank = rank,
+                        .saved_step = job->start_step,
+                        .validation_first = NAN,
+                        .validation_last = NAN};
+    int64_t measured[MICS_MEM_TAGS + 1];
+    if (rank->comm->rank == 0)
+        cli_print_beginning(job);
+    // The engine's communication thread waits for its first job, so the comm is free for this.
+    mics_status status = cli_rank_agree(rank, open_all(&self));
+    if (status == MICS_OK)
+        status = train(&self);
+    mics_status closed = close_all(&self);
+    MICS_TRY(status);
+    MICS_TRY(closed);
+    MICS_TRY(measure_memory(&self, measured));
+    return rank->comm->rank == 0 ? cli_print_end(&self, measured) : MICS_OK;
+}
