@@ -346,6 +346,8 @@ static mics_status mpi_exchange(void *ctx, const mics_exchange *exchange)
 
 // MPI_Abort may itself wait for a launcher or a peer that is gone: an alarm stands behind it. The
 // mutex is had at once, as waiting lets it go; should it not come, ending matters more.
+// MPICH ends MPI_COMM_WORLD through its launcher, but waits for the ranks of any other
+// communicator.
 static void mpi_abort(void *ctx)
 {
     mpi_comm *self = ctx;
@@ -359,7 +361,7 @@ static void mpi_abort(void *ctx)
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec++;
     (void)pthread_mutex_timedlock(&self->mutex, &deadline);
-    MPI_Abort(self->world, 1);
+    MPI_Abort(MPI_COMM_WORLD, 1);
     _exit(1);
 }
 
