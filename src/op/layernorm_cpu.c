@@ -73,8 +73,7 @@ void MICS_OP(layernorm_backward)(float *dx_NC, float *dweight_C, float *dbias_C,
                                  float *workspace)
 {
     int64_t blocks = N < MICS_LAYERNORM_BLOCKS ? N : MICS_LAYERNORM_BLOCKS;
-    bool parallel = N * C >= MICS_OP_PARALLEL;
-#pragma omp parallel for if (parallel)
+#pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
         float *dweight = workspace + 2 * block * C, *dbias = dweight + C;
         memset(dweight, 0, (size_t)(2 * C) * sizeof *dweight);
