@@ -59,11 +59,12 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     return reader->status;
 }
 
-static mics_param_ref vector(mics_model *model, const char *layer, const char *name, int64_t elems,
+// Adds "PREFIX.NAME", PREFIX being the layer's or the module's.
+static mics_param_ref vector(mics_model *model, const char *prefix, const char *name, int64_t elems,
                              mics_init_kind init)
 {
-    char full[MICS_NAME_BYTES];
-    snprintf(full, sizeof full, "%s.%s", layer, name);
+    char full[2 * MICS_NAME_BYTES];
+    snprintf(full, sizeof full, "%s.%s", prefix, name);
     return mics_model_add_param(model, full,
                                 &(mics_param_spec){.dims = 1, .shape = {elems}, .init = init});
 }
@@ -82,21 +83,21 @@ static mics_param_ref matrix(mics_model *model, const char *name, int64_t rows, 
 static int32_t layernorm(mics_model *model, const char *layer, const char *name, int32_t in,
                          const shape *s)
 {
-    char full[MICS_NAME_BYTES];
-    snprintf(full, sizeof full, "%s.%s", layer, name);
-    mics_param_ref weight = vector(model, full, "weight", s->width, MICS_INIT_ONES);
-    mics_param_ref bias = vector(model, full, "bias", s->width, MICS_INIT_ZEROS);
+    char module[MICS_NAME_BYTES];
+    snprintf(module, sizeof module, "%.60s.%.30s", layer, name);
+    mics_param_ref weight = vector(model, module, "weight", s->width, MICS_INIT_ONES);
+    mics_param_ref bias = vector(model, module, "bias", s->width, MICS_INIT_ZEROS);
     return mics_op_layernorm(model, in, weight, bias, (float)s->eps);
 }
 
 static int32_t linear(mics_model *model, const char *layer, const char *name, int32_t in,
                       int64_t inputs, int64_t outputs, double std)
 {
-    char full[MICS_NAME_BYTES], weight_name[MICS_NAME_BYTES];
-    snprintf(full, sizeof full, "%s.%s", layer, name);
-    snprintf(weight_name, sizeof weight_name, "%.80s.weight", full);
-    mics_param_ref weight = matrix(model, weight_name, inputs, outputs, std);
-    mics_param_ref bias = vector(model, full, "bias", outputs, MICS_INIT_ZEROS);
+    char module[MICS_NAME_BYTES], full[MICS_NAME_BYTES + 8];
+    snprintf(module, sizeof module, "%.60s.%.30s", layer, name);
+    snprintf(full, sizeof full, "%s.weight", module);
+    mics_param_ref weight = matrix(model, full, inputs, outputs, std);
+    mics_param_ref bias = vector(model, module, "bias", outputs, MICS_INIT_ZEROS);
     return mics_op_linear(model, in, weight, bias, false);
 }
 

@@ -5,6 +5,7 @@
 // Shapes: N tokens = B sequences of T; I inputs, O outputs, V vocabulary, H heads, D head
 // dimension. Workspaces are those that the kernels in op.h ask for.
 #include "mics/model.h"
+#include "mics/size.h"
 
 // Contracts with the kernels (op.h): rows are summed in this many blocks; attention works in square
 // tiles.
@@ -64,8 +65,9 @@ static mics_op_cost attention_cost(const mics_op *op, mics_batch batch, int64_t 
     // Half of T x T is computed: two products forward, five backward (one of them the recomputed
     // scores).
     const double product = tokens * (double)(batch.length + 1) * (double)width;
+    const int64_t columns = mics_size_round_up(head_dim, 16);
     const int64_t tile_floats =
-        batch.threads * (int64_t)ATTENTION_TILE * (2 * ATTENTION_TILE + 6 * head_dim + 4);
+        batch.threads * (int64_t)ATTENTION_TILE * (2 * ATTENTION_TILE + 8 * columns + 4);
     return (mics_op_cost){.flops_forward = 2 * product,
                           .flops_backward = 5 * product,
                           .bytes_forward = 4 * tokens * 4 * (double)width,

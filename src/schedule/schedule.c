@@ -229,11 +229,12 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
     int32_t units[MICS_STEP_USES];
     int32_t count = units_written(b, p, units);
     for (int32_t i = 0; sharding_of(b)->grads > 1 && i < count; i++) {
-        if (b->grads.slot_of[units[i]] >= 0)
-            continue;
-        MICS_TRY(slots_take(&b->grads, units[i], b->schedule->padded_elems[units[i]]));
+        const int32_t unit = units[i];
+        if (b->grads.slot_of[unit] >= 0 && !b->grads.retiring[unit])
+            continue; // written before in this micro-step, and not reduced yet
+        MICS_TRY(slots_take(&b->grads, unit, b->schedule->padded_elems[unit]));
         wait_for(step, MICS_STREAM_COMM,
-                 b->grads.slots[b->grads.slot_of[units[i]]].last[MICS_STREAM_COMM]);
+                 b->grads.slots[b->grads.slot_of[unit]].last[MICS_STREAM_COMM]);
     }
     slots_settle(&b->grads); // what retired before is free from the next pass on
     return MICS_OK;

@@ -40,6 +40,10 @@ static int32_t newest_use(const slot *s)
 
 mics_status slots_take(slot_pool *pool, int32_t unit, int64_t elems)
 {
+    if (pool->slot_of[unit] >= 0) { // retiring: it goes on with the same slot
+        pool->retiring[unit] = false;
+        return MICS_OK;
+    }
     int32_t best = -1;
     for (int32_t i = 0; i < pool->count; i++) {
         const slot *s = &pool->slots[i];

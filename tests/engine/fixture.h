@@ -1,0 +1,252 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Trains a small GPT-2 on N ranks as threads, under any sharding, and checks after every step what
+// must always hold: replicas bit-identical, bytes and exchanges as the schedule says, peak memory
+// as the ledger says.
+#ifndef MICS_TEST_FIXTURE_H
+#define MICS_TEST_FIXTURE_H
+
+#include "mics/engine.h"
+#include "mics/json.h"
+#include "mics/rng.h"
+#include "ranks.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { FIXTURE_STEPS = 20, FIXTURE_RANKS = 64 };
+
+// 2 layers, 3 heads of 4, odd sizes on purpose.
+static const char fixture_config[] =
+    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 3, \"n_embd\": 12, "
+    "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+
+typedef struct fixture_case {
+    int32_t ranks, nodes;
+    mics_sharding sharding;
+    int32_t sequences, micro_steps, steps; // sequences of the global batch
+    int32_t prefetch;
+    bool recompute, untied;
+    float clip;
+} fixture_case;
+
+typedef struct fixture_run {
+    fixture_case want;
+    mics_model *model;
+    mics_schedule *schedule;
+    // By step, from rank 0; all ranks must have the same bits.
+    double losses[FIXTURE_STEPS], norms[FIXTURE_STEPS];
+    double eval_loss;
+    mics_engine *engines[FIXTURE_RANKS];
+    mics_step_result results[FIXTURE_RANKS];
+    float *params; // (optional) out: the whole model after the last step, units one after the other
+} fixture_run;
+
+enum { FIXTURE_LENGTH = 16 };
+
+typedef struct fixture_source {
+    const fixture_run *run;
+    int64_t step;
+    int32_t rank;
+} fixture_source;
+
+// A language with structure: sample `sample` counts in strides; the numbers depend on nothing else.
+static inline int32_t fixture_token(int64_t step, int64_t sample, int64_t position, int64_t vocab)
+{
+    uint64_t bits = mics_rng_bits(7, (uint64_t)step, (uint64_t)sample);
+    return (int32_t)((int64_t)(bits % (uint64_t)vocab) + position * (int64_t)(1 + bits / 64 % 3)) %
+           (int32_t)vocab;
+}
+
+static inline mics_status fixture_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                                       int32_t *targets_out)
+{
+    const fixture_source *source = (const fixture_source *)ctx;
+    const fixture_run *run = source->run;
+    const int64_t per_rank = run->schedule->spec.batch.sequences;
+    for (int64_t b = 0; b < per_rank; b++) {
+        int64_t sample = (micro_step * run->want.ranks + source->rank) * per_rank + b;
+        for (int64_t t = 0; t < FIXTURE_LENGTH; t++) {
+            inputs_out[b * FIXTURE_LENGTH + t] =
+                fixture_token(source->step, sample, t, run->model->vocab);
+            targets_out[b * FIXTURE_LENGTH + t] =
+                fixture_token(source->step, sample, t + 1, run->model->vocab);
+        }
+    }
+    return MICS_OK;
+}
+
+// Counts on top of a rank's transport, as the engine wants it.
+static inline mics_status fixture_count(ranks_self *self, const fixture_run *run)
+{
+    return mics_comm_count_open_take(self->memory, self->comm, run->want.ranks / run->want.nodes,
+                                     &self->comm);
+}
+
+static inline mics_status fixture_open_engine(ranks_self *self, const fixture_run *run,
+                                              mics_engine **engine_out)
+{
+    const mics_engine_spec spec = {.memory = self->memory,
+                                   .schedule = run->schedule,
+                                   .comm = self->comm,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .eps = 1e-8f,
+                                   .weight_decay = 0.1f,
+                                   .clip = run->want.clip};
+    return mics_engine_open(&spec, engine_out);
+}
+
+// Ranks with the same parameter shard hold the same bits; so do ranks with the same optimizer
+// piece.
+static inline mics_status fixture_compare_replicas(const fixture_run *run, int32_t rank)
+{
+    const mics_mesh *mesh = &run->schedule->spec.mesh;
+    for (int32_t u = 0; u < run->model->unit_count; u++) {
+        mics_engine_piece own = mics_engine_piece_get(run->engines[rank], u);
+        mics_engine_piece other =
+            mics_engine_piece_get(run->engines[rank % mesh->sharding.params], u);
+        size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
+        RANKS_EXPECT(own.shard.begin == other.shard.begin);
+        RANKS_EXPECT(memcmp(own.shard_params, other.shard_params, bytes) == 0);
+        other = mics_engine_piece_get(run->engines[rank % mesh->sharding.optimizer], u);
+        bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
+        RANKS_EXPECT(own.range.begin == other.range.begin);
+        RANKS_EXPECT(memcmp(own.moment1, other.moment1, bytes) == 0 &&
+                     memcmp(own.moment2, other.moment2, bytes) == 0);
+    }
+    return MICS_OK;
+}
+
+static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engine,
+                                             const ranks_self *self, int64_t exchanges)
+{
+    const int32_t rank = self->comm->rank;
+    const mics_bytes predicted = mics_schedule_rank_bytes(run->schedule, MICS_PHASE_TRAIN, rank);
+    RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
+    RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
+    RANKS_EXPECT(exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
+    MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step
+    mics_status same = fixture_compare_replicas(run, rank);
+    if (memcmp(&run->results[rank].loss, &run->results[0].loss, 2 * sizeof(double)) != 0)
+        same = mics_fail(MICS_ERR_INVALID, "loss or norm differs from rank 0's");
+    return mics_engine_agree(engine, same); // nobody begins the next step before all have compared
+}
+
+static inline int64_t fixture_exchanges(const mics_comm *comm)
+{
+    mics_traffic traffic;
+    mics_comm_count_get(comm, &traffic);
+    return traffic.exchanges;
+}
+
+static inline mics_status fixture_train(fixture_run *run, mics_engine *engine,
+                                        const ranks_self *self, int64_t first, int64_t last)
+{
+    const int32_t rank = self->comm->rank;
+    fixture_source source = {.run = run, .rank = rank};
+    const mics_batch_source read = {.read = fixture_read, .ctx = &source};
+    for (int64_t step = first; step <= last; step++) {
+        source.step = step;
+        int64_t before = fixture_exchanges(self->comm);
+        MICS_TRY(mics_engine_step(engine, step, 3e-3f, &read, &run->results[rank]));
+        int64_t exchanges = fixture_exchanges(self->comm) - before;
+        MICS_TRY(fixture_check_step(run, engine, self, exchanges));
+        if (rank == 0) {
+            run->losses[step - 1] = run->results[0].loss;
+            run->norms[step - 1] = run->results[0].grad_norm;
+        }
+    }
+    source.step = 1;
+    mics_step_result eval;
+    MICS_TRY(mics_engine_eval(engine, &read, &eval));
+    const mics_bytes predicted = mics_schedule_rank_bytes(run->schedule, MICS_PHASE_EVAL, rank);
+    RANKS_EXPECT(eval.sent.intra == predicted.intra && eval.sent.inter == predicted.inter);
+    if (rank == 0)
+        run->eval_loss = eval.loss;
+    return MICS_OK;
+}
+
+static inline void fixture_collect(const fixture_run *run, mics_engine *engine, int32_t rank)
+{
+    int64_t at = 0;
+    for (int32_t u = 0; run->params != NULL && u < run->model->unit_count; u++) {
+        mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        if (rank < run->want.sharding.params)
+            memcpy(run->params + at + piece.shard.begin, piece.shard_params,
+                   (size_t)(piece.shard.end - piece.shard.begin) * sizeof(float));
+        at += run->model->units[u].elems;
+    }
+}
+
+static inline mics_status fixture_check_memory(const ranks_self *self, const fixture_run *run)
+{
+    mics_memory_stats stats;
+    mics_memory_stats_get(self->memory, &stats);
+    for (int tag = 0; tag < MICS_MEM_HOST; tag++)
+        RANKS_EXPECT(stats.peak[tag] == run->schedule->ledger.bytes[tag]);
+    RANKS_EXPECT(stats.total_peak == run->schedule->ledger.total);
+    return MICS_OK;
+}
+
+static inline mics_status fixture_rank(ranks_self *self)
+{
+    fixture_run *run = (fixture_run *)self->arg;
+    const int32_t rank = self->comm->rank;
+    mics_engine *engine = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(fixture_count(self, run));
+    MICS_TRY(fixture_open_engine(self, run, &engine));
+    run->engines[rank] = engine;
+    mics_engine_init_random(engine, 1);
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
+    MICS_TRY_OUT(fixture_train(run, engine, self, 1, run->want.steps));
+    MICS_TRY_OUT(fixture_check_memory(self, run));
+    fixture_collect(run, engine, rank);
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK)); // others read this engine until here
+out:
+    mics_engine_close(engine);
+    return status;
+}
+
+static inline void fixture_open(mics_memory *memory, fixture_run *run)
+{
+    char text[256];
+    mics_json *json = NULL;
+    int length = snprintf(text, sizeof text, fixture_config, run->want.untied ? "false" : "true");
+    assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
+    assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
+    mics_json_close(json);
+    mics_schedule_spec spec = {
+        .model = run->model,
+        .batch = {.sequences = run->want.sequences / run->want.ranks / run->want.micro_steps,
+                  .length = FIXTURE_LENGTH,
+                  .threads = 1},
+        .micro_steps = run->want.micro_steps,
+        .prefetch = run->want.prefetch,
+        .recompute = run->want.recompute};
+    assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
+                     run->want.sequences);
+    assert_int_equal(
+        mics_mesh_init(run->want.ranks, run->want.nodes, run->want.sharding, &spec.mesh), MICS_OK);
+    assert_int_equal(mics_schedule_open(memory, &spec, &run->schedule), MICS_OK);
+}
+
+static inline void fixture_close(fixture_run *run)
+{
+    mics_schedule_close(run->schedule);
+    mics_model_close(run->model);
+}
+
+/* Trains a case from the first step; the run's numbers are filled. Fails the test when anything is
+ * off. */
+static inline void fixture_go(fixture_run *run)
+{
+    mics_memory *memory = NULL;
+    assert_int_equal(mics_memory_open(&memory), MICS_OK);
+    fixture_open(memory, run);
+    ranks_run_ok(run->want.ranks, fixture_rank, run);
+    fixture_close(run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Every sharding of the family against one rank: the same loss curve, and in every step all that
+// fixture.h checks.
+#include "fixture.h"
+#include <math.h>
+
+static const float clip = 0.5f; // acts in some steps of these runs and not in others
+
+static fixture_run one_rank(int32_t sequences, int32_t micro_steps, bool untied)
+{
+    fixture_run run = {.want = {.ranks = 1,
+                                .nodes = 1,
+                                .sharding = {1, 1, 1},
+                                .sequences = sequences,
+                                .micro_steps = micro_steps,
+                                .steps = FIXTURE_STEPS,
+                                .prefetch = 1,
+                                .untied = untied,
+                                .clip = clip}};
+    fixture_go(&run);
+    return run;
+}
+
+static void check_curve(const fixture_run *run, const fixture_run *reference)
+{
+    for (int32_t step = 0; step < run->want.steps; step++) {
+        double loss = run->losses[step], expected = reference->losses[step];
+        if (!(fabs(loss - expected) <= 1e-4 * expected))
+            fail_msg("%d ranks, %d nodes, %d|%d|%d, %d micro-steps: step %d: loss %.9g, one rank "
+                     "has %.9g",
+                     (int)run->want.ranks, (int)run->want.nodes, (int)run->want.sharding.params,
+                     (int)run->want.sharding.grads, (int)run->want.sharding.optimizer,
+                     (int)run->want.micro_steps, (int)step + 1, loss, expected);
+    }
+    assert_true(run->losses[run->want.steps - 1] <
+                0.9 * run->losses[0]); // it learns, so the curves say something
+    if (run->want.micro_steps ==
+        reference->want.micro_steps) // the evaluation is of one micro-step's samples
+        assert_true(fabs(run->eval_loss - reference->eval_loss) <= 1e-4 * reference->eval_loss);
+}
+
+// Every P | G | O of `ranks`, each on every number of nodes that it fits.
+static void check_family(int32_t ranks, int32_t sequences, int32_t micro_steps,
+                         const fixture_run *reference)
+{
+    int32_t cases = 0;
+    for (int32_t p = 1; p <= ranks; p++) {
+        for (int32_t g = p; g <= ranks; g += p) {
+            for (int32_t o = g; o <= ranks; o += g) {
+                if (ranks % o != 0 || o % g != 0 || g % p != 0)
+                    continue;
+                fixture_run run = {.want = reference->want};
+                run.want.ranks = ranks;
+                run.want.nodes = cases % 2 == 0 && ranks % 2 == 0 ? ranks / 2 : 1;
+                run.want.sharding = (mics_sharding){p, g, o};
+                run.want.sequences = sequences;
+                run.want.micro_steps = micro_steps;
+                run.want.prefetch = cases % 3;
+                run.want.recompute = cases % 4 == 1;
+                fixture_go(&run);
+                check_curve(&run, reference);
+                cases++;
+            }
+        }
+    }
+    assert_true(cases >= 1);
+}
+
+static void test_family_up_to_4_ranks(void **state)
+{
+    (void)state;
+    const fixture_run reference = one_rank(48, 2, false);
+    for (int32_t ranks = 1; ranks <= 4; ranks++) {
+        check_family(ranks, 48, 1, &reference);
+        check_family(ranks, 48, 2, &reference);
+    }
+}
+
+static void test_family_of_8_ranks(void **state)
+{
+    (void)state;
+    const fixture_run reference = one_rank(48, 2, false);
+    check_family(8, 48, 3, &reference);
+}
+
+static void test_untied_head(void **state)
+{
+    (void)state;
+    const fixture_run reference = one_rank(48, 2, true);
+    check_family(2, 48, 2, &reference);
+    check_family(4, 48, 2, &reference);
+}
+
+static void test_64_ranks(void **state)
+{
+    (void)state;
+    const fixture_run reference = one_rank(128, 2, false);
+    static const mics_sharding shardings[] = {{1, 1, 1}, {8, 8, 8}, {2, 2, 64}, {8, 64, 64}};
+    for (size_t i = 0; i < sizeof shardings / sizeof shardings[0]; i++) {
+        fixture_run run = {.want = reference.want};
+        run.want.ranks = 64;
+        run.want.nodes = 8;
+        run.want.sharding = shardings[i];
+        fixture_go(&run);
+        check_curve(&run, &reference);
+    }
+}
+
+// Peak memory is exact under recomputation and without prefetch as well, and both take less.
+static void test_memory_choices(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    size_t totals[3];
+    for (int i = 0; i < 3; i++) {
+        fixture_run run = {.want = {.ranks = 4,
+                                    .nodes = 2,
+                                    .sharding = {4, 4, 4},
+                                    .sequences = 64,
+                                    .micro_steps = 1,
+                                    .prefetch = i == 1 ? 0 : 1,
+                                    .recompute = i == 2}};
+        fixture_open(memory, &run);
+        totals[i] = run.schedule->ledger.total;
+        fixture_close(&run);
+    }
+    assert_true(totals[1] < totals[0]);
+    assert_true(totals[2] < totals[0]);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_family_up_to_4_ranks), cmocka_unit_test(test_family_of_8_ranks),
+        cmocka_unit_test(test_untied_head),          cmocka_unit_test(test_64_ranks),
+        cmocka_unit_test(test_memory_choices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
