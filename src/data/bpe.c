@@ -6,6 +6,10 @@
 // Text that is not UTF-8: each longest run of bytes that belong to no character is one piece, and
 // what stands before and after it is split as a text of its own. So every text can be encoded, and
 // decoding gives it back.
+//
+// Added tokens: of several that begin at one place the longest is taken, and the search goes on
+// behind it. (Hugging Face's library looks for those marked "normalized" in a second pass; without
+// a normalizer that differs only where one of them overlaps one that is not marked.)
 #include "data/bpe.h"
 #include "data/utf8.h"
 #include <string.h>

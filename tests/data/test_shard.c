@@ -177,8 +177,12 @@ static void test_bad_headers(void **state)
     memcpy(longer, file, bytes);
     expect(longer, bytes + 1, MICS_ERR_FORMAT, "count at offset 8");
     free(longer);
-    for (size_t cut = 0; cut < 1024; cut++)
-        expect(file, cut, MICS_ERR_FORMAT, "inside the header");
+    mics_corpus *corpus = NULL;
+    for (off_t cut = 1023; cut >= 0; cut--) {
+        assert_int_equal(truncate(files_path("good.bin"), cut), 0);
+        ASSERT_STATUS(MICS_ERR_FORMAT, open_one(files_path("good.bin"), 256, &corpus));
+        ASSERT_SAID(&seen, "inside the header");
+    }
     expect(file, 1024, MICS_ERR_FORMAT, "count at offset 8");
     int32_t none = 0;
     memcpy(file + 8, &none, sizeof none);
@@ -231,7 +235,7 @@ static void test_random_shards(void **state)
     size_t whole = 0;
     char *good = files_read(files_path("good.bin"), &whole), *file = malloc(whole);
     assert_non_null(file);
-    for (uint64_t round = 0; round < 500; round++) {
+    for (uint64_t round = 0; round < 300; round++) {
         memcpy(file, good, whole);
         size_t bytes = round % 3 == 0 ? mics_rng_bits(4, round, 0) % whole : whole;
         for (uint64_t i = 1; i <= round % 4; i++) {

@@ -8,6 +8,7 @@
 #include "data/utf8.h"
 #include "mics/clock.h"
 #include "mics/rng.h"
+#include <pthread.h>
 
 static mics_memory *memory;
 static capture seen;
@@ -303,6 +304,56 @@ static void test_merging_equals_its_definition(void **state)
     mics_tokenizer_close(tokenizer);
 }
 
+typedef struct job {
+    const mics_tokenizer *tokenizer;
+    char text[4000];
+    size_t bytes;
+    int32_t *tokens;
+    int64_t count;
+    mics_status status;
+} job;
+
+static void *encode_often(void *ctx)
+{
+    job *mine = ctx;
+    for (int i = 0; i < 20; i++) {
+        mics_free(memory, mine->tokens);
+        mine->tokens = NULL;
+        mine->status = mics_tokenizer_encode(mine->tokenizer, mine->text, mine->bytes, 1,
+                                             &mine->tokens, &mine->count);
+        if (mine->status != MICS_OK)
+            break;
+    }
+    return NULL;
+}
+
+static void test_threads_share_a_tokenizer(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    static job jobs[THREADS];
+    pthread_t threads[THREADS];
+    mics_tokenizer *tokenizer = open_golden("llama3");
+    for (int i = 0; i < THREADS; i++) {
+        jobs[i].tokenizer = tokenizer;
+        jobs[i].bytes = random_text((uint64_t)i, jobs[i].text, sizeof jobs[i].text);
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, &jobs[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        int32_t *tokens = NULL;
+        int64_t count = 0;
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        ASSERT_OK(jobs[i].status);
+        ASSERT_OK(
+            mics_tokenizer_encode(tokenizer, jobs[i].text, jobs[i].bytes, 1, &tokens, &count));
+        assert_int_equal(jobs[i].count, count);
+        assert_memory_equal(jobs[i].tokens, tokens, (size_t)count * sizeof *tokens);
+        mics_free(memory, tokens);
+        mics_free(memory, jobs[i].tokens);
+    }
+    mics_tokenizer_close(tokenizer);
+}
+
 static void test_long_word(void **state)
 {
     (void)state;
@@ -538,6 +589,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_any_bytes_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parts_give_the_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_merging_equals_its_definition, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_threads_share_a_tokenizer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_word, setup, teardown),
         cmocka_unit_test_setup_teardown(test_utf8, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses_other_kinds, setup, teardown),
