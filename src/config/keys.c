@@ -544,7 +544,7 @@ static const key keys[] = {
      .high = 9.3e18,
      .automatic = "auto: run.log_every",
      .help = "as run.log_every, in DeepSpeed's words"},
-    HINT_SWITCH("zero_allow_untested_optimizer", "hint: no effect here, every optimizer is tested"),
+    HINT_SWITCH("zero_allow_untested_optimizer", "hint: no effect here, there is one AdamW"),
     HINT_SWITCH("zero_force_ds_cpu_optimizer", "hint: no effect here, there is one AdamW"),
     MUST_BE_FALSE("wall_clock_breakdown", "metrics.jsonl has each step's times; use false"),
     MUST_BE_FALSE("memory_breakdown", "mics explain shows what takes memory; use false"),

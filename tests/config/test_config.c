@@ -1,0 +1,612 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Run files: what is read, what is refused and with which words, and what explain shows.
+#include "config/keys.h"
+#include "config/run_file.h"
+#include <sys/stat.h>
+
+static mics_run_row find_row(const mics_run *run, const char *path)
+{
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        mics_run_row row = mics_run_row_at(run, i);
+        if (strcmp(row.key, path) == 0)
+            return row;
+    }
+    return (mics_run_row){.key = NULL, .origin = "(no row)"};
+}
+
+static void check_row(const mics_run *run, const char *path, const char *value, const char *origin)
+{
+    mics_run_row row = find_row(run, path);
+    if (row.key == NULL || strcmp(row.value, value) != 0 || strcmp(row.origin, origin) != 0)
+        fail_msg("%s: %s (%s), expected %s (%s)", path, row.value, row.origin, value, origin);
+}
+
+// ---- reading ----
+
+static const char example[] =
+    "{\n"
+    "  \"model\": {\"config\": \"model.json\", \"init\": \"random\", \"dropout\": 0},\n"
+    "  \"data\":  {\"train\": [\"corpus/*.txt\", \"b.bin\"], \"validation\": \"v.txt\",\n"
+    "             \"tokenizer\": \"bytes\", \"sequence_length\": 256},\n"
+    "  \"run\":   {\"steps\": 200, \"seed\": 7, \"out\": \"runs/x\", \"checkpoint_every\": 100,\n"
+    "             \"precision\": \"fp32\", \"device\": \"auto\", \"memory_limit\": \"2GiB\",\n"
+    "             \"recompute\": true, \"threads\": 2},\n"
+    "  \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2,\n"
+    "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-4, \"betas\": [0.9, 0.95],\n"
+    "                \"eps\": 1e-8, \"weight_decay\": 0.1}},\n"
+    "  \"scheduler\": {\"type\": \"WarmupCosineLR\",\n"
+    "                \"params\": {\"warmup_num_steps\": 20, \"total_num_steps\": 200}},\n"
+    "  \"gradient_clipping\": 1.0,\n"
+    "  \"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2,\n"
+    "                        \"mics_hierarchical_params_gather\": true}\n"
+    "}\n";
+
+static void test_reads_the_example(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(example);
+    assert_string_equal(run->model_config, "model.json");
+    assert_string_equal(run->model_init, "random");
+    assert_true(run->ignore_dropout);
+    assert_int_equal(run->train_count, 2);
+    assert_string_equal(run->train[1], "b.bin");
+    assert_int_equal(run->validation_count, 1);
+    assert_string_equal(run->validation[0], "v.txt");
+    assert_string_equal(run->tokenizer, "bytes");
+    assert_int_equal(run->sequence_length, 256);
+    assert_int_equal(run->steps, 200);
+    assert_int_equal(run->seed, 7);
+    assert_string_equal(run->out, "runs/x");
+    assert_int_equal(run->checkpoint_every, 100);
+    assert_int_equal(run->memory_limit_bytes, INT64_C(2) << 30);
+    assert_true(run->recompute);
+    assert_int_equal(run->threads, 2);
+    assert_true(run->beta1 == 0.9 && run->beta2 == 0.95 && run->eps == 1e-8);
+    assert_true(run->weight_decay == 0.1 && run->clip == 1.0);
+    assert_int_equal(run->lr.kind, MICS_LR_WARMUP_COSINE);
+    assert_int_equal(run->lr.warmup, MICS_WARMUP_LOG);
+    assert_true(run->lr.peak == 3e-4 && run->lr.end_ratio == 1e-4);
+    assert_int_equal(run->lr.warmup_steps, 20);
+    assert_int_equal(run->lr.total_steps, 200);
+    ASSERT_OK(mics_run_resolve(run, 4, 2));
+    assert_int_equal(run->sharding.params, 2);
+    mics_run_close(run);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(RUN_PLAIN);
+    assert_string_equal(run->model_init, "random");
+    assert_false(run->ignore_dropout);
+    assert_int_equal(run->validation_count, 0);
+    assert_string_equal(run->tokenizer, "bytes");
+    assert_int_equal(run->sequence_length, 0);
+    assert_int_equal(run->seed, 1);
+    assert_string_equal(run->out, "runs/run");
+    assert_int_equal(run->checkpoint_every, 0);
+    assert_int_equal(run->keep_checkpoints, 2);
+    assert_int_equal(run->validate_every, 0);
+    assert_int_equal(run->validation_batches, 8);
+    assert_int_equal(run->log_every, 0);
+    assert_true(run->comm_timeout_s == 300.0);
+    assert_int_equal(run->memory_limit_bytes, 0);
+    assert_int_equal(run->threads, 0);
+    assert_int_equal(run->prefetch, 1);
+    assert_false(run->recompute);
+    assert_true(run->beta1 == 0.9 && run->beta2 == 0.999 && run->eps == 1e-8);
+    assert_true(run->weight_decay == 0.0 && run->clip == 0.0);
+    assert_int_equal(run->lr.kind, MICS_LR_CONSTANT);
+    assert_true(run->lr.peak == 1e-3);
+    mics_run_close(run);
+}
+
+static void test_sets(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"run.steps=7",
+                                       "run.out=2024",
+                                       "optimizer.params.lr=1e-2",
+                                       "data.train=[\"x.txt\", \"y.txt\"]",
+                                       "data.tokenizer=a \"b\" \\c.json",
+                                       "run.recompute=true",
+                                       "sharding={\"params\": 2}"};
+    mics_run *run = NULL;
+    write_file("run.json", RUN_PLAIN);
+    ASSERT_OK(mics_run_load(memory, "run.json", sets, 7, &run));
+    ASSERT_OK(mics_run_resolve(run, 4, 1));
+    assert_int_equal(run->steps, 7);
+    assert_string_equal(run->out, "2024");
+    assert_true(run->lr.peak == 1e-2);
+    assert_int_equal(run->train_count, 2);
+    assert_string_equal(run->tokenizer, "a \"b\" \\c.json");
+    assert_true(run->recompute);
+    check_row(run, "run.steps", "7", "--set");
+    check_row(run, "run.out", "\"2024\"", "--set");
+    check_row(run, "data.train", "[\"x.txt\", \"y.txt\"]", "--set");
+    check_row(run, "sharding.params", "2", "--set");
+    check_row(run, "train_micro_batch_size_per_gpu", "4", "file");
+    mics_run_close(run);
+}
+
+static void test_bad_sets(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *part;
+    } cases[] = {
+        {"run.steps", "--set run.steps: must be KEY=VALUE"},
+        {"=3", "must be KEY=VALUE"},
+        {"run.steps=many", "--set run.steps: must be an integer, not a string"},
+        {"run.stops=3", "--set run.stops: unknown key; did you mean run.steps?"},
+        {"run=3", "run: must be an object, not an integer"},
+        {"run.steps.more=3", "would lie in an integer"},
+        {"run..steps=3", "the path needs 1 to 64 keys"},
+    };
+    write_file("run.json", RUN_PLAIN);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_run *run = NULL;
+        if (mics_run_load(memory, "run.json", &cases[i].set, 1, &run) == MICS_OK)
+            fail_msg("%s was taken", cases[i].set);
+        ASSERT_SAID(&seen, cases[i].part);
+    }
+}
+
+// ---- refusing ----
+
+typedef struct refusal {
+    const char *more; // members of the run file
+    mics_status status;
+    const char *part;
+} refusal;
+
+static void check_refusals(const refusal *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{%s,\n\"train_micro_batch_size_per_gpu\": 4,\n%s}", RUN_BASE,
+                 cases[i].more);
+        check_refused(text, cases[i].status, cases[i].part);
+    }
+}
+#define CHECK(cases) check_refusals(cases, sizeof(cases) / sizeof *(cases))
+
+static void test_unknown_keys(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"\"optimzer\": {}", MICS_ERR_INVALID,
+         "run.json:4: optimzer: unknown key; did you mean "
+         "optimizer?"},
+        {"\"zero_optimization\": {\n\"mics_shardsize\": 2}", MICS_ERR_INVALID,
+         "run.json:5: zero_optimization.mics_shardsize: unknown key; did you mean "
+         "zero_optimization.mics_shard_size?"},
+        {"\"lr\": 2", MICS_ERR_INVALID, "did you mean optimizer.params.lr?"},
+        {"\"sharding\": {\"something\": 2}", MICS_ERR_INVALID,
+         "unknown key; known here: params, grads, optimizer"},
+        {"\"optimizer\": {\"params\": {\"lr\": {\"x\": 1}}}", MICS_ERR_FORMAT,
+         "optimizer.params.lr: must be a number, not an object"},
+        {"\"\": 1", MICS_ERR_INVALID, "a key that is empty"},
+        {"\"run.seed\": 1", MICS_ERR_INVALID, "holds a dot"},
+        {"\"a\\u001b[31m\": 1", MICS_ERR_INVALID, "no known key does"},
+        {"\"aaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbbaaaaaaaaaabb\": 1",
+         MICS_ERR_INVALID, "longer than 64"},
+    };
+    CHECK(cases);
+}
+
+static void test_cannot_be_honoured(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"\"bf16\": {\"enabled\": true}", MICS_ERR_UNSUPPORTED,
+         "bf16.enabled: must be false, not true; fp32 only on the cpu device"},
+        {"\"fp16\": {\"enabled\": true}", MICS_ERR_UNSUPPORTED, "fp32 only on the cpu device"},
+        {"\"optimizer\": {\"type\": \"Lamb\"}", MICS_ERR_UNSUPPORTED,
+         "must be \"Adam\" or \"AdamW\", not \"Lamb\"; only Adam and AdamW are built"},
+        {"\"scheduler\": {\"type\": \"OneCycle\"}", MICS_ERR_UNSUPPORTED, "only these four"},
+        {"\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}",
+         MICS_ERR_UNSUPPORTED, "use true, or weight_decay 0"},
+        {"\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}", MICS_ERR_UNSUPPORTED,
+         "zero_optimization.offload_param: cannot be honoured: offload is not built"},
+        {"\"zero_optimization\": {\"zero_quantized_weights\": true}", MICS_ERR_UNSUPPORTED,
+         "quantised transfers are not built"},
+        {"\"zero_optimization\": true", MICS_ERR_FORMAT, "must be an object, not true or false"},
+        {"\"activation_checkpointing\": {\"partition_activations\": true}", MICS_ERR_UNSUPPORTED,
+         "recompute"},
+        {"\"wall_clock_breakdown\": true", MICS_ERR_UNSUPPORTED, "metrics.jsonl"},
+        {"\"gradient_predivide_factor\": 2.0", MICS_ERR_UNSUPPORTED, "must be 1, not 2"},
+        {"\"communication_data_type\": \"fp16\"", MICS_ERR_UNSUPPORTED, "fp32 only"},
+        {"\"gradient_clipping\": \"auto\"", MICS_ERR_INVALID, "cannot be \"auto\""},
+        {"\"optimizer\": {\"params\": {\"lr\": \"auto\"}}", MICS_ERR_INVALID, "give a number"},
+        {"\"steps_per_print\": 5, \"zero_optimization\": {\"stage\": 4}", MICS_ERR_INVALID,
+         "must be 0 to 3, not 4"},
+    };
+    CHECK(cases);
+    check_refused("{\"model\": {\"config\": \"model.json\", \"dropout\": 0.1}, \"data\": "
+                  "{\"train\": \"a\"}, \"run\": {\"steps\": 1}, \"train_batch_size\": 1}",
+                  MICS_ERR_UNSUPPORTED, "model.dropout: must be 0, not 0.1; dropout is not built");
+    check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+                  "\"run\": {\"steps\": 1, \"device\": \"cuda\"}, \"train_batch_size\": 1}",
+                  MICS_ERR_UNSUPPORTED, "run.device: must be \"cpu\" or \"auto\", not \"cuda\"");
+    check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+                  "\"run\": {\"steps\": 1, \"precision\": \"bf16\"}, \"train_batch_size\": 1}",
+                  MICS_ERR_UNSUPPORTED, "fp32 only on the cpu device");
+}
+
+static void test_hostile_values(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"\"gradient_clipping\": -1", MICS_ERR_INVALID, "must be 0 or more, not -1"},
+        {"\"gradient_clipping\": 1e999", MICS_ERR_FORMAT, "run.json:4:"},
+        {"\"gradient_clipping\": NaN", MICS_ERR_FORMAT, "run.json:4:"},
+        {"\"gradient_clipping\": Infinity", MICS_ERR_FORMAT, "run.json:4:"},
+        {"\"gradient_accumulation_steps\": 99999999999999999999", MICS_ERR_FORMAT, "run.json:4:"},
+        {"\"gradient_accumulation_steps\": 1.5", MICS_ERR_INVALID,
+         "must be a whole number, not "
+         "1.5"},
+        {"\"gradient_accumulation_steps\": 0", MICS_ERR_INVALID, "must be 1 to 1048576, not 0"},
+        {"\"gradient_accumulation_steps\": 1e300", MICS_ERR_INVALID, "must be a whole number"},
+        {"\"gradient_accumulation_steps\": 9223372036854775807", MICS_ERR_INVALID, "must be 1 to"},
+        {"\"gradient_accumulation_steps\": null", MICS_ERR_FORMAT, "must be an integer, not null"},
+        {"\"gradient_accumulation_steps\": 2, \"gradient_accumulation_steps\": 3", MICS_ERR_FORMAT,
+         "duplicate"},
+        {"\"optimizer\": []", MICS_ERR_FORMAT, "optimizer: must be an object, not an array"},
+        {"\"optimizer\": null", MICS_ERR_FORMAT, "must be an object, not null"},
+        {"\"optimizer\": {\"params\": {\"betas\": [0.9]}}", MICS_ERR_FORMAT, "two numbers"},
+        {"\"optimizer\": {\"params\": {\"betas\": [0.9, \"x\"]}}", MICS_ERR_FORMAT, "two numbers"},
+        {"\"optimizer\": {\"params\": {\"betas\": [0.9, 1.0]}}", MICS_ERR_INVALID,
+         "two numbers from 0 to below 1, not [0.9, 1]"},
+        {"\"optimizer\": {\"params\": {\"betas\": {\"a\": 1, \"b\": 2}}}", MICS_ERR_FORMAT,
+         "two numbers"},
+        {"\"optimizer\": {\"params\": {\"eps\": 0}}", MICS_ERR_INVALID, "eps: must be 1e-30 to 1"},
+        {"\"optimizer\": {\"type\": 3}", MICS_ERR_FORMAT, "must be a string, not an integer"},
+        {"\"optimizer\": {\"type\": \"\"}", MICS_ERR_UNSUPPORTED, "must be \"Adam\""},
+        {"\"sharding\": {\"params\": -2}", MICS_ERR_INVALID, "must be 1 to 1048576, not -2"},
+        {"\"bf16\": {\"enabled\": 0}", MICS_ERR_FORMAT, "must be true or false, not an integer"},
+    };
+    CHECK(cases);
+}
+
+static void test_hostile_files(void **state)
+{
+    (void)state;
+    char *deep = malloc(200001);
+    assert_non_null(deep);
+    memset(deep, '[', 200000);
+    deep[200000] = '\0';
+    check_refused(deep, MICS_ERR_FORMAT, "nested deeper than 64");
+    for (size_t i = 0; i < 200000; i++)
+        deep[i] = ' ';
+    check_refused(deep, MICS_ERR_FORMAT, "run.json:1:");
+    free(deep);
+    check_refused("", MICS_ERR_FORMAT, "run.json:1:");
+    check_refused("[1, 2]", MICS_ERR_FORMAT, "a run file must be an object, not an array");
+    check_refused("{}", MICS_ERR_INVALID, "run.json: model.config: is missing: a Hugging Face");
+    check_refused("{\"model\": {\"config\": \"\"}}", MICS_ERR_INVALID,
+                  "model.config: must be a text");
+    check_refused("{\"data\": {\"train\": []}}", MICS_ERR_INVALID, "must name 1 to 65536 files");
+    check_refused("{\"data\": {\"train\": [\"a\", 3]}}", MICS_ERR_FORMAT, "number 2 is an integer");
+    check_refused("{\"data\": {\"train\": [\"\"]}}", MICS_ERR_FORMAT,
+                  "number 1 is an empty string");
+    check_refused("{\"run\": {\"memory_limit\": \"lots\"}}", MICS_ERR_INVALID,
+                  "must be a number of bytes or as \"8GiB\", not \"lots\"");
+    check_refused("{\"run\": {\"comm_timeout_s\": 0}}", MICS_ERR_INVALID, "must be 0.1 to 1000000");
+    check_refused("{\"run\": {\"seed\": -1}}", MICS_ERR_INVALID, "must be 0 or more, not -1");
+    mics_run *run = NULL;
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "absent.json", NULL, 0, &run));
+    ASSERT_SAID(&seen, "absent.json");
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, ".", NULL, 0, &run));
+    ASSERT_SAID(&seen, "is a folder");
+}
+
+// Every key given a value of every JSON type: one clear line or a good run, never a crash.
+static void test_every_key_with_every_type(void **state)
+{
+    (void)state;
+    static const char *const values[] = {
+        "null", "true",  "false",      "-1",       "0",
+        "1e17", "0.5",   "\"\"",       "\"auto\"", "\"x\"",
+        "[]",   "[[1]]", "[0.1, 0.2]", "{}",       "{\"enabled\": true}"};
+    int32_t count = 0;
+    const key *rows = config_keys(&count);
+    write_file("run.json", RUN_PLAIN);
+    for (int32_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
+            char set[256];
+            const char *sets[] = {set};
+            mics_run *run = NULL;
+            snprintf(set, sizeof set, "%s=%s", rows[i].path, values[j]);
+            seen.errors = 0;
+            mics_status status = mics_run_load(memory, "run.json", sets, 1, &run);
+            if (status == MICS_OK)
+                status = mics_run_resolve(run, 4, 2);
+            if (seen.errors != (status == MICS_OK ? 0 : 1))
+                fail_msg("%s: %d error lines, last %s", set, seen.errors, seen.line);
+            mics_run_close(run);
+        }
+    }
+    seen.errors = 0;
+}
+
+// ---- meaning ----
+
+static void test_schedulers(void **state)
+{
+    (void)state;
+    mics_run *run =
+        load_good(RUN_WITH("\"optimizer\": {\"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": "
+                           "\"WarmupLR\", \"params\": {\"warmup_num_steps\": 10, "
+                           "\"warmup_type\": \"linear\", \"warmup_min_lr\": 0.1}}"));
+    assert_int_equal(run->lr.kind, MICS_LR_WARMUP);
+    assert_int_equal(run->lr.warmup, MICS_WARMUP_LINEAR);
+    assert_true(run->lr.start == 0.1 && run->lr.peak == 0.5);
+    mics_run_close(run);
+    run =
+        load_good(RUN_WITH("\"optimizer\": {\"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": "
+                           "\"warmupdecaylr\", \"params\": {\"warmup_max_lr\": 0.25, "
+                           "\"total_num_steps\": \"auto\"}}"));
+    assert_int_equal(run->lr.kind, MICS_LR_WARMUP_DECAY);
+    assert_int_equal(run->lr.warmup_steps, 1000);
+    assert_int_equal(run->lr.total_steps, 100); // run.steps
+    assert_true(run->lr.peak == 0.25);
+    mics_run_close(run);
+    run = load_good(RUN_WITH("\"scheduler\": {\"type\": \"WarmupDecayLR\"}"));
+    assert_true(run->lr.peak == 1e-3); // where DeepSpeed's two defaults agree
+    mics_run_close(run);
+    run =
+        load_good(RUN_WITH("\"scheduler\": {\"type\": \"WSD\", \"params\": {\"warmup_num_steps\": "
+                           "10, \"min_ratio\": 0.1}}"));
+    assert_int_equal(run->lr.kind, MICS_LR_WSD);
+    assert_int_equal(run->lr.decay_steps, 10); // a tenth of run.steps
+    assert_true(run->lr.end_ratio == 0.1);
+    mics_run_close(run);
+}
+
+static void test_scheduler_refusals(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"\"scheduler\": {}", MICS_ERR_INVALID, "scheduler.type: is missing"},
+        {"\"scheduler\": {\"params\": {\"warmup_num_steps\": 5}}", MICS_ERR_INVALID,
+         "scheduler.type: is missing"},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}",
+         MICS_ERR_INVALID, "WarmupLR has no cos_min_ratio"},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 0}}",
+         MICS_ERR_INVALID, "must be at least 1 for WarmupLR"},
+        {"\"scheduler\": {\"type\": \"WSD\"}", MICS_ERR_INVALID,
+         "1000 + decay_num_steps 10 are more than total_num_steps 100"},
+        {"\"optimizer\": {\"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": \"WarmupDecayLR\"}",
+         MICS_ERR_INVALID, "warmup_max_lr: is missing: DeepSpeed would take 0.001"},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 1}}",
+         MICS_ERR_INVALID, "1 is above the learning rate after the warm-up, 0.001"},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"cubic\"}}",
+         MICS_ERR_UNSUPPORTED, "must be \"log\" or \"linear\", not \"cubic\""},
+        {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"last_batch_iteration\": 5}}",
+         MICS_ERR_UNSUPPORTED, "must be -1, not 5"},
+    };
+    CHECK(cases);
+}
+
+// A file such as Hugging Face's documentation gives for ZeRO-3.
+static void test_takes_deepspeed_files(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(RUN_WITH(
+        "\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0, \"loss_scale_window\": 1000,\n"
+        "  \"initial_scale_power\": 16, \"hysteresis\": 2, \"min_loss_scale\": 1},\n"
+        "\"bf16\": {\"enabled\": \"auto\"},\n"
+        "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 3e-5, \"weight_decay\": 3e-7}},\n"
+        "\"zero_optimization\": {\"stage\": 3,\n"
+        "  \"offload_optimizer\": {\"device\": \"none\", \"pin_memory\": true},\n"
+        "  \"offload_param\": {\"device\": \"none\"}, \"overlap_comm\": false,\n"
+        "  \"contiguous_gradients\": true, \"sub_group_size\": 1e9,\n"
+        "  \"reduce_bucket_size\": \"auto\", \"stage3_prefetch_bucket_size\": 5e8,\n"
+        "  \"stage3_max_live_parameters\": 1e9, \"stage3_max_reuse_distance\": 1e9,\n"
+        "  \"stage3_gather_16bit_weights_on_model_save\": true},\n"
+        "\"steps_per_print\": 50, \"wall_clock_breakdown\": false,\n"
+        "\"flops_profiler\": {\"enabled\": false, \"profile_step\": 1},\n"
+        "\"zero_allow_untested_optimizer\": true"));
+    ASSERT_OK(mics_run_resolve(run, 4, 1));
+    assert_int_equal(run->prefetch, 0);
+    assert_int_equal(run->log_every, 50);
+    check_row(run, "run.prefetch", "0", "auto: zero_optimization.overlap_comm is false");
+    check_row(run, "run.log_every", "50", "auto: steps_per_print");
+    check_row(run, "zero_optimization.stage3_prefetch_bucket_size", "5e+08", "file");
+    check_row(run, "zero_optimization.reduce_bucket_size", "\"auto\"", "auto: its default");
+    assert_non_null(
+        strstr(find_row(run, "zero_optimization.sub_group_size").help, "hint: no effect here"));
+    check_row(run, "sharding.params", "4", "auto: zero_optimization.stage");
+    mics_run_close(run);
+}
+
+static void test_twins(void **state)
+{
+    (void)state;
+    check_refused("{" RUN_BASE ", \"train_batch_size\": 1, \"steps_per_print\": 3, "
+                  "\"zero_optimization\": {\"overlap_comm\": true}, \"nothing\": 0}",
+                  MICS_ERR_INVALID, "unknown key");
+    static const struct {
+        const char *run, *more, *part;
+    } cases[] = {
+        {"\"steps\": 1, \"log_every\": 2", "\"steps_per_print\": 3", "the same as run.log_every"},
+        {"\"steps\": 1, \"prefetch\": 2", "\"zero_optimization\": {\"overlap_comm\": false}",
+         "false contradicts run.prefetch 2"},
+        {"\"steps\": 1, \"prefetch\": 0", "\"zero_optimization\": {\"overlap_comm\": true}",
+         "true contradicts run.prefetch 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+                 "\"train_batch_size\": 1, \"run\": {%s}, %s}",
+                 cases[i].run, cases[i].more);
+        check_refused(text, MICS_ERR_INVALID, cases[i].part);
+    }
+}
+
+// ---- files ----
+
+static void test_paths(void **state)
+{
+    (void)state;
+    mics_run *run = NULL;
+    assert_int_equal(mkdir("sub", 0700), 0);
+    write_file("sub/m.json", "{}");
+    write_file("sub/run.json",
+               "{\n\"model\": {\"config\": \"m.json\"}, \"data\": {\"train\": \"a\"},"
+               "\"run\": {\"steps\": 1}, \"train_batch_size\": 1}");
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "sub/run.json", NULL, 0, &run));
+    ASSERT_SAID(&seen, "sub/run.json:2: model.config: m.json: No such file or directory; paths are "
+                       "relative to the working directory, and there is sub/m.json: write that");
+    static const char *const sets[] = {"model.config=sub/m.json",
+                                       "data.train=[\"*.txt\", \"b.txt\"]"};
+    ASSERT_OK(mics_run_load(memory, "sub/run.json", sets, 2, &run));
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_check_files(run));
+    ASSERT_SAID(&seen, "data.train: b.txt: No such file");
+    write_file("b.txt", "x");
+    ASSERT_OK(mics_run_check_files(run));
+    mics_run_close(run);
+    static const char *const other[] = {"model.config=/absent/m.json"};
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "sub/run.json", other, 1, &run));
+    ASSERT_SAID(&seen, "/absent/m.json: No such file or directory");
+    static const char *const files[][2] = {{"model.config=model.json", "data.tokenizer=t.json"},
+                                           {"model.config=model.json", "model.init=weights"}};
+    for (size_t i = 0; i < 2; i++) {
+        ASSERT_OK(mics_run_load(memory, "sub/run.json", files[i], 2, &run));
+        ASSERT_STATUS(MICS_ERR_IO, mics_run_check_files(run));
+        ASSERT_SAID(&seen, i == 0 ? "data.tokenizer: t.json" : "model.init: weights");
+        mics_run_close(run);
+    }
+}
+
+// ---- explain and the table ----
+
+static void test_rows(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(example);
+    ASSERT_OK(mics_run_resolve(run, 4, 2));
+    check_row(run, "model.config", "\"model.json\"", "file");
+    check_row(run, "run.keep_checkpoints", "2", "default");
+    check_row(run, "run.threads", "2", "file");
+    check_row(run, "optimizer.params.lr", "0.0003", "file");
+    check_row(run, "optimizer.params.betas", "[0.9, 0.95]", "file");
+    check_row(run, "train_batch_size", "32", "auto: micro-batch x micro-steps x ranks");
+    check_row(run, "scheduler.params.cos_min_ratio", "0.0001", "default");
+    check_row(run, "scheduler.params.warmup_type", "\"log\"", "default");
+    check_row(run, "sharding.optimizer", "2", "auto: zero_optimization.mics_shard_size");
+    check_row(run, "zero_optimization.stage", "3", "file");
+    check_row(run, "run.memory_limit", "2147483648", "file");
+    assert_null(find_row(run, "scheduler.params.warmup_max_lr").key);
+    assert_null(find_row(run, "zero_optimization.reduce_bucket_size").key);
+    assert_null(find_row(run, "wandb").key);
+    assert_null(find_row(run, "model").key);
+    run->sharding = (mics_sharding){4, 4, 4}; // what a caller stored shows
+    check_row(run, "sharding.params", "4", "auto: zero_optimization.mics_shard_size");
+    assert_string_equal(mics_run_row_at(run, mics_run_row_count(run)).key, "");
+    mics_run_close(run);
+}
+
+// Each row of the table is whole, and no path stands in it twice.
+static void test_table(void **state)
+{
+    (void)state;
+    int32_t count = 0;
+    const key *rows = config_keys(&count);
+    for (int32_t i = 0; i < count; i++) {
+        assert_non_null(rows[i].path);
+        assert_non_null(rows[i].help);
+        assert_int_equal(config_find(rows[i].path), i);
+        if (rows[i].type == KEY_CHOICE)
+            assert_non_null(rows[i].choices);
+        if (rows[i].type == KEY_REFUSED)
+            assert_non_null(rows[i].refusal);
+        char section[160];
+        snprintf(section, sizeof section, "%s", rows[i].path);
+        char *dot = strrchr(section, '.');
+        if (dot == NULL)
+            continue;
+        *dot = '\0'; // what it stands in is a section above it
+        int32_t holder = config_find(section);
+        assert_true(holder >= 0 && holder < i);
+        assert_int_equal(rows[holder].type, KEY_SECTION);
+    }
+}
+
+// docs/config.md has a line "| `key` | ... | help" for each key.
+static void test_docs_have_every_key(void **state)
+{
+    (void)state;
+    static char text[200000];
+    FILE *file = fopen(MICS_TEST_DOCS "/config.md", "r");
+    assert_non_null(file);
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    assert_int_equal(ferror(file), 0);
+    fclose(file);
+    text[bytes] = '\0';
+    int32_t count = 0;
+    const key *rows = config_keys(&count);
+    for (int32_t i = 0; i < count; i++) {
+        char start[200];
+        snprintf(start, sizeof start, "| `%s` |", rows[i].path);
+        const char *line = strstr(text, start);
+        const char *help = line != NULL ? strstr(line, rows[i].help) : NULL;
+        if (help == NULL || help > strchr(line, '\n'))
+            fail_msg("docs/config.md has no row for %s that says \"%s\"", rows[i].path,
+                     rows[i].help);
+    }
+}
+
+// ---- faults ----
+
+static void test_allocations_fail(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"data.tokenizer=t.json", "run.steps=3"};
+    write_file("run.json", RUN_PLAIN);
+    mics_run *run = NULL;
+    mics_status status = MICS_ERR_MEMORY;
+    for (int64_t n = 1; status != MICS_OK; n++) {
+        assert_true(n < 100);
+        mics_memory_fail_after(memory, n);
+        status = mics_run_load(memory, "run.json", sets, 2, &run);
+        mics_memory_fail_after(memory, 0);
+        if (status != MICS_OK) {
+            assert_int_equal(status, MICS_ERR_MEMORY);
+            assert_null(run);
+            mics_memory_stats stats;
+            mics_memory_stats_get(memory, &stats);
+            assert_int_equal(stats.live_blocks, 0);
+        }
+    }
+    mics_run_close(run);
+    mics_run_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_reads_the_example, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_sets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_keys, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cannot_be_honoured, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hostile_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hostile_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_key_with_every_type, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_schedulers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_scheduler_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_takes_deepspeed_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_table, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_docs_have_every_key, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}

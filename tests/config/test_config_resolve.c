@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Batch sizes and shardings for a number of ranks.
+#include "config/run_file.h"
+
+// A resolution: what the file says, and what becomes of it on ranks x nodes.
+typedef struct batch_case {
+    const char *text; // members of the run file
+    int32_t ranks;
+    int64_t train, micro, steps; // train 0: refused
+    const char *part;
+} batch_case;
+
+static void check_batch(const batch_case *one)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{%s%s}", RUN_BASE, one->text);
+    mics_run *run = load_good(text);
+    mics_status status = mics_run_resolve(run, one->ranks, 1);
+    if (one->train == 0) {
+        assert_int_equal(status, MICS_ERR_INVALID);
+        ASSERT_SAID(&seen, one->part);
+        assert_int_equal(run->global_batch, 0);
+    } else {
+        if (status != MICS_OK)
+            fail_msg("%s: %s", one->text, seen.line);
+        assert_int_equal(run->global_batch, one->train);
+        assert_int_equal(run->micro_batch, one->micro);
+        assert_int_equal(run->micro_steps, one->steps);
+    }
+    mics_run_close(run);
+}
+
+#define TRAIN(n) ", \"train_batch_size\": " #n
+#define MICRO(n) ", \"train_micro_batch_size_per_gpu\": " #n
+#define STEPS(n) ", \"gradient_accumulation_steps\": " #n
+
+static void test_batch(void **state)
+{
+    (void)state;
+    static const batch_case cases[] = {
+        {TRAIN(32) MICRO(4) STEPS(2), 4, 32, 4, 2, NULL},
+        {MICRO(4) STEPS(2), 3, 24, 4, 2, NULL},
+        {MICRO(4), 2, 8, 4, 1, NULL},
+        {TRAIN(32), 4, 32, 8, 1, NULL},
+        {TRAIN(32) MICRO(2), 4, 32, 2, 4, NULL},
+        {TRAIN(32) STEPS(2), 4, 32, 4, 2, NULL},
+        {TRAIN("auto") MICRO(4) STEPS("auto"), 4, 16, 4, 1, NULL},
+        {TRAIN(16) MICRO("auto") STEPS("auto"), 4, 16, 4, 1, NULL},
+        {TRAIN(16) MICRO("auto") STEPS(2), 4, 16, 2, 2, NULL},
+        {TRAIN(30) MICRO(4) STEPS(2), 4, 0, 0, 0,
+         "30 is not train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 2 x 4 ranks = "
+         "32"},
+        {TRAIN(10) MICRO(4), 4, 0, 0, 0, "no multiple of micro-batch x ranks = 16; 16 would work"},
+        {TRAIN(20) MICRO(4), 4, 0, 0, 0, "16 or 32 would work"},
+        {TRAIN(10) STEPS(1), 4, 0, 0, 0, "no multiple of micro-steps x ranks = 4; 8 or 12 would"},
+        {TRAIN(1000000000000) MICRO(1), 1, 0, 0, 0, "larger micro-batch"},
+        {TRAIN(1), 4, 0, 0, 0, "4 would work"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_batch(&cases[i]);
+    check_refused("{" RUN_BASE "}", MICS_ERR_INVALID, "train_micro_batch_size_per_gpu: is missing");
+    check_refused("{" RUN_BASE TRAIN("auto") MICRO("auto") STEPS(2) "}", MICS_ERR_INVALID,
+                  "is missing");
+}
+
+typedef struct sharding_case {
+    const char *text;
+    int32_t ranks, nodes;
+    mics_sharding sharding; // params 0: refused
+    const char *part;       // of the error, or of the origin that explain shows
+} sharding_case;
+
+static const char *origin_of(const mics_run *run, const char *key)
+{
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        mics_run_row row = mics_run_row_at(run, i);
+        if (strcmp(row.key, key) == 0)
+            return row.origin;
+    }
+    return "(no row)";
+}
+
+static void check_sharding(const sharding_case *one)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{%s%s%s}", RUN_BASE, MICRO(1), one->text);
+    mics_run *run = load_good(text);
+    mics_status status = mics_run_resolve(run, one->ranks, one->nodes);
+    if (one->sharding.params == 0) {
+        if (status != MICS_ERR_INVALID && status != MICS_ERR_UNSUPPORTED)
+            fail_msg("%s gave %s", one->text, mics_status_name(status));
+        ASSERT_SAID(&seen, one->part);
+        assert_int_equal(run->sharding.params, 0);
+    } else {
+        if (status != MICS_OK)
+            fail_msg("%s: %s", one->text, seen.line);
+        assert_memory_equal(&run->sharding, &one->sharding, sizeof run->sharding);
+        mics_mesh mesh; // what is accepted here, the mesh takes too
+        ASSERT_OK(mics_mesh_init(one->ranks, one->nodes, run->sharding, &mesh));
+        assert_string_equal(origin_of(run, "sharding.params"), one->part);
+    }
+    mics_run_close(run);
+}
+
+#define ZERO(text) ", \"zero_optimization\": {" text "}"
+#define NATIVE(text) ", \"sharding\": {" text "}"
+#define BY_STAGE "auto: zero_optimization.stage"
+#define BY_MICS "auto: zero_optimization.mics_shard_size"
+#define BY_HPZ "auto: zero_optimization.zero_hpz_partition_size"
+
+static void test_sharding(void **state)
+{
+    (void)state;
+    static const sharding_case cases[] = {
+        {ZERO(""), 4, 2, {1, 1, 1}, BY_STAGE},
+        {ZERO("\"stage\": 0"), 4, 2, {1, 1, 1}, BY_STAGE},
+        {ZERO("\"stage\": 1"), 4, 2, {1, 1, 4}, BY_STAGE},
+        {ZERO("\"stage\": 2"), 4, 2, {1, 4, 4}, BY_STAGE},
+        {ZERO("\"stage\": 3"), 4, 2, {4, 4, 4}, BY_STAGE},
+        {ZERO("\"stage\": 3, \"mics_shard_size\": 2"), 4, 2, {2, 2, 2}, BY_MICS},
+        {ZERO("\"stage\": 3, \"mics_shard_size\": -1"), 4, 2, {4, 4, 4}, BY_STAGE},
+        {ZERO("\"stage\": 3, \"zero_hpz_partition_size\": 2"), 8, 2, {2, 8, 8}, BY_HPZ},
+        {ZERO("\"stage\": 3, \"zero_hpz_partition_size\": 1"), 8, 2, {8, 8, 8}, BY_STAGE},
+        {NATIVE("\"params\": 2, \"grads\": 4, \"optimizer\": 8"), 8, 2, {2, 4, 8}, "file"},
+        {NATIVE("\"params\": 2"), 8, 2, {2, 2, 2}, "file"},
+        {NATIVE("\"optimizer\": 8"), 8, 2, {1, 1, 8}, "auto: 1"},
+        {", \"sharded_data_parallel_degree\": 4",
+         8,
+         2,
+         {4, 4, 4},
+         "auto: sharded_data_parallel_degree"},
+        {", \"sharded_data_parallel_degree\": 4, \"hybrid_shard_degree\": 4",
+         8,
+         2,
+         {4, 4, 4},
+         "auto: sharded_data_parallel_degree"},
+        {", \"hybrid_shard_degree\": 8", 8, 2, {8, 8, 8}, "auto: hybrid_shard_degree"},
+        {ZERO("\"stage\": 3, \"mics_shard_size\": 2, \"mics_hierarchical_params_gather\": true"),
+         4,
+         2,
+         {2, 2, 2},
+         BY_MICS},
+        {", \"sharded_data_parallel_degree\": 2, \"sdp_hierarchical_allgather\": true",
+         4,
+         2,
+         {2, 2, 2},
+         "auto: sharded_data_parallel_degree"},
+        // refused
+        {ZERO("\"stage\": 3, \"mics_shard_size\": 4, \"mics_hierarchical_params_gather\": true"),
+         4,
+         2,
+         {0, 0, 0},
+         "the hierarchical gather is not built yet"},
+        {", \"sharded_data_parallel_degree\": 4, \"sdp_hierarchical_allgather\": true",
+         4,
+         2,
+         {0, 0, 0},
+         "sdp_hierarchical_allgather: the hierarchical gather is not built yet"},
+        {ZERO("\"stage\": 3, \"mics_shard_size\": 3"),
+         4,
+         2,
+         {0, 0, 0},
+         "mics_shard_size: 3 does not divide the ranks (4 ranks, 2 a node); these would work: "
+         "1, 2, 4"},
+        {ZERO("\"stage\": 3, \"mics_shard_size\": 20"),
+         40,
+         5,
+         {0, 0, 0},
+         "20 would straddle nodes unevenly (40 ranks, 8 a node); these would work: 1, 2, 4, 8, 40"},
+        {ZERO("\"stage\": 3, \"mics_shard_size\": 1048576"),
+         4,
+         2,
+         {0, 0, 0},
+         "does not divide the ranks"},
+        {NATIVE("\"params\": 4, \"grads\": 2"),
+         8,
+         2,
+         {0, 0, 0},
+         "sharding.grads: 2 is no multiple"},
+        {NATIVE("\"params\": 2, \"optimizer\": 3"), 8, 2, {0, 0, 0}, "sharding.optimizer: 3"},
+        {ZERO(""), 4, 3, {0, 0, 0}, "4 ranks cannot be spread evenly over 3 nodes"},
+        {ZERO(""), 0, 1, {0, 0, 0}, "0 ranks"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_sharding(&cases[i]);
+}
+
+static void test_sources_conflict(void **state)
+{
+    (void)state;
+    check_refused(RUN_WITH("\"sharding\": {\"params\": 2}, \"zero_optimization\": {\"stage\": 3}"),
+                  MICS_ERR_INVALID, "run.json:4: zero_optimization: cannot stand together");
+    check_refused(RUN_WITH("\"sharding\": \"auto\", \"hybrid_shard_degree\": 2"), MICS_ERR_INVALID,
+                  "hybrid_shard_degree: cannot stand together with sharding");
+    check_refused(RUN_WITH("\"sharded_data_parallel_degree\": 4, \"hybrid_shard_degree\": 2"),
+                  MICS_ERR_INVALID, "cannot stand together with sharded_data_parallel_degree");
+    check_refused(RUN_WITH("\"sdp_hierarchical_allgather\": true"), MICS_ERR_INVALID,
+                  "needs sharded_data_parallel_degree");
+    check_refused(RUN_WITH("\"zero_optimization\": {\"stage\": 2, \"mics_shard_size\": 2}"),
+                  MICS_ERR_INVALID, "needs \"stage\": 3, and the stage is 2");
+    check_refused(RUN_WITH("\"zero_optimization\": {\"zero_hpz_partition_size\": 2}"),
+                  MICS_ERR_INVALID, "needs \"stage\": 3, and the stage is 0");
+    check_refused(RUN_WITH("\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 0}"),
+                  MICS_ERR_INVALID, "must be -1 (off), or 1 or more");
+    check_refused(RUN_WITH("\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2, "
+                           "\"zero_hpz_partition_size\": 2}"),
+                  MICS_ERR_INVALID, "cannot stand together with mics_shard_size");
+}
+
+static void test_auto_sharding(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {RUN_PLAIN, RUN_WITH("\"sharding\": \"auto\"")};
+    for (size_t i = 0; i < 2; i++) {
+        mics_run *run = load_good(texts[i]);
+        ASSERT_OK(mics_run_resolve(run, 8, 2));
+        assert_true(run->sharding_auto);
+        assert_int_equal(run->sharding.params, 1);
+        assert_string_equal(origin_of(run, "sharding.grads"),
+                            "auto: the smallest mics(p) whose memory fits");
+        mics_run_close(run);
+    }
+    mics_run *run = load_good(RUN_WITH("\"sharding\": {\"params\": 1}"));
+    ASSERT_OK(mics_run_resolve(run, 8, 2));
+    assert_false(run->sharding_auto);
+    mics_run_close(run);
+    // 12 ranks as 2 nodes of 6: 4 divides the ranks and straddles nodes
+    static const int32_t degrees[] = {1, 2, 3, 6, 12};
+    mics_sharding sharding = {0, 0, 0};
+    for (int32_t i = 0; i < 5; i++) {
+        assert_true(mics_sharding_candidate(12, 2, i, &sharding));
+        assert_int_equal(sharding.params, degrees[i]);
+        assert_int_equal(sharding.grads, degrees[i]);
+        assert_int_equal(sharding.optimizer, degrees[i]);
+    }
+    assert_false(mics_sharding_candidate(12, 2, 5, &sharding));
+    assert_false(mics_sharding_candidate(12, 2, -1, &sharding));
+    assert_false(mics_sharding_candidate(12, 5, 0, &sharding));
+    assert_false(mics_sharding_candidate(0, 0, 0, &sharding));
+}
+
+// One run on mesh after mesh; a failure leaves the last good resolution.
+static void test_resolves_again(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(RUN_WITH("\"zero_optimization\": {\"stage\": 1}"));
+    ASSERT_OK(mics_run_resolve(run, 4, 2));
+    assert_int_equal(run->global_batch, 16);
+    ASSERT_OK(mics_run_resolve(run, 8, 1));
+    assert_int_equal(run->global_batch, 32);
+    assert_int_equal(run->sharding.optimizer, 8);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_resolve(run, 8, 3));
+    assert_int_equal(run->global_batch, 32);
+    mics_run_close(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sharding, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sources_conflict, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_auto_sharding, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_resolves_again, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
