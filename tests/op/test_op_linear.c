@@ -5,6 +5,7 @@
 #include "op/gemm.h"
 #include "op_harness.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -254,6 +255,63 @@ static void bias_gradient_ignores_threads(void **state)
     op_end(&c);
 }
 
+// ---- the same bits again ----
+
+enum { RANKS = 4, REPEATS = 3 };
+
+// One rank's products: their threads, factors and result.
+typedef struct repeated {
+    int32_t threads;
+    int64_t M, N, K;
+    const float *a, *b;
+    float *c;
+} repeated;
+
+static void *multiply(void *ctx)
+{
+    const repeated *r = ctx;
+    mics_op_set_threads(r->threads);
+    mics_gemm(true, false, r->M, r->N, r->K, 1.0F, r->a, r->M, r->b, r->N, 0.0F, r->c, r->N);
+    return NULL;
+}
+
+static void repeat_case(int64_t M, int64_t N, int64_t K, int32_t threads)
+{
+    op_case c;
+    op_begin(&c, "repeated M=%d N=%d K=%d threads=%d", (int)M, (int)N, (int)K, (int)threads);
+    const float *a = op_input(&c, "a", K * M, 1.0), *b = op_input(&c, "b", K * N, 1.0);
+    repeated first = {threads, M, N, K, a, b, op_space(&c, "c", M * N)}, again[RANKS];
+    multiply(&first);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        again[rank] = first;
+        again[rank].c = op_space(&c, "again", M * N);
+    }
+    for (int repeat = 0; repeat < REPEATS; ++repeat) {
+        pthread_t ranks[RANKS];
+        for (int rank = 0; rank < RANKS; ++rank)
+            assert_int_equal(pthread_create(&ranks[rank], NULL, multiply, &again[rank]), 0);
+        for (int rank = 0; rank < RANKS; ++rank)
+            assert_int_equal(pthread_join(ranks[rank], NULL), 0);
+        for (int rank = 0; rank < RANKS; ++rank)
+            if (memcmp(again[rank].c, first.c, (size_t)(M * N) * sizeof(float)) != 0)
+                fail_msg("%s: rank %d got other bits", c.name, rank);
+    }
+    op_end(&c);
+}
+
+// Resuming and replicas rely on it: with one number of threads, a product has one result, whoever
+// else computes at the same time.
+static void products_repeat_bit_by_bit(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= OP_MAX_THREADS; ++threads) {
+        repeat_case(64, 64, 4096, threads);
+        repeat_case(96, 288, 128, threads);
+        repeat_case(1, 130, 1000, threads);
+        repeat_case(257, 33, 65, threads);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +320,7 @@ int main(void)
         cmocka_unit_test(gemm_leaves_empty_results_alone),
         cmocka_unit_test(linear_matches_reference),
         cmocka_unit_test(bias_gradient_ignores_threads),
+        cmocka_unit_test(products_repeat_bit_by_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
