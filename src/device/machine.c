@@ -177,11 +177,12 @@ static void limit_by_line(const char *root, char *line, mics_machine *machine)
     if (*controllers == '\0') {
         limit_upwards(root, &v2, group, limit_memory, machine);
         limit_upwards(root, &v2, copy, limit_cores, machine);
-    } else if (has_controller(controllers, "memory")) {
-        limit_upwards(root, &v1, group, limit_memory, machine);
-    } else if (has_controller(controllers, "cpu")) {
-        limit_upwards(root, &v1, copy, limit_cores, machine);
+        return;
     }
+    if (has_controller(controllers, "memory"))
+        limit_upwards(root, &v1, group, limit_memory, machine);
+    if (has_controller(controllers, "cpu"))
+        limit_upwards(root, &v1, copy, limit_cores, machine);
 }
 
 static void limit_by_groups(const char *root, mics_machine *machine)

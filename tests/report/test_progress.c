@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The progress display: plain lines, the live line, colours, and a terminal of a given width.
+#include "mics/report.h"
+#include "test.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static mics_memory *memory;
+static char shown[65536];
+
+static mics_metrics metrics_of(int64_t step)
+{
+    return (mics_metrics){.step = step,
+                          .steps = 200,
+                          .loss = 2.25,
+                          .lr = 3e-4,
+                          .grad_norm = 1.5,
+                          .tokens = step * 1024,
+                          .tokens_per_s = 15300.0,
+                          .step_ms = 120.0};
+}
+
+// Displays steps 1 to `last` on a file and leaves what it printed in `shown`.
+static void show(mics_progress_mode mode, int64_t log_every, int64_t last)
+{
+    mics_progress *progress = NULL;
+    FILE *stream = tmpfile();
+    assert_non_null(stream);
+    ASSERT_OK(mics_progress_open(memory, stream, mode, log_every, &progress));
+    for (int64_t step = 1; step <= last; step++) {
+        mics_metrics metrics = metrics_of(step);
+        mics_progress_step(progress, &metrics);
+        if (step == 3)
+            mics_progress_note(progress, "validation loss %.2f", 2.5);
+    }
+    mics_progress_close(progress);
+    rewind(stream);
+    shown[fread(shown, 1, sizeof shown - 1, stream)] = '\0';
+    fclose(stream);
+}
+
+static int lines_with(const char *part)
+{
+    int count = 0;
+    for (const char *at = strstr(shown, part); at != NULL; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
+static void test_plain_lines(void **state)
+{
+    (void)state;
+    show(MICS_PROGRESS_AUTO, 50, 200);        // a file is no terminal
+    assert_int_equal(lines_with("tok/s"), 5); // 1, 50, 100, 150, 200
+    assert_non_null(strstr(
+        shown, "step 50/200  loss 2.2500  lr 3.00e-04  norm 1.500  15.3k tok/s  120 ms/step  "));
+    assert_int_equal(lines_with("\nvalidation loss 2.50\n"), 1);
+    assert_int_equal(lines_with("\r"), 0);
+    assert_int_equal(lines_with("\033"), 0);
+    show(MICS_PROGRESS_AUTO, 0, 200); // by time: the first and the last
+    assert_int_equal(lines_with("tok/s"), 2);
+    assert_non_null(strstr(shown, "step 200/200"));
+    assert_non_null(strstr(shown, " 0s left\n"));
+    show(MICS_PROGRESS_AUTO, 0, 1);
+    assert_non_null(strstr(shown, "24s left\n")); // 199 steps of 120 ms
+}
+
+static void test_off(void **state)
+{
+    (void)state;
+    show(MICS_PROGRESS_OFF, 1, 200);
+    assert_string_equal(shown, "");
+}
+
+static void test_live_line(void **state)
+{
+    (void)state;
+    show(MICS_PROGRESS_LIVE, 0, 5);
+    assert_int_equal(lines_with("\n"), 2);     // the note's, and the one that ends the live line
+    assert_int_equal(lines_with("\033[3"), 0); // no colour on a file
+    // The note clears the live line, and the live line comes again.
+    const char *note = strstr(shown, "\r\033[Kvalidation loss 2.50\n");
+    assert_non_null(note);
+    assert_non_null(strstr(note, "[....................] 1/200  loss 2.25"));
+    assert_int_equal(shown[strlen(shown) - 1], '\n');
+}
+
+static void test_odd_numbers(void **state)
+{
+    (void)state;
+    mics_progress *progress = NULL;
+    FILE *stream = tmpfile();
+    assert_non_null(stream);
+    mics_metrics metrics = {.step = INT64_MAX,
+                            .steps = INT64_MAX,
+                            .loss = 1e300,
+                            .lr = -0.0,
+                            .grad_norm = 1e308,
+                            .tokens_per_s = 1e300,
+                            .step_ms = 1e300};
+    ASSERT_OK(mics_progress_open(memory, stream, MICS_PROGRESS_LIVE, 0, &progress));
+    mics_progress_step(progress, &metrics);
+    metrics = (mics_metrics){0}; // 0 of 0 steps
+    mics_progress_step(progress, &metrics);
+    mics_progress_break(progress);
+    mics_progress_break(progress);
+    mics_progress_close(progress);
+    mics_progress_close(NULL);
+    fclose(stream);
+}
+
+// A terminal of 60 columns: the line is cut to 59, and is coloured unless NO_COLOR is set.
+static void test_terminal(void **state)
+{
+    (void)state;
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
+        skip();
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    const struct winsize size = {.ws_row = 24, .ws_col = 60};
+    if (slave < 0 || ioctl(slave, TIOCSWINSZ, &size) != 0)
+        skip();
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+    FILE *stream = fdopen(slave, "w");
+    assert_non_null(stream);
+    for (int colour = 0; colour < 2; colour++) {
+        mics_progress *progress = NULL;
+        mics_metrics metrics = metrics_of(100);
+        assert_int_equal(colour ? unsetenv("NO_COLOR") : setenv("NO_COLOR", "1", 1), 0);
+        ASSERT_OK(mics_progress_open(memory, stream, MICS_PROGRESS_AUTO, 0, &progress));
+        mics_progress_step(progress, &metrics);
+        struct pollfd ready = {.fd = master, .events = POLLIN};
+        assert_int_equal(poll(&ready, 1, 1000), 1);
+        ssize_t bytes = read(master, shown, sizeof shown - 1);
+        assert_true(bytes > 0);
+        shown[bytes] = '\0';
+        assert_int_equal(lines_with("\033[36m"), colour);
+        if (!colour) // return, 59 columns, erase
+            assert_int_equal(strlen(shown), 1 + 59 + 3);
+        assert_non_null(strstr(shown, "[##########..........]"));
+        mics_progress_close(progress);
+        assert_true(read(master, shown, sizeof shown - 1) > 0);
+    }
+    fclose(stream);
+    close(master);
+}
+
+static void test_allocation_fails(void **state)
+{
+    (void)state;
+    mics_progress *progress = NULL;
+    mics_memory_fail_after(memory, 1);
+    ASSERT_STATUS(MICS_ERR_MEMORY,
+                  mics_progress_open(memory, NULL, MICS_PROGRESS_AUTO, 0, &progress));
+    assert_null(progress);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return mics_memory_close(memory) == 0 ? 0 : 1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_lines), cmocka_unit_test(test_off),
+        cmocka_unit_test(test_live_line),   cmocka_unit_test(test_odd_numbers),
+        cmocka_unit_test(test_terminal),    cmocka_unit_test(test_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
