@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 // The MPI transport cuts a message into chunks. Up to COMM_WINDOW of them are under way each way,
-// and a sum receives each into its own piece of the staging buffer. 512 KiB stay in a core's L2
-// cache from the receive to the addition. A message up to COMM_SMALL_BYTES, header included,
+// and a sum receives each into its own piece of the staging buffer. A chunk is large enough that
+// waking for it costs little beside copying it. A message up to COMM_SMALL_BYTES, header included,
 // travels as one.
 enum {
-    COMM_CHUNK_BYTES = 512 * 1024,
+    COMM_CHUNK_BYTES = 1024 * 1024,
     COMM_WINDOW = 4,
     COMM_SMALL_BYTES = 4096,
     // One piece a chunk, and a small message each way.

@@ -6,8 +6,11 @@
 //   late      rank 1 does not come
 //   mismatch  ranks disagree about the size
 //   killed    rank 1 dies by SIGKILL while others wait for it
-#include "comm_checks.h"
+//   poor      rank 1 has no memory to open with: nobody opens, nobody waits
+//   nodes     the caller has told MPICH to pretend to have nodes that cannot be used
+//   apart     likewise, with one rank a node
 #include "comm/internal.h"
+#include "comm_checks.h"
 #include "mics/comm.h"
 #include "ranks.h"
 #include <signal.h>
@@ -25,7 +28,7 @@ static mics_status check_all(mics_comm *comm, mics_memory *memory)
                                    COMM_CHUNK_BYTES - 4,
                                    COMM_CHUNK_BYTES,
                                    COMM_CHUNK_BYTES + 4,
-                                   (COMM_WINDOW + 2) * COMM_CHUNK_BYTES + 12};
+                                   (COMM_WINDOW + 1) * COMM_CHUNK_BYTES + 12};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         MICS_TRY(checks_exchanges(comm, memory, sizes[i]));
     MICS_TRY(checks_many_rings(comm, memory, 60, 3000));
@@ -37,14 +40,15 @@ static mics_status check_all(mics_comm *comm, mics_memory *memory)
     return checks_agree(comm);
 }
 
-static mics_status check_opened(const mics_comm *comm, const mics_memory *memory)
+static mics_status check_opened(const mics_comm *comm, const mics_memory *memory,
+                                int32_t ranks_per_node)
 {
     mics_memory_stats stats;
     mics_memory_stats_get(memory, &stats);
     RANKS_EXPECT(stats.now[MICS_MEM_COMM] == comm->staging_bytes);
     RANKS_EXPECT(comm->staging_bytes == mics_comm_mpi_staging_bytes());
     // All ranks of the test are on this machine.
-    RANKS_EXPECT(comm->ranks_per_node == comm->ranks);
+    RANKS_EXPECT(comm->ranks_per_node == ranks_per_node);
     RANKS_EXPECT(mics_comm_mpi_launched() && comm->ranks == mics_comm_mpi_announced_ranks());
     RANKS_EXPECT(mics_comm_mpi_version() != NULL && mics_comm_mpi_version()[0] != '\0');
     return MICS_OK;
@@ -66,6 +70,19 @@ static mics_status fail_on_purpose(mics_comm *comm, const char *how)
     return mics_comm_all_reduce(comm, &ring, buffer, elems * comm->ranks);
 }
 
+static int open_poor(mics_memory *memory)
+{
+    mics_comm *comm = NULL;
+    bool poor = mics_comm_mpi_announced_rank() == 1;
+    // The second allocation is the staging buffer.
+    mics_memory_fail_after(memory, poor ? 2 : 0);
+    mics_status status = mics_comm_mpi_open(memory, 60, &comm);
+    bool right = status == (poor ? MICS_ERR_MEMORY : MICS_ERR_PEER) && comm == NULL;
+    if (!right)
+        mics_log(MICS_LOG_ERROR, "opening without memory gave %s", mics_status_name(status));
+    return mics_memory_close(memory) == 0 && right ? 0 : 1;
+}
+
 static void on_terminate(int signal_number)
 {
     (void)signal_number;
@@ -79,6 +96,8 @@ int main(int argc, char **argv)
     mics_comm *comm = NULL;
     if (mics_memory_open(&memory) != MICS_OK)
         return 1;
+    if (how != NULL && strcmp(how, "poor") == 0)
+        return open_poor(memory);
     double timeout_s = how != NULL && strcmp(how, "late") == 0 ? 0.5 : 60;
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)
@@ -89,10 +108,13 @@ int main(int argc, char **argv)
     signal(SIGTERM, on_terminate);
     if (comm->ranks < 2)
         status = mics_fail(MICS_ERR_INVALID, "start this with mpirun -n 4");
+    bool apart = how != NULL && strcmp(how, "apart") == 0;
+    if (how != NULL && strcmp(how, "nodes") == 0)
+        status = mics_fail(MICS_ERR_INVALID, "these nodes should have been refused");
     if (status == MICS_OK)
-        status = check_opened(comm, memory);
+        status = check_opened(comm, memory, apart ? 1 : comm->ranks);
     if (status == MICS_OK)
-        status = how == NULL ? check_all(comm, memory) : fail_on_purpose(comm, how);
+        status = how == NULL || apart ? check_all(comm, memory) : fail_on_purpose(comm, how);
     if (status != MICS_OK)
         mics_comm_abort(comm, NULL);
     if (comm->rank == 0)
