@@ -289,7 +289,7 @@ static mics_status drive(mpi_comm *self, transfer *moving)
             return mics_fail(
                 MICS_ERR_TIMEOUT,
                 "%s: rank %d waited %g s for rank %d to %s; see what that rank does, or "
-                "allow more",
+                "raise the time-out",
                 exchange->what, (int)self->base.rank, self->timeout_s,
                 (int)(sending ? exchange->to : exchange->from), sending ? "receive" : "send");
         }

@@ -82,7 +82,8 @@ static void explain_late(mics_thread_world *world, int32_t peer, char *text, siz
         int32_t next = at->waits_for;
         pthread_mutex_unlock(&at->mutex);
         if (next == MICS_RANK_NONE) {
-            snprintf(text, capacity, "rank %d is in no exchange: see what it does, or allow more",
+            snprintf(text, capacity,
+                     "rank %d is in no exchange: see what it does, or raise the time-out",
                      (int)rank);
             return;
         }
