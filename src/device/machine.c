@@ -9,7 +9,8 @@
 // Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 #include "device/machine.h"
 #include "mics/log.h"
-#include <inttypes.h>
+#include <ctype.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,25 +45,48 @@ static FILE *open_at(const char *root, const char *folder, const char *group, co
     return bytes > 0 && (size_t)bytes < sizeof path ? fopen(path, "re") : NULL;
 }
 
+// Reads up to `count` unsigned numbers with blanks between; returns how many stand there. "max" and
+// "-1" are none.
+static int parse_numbers(const char *text, uint64_t *numbers_out, int count)
+{
+    int found = 0;
+    for (; found < count; found++) {
+        char *end = NULL;
+        text += strspn(text, " \t");
+        if (!isdigit((unsigned char)*text))
+            break;
+        errno = 0;
+        numbers_out[found] = strtoull(text, &end, 10);
+        if (errno != 0)
+            break;
+        text = end;
+    }
+    return found;
+}
+
 // The number of the line that starts with `name`, as in "MemAvailable:   123 kB".
 static bool find_number(FILE *file, const char *name, uint64_t *number_out)
 {
     char line[LINE_BYTES];
     size_t bytes = strlen(name);
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, name, bytes) == 0 && strchr(": \t", line[bytes]) != NULL)
-            return sscanf(line + bytes + 1, "%" SCNu64, number_out) == 1;
+        if (strncmp(line, name, bytes) == 0 && line[bytes] != '\0' &&
+            strchr(": \t", line[bytes]) != NULL)
+            return parse_numbers(line + bytes + 1, number_out, 1) == 1;
     }
     return false;
 }
 
-static bool read_number(const char *root, const char *folder, const char *group, const char *name,
-                        uint64_t *number_out)
+// Reads the numbers of a control group's file; false unless there are `count`.
+static bool read_numbers(const char *root, const char *folder, const char *group, const char *name,
+                         uint64_t *numbers_out, int count)
 {
+    char line[LINE_BYTES];
     FILE *file = open_at(root, folder, group, name);
     if (file == NULL)
         return false;
-    bool good = fscanf(file, "%" SCNu64, number_out) == 1; // "max" is none
+    bool good =
+        fgets(line, sizeof line, file) != NULL && parse_numbers(line, numbers_out, count) == count;
     fclose(file);
     return good;
 }
@@ -85,9 +109,9 @@ static void limit_memory(const char *root, const hierarchy *kind, const char *gr
                          mics_machine *machine)
 {
     uint64_t limit = 0, usage = 0, inactive = 0;
-    if (!read_number(root, kind->memory_mount, group, kind->limit, &limit))
+    if (!read_numbers(root, kind->memory_mount, group, kind->limit, &limit, 1))
         return;
-    if (!read_number(root, kind->memory_mount, group, kind->usage, &usage))
+    if (!read_numbers(root, kind->memory_mount, group, kind->usage, &usage, 1))
         usage = 0;
     FILE *stat = open_at(root, kind->memory_mount, group, "memory.stat");
     if (!find_number(stat, kind->inactive, &inactive))
@@ -107,26 +131,16 @@ static void limit_memory(const char *root, const hierarchy *kind, const char *gr
 static void limit_cores(const char *root, const hierarchy *kind, const char *group,
                         mics_machine *machine)
 {
-    uint64_t quota = 0, period = 0;
+    uint64_t quota[2] = {0, 0}; // microseconds of processor time in a period, and the period
     bool limited = false;
-    if (kind == &v2) {
-        FILE *file = open_at(root, kind->cpu_mount, group, "cpu.max"); // "max 100000" is no limit
-        limited = file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) == 2;
-        if (file != NULL)
-            fclose(file);
-    } else {
-        int64_t signed_quota = -1; // -1: no limit
-        FILE *file = open_at(root, kind->cpu_mount, group, "cpu.cfs_quota_us");
-        limited = file != NULL && fscanf(file, "%" SCNd64, &signed_quota) == 1 && signed_quota > 0;
-        if (file != NULL)
-            fclose(file);
-        quota = limited ? (uint64_t)signed_quota : 0;
-        limited =
-            limited && read_number(root, kind->cpu_mount, group, "cpu.cfs_period_us", &period);
-    }
-    if (!limited || quota == 0 || period == 0)
+    if (kind == &v2)
+        limited = read_numbers(root, kind->cpu_mount, group, "cpu.max", quota, 2);
+    else
+        limited = read_numbers(root, kind->cpu_mount, group, "cpu.cfs_quota_us", quota, 1) &&
+                  read_numbers(root, kind->cpu_mount, group, "cpu.cfs_period_us", quota + 1, 1);
+    if (!limited || quota[0] == 0 || quota[1] == 0)
         return;
-    uint64_t cores = quota / period + (quota % period != 0 ? 1 : 0);
+    uint64_t cores = quota[0] / quota[1] + (quota[0] % quota[1] != 0 ? 1 : 0);
     if (cores < (uint64_t)machine->cores)
         machine->cores = (int32_t)cores;
 }

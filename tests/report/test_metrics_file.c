@@ -118,7 +118,7 @@ static void test_resume(void **state)
     assert_int_not_equal(access("r.jsonl.aside", F_OK), 0);
 }
 
-// Whatever byte a crash ended at, a resume keeps the whole lines.
+// Wherever a crash ended, a resume keeps the whole lines.
 static void test_torn_tail(void **state)
 {
     (void)state;
@@ -128,7 +128,11 @@ static void test_torn_tail(void **state)
     size_t bytes = strlen(shown), first = strcspn(shown, "\n") + 1;
     assert_true(bytes < sizeof whole);
     memcpy(whole, shown, bytes + 1);
-    for (size_t cut = 0; cut <= bytes; cut++) {
+    const size_t cuts[] = {0,         1,         first / 2, first - 2,
+                           first - 1, first,     first + 1, (first + bytes) / 2,
+                           bytes - 2, bytes - 1, bytes};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        size_t cut = cuts[i];
         write_whole("t.jsonl", whole, cut);
         write_steps("t.jsonl", 2, 1, 0);
         assert_string_equal(steps_in("t.jsonl"), cut < first ? "" : cut < bytes ? "1 " : "1 2 ");
