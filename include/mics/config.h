@@ -115,7 +115,8 @@ bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
 /* Learning rate of optimizer step number `step`, counted from 1. Pure.
  *
  * DeepSpeed's kinds give what DeepSpeed uses in that step: its schedulers start at iteration -1,
- * so step 1 takes the rate at the start of the warm-up and step k that of iteration k - 2.
+ * so step 1 takes the rate at the start of the warm-up (0 for WarmupCosineLR) and step k that of
+ * iteration k - 2.
  * Source:  deepspeed/runtime/lr_schedules.py.
  */
 double mics_lr_at(const mics_lr *lr, int64_t step);

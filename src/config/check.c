@@ -16,7 +16,7 @@ enum { PATH_BYTES = 160, LIST_BYTES = 400, KEY_SHOWN_BYTES = 64 };
 
 static void store_number(config *run, const key *row, double value)
 {
-    char *field = (char *)run + row->at;
+    void *field = (char *)run + row->at;
     if (row->bytes == 0)
         return;
     if (row->type == KEY_SWITCH)
@@ -27,7 +27,7 @@ static void store_number(config *run, const key *row, double value)
 
 static void store_int(config *run, const key *row, int64_t value)
 {
-    char *field = (char *)run + row->at;
+    void *field = (char *)run + row->at;
     if (row->bytes == sizeof(int32_t))
         *(int32_t *)field = (int32_t)value; // the row's range lies inside int32_t
     else if (row->bytes == sizeof(int64_t))

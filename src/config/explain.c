@@ -36,7 +36,7 @@ static bool has_row(const config *run, int32_t index)
            strcmp(row->path, "hybrid_shard_degree") != 0;
 }
 
-static void number_text(const key *row, const char *field, size_t bytes, char *text,
+static void number_text(const key *row, const void *field, size_t bytes, char *text,
                         size_t capacity)
 {
     if (row->type == KEY_SWITCH)
@@ -51,7 +51,7 @@ static void number_text(const key *row, const char *field, size_t bytes, char *t
 
 static void value_text(const config *run, const key *row, char *text, size_t capacity)
 {
-    const char *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
+    const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
     char pair[2][40];
     if (bytes == 0) {

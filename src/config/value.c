@@ -132,7 +132,7 @@ static void put_string(writer *out, const char *string)
         } else {
             size_t begin = *at == '"' || *at == '\\' ? 1 : 0;
             piece[0] = '\\';
-            while (((unsigned char)at[bytes] & 0xc0) == 0x80 && bytes < 4) // a UTF-8 letter whole
+            while (bytes < 4 && ((unsigned char)at[bytes] & 0xc0) == 0x80) // a UTF-8 letter whole
                 bytes++;
             memcpy(piece + begin, at, bytes);
         }

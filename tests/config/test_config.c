@@ -302,6 +302,20 @@ static void test_hostile_files(void **state)
     ASSERT_SAID(&seen, "is a folder");
 }
 
+// A file that ends early at any byte is one clear line.
+static void test_truncated(void **state)
+{
+    (void)state;
+    char text[sizeof example];
+    for (size_t bytes = 0; bytes + 3 < sizeof example; bytes++) { // the last two are "}" and "\n"
+        mics_run *run = NULL;
+        memcpy(text, example, bytes);
+        text[bytes] = '\0';
+        ASSERT_STATUS(MICS_ERR_FORMAT, load(text, &run));
+        ASSERT_SAID(&seen, "run.json:");
+    }
+}
+
 // Every key given a value of every JSON type: one clear line or a good run, never a crash.
 static void test_every_key_with_every_type(void **state)
 {
@@ -597,6 +611,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cannot_be_honoured, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_key_with_every_type, setup, teardown),
         cmocka_unit_test_setup_teardown(test_schedulers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_scheduler_refusals, setup, teardown),
