@@ -61,8 +61,11 @@ void mics_engine_init_random(mics_engine *engine, uint64_t seed);
 /* One training step: all micro-steps, both hops, clipping, update, publication.
  *
  * `step` counts from 1 (bias correction). A loss or norm that is not finite is MICS_ERR_NUMERIC on
- * every rank, before any parameter changes. Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or
- * a collective returned; MICS_ERR_PEER. Collective: yes.
+ * every rank, before any parameter changes, and the next step may follow. After any other failure
+ * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
+ * returns MICS_OK, and MICS_ERR_PEER from its next collective.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned; MICS_ERR_PEER.
+ * Collective: yes.
  */
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out);

@@ -96,9 +96,18 @@ void mics_engine_init_random(mics_engine *engine, uint64_t seed)
 
 // ---- runs of a list ----
 
+// Each stream wakes the other ranks itself when it fails, since the other stream of this rank may
+// be busy or have ended well. A failure that all ranks share (NUMERIC) needs no such thing.
+static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
+{
+    if (status != MICS_OK && status != MICS_ERR_NUMERIC)
+        mics_comm_abort(engine->spec.comm, NULL);
+    return status;
+}
+
 static mics_status run_comm_stream(mics_engine *engine)
 {
-    return stream_run(engine, MICS_STREAM_COMM, run_comm_step);
+    return end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMM, run_comm_step));
 }
 
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
@@ -115,18 +124,16 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     mics_op_set_threads(engine->schedule->spec.batch.threads);
 }
 
-// Runs both streams to their ends. A failure of this rank's computation wakes its own communication
-// thread, and the other ranks, by ending the world; one that all ranks share (NUMERIC) needs no
-// such thing.
+// Runs both streams to their ends. A failure of this rank's computation also wakes its own
+// communication thread by ending the world.
 static mics_status run_list(mics_engine *engine)
 {
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
     const double begin_us = mics_clock_us();
     worker_start(engine, run_comm_stream);
-    mics_status compute = stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step);
-    if (compute != MICS_OK && compute != MICS_ERR_NUMERIC)
-        mics_comm_abort(engine->spec.comm, NULL);
+    mics_status compute =
+        end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
     mics_status comm = worker_join(engine);
     mics_comm_count_get(engine->spec.comm, &after);
     engine->result.step_us = mics_clock_us() - begin_us;
@@ -202,8 +209,9 @@ static mics_status publish_job(mics_engine *engine)
         size_t block_bytes =
             (size_t)(schedule->padded_elems[u] / schedule->spec.mesh.sharding.optimizer) *
             sizeof(float);
-        MICS_TRY(mics_comm_all_gather(engine->spec.comm, &ring,
-                                      engine->params + engine->map.params[u], block_bytes));
+        mics_status status = mics_comm_all_gather(
+            engine->spec.comm, &ring, engine->params + engine->map.params[u], block_bytes);
+        MICS_TRY(end_world_unless_ok(engine, status));
     }
     return MICS_OK;
 }
