@@ -82,7 +82,7 @@ static inline mics_status fixture_count(ranks_self *self, const fixture_run *run
                                      &self->comm);
 }
 
-static inline mics_status fixture_open_engine(ranks_self *self, const fixture_run *run,
+static inline mics_status fixture_open_engine(const ranks_self *self, const fixture_run *run,
                                               mics_engine **engine_out)
 {
     const mics_engine_spec spec = {.memory = self->memory,

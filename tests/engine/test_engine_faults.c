@@ -1,0 +1,492 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What an engine does when something fails: memory, any exchange of a step, the data, the numbers.
+// One line says it, every rank hears of it, nothing leaks, and the test would see a rank that waits
+// for the others' time-out.
+#include "fixture.h"
+#include <math.h>
+#include <stdatomic.h>
+
+enum { TIMEOUT_S = 20, FAULT_RANKS = 4, MICRO_STEPS = 2 };
+
+// ---- lines that ranks log ----
+
+typedef struct lines {
+    atomic_int errors;
+} lines;
+
+static void count_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    lines *seen = ctx;
+    (void)rank;
+    (void)line;
+    if (level == MICS_LOG_ERROR)
+        atomic_fetch_add(&seen->errors, 1);
+}
+
+static lines *listen(void)
+{
+    static lines seen;
+    atomic_store(&seen.errors, 0);
+    mics_log_set_sink(count_line, &seen);
+    return &seen;
+}
+
+static int heard(lines *seen)
+{
+    mics_log_set_sink(NULL, NULL);
+    return atomic_load(&seen->errors);
+}
+
+// ---- runs in which one rank fails ----
+
+typedef struct fault_run {
+    fixture_run run;
+    int32_t faulty;          // the rank that fails
+    int64_t exchange;        // which of its exchanges fails; 0: none
+    int32_t micro_step;      // whose tokens it cannot read; -1: none
+    float poison;            // put into its parameters, unless 0
+    pthread_barrier_t ended; // all ranks have their result: none was woken by another's return
+    mics_status statuses[FAULT_RANKS]; // of the step
+    bool kept[FAULT_RANKS];            // parameters and moments are as before the step
+} fault_run;
+
+static const mics_sharding shardings[] = {{1, 1, 1}, {2, 2, 2}, {2, 2, 4},
+                                          {4, 4, 4}, {1, 1, 4}, {1, 4, 4}};
+enum { SHARDINGS = sizeof shardings / sizeof shardings[0] };
+
+static void fault_open(mics_memory *memory, mics_sharding sharding, int32_t prefetch,
+                       fault_run *fault)
+{
+    *fault = (fault_run){.run.want = {.ranks = FAULT_RANKS,
+                                      .nodes = 2,
+                                      .sharding = sharding,
+                                      .sequences = FAULT_RANKS * MICRO_STEPS,
+                                      .micro_steps = MICRO_STEPS,
+                                      .prefetch = prefetch,
+                                      .clip = 1},
+                         .micro_step = -1};
+    fixture_open(memory, &fault->run);
+    assert_int_equal(pthread_barrier_init(&fault->ended, NULL, FAULT_RANKS), 0);
+}
+
+static void fault_close(fault_run *fault)
+{
+    pthread_barrier_destroy(&fault->ended);
+    fixture_close(&fault->run);
+}
+
+typedef struct fault_source {
+    const fault_run *fault;
+    fixture_source inner;
+} fault_source;
+
+static mics_status fault_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                              int32_t *targets_out)
+{
+    fault_source *source = ctx;
+    if (source->inner.rank == source->fault->faulty && micro_step == source->fault->micro_step)
+        return mics_fail(MICS_ERR_IO, "told to fail at micro-step %d", (int)micro_step);
+    return fixture_read(&source->inner, micro_step, inputs_out, targets_out);
+}
+
+static mics_status step(fault_run *fault, mics_engine *engine, int32_t rank)
+{
+    fault_source source = {.fault = fault, .inner = {.run = &fault->run, .step = 1, .rank = rank}};
+    const mics_batch_source read = {.read = fault_read, .ctx = &source};
+    mics_step_result result;
+    return mics_engine_step(engine, 1, 1e-3f, &read, &result);
+}
+
+// Counting on top of the fault on top of the transport.
+static mics_status open_rank(fault_run *fault, ranks_self *self, mics_engine **engine_out)
+{
+    const bool faulty = self->comm->rank == fault->faulty;
+    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, faulty ? fault->exchange : 0,
+                                       &self->comm));
+    MICS_TRY(fixture_count(self, &fault->run));
+    MICS_TRY(fixture_open_engine(self, &fault->run, engine_out));
+    mics_engine_init_random(*engine_out, 1);
+    return MICS_OK;
+}
+
+// A rank that needed nothing more of the one that failed may end the step well; then it learns of
+// the failure in the next collective.
+static mics_status fault_rank(ranks_self *self)
+{
+    fault_run *fault = self->arg;
+    mics_engine *engine = NULL;
+    const int32_t rank = self->comm->rank;
+    MICS_TRY(open_rank(fault, self, &engine));
+    mics_status status = step(fault, engine, rank);
+    if (status == MICS_OK)
+        status = mics_engine_agree(engine, MICS_OK);
+    fault->statuses[rank] = status;
+    pthread_barrier_wait(&fault->ended);
+    mics_engine_close(engine);
+    return MICS_OK;
+}
+
+static void check_peers(const fault_run *fault, mics_status expected)
+{
+    for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
+        ASSERT_STATUS(rank == fault->faulty ? expected : MICS_ERR_PEER, fault->statuses[rank]);
+}
+
+static void go(fault_run *fault, ranks_function function)
+{
+    mics_status statuses[FAULT_RANKS];
+    ranks_run_timeout(FAULT_RANKS, TIMEOUT_S, function, fault, statuses);
+    for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
+        ASSERT_OK(statuses[rank]);
+}
+
+// Every exchange of a step fails in turn, each time on another rank.
+static void fail_each_exchange(fault_run *fault)
+{
+    int64_t last = 0;
+    for (int32_t rank = 0; rank < FAULT_RANKS; rank++) {
+        int64_t count = mics_schedule_rank_exchanges(fault->run.schedule, MICS_PHASE_TRAIN, rank);
+        last = count > last ? count : last;
+    }
+    for (int64_t n = 1; n <= last; n++) {
+        fault->faulty = (int32_t)(n % FAULT_RANKS);
+        fault->exchange = n;
+        lines *seen = listen();
+        go(fault, fault_rank);
+        assert_int_equal(heard(seen), 1);
+        check_peers(fault, MICS_ERR_COMM);
+    }
+}
+
+static void test_each_exchange_of_a_step(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < SHARDINGS; i++) {
+        fault_run fault;
+        fault_open(memory, shardings[i], i % 2, &fault);
+        fail_each_exchange(&fault);
+        fault.exchange = 0; // and without a fault all is well
+        go(&fault, fault_rank);
+        for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
+            ASSERT_OK(fault.statuses[rank]);
+        fault_close(&fault);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_data_of_one_rank(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < SHARDINGS; i++) {
+        fault_run fault;
+        fault_open(memory, shardings[i], 1, &fault);
+        for (fault.micro_step = 0; fault.micro_step < MICRO_STEPS; fault.micro_step++) {
+            for (fault.faulty = 0; fault.faulty < FAULT_RANKS; fault.faulty++) {
+                lines *seen = listen();
+                go(&fault, fault_rank);
+                assert_int_equal(heard(seen), 1);
+                check_peers(&fault, MICS_ERR_IO);
+            }
+        }
+        fault_close(&fault);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- numbers that are not finite ----
+
+// The rank's parameters and moments, one after the other; the caller frees them.
+static float *copy_state(const fault_run *fault, const mics_engine *engine, size_t *bytes_out)
+{
+    const mics_memory_ledger *ledger = &fault->run.schedule->ledger;
+    float *copy = calloc(1, ledger->bytes[MICS_MEM_PARAMS] + ledger->bytes[MICS_MEM_OPTIMIZER]);
+    size_t elems = 0;
+    for (int32_t u = 0; copy != NULL && u < fault->run.model->unit_count; u++) {
+        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const size_t shard = (size_t)(piece.shard.end - piece.shard.begin);
+        const size_t owned = (size_t)(piece.range.end - piece.range.begin);
+        memcpy(copy + elems, piece.shard_params, shard * sizeof(float));
+        memcpy(copy + elems + shard, piece.moment1, owned * sizeof(float));
+        memcpy(copy + elems + shard + owned, piece.moment2, owned * sizeof(float));
+        elems += shard + 2 * owned;
+    }
+    *bytes_out = elems * sizeof(float);
+    return copy;
+}
+
+static mics_status step_poisoned(fault_run *fault, mics_engine *engine, int32_t rank)
+{
+    size_t bytes = 0, bytes_after = 0;
+    float *before = copy_state(fault, engine, &bytes);
+    fault->statuses[rank] = step(fault, engine, rank);
+    float *after = copy_state(fault, engine, &bytes_after);
+    fault->kept[rank] = before != NULL && after != NULL && bytes == bytes_after &&
+                        memcmp(before, after, bytes) == 0;
+    free(before);
+    free(after);
+    return MICS_OK;
+}
+
+// After such a step the world is whole: with a sound parameter the next one goes well.
+static mics_status poisoned_rank(ranks_self *self)
+{
+    fault_run *fault = self->arg;
+    mics_engine *engine = NULL;
+    const int32_t rank = self->comm->rank;
+    MICS_TRY(open_rank(fault, self, &engine));
+    const mics_engine_piece piece = mics_engine_piece_get(engine, 1);
+    const float sound = piece.shard_params[0];
+    if (rank == fault->faulty)
+        piece.shard_params[0] = fault->poison;
+    mics_status status = step_poisoned(fault, engine, rank);
+    piece.shard_params[0] = sound;
+    if (status == MICS_OK)
+        status = mics_engine_agree(engine, MICS_OK);
+    if (status == MICS_OK)
+        status = step(fault, engine, rank);
+    mics_engine_close(engine);
+    return status;
+}
+
+static void test_numbers_not_finite(void **state)
+{
+    (void)state;
+    const float poisons[] = {NAN, INFINITY, -INFINITY};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < SHARDINGS; i++) {
+        fault_run fault;
+        fault_open(memory, shardings[i], 1, &fault);
+        for (int p = 0; p < 3; p++) {
+            fault.faulty = p + 1;
+            fault.poison = poisons[p];
+            lines *seen = listen();
+            go(&fault, poisoned_rank);
+            assert_int_equal(heard(seen), 1);
+            for (int32_t rank = 0; rank < FAULT_RANKS; rank++) {
+                ASSERT_STATUS(MICS_ERR_NUMERIC, fault.statuses[rank]);
+                assert_true(fault.kept[rank]);
+            }
+        }
+        fault_close(&fault);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- memory ----
+
+// What is opened while allocations fail, and how it is closed.
+typedef struct opening {
+    mics_memory *memory;
+    mics_json *config;
+    fixture_run *run; // model and schedule that are open already
+    mics_comm *comm;
+    void *opened;
+} opening;
+
+static mics_status open_model(opening *o)
+{
+    mics_model *model = NULL;
+    MICS_TRY(mics_model_from_config(o->memory, o->config, false, &model));
+    o->opened = model;
+    return MICS_OK;
+}
+
+static void close_model(opening *o)
+{
+    mics_model_close(o->opened);
+}
+
+static mics_status open_schedule(opening *o)
+{
+    mics_schedule *schedule = NULL;
+    MICS_TRY(mics_schedule_open(o->memory, &o->run->schedule->spec, &schedule));
+    o->opened = schedule;
+    return MICS_OK;
+}
+
+static void close_schedule(opening *o)
+{
+    mics_schedule_close(o->opened);
+}
+
+static mics_status open_engine(opening *o)
+{
+    const ranks_self self = {.memory = o->memory, .comm = o->comm};
+    mics_engine *engine = NULL;
+    MICS_TRY(fixture_open_engine(&self, o->run, &engine));
+    o->opened = engine;
+    return MICS_OK;
+}
+
+static void close_engine(opening *o)
+{
+    mics_engine_close(o->opened);
+}
+
+static mics_status open_decoder(opening *o)
+{
+    mics_decoder *decoder = NULL;
+    MICS_TRY(mics_decoder_open(o->memory, o->run->model, NULL, NULL, 8, &decoder));
+    o->opened = decoder;
+    return MICS_OK;
+}
+
+static void close_decoder(opening *o)
+{
+    mics_decoder_close(o->opened);
+}
+
+static int64_t live_blocks(const mics_memory *memory)
+{
+    mics_memory_stats stats;
+    mics_memory_stats_get(memory, &stats);
+    return stats.live_blocks;
+}
+
+// Fails the first allocation, then the second, until there are no more.
+static void fail_each_allocation(opening *o, mics_status (*open)(opening *o),
+                                 void (*close)(opening *o))
+{
+    const int64_t before = live_blocks(o->memory);
+    int64_t n = 1;
+    for (;; n++) {
+        lines *seen = listen();
+        mics_memory_fail_after(o->memory, n);
+        mics_status status = open(o);
+        int errors = heard(seen);
+        if (status == MICS_OK)
+            break;
+        ASSERT_STATUS(MICS_ERR_MEMORY, status);
+        assert_int_equal(errors, 1);
+        assert_int_equal(live_blocks(o->memory), before);
+    }
+    mics_memory_fail_after(o->memory, 0);
+    assert_true(n > 4);
+    close(o);
+    assert_int_equal(live_blocks(o->memory), before);
+}
+
+static void test_each_allocation(void **state)
+{
+    (void)state;
+    opening o = {0};
+    fixture_run run = {.want = {.ranks = FAULT_RANKS,
+                                .nodes = 2,
+                                .sharding = {2, 2, 4},
+                                .sequences = FAULT_RANKS,
+                                .micro_steps = 1,
+                                .prefetch = 1}};
+    char text[256];
+    int length = snprintf(text, sizeof text, fixture_config, "true");
+    mics_thread_world *world = NULL;
+    ASSERT_OK(mics_memory_open(&o.memory));
+    ASSERT_OK(mics_json_parse(o.memory, "fixture", text, (size_t)length, &o.config));
+    fixture_open(o.memory, &run);
+    o.run = &run;
+    ASSERT_OK(mics_thread_world_open(o.memory, FAULT_RANKS, 1, &world));
+    ranks_self self = {.memory = o.memory};
+    ASSERT_OK(mics_comm_thread_open(o.memory, world, 0, &self.comm));
+    ASSERT_OK(fixture_count(&self, &run));
+    o.comm = self.comm;
+    fail_each_allocation(&o, open_model, close_model);
+    fail_each_allocation(&o, open_schedule, close_schedule);
+    fail_each_allocation(&o, open_engine, close_engine);
+    fail_each_allocation(&o, open_decoder, close_decoder);
+    mics_comm_close(self.comm);
+    mics_thread_world_close(world);
+    fixture_close(&run);
+    mics_json_close(o.config);
+    assert_int_equal(mics_memory_close(o.memory), 0);
+}
+
+// ---- arguments ----
+
+// A communicator of `ranks`, `ranks_per_node` on a node, against a schedule of 4 ranks on 2 nodes.
+static mics_status open_with(int32_t ranks, int32_t ranks_per_node)
+{
+    fixture_run run = {.want = {.ranks = FAULT_RANKS,
+                                .nodes = 2,
+                                .sharding = {2, 2, 2},
+                                .sequences = FAULT_RANKS,
+                                .micro_steps = 1}};
+    mics_memory *memory = NULL;
+    mics_thread_world *world = NULL;
+    mics_engine *engine = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &run);
+    ASSERT_OK(mics_thread_world_open(memory, ranks, 1, &world));
+    ranks_self self = {.memory = memory};
+    ASSERT_OK(mics_comm_thread_open(memory, world, 0, &self.comm));
+    ASSERT_OK(mics_comm_count_open_take(memory, self.comm, ranks_per_node, &self.comm));
+    mics_status status = fixture_open_engine(&self, &run, &engine);
+    mics_engine_close(engine);
+    mics_comm_close(self.comm);
+    mics_thread_world_close(world);
+    fixture_close(&run);
+    assert_int_equal(mics_memory_close(memory), 0);
+    return status;
+}
+
+static void test_wrong_communicator(void **state)
+{
+    (void)state;
+    ASSERT_OK(open_with(4, 2));
+    lines *seen = listen();
+    mics_status fewer = open_with(2, 2), more = open_with(8, 2), one_node = open_with(4, 4);
+    assert_int_equal(heard(seen), 3);
+    ASSERT_STATUS(MICS_ERR_INVALID, fewer);
+    ASSERT_STATUS(MICS_ERR_INVALID, more);
+    ASSERT_STATUS(MICS_ERR_INVALID, one_node);
+}
+
+static void test_decoder_arguments(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_decoder *decoder = NULL;
+    fixture_run run = {
+        .want = {.ranks = 1, .nodes = 1, .sharding = {1, 1, 1}, .sequences = 1, .micro_steps = 1}};
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &run);
+    float *params[4];
+    assert_int_equal(run.model->unit_count, 4);
+    for (int u = 0; u < 4; u++) {
+        params[u] = calloc((size_t)run.model->units[u].elems, sizeof(float));
+        assert_non_null(params[u]);
+    }
+    const float *logits = NULL, *const *units = (const float *const *)params;
+    lines *seen = listen();
+    ASSERT_STATUS(MICS_ERR_INVALID,
+                  mics_decoder_open(memory, run.model, units, NULL, 20, &decoder));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_open(memory, run.model, units, NULL, 0, &decoder));
+    ASSERT_OK(mics_decoder_open(memory, run.model, units, NULL, 2, &decoder));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_feed(decoder, 29, &logits));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_feed(decoder, -1, &logits));
+    ASSERT_OK(mics_decoder_feed(decoder, 28, &logits));
+    ASSERT_OK(mics_decoder_feed(decoder, 0, &logits));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_feed(decoder, 0, &logits)); // it is full
+    assert_int_equal(heard(seen), 5);
+    mics_decoder_reset(decoder);
+    ASSERT_OK(mics_decoder_feed(decoder, 0, &logits));
+    mics_decoder_close(decoder);
+    for (int u = 0; u < 4; u++)
+        free(params[u]);
+    fixture_close(&run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_exchange_of_a_step), cmocka_unit_test(test_data_of_one_rank),
+        cmocka_unit_test(test_numbers_not_finite),      cmocka_unit_test(test_each_allocation),
+        cmocka_unit_test(test_wrong_communicator),      cmocka_unit_test(test_decoder_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
