@@ -25,6 +25,7 @@ typedef struct fixture_case {
     mics_sharding sharding;
     int32_t sequences, micro_steps, steps; // sequences of the global batch
     int32_t prefetch;
+    int32_t threads; // of a rank; 0: 1
     bool recompute, untied;
     float clip;
 } fixture_case;
@@ -220,7 +221,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .model = run->model,
         .batch = {.sequences = run->want.sequences / run->want.ranks / run->want.micro_steps,
                   .length = FIXTURE_LENGTH,
-                  .threads = 1},
+                  .threads = run->want.threads > 0 ? run->want.threads : 1},
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .recompute = run->want.recompute};
