@@ -188,20 +188,10 @@ static void print_result(const evaluation *self, const eval_options *options, in
 
 static mics_status choose_length(const cli_saved *saved, int64_t asked, int64_t *length_out)
 {
-    int64_t length = asked > 0 ? asked : saved->model->positions;
-    if (length > saved->model->positions)
+    if (asked > saved->model->positions)
         return mics_fail(MICS_ERR_INVALID, "--sequence %lld: the model has %lld positions",
-                         (long long)length, (long long)saved->model->positions);
-    if (asked > 0 || saved->meta->run_json == NULL) {
-        *length_out = length;
-        return MICS_OK;
-    }
-    mics_json *run = NULL;
-    MICS_TRY(mics_json_parse(saved->memory, saved->path, saved->meta->run_json,
-                             strlen(saved->meta->run_json), &run));
-    int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
-    mics_json_close(run);
-    *length_out = trained > 0 && trained < length ? trained : length;
+                         (long long)asked, (long long)saved->model->positions);
+    *length_out = asked > 0 ? asked : saved->sequence;
     return MICS_OK;
 }
 

@@ -12,7 +12,8 @@ static const char about[] =
     "Writes the prompt and text that continues it to standard output, token by token.\n"
     "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken).";
 static const char notes[] =
-    "Text may grow past the model's positions: each time they are used up, the newer half of the\n"
+    "Text may grow past the positions that training used: when they are full, the newer half of "
+    "the\n"
     "text is fed again and generation goes on from that. A longer prompt counts with its end.\n"
     "The same seed gives the same text.";
 

@@ -104,8 +104,7 @@ static mics_status open_data(void *ctx)
     return cli_job_open_data(request->job, request->resume);
 }
 
-static mics_status run_world(cli_job *job, const train_options *options, mics_status loaded,
-                             bool *running_out)
+static mics_status run_world(cli_job *job, const train_options *options, mics_status loaded)
 {
     data_request request = {.job = job,
                             .resume = options->resume != NULL ? options->resume : "auto"};
@@ -117,7 +116,6 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
                    (long long)job->start_step, (long long)job->run->steps, job->checkpoint_path);
         return MICS_OK;
     }
-    *running_out = true;
     cli_signals_install(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,
                         job->lock_file);
     return cli_world_run(job->world, cli_train_rank, job);
@@ -137,10 +135,11 @@ static mics_status train(mics_memory *memory, const train_options *options, bool
     };
     mics_status opened = cli_world_open(memory, &spec, &job.world);
     if (opened == MICS_OK)
-        status = run_world(&job, options, status, running_out);
+        status = run_world(&job, options, status);
     else
         status = opened;
     cli_log_release(status != MICS_OK, -1);
+    *running_out = atomic_load(&job.running);
     cli_world_close(job.world);
     cli_job_close(&job);
     return status;

@@ -14,12 +14,27 @@ const char *cli_stream_text(mics_stream stream)
     return stream == MICS_STREAM_COMPUTE ? "compute" : "comm";
 }
 
+// Columns as wide as their longest entry, within bounds.
+static int width_of(int width, const char *text, int most)
+{
+    int length = (int)strlen(text);
+    return length > width ? (length < most ? length : most) : width;
+}
+
 static void print_keys(const mics_run *run)
 {
+    int keys = 0, values = 0, origins = 0;
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        mics_run_row row = mics_run_row_at(run, i);
+        keys = width_of(keys, row.key, 60);
+        values = width_of(values, row.value, 40);
+        origins = width_of(origins, row.origin, 48);
+    }
     printf("keys\n");
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
-        printf("  %-44s %-34s %-14s %s\n", row.key, row.value, row.origin, row.help);
+        printf("  %-*s  %-*s  %-*s  %s\n", keys, row.key, values, row.value, origins, row.origin,
+               row.help);
     }
 }
 

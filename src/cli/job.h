@@ -36,6 +36,7 @@ typedef struct cli_job {
     int64_t start_step;          // optimizer steps that were done before
     bool finished;               // nothing is left to do
     int lock_file;               // OUT/lock, held by the first process; -1: none
+    atomic_bool running;         // training has begun: what fails now is no configuration error
     _Atomic int64_t stop_step;   // all thread ranks stop after this step; INT64_MAX: none
 } cli_job;
 

@@ -9,6 +9,22 @@
 #include "mics/size.h"
 #include <string.h>
 
+// The run that made the checkpoint may have used fewer positions than the model has.
+static mics_status find_sequence(cli_saved *saved)
+{
+    mics_json *run = NULL;
+    const char *text = saved->meta->run_json;
+    saved->sequence = saved->model->positions;
+    if (text == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
+    int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
+    mics_json_close(run);
+    if (trained > 0 && trained < saved->sequence)
+        saved->sequence = trained;
+    return MICS_OK;
+}
+
 mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *saved_out)
 {
     *saved_out = (cli_saved){.memory = memory};
@@ -19,6 +35,7 @@ mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *sav
     MICS_TRY(mics_json_parse(memory, saved_out->path, config, strlen(config), &saved_out->config));
     // Only training has dropout.
     MICS_TRY(mics_model_from_config(memory, saved_out->config, true, &saved_out->model));
+    MICS_TRY(find_sequence(saved_out));
     return mics_tokenizer_open(memory, saved_out->meta->tokenizer, &saved_out->tokenizer);
 }
 

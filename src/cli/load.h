@@ -18,7 +18,8 @@ typedef struct cli_saved {
     mics_json *config;
     mics_model *model;
     mics_tokenizer *tokenizer;
-    float **params; // by unit, the flat buffers; NULL until cli_saved_read_params
+    int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
+    float **params;   // by unit, the flat buffers; NULL until cli_saved_read_params
 } cli_saved;
 
 /* Opens what PATH means (see cli_checkpoint_find), its model and its tokenizer; no parameters yet.

@@ -128,7 +128,7 @@ static mics_status open_writer(writer *self)
     void *window = NULL, *candidates = NULL;
     int32_t known = mics_tokenizer_vocab(saved->tokenizer);
     self->vocab = known < model->vocab ? known : (int32_t)model->vocab;
-    self->capacity = model->positions;
+    self->capacity = saved->sequence;
     MICS_TRY(mics_decoder_open(saved->memory, model, (const float *const *)saved->params, NULL,
                                self->capacity, &self->decoder));
     MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, (size_t)self->capacity * sizeof(int32_t),

@@ -16,11 +16,11 @@ typedef struct cli_sampling {
 
 /* Writes the prompt's continuation to a stream, token by token.
  *
- * Text may grow past the model's positions: when they are used up, the newer half of what stands
- * there is fed again from position 0, and generation goes on from that. A prompt that is longer
- * counts with its end alone, likewise. An empty prompt starts from the tokenizer's separator.
- * Needs:   the parameters read.
- * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_MEMORY.
+ * Text may grow past the positions that training used: when they are used up, the newer half of
+ * what stands there is fed again from position 0, and generation goes on from that. A prompt that
+ * is longer counts with its end alone, likewise. An empty prompt starts from the tokenizer's
+ * separator. Needs:   the parameters read. Returns: MICS_OK; MICS_ERR_IO (the stream);
+ * MICS_ERR_MEMORY.
  */
 mics_status cli_sample_text(const cli_saved *saved, const char *prompt,
                             const cli_sampling *sampling, FILE *out);

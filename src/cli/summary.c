@@ -76,16 +76,33 @@ void cli_print_beginning(const cli_job *job)
 
 // ---- after ----
 
-// Bytes that are neither letters nor blanks would upset the terminal.
+// Bytes of the character at `text`: of a whole UTF-8 sequence, else 1.
+static size_t character_bytes(const char *text, size_t bytes)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    size_t length = c[0] >= 0xf0 && c[0] < 0xf5 ? 4 : c[0] >= 0xe0 ? 3 : c[0] >= 0xc2 ? 2 : 1;
+    if (c[0] >= 0xf5 || length > bytes)
+        return 1;
+    for (size_t i = 1; i < length; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 1;
+    }
+    return length;
+}
+
+// What is no character, or steers a terminal, becomes a point.
 static void print_sample(const char *text, size_t bytes)
 {
     printf("  | ");
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = 0, length; i < bytes; i += length) {
         unsigned char c = (unsigned char)text[i];
+        length = character_bytes(text + i, bytes - i);
         if (c == '\n')
             printf("\n  | ");
+        else if (length > 1 || (c >= 0x20 && c < 0x7f))
+            printf("%.*s", (int)length, text + i);
         else
-            putchar(c >= 0x20 && c != 0x7f ? c : '.');
+            putchar('.');
     }
     printf("\n");
 }

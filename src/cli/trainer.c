@@ -102,7 +102,10 @@ static mics_status open_reports(cli_trainer *self)
         mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
     mics_free(self->rank->memory, path);
     MICS_TRY(status);
-    return mics_progress_open(self->rank->memory, NULL, MICS_PROGRESS_AUTO, job->run->log_every,
+    // Launchers give ranks terminals of their own, whatever becomes of their output.
+    bool mpi = cli_world_is_mpi(self->rank->world);
+    return mics_progress_open(self->rank->memory, NULL,
+                              mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO, job->run->log_every,
                               &self->progress);
 }
 
@@ -143,9 +146,12 @@ static mics_status validate(cli_trainer *self, int64_t step)
     self->validation_last = sum / (double)calls;
     if (isnan(self->validation_first))
         self->validation_first = self->validation_last;
-    if (self->progress != NULL)
-        mics_progress_note(self->progress, "validation loss %.4f %s", self->validation_last,
-                           step == 0 ? "before training" : "");
+    if (self->progress != NULL && step == 0)
+        mics_progress_note(self->progress, "validation loss %.4f before training",
+                           self->validation_last);
+    else if (self->progress != NULL)
+        mics_progress_note(self->progress, "validation loss %.4f after step %lld",
+                           self->validation_last, (long long)step);
     return self->metrics != NULL
                ? mics_metrics_write_validation(self->metrics, step, self->validation_last)
                : MICS_OK;
@@ -312,6 +318,7 @@ static mics_status run_steps(cli_trainer *self)
 static mics_status train(cli_trainer *self)
 {
     mics_status status = MICS_OK;
+    atomic_store(&self->job->running, true);
     if (self->job->checkpoint != NULL)
         status = mics_engine_publish(self->engine);
     if (status == MICS_OK)

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# Every wrong input: its exit status, one line that names the matter, and nothing written over.
+. "$(dirname "$0")/lib.sh"
+
+run 0 train "$mics" train run.json --ranks 2 --steps 2 --out good
+cp -r good kept
+
+# wrong STATUS TEXT ARGUMENTS...: of the program.
+wrong() {
+    wrong_status=$1
+    wrong_text=$2
+    shift 2
+    run "$wrong_status" wrong "$mics" "$@"
+    one_line wrong.err
+    grep -q '^mics: error: ' wrong.err || fail "no error line: $*"
+    contains wrong.err "$wrong_text"
+    diff -r good kept || fail "changed: $*"
+}
+
+# ---- usage ----
+wrong 2 "no verb given"
+wrong 2 'did you mean "train"' trainn run.json
+wrong 2 "did you mean --ranks" train run.json --rank 2
+wrong 2 "missing: RUN.json" train
+wrong 2 "one argument too many" train run.json other.json
+wrong 2 "whole number" train run.json --ranks two
+wrong 2 "at least 1" train run.json --ranks 0
+wrong 2 "a value is missing" train run.json --ranks
+wrong 2 "takes no value" explain run.json --json=yes
+wrong 2 "two dashes" train run.json -n 4
+wrong 2 "do not divide" train run.json --ranks 4 --nodes 3
+wrong 2 "do not divide" explain run.json --ranks 4 --nodes 3
+wrong 2 "--data FILES is missing" eval good
+
+# ---- run files ----
+echo '{"model": {"config": "model.json"' >cut.json
+echo '{"model": {"config": "model.json"}, "data": {"train": ["text.txt"]}, "run": {"steps": 1}, "optimiser": {}}' >key.json
+wrong 2 "nowhere.json" train nowhere.json
+wrong 2 "cut.json:" train cut.json
+wrong 2 "optimizer" train key.json
+wrong 2 "run.steps" train run.json --ranks 2 --set run.steps=-1
+wrong 2 "sharding" train run.json --ranks 2 --set sharding.params=4
+wrong 2 "data.sequence_length" train run.json --ranks 2 --set data.sequence_length=64
+wrong 2 "memory" train run.json --ranks 2 --set run.memory_limit=100000
+wrong 2 "what fits" train run.json --ranks 2 --set run.memory_limit=100000
+wrong 2 "train_batch_size" train run.json --ranks 2 --set train_batch_size=17
+
+# ---- models ----
+echo '{"model_type": "llama"}' >llama.json
+head -c 100 model.json >model_cut.json
+wrong 2 "none.json" train run.json --ranks 2 --set model.config=none.json
+wrong 2 "llama" train run.json --ranks 2 --set model.config=llama.json
+wrong 2 "model_cut.json" train run.json --ranks 2 --set model.config=model_cut.json
+mkdir empty
+wrong 2 "empty" train run.json --ranks 2 --set model.init=empty
+run 0 convert "$mics" convert good exported
+head -c 60000 exported/model.safetensors >cut.safetensors
+wrong 2 "cut.safetensors" train run.json --ranks 2 --set model.init=cut.safetensors
+
+# ---- data ----
+printf 'short' >short.txt
+printf 'not a shard' >false.bin
+run 0 tokenize "$mics" tokenize text.txt --out whole.bin
+head -c 2000 whole.bin >half.bin
+wrong 2 "none.txt" train run.json --ranks 2 --set 'data.train=["none.txt"]'
+wrong 2 "no file matches" train run.json --ranks 2 --set 'data.train=["none*.txt"]'
+wrong 2 "too few" train run.json --ranks 2 --set 'data.train=["short.txt"]'
+wrong 2 "data.validation" train run.json --ranks 2 --set 'data.validation=["short.txt"]'
+wrong 2 "false.bin" train run.json --ranks 2 --set 'data.train=["false.bin"]'
+wrong 2 "half.bin" train run.json --ranks 2 --set 'data.train=["half.bin"]'
+sed 's/"vocab_size": 256/"vocab_size": 100/' model.json >few.json
+wrong 2 "vocab_size" train run.json --ranks 2 --set model.config=few.json
+wrong 2 "none" train run.json --ranks 2 --set data.tokenizer=none.json
+echo x >file
+wrong 2 "file" train run.json --ranks 2 --out file/out
+
+# ---- checkpoints ----
+wrong 2 "nowhere" generate nowhere
+wrong 2 "no complete checkpoint" generate empty
+cp -r good/checkpoints/step-00000002 broken
+rm broken/manifest.json
+wrong 2 "no complete checkpoint" eval broken --data text.txt
+cp -r good/checkpoints/step-00000002 short
+for file in short/rank-*; do
+    head -c 5000 "$file" >part && mv part "$file"
+done
+wrong 2 "short" generate short
+wrong 2 "short" train run.json --ranks 2 --steps 4 --out fresh --resume short
+cp -r good/checkpoints/step-00000002 flipped
+printf 'XXXX' | dd of=flipped/rank-00000.mics bs=1 seek=5000 conv=notrunc 2>/dev/null
+wrong 2 "flipped" generate flipped
+wrong 2 "flipped" convert flipped flipped_out
+[ -f flipped_out/model.safetensors ] && fail "a damaged checkpoint was exported"
+wrong 2 "flipped" train run.json --ranks 4 --steps 4 --out other --resume flipped
+wrong 2 "not overwritten" train run.json --ranks 2 --resume none --out good
+wrong 2 "run.seed" train run.json --ranks 2 --steps 4 --out good --set run.seed=9
+exit 0

@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# The program under an MPI launcher ($2...): the same losses as with threads, one voice for errors,
+# and what happens when a rank is killed.
+. "$(dirname "$0")/lib.sh"
+shift
+# More ranks than cores, and root in a container, are things Open MPI has to be told of.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+run 0 threads "$mics" train run.json --ranks 4 --nodes 2 --out threads
+run 0 mpi "$@" "$mics" train run.json --nodes 2 --out mpi
+same_losses threads mpi
+same_weights threads/checkpoints/step-00000008 mpi/checkpoints/step-00000008
+contains mpi.out "MPI processes"
+grep -q 'exact$' mpi.out || fail "predicted and measured are missing"
+
+# A mistake that all processes find is said once.
+"$@" "$mics" train run.json --nodes 2 --set run.stepz=3 >wrong.out 2>wrong.err </dev/null &&
+    fail "a wrong key was accepted"
+[ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
+contains wrong.err "run.stepz"
+"$@" "$mics" train run.json --ranks 3 >wrong.out 2>wrong.err </dev/null &&
+    fail "wrong ranks were accepted"
+[ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
+"$@" "$mics" train run.json --rankz 3 >wrong.out 2>wrong.err </dev/null &&
+    fail "a wrong flag was accepted"
+[ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
+
+# Not dead, and no zombie that waits for its parent.
+is_alive() {
+    grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null
+}
+
+# Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
+# with the losses of a run that never stopped. It saves after each step, so that most kills hit it
+# while it saves.
+cat >rank.sh <<'SH'
+echo $$ >"pids/$$"
+exec "$@"
+SH
+for delay in 0 0.03 0.11 0.17; do
+    rm -rf pids && mkdir pids
+    "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed \
+        --set run.checkpoint_every=1 --set run.log_every=1 --set run.keep_checkpoints=1 \
+        >killed.out 2>killed.err </dev/null &
+    launcher=$!
+    for _ in $(seq 300); do
+        grep -q '^step' killed.out && break
+        sleep 0.1
+    done
+    sleep $delay
+    victim=$(ls pids | head -n 1)
+    kill -9 "$victim" || fail "the run ended before it was killed"
+    begin=$(date +%s)
+    wait $launcher && fail "a killed run should fail"
+    [ $(($(date +%s) - begin)) -le 30 ] || fail "survivors took too long to end"
+    for pid in $(ls pids); do
+        is_alive "$pid" && sleep 2 && is_alive "$pid" && fail "process $pid still runs"
+    done
+    grep -q 'resume auto goes on from step\|nothing is saved yet\|[Ss]ignal:\? 9\|KILLED' killed.err killed.out ||
+        fail "nobody said what happened"
+done
+steps=$(($(sed 's/.*step-0*//' killed/checkpoints/latest) + 5))
+run 0 onward "$@" "$mics" train run.json --nodes 2 --steps $steps --out killed
+contains onward.out "resumed from killed/checkpoints"
+run 0 whole "$mics" train run.json --ranks 4 --nodes 2 --steps $steps --out whole
+same_losses whole killed
+exit 0

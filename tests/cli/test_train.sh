@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# mics train and explain, with ranks as threads: what they print, write and refuse to write over.
+. "$(dirname "$0")/lib.sh"
+
+run 0 train "$mics" train run.json --ranks 4 --nodes 2
+[ -s train.err ] && fail "train.err is not empty"
+contains train.out "4 on 2 nodes, mics(2)"
+contains train.out "validation loss"
+contains train.out "before training"
+contains train.out "what the model writes"
+contains train.out "stored in out"
+# Rows of memory and bytes: every prediction was exact.
+[ "$(grep -c 'exact$' train.out)" -ge 10 ] || fail "rows of predictions are missing"
+grep -E ' (B|KiB|MiB) .*[^t]$' train.out | grep -q 'inside nodes\|between nodes\|in all' &&
+    fail "a prediction was not exact"
+
+[ "$(losses out | wc -l)" = 8 ] || fail "metrics.jsonl lacks steps"
+for key in step loss lr grad_norm tokens tokens_per_s step_ms mfu memory_peak_bytes \
+    sent_intra_bytes sent_inter_bytes exposed_comm_ms; do
+    [ "$(grep -c "\"$key\": " out/metrics.jsonl)" -ge 8 ] || fail "metrics.jsonl lacks $key"
+done
+[ "$(grep -c validation_loss out/metrics.jsonl)" = 2 ] || fail "two validations are due"
+first=$(losses out | sed -n '1s/.* \([0-9]*\).*/\1/p')
+last=$(losses out | sed -n '$s/.* \([0-9]*\).*/\1/p')
+[ "$last" -lt "$first" ] || fail "the loss did not fall: $first to $last"
+[ -f out/checkpoints/step-00000004/manifest.json ] || fail "no checkpoint at step 4"
+
+# Once more: it is done, and nothing changes.
+cp -r out before
+run 0 again "$mics" train run.json --ranks 4 --nodes 2
+contains again.out "holds the finished run"
+diff -r out before || fail "a finished run was changed"
+run 2 none "$mics" train run.json --ranks 4 --nodes 2 --resume none
+one_line none.err
+contains none.err "holds checkpoints"
+diff -r out before || fail "a refused run was changed"
+
+# The same run file gives the same bits, in two ways of saying it.
+run 0 twice "$mics" train run.json --ranks 4 --nodes=2 --out twice
+same_losses out twice
+run 0 resolved "$mics" train out/run.json --ranks=4 --nodes 2 --out resolved
+same_losses out resolved
+
+# Other meshes and shardings: the same losses to the digits that differing sums leave alone.
+for mesh in "1 1 1 1 1" "2 1 1 2 2" "4 1 4 4 4" "4 2 2 2 4" "8 4 2 4 8"; do
+    set -- $mesh
+    run 0 mesh "$mics" train run.json --ranks "$1" --nodes "$2" --out "mesh$1$2$3$4$5" \
+        --set sharding.params="$3" --set sharding.grads="$4" --set sharding.optimizer="$5" \
+        --set gradient_accumulation_steps=1
+    losses "mesh$1$2$3$4$5" >other.txt
+    losses out | paste -d ' ' - other.txt |
+        awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 1e-4 * $2) { print; bad = 1 } }
+             END { exit bad }' || fail "losses of mesh $mesh differ"
+done
+
+# Automatic sharding: one copy a rank where memory allows, fewer where it does not.
+sed 's/"n_embd": 32/"n_embd": 128/' model.json >wide.json
+explain_auto() { # NAME FLAGS...
+    name=$1
+    shift
+    run 0 "$name" "$mics" explain run.json --ranks 8 --set model.config=wide.json \
+        --set sharding='"auto"' "$@"
+}
+explain_auto auto
+contains auto.out "8 ranks, 1 node of 8: ddp"
+total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' auto.out | head -n 1)
+explain_auto tight --set run.memory_limit=$((total - 1))
+contains tight.out "8 ranks, 1 node of 8: mics("
+contains tight.out "  fits: "
+
+run 0 explain "$mics" explain run.json --ranks 4 --nodes 2
+contains explain.out "partition group"
+contains explain.out "all-reduce"
+contains explain.out "train_batch_size"
+run 0 json "$mics" explain run.json --ranks 4 --nodes 2 --json
+contains json.out '"sent_bytes"'
+[ -d explained ] && fail "explain wrote something"
+
+run 0 version "$mics" --version
+run 0 help "$mics" --help
+for verb in train explain generate eval tokenize convert doctor; do
+    contains help.out "$verb"
+    run 0 verb "$mics" "$verb" --help
+    contains verb.out "usage: mics $verb"
+    run 0 verb "$mics" help "$verb"
+done
+run 0 doctor "$mics" doctor
+contains doctor.out "GFLOP/s"
+run 0 doctor "$mics" doctor --json
+contains doctor.out '"advice"'
+exit 0
