@@ -36,7 +36,7 @@ static inline mics_param_ref model_param(mics_model *model, const char *name, in
                                          int64_t cols)
 {
     char full[MICS_NAME_BYTES];
-    snprintf(full, sizeof full, "u%d.%s", (int)model->unit_count - 1, name);
+    snprintf(full, sizeof full, "u%d.%.60s", (int)model->unit_count - 1, name);
     const bool vector = cols == 0;
     return mics_model_add_param(model, full,
                                 &(mics_param_spec){.dims = vector ? 1 : 2,
@@ -112,7 +112,7 @@ static inline int32_t layer_knot(mics_model *model)
     return mics_op_add(model, mics_op_add(model, both, both), mics_op_gelu(model, 0));
 }
 
-// Nothing but sums: the gradient passes through without an op.
+// Nothing but sums: the gradient passes through without an op. A unit without parameters.
 static inline int32_t layer_sums(mics_model *model)
 {
     int32_t x = mics_op_add(model, 0, 0);

@@ -1,0 +1,494 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks the list of steps under every interleaving that its waits allow: what a step reads has
+// been written, nothing is written while another step may still read it, and every gradient is
+// reduced and every parameter updated as often as it must be.
+//
+// Step a is done before step b begins when both are on one stream and a is listed first, or when b,
+// or a step before b on its stream, waits for a or for one after a on a's stream. Waits name a step
+// on the other stream, so this relation is closed: nothing longer has to be followed.
+#include "mics/schedule.h"
+#include "models.h"
+#include <stdlib.h>
+
+// ---- the order ----
+
+typedef struct order {
+    const mics_schedule *schedule;
+    const mics_step_list *list;
+    mics_phase phase;
+    int32_t *known; // by step: newest step of the other stream that is done when it begins; -1
+} order;
+
+static void fail_at(const order *o, int32_t step, const char *why)
+{
+    const mics_step *s = &o->list->steps[step];
+    char name[64];
+    fail_msg("%s, %d micro-steps, prefetch %d, %s: step %d (%s of unit %d, micro-step %d): %s",
+             mics_mesh_name(&o->schedule->spec.mesh, name, sizeof name),
+             (int)o->schedule->spec.micro_steps, (int)o->schedule->spec.prefetch,
+             o->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)step,
+             mics_step_kind_text(s->kind), (int)s->unit, (int)s->micro_step, why);
+}
+
+static void order_open(order *o, const mics_schedule *schedule, mics_phase phase)
+{
+    *o = (order){.schedule = schedule, .list = &schedule->lists[phase], .phase = phase};
+    int32_t newest[MICS_STREAMS] = {-1, -1};
+    o->known = calloc((size_t)o->list->count, sizeof *o->known);
+    assert_non_null(o->known);
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        const int other = 1 - (int)step->stream;
+        for (int stream = 0; stream < MICS_STREAMS; stream++) {
+            const int32_t waited = step->wait[stream];
+            if (waited >= i)
+                fail_at(o, i, "waits for a later step: the streams could stop for ever");
+            if (waited >= 0 && (int)o->list->steps[waited].stream != stream)
+                fail_at(o, i, "waits for a step of another stream than it says");
+        }
+        if (step->wait[other] > newest[step->stream])
+            newest[step->stream] = step->wait[other];
+        o->known[i] = newest[step->stream];
+    }
+}
+
+static bool precedes(const order *o, int32_t a, int32_t b)
+{
+    return o->list->steps[a].stream == o->list->steps[b].stream ? a < b : o->known[b] >= a;
+}
+
+static void must_precede(const order *o, int32_t a, int32_t b, const char *why)
+{
+    if (!precedes(o, a, b))
+        fail_at(o, b, why);
+}
+
+// ---- what the model asks for, from its ops alone ----
+
+static bool computes(const mics_step *step)
+{
+    return step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+}
+
+static bool mentions(const mics_op *op, int32_t unit)
+{
+    return op->params[0].unit == unit || op->params[1].unit == unit;
+}
+
+// Weights that a unit's gradient is made with: products with them, and layernorm's gain.
+static bool is_needed_backward(mics_op_kind kind)
+{
+    return kind == MICS_OP_LINEAR || kind == MICS_OP_LAYERNORM || kind == MICS_OP_CLASSIFIER;
+}
+
+// Whether computing the step reads the parameters of `unit`.
+static bool reads(const order *o, const mics_step *step, int32_t unit)
+{
+    const mics_model *model = o->schedule->spec.model;
+    const mics_unit *computed = &model->units[step->unit];
+    const bool forward = step->kind == MICS_STEP_FORWARD || o->schedule->spec.recompute ||
+                         step->unit == model->unit_count - 1;
+    for (int32_t i = 0; i < computed->op_count; i++) {
+        if ((forward || is_needed_backward(computed->ops[i].kind)) &&
+            mentions(&computed->ops[i], unit))
+            return true;
+    }
+    return false;
+}
+
+// Whether computing the step adds to the gradient of `unit`.
+static bool writes(const order *o, const mics_step *step, int32_t unit)
+{
+    const mics_unit *computed = &o->schedule->spec.model->units[step->unit];
+    for (int32_t i = 0; step->kind == MICS_STEP_BACKWARD && i < computed->op_count; i++) {
+        if (mentions(&computed->ops[i], unit))
+            return true;
+    }
+    return false;
+}
+
+static const mics_step_use *use_of(const mics_step *step, int32_t unit)
+{
+    for (int32_t i = 0; i < step->use_count; i++) {
+        if (step->uses[i].unit == unit)
+            return &step->uses[i];
+    }
+    return NULL;
+}
+
+// ---- parameter slots ----
+
+// The newest gather into a slot before a step is of the unit it reads, is done, and no other gather
+// may be writing the slot meanwhile.
+static void check_param_read(const order *o, int32_t reader, int32_t unit)
+{
+    const mics_step *step = &o->list->steps[reader];
+    const mics_step_use *use = use_of(step, unit);
+    if (use == NULL || use->param_slot < 0 || use->param_slot >= o->schedule->param_slot_count) {
+        fail_at(o, reader, "reads a unit that has no slot");
+        return;
+    }
+    int32_t filled = -1;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *gather = &o->list->steps[i];
+        if (gather->kind != MICS_STEP_GATHER || gather->uses[0].param_slot != use->param_slot)
+            continue;
+        if (precedes(o, i, reader))
+            filled = i;
+        else
+            must_precede(o, reader, i, "may be read while it is overwritten");
+    }
+    if (filled < 0 || o->list->steps[filled].unit != unit)
+        fail_at(o, reader, "its slot holds another unit");
+    if (o->schedule->param_slots[use->param_slot] < o->schedule->padded_elems[unit])
+        fail_at(o, reader, "its slot is too small");
+}
+
+static void check_params(const order *o)
+{
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        for (int32_t u = 0; computes(step) && u < o->schedule->spec.model->unit_count; u++) {
+            if (!reads(o, step, u))
+                continue;
+            if (o->schedule->spec.mesh.sharding.params > 1)
+                check_param_read(o, i, u);
+            else if (use_of(step, u) == NULL || use_of(step, u)->param_slot >= 0)
+                fail_at(o, i, "reads a unit's persistent buffer, but does not say so");
+        }
+        if (step->kind == MICS_STEP_GATHER && o->schedule->spec.mesh.sharding.params == 1)
+            fail_at(o, i, "there is nothing to gather");
+    }
+}
+
+// ---- gradients ----
+
+// Steps of one kind, unit and micro-step: their number, and the last one in *at_out.
+static int32_t count_steps(const order *o, mics_step_kind kind, int32_t unit, int32_t micro_step,
+                           int32_t *at_out)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (step->kind == kind && step->unit == unit && step->micro_step == micro_step) {
+            *at_out = i;
+            count++;
+        }
+    }
+    return count;
+}
+
+static void must_count(const order *o, mics_step_kind kind, int32_t unit, int32_t micro_step,
+                       int32_t expected, int32_t *at_out)
+{
+    int32_t count = count_steps(o, kind, unit, micro_step, at_out);
+    if (count != expected)
+        fail_msg("%s of unit %d, micro-step %d: %d times, not %d", mics_step_kind_text(kind),
+                 (int)unit, (int)micro_step, (int)count, (int)expected);
+}
+
+static bool has_params(const order *o, int32_t unit)
+{
+    return o->schedule->spec.model->units[unit].param_count > 0;
+}
+
+static bool uses_grad_slot(const mics_step *step, int32_t slot)
+{
+    for (int32_t i = 0; i < step->use_count; i++) {
+        if ((step->kind == MICS_STEP_BACKWARD || step->kind == MICS_STEP_REDUCE) &&
+            step->uses[i].grad_slot == slot)
+            return true;
+    }
+    return false;
+}
+
+// From its first writer to its reduction a slot is this unit's alone.
+static void check_grad_slot(const order *o, int32_t slot, int32_t unit, int32_t first,
+                            int32_t reduced)
+{
+    if (slot < 0 || slot >= o->schedule->grad_slot_count ||
+        o->schedule->grad_slots[slot] < o->schedule->padded_elems[unit])
+        fail_at(o, reduced, "its slot is none, or too small");
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (!uses_grad_slot(step, slot) || precedes(o, i, first) || precedes(o, reduced, i))
+            continue;
+        const mics_step_use *use = use_of(step, unit);
+        if (use == NULL || use->grad_slot != slot)
+            fail_at(o, i, "may use a gradient slot that another unit still needs");
+    }
+}
+
+// Gradients of one unit in one micro-step, G > 1.
+static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
+{
+    int32_t reduced = -1, first = -1;
+    if (!has_params(o, unit))
+        return;
+    must_count(o, MICS_STEP_REDUCE, unit, micro_step, 1, &reduced);
+    const mics_step *reduce = &o->list->steps[reduced];
+    const int32_t slot = reduce->uses[0].grad_slot;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (!computes(step) || step->micro_step != micro_step || !writes(o, step, unit))
+            continue;
+        first = first < 0 ? i : first;
+        if (use_of(step, unit) == NULL || use_of(step, unit)->grad_slot != slot)
+            fail_at(o, i, "writes its gradient elsewhere than it is reduced");
+        must_precede(o, i, reduced, "begins before all of its gradient is there");
+    }
+    if (reduce->accumulate != (micro_step > 0))
+        fail_at(o, reduced, "the first micro-step overwrites, later ones add");
+    if (reduce->group != MICS_GROUP_GRADS)
+        fail_at(o, reduced, "is over another group");
+    check_grad_slot(o, slot, unit, first, reduced);
+}
+
+// G = 1: backward works on the accumulator.
+static void check_accumulation(const order *o, int32_t unit, int32_t micro_step)
+{
+    int32_t reduced = -1;
+    must_count(o, MICS_STEP_REDUCE, unit, micro_step, 0, &reduced);
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (!computes(step) || step->micro_step != micro_step || !writes(o, step, unit))
+            continue;
+        if (use_of(step, unit) == NULL || use_of(step, unit)->grad_slot >= 0)
+            fail_at(o, i, "its gradient belongs into the accumulator");
+        if (step->accumulate != (micro_step > 0))
+            fail_at(o, i, "the first micro-step overwrites, later ones add");
+    }
+}
+
+// After everything that touches the unit's accumulator in the micro-steps.
+static void check_after_gradients(const order *o, int32_t unit, int32_t at)
+{
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        bool touches = (step->kind == MICS_STEP_REDUCE && step->unit == unit) ||
+                       (computes(step) && writes(o, step, unit));
+        if (touches)
+            must_precede(o, i, at, "begins before its gradient is whole");
+    }
+}
+
+// ---- the boundary ----
+
+static int32_t only_step(const order *o, mics_step_kind kind)
+{
+    int32_t at = -1;
+    must_count(o, kind, -1, -1, 1, &at);
+    return at;
+}
+
+// Second hop (of units with parameters), update and publication of one unit: once each, in order.
+static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int32_t agree)
+{
+    const mics_mesh *mesh = &o->schedule->spec.mesh;
+    const mics_sharding s = mesh->sharding;
+    int32_t scatter = -1, all_reduce = -1, update = -1, publish = -1;
+    const bool summed = has_params(o, unit);
+    must_count(o, MICS_STEP_SCATTER, unit, -1, summed && s.optimizer > s.grads, &scatter);
+    must_count(o, MICS_STEP_ALL_REDUCE, unit, -1, summed && mesh->ranks > s.optimizer, &all_reduce);
+    must_count(o, MICS_STEP_UPDATE, unit, -1, 1, &update);
+    must_count(o, MICS_STEP_PUBLISH, unit, -1, s.optimizer > s.params, &publish);
+    check_after_gradients(o, unit, norm);
+    if (scatter >= 0) {
+        check_after_gradients(o, unit, scatter);
+        must_precede(o, scatter, norm, "the norm is of unsummed gradients");
+    }
+    if (all_reduce >= 0) {
+        check_after_gradients(o, unit, all_reduce);
+        must_precede(o, all_reduce, norm, "the norm is of unsummed gradients");
+    }
+    if (scatter >= 0 && all_reduce >= 0)
+        must_precede(o, scatter, all_reduce, "the second hop is in the wrong order");
+    must_precede(o, agree, update, "updates before all ranks agree");
+    if (publish >= 0)
+        must_precede(o, update, publish, "publishes what is not updated");
+}
+
+static void check_boundary(const order *o)
+{
+    const int32_t norm = only_step(o, MICS_STEP_NORM), agree = only_step(o, MICS_STEP_AGREE);
+    must_precede(o, norm, agree, "agrees on no norm");
+    for (int32_t u = 0; u < o->schedule->spec.model->unit_count; u++)
+        check_boundary_unit(o, u, norm, agree);
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (step->kind == MICS_STEP_GATHER || computes(step))
+            must_precede(o, i, agree, "parameters change while they are read");
+    }
+}
+
+// ---- the whole ----
+
+// Each micro-step: all units but the loss forward in order, then all backward in reverse.
+static void check_passes(const order *o)
+{
+    const int32_t units = o->schedule->spec.model->unit_count;
+    const bool training = o->phase == MICS_PHASE_TRAIN;
+    int32_t at = 0, per_micro_step = training ? 2 * units - 1 : units;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (!computes(step))
+            continue;
+        const int32_t place = at % per_micro_step;
+        const bool backward = training && place >= units - 1;
+        const int32_t unit = backward ? 2 * units - 2 - place : place;
+        if (step->unit != unit || step->micro_step != at / per_micro_step ||
+            (step->kind == MICS_STEP_BACKWARD) != backward)
+            fail_at(o, i, "is out of order");
+        at++;
+    }
+    assert_int_equal(at, per_micro_step * (training ? o->schedule->spec.micro_steps : 1));
+}
+
+// With prefetch, a pass and the collectives listed around it run side by side: no gather but a
+// list's first ones is for the very next pass, and no backward waits for the reduction before it.
+static void check_overlap(const order *o)
+{
+    int32_t reduced = -1, passes = 0;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (computes(step)) {
+            if (step->kind == MICS_STEP_BACKWARD && reduced >= 0 && precedes(o, reduced, i))
+                fail_at(o, i, "waits for the reduction before it");
+            passes++;
+            reduced = -1;
+        }
+        if (step->kind == MICS_STEP_REDUCE)
+            reduced = i;
+        int32_t next = i + 1;
+        while (next < o->list->count && !computes(&o->list->steps[next]))
+            next++;
+        if (step->kind == MICS_STEP_GATHER && passes > 0 &&
+            reads(o, &o->list->steps[next], step->unit))
+            fail_at(o, i, "is listed too late to overlap");
+    }
+}
+
+static void check_list(const mics_schedule *schedule, mics_phase phase)
+{
+    order o;
+    order_open(&o, schedule, phase);
+    check_passes(&o);
+    check_params(&o);
+    if (schedule->spec.prefetch > 0)
+        check_overlap(&o);
+    if (phase == MICS_PHASE_TRAIN) {
+        for (int32_t micro = 0; micro < schedule->spec.micro_steps; micro++) {
+            for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+                if (schedule->spec.mesh.sharding.grads > 1)
+                    check_reduction(&o, u, micro);
+                else
+                    check_accumulation(&o, u, micro);
+            }
+        }
+        check_boundary(&o);
+    } else {
+        must_precede(&o, o.list->count - 2, only_step(&o, MICS_STEP_AGREE), "agrees on no loss");
+    }
+    free(o.known);
+}
+
+static void check_schedule(mics_memory *memory, const mics_schedule_spec *spec)
+{
+    mics_schedule *schedule = NULL;
+    ASSERT_OK(mics_schedule_open(memory, spec, &schedule));
+    check_list(schedule, MICS_PHASE_TRAIN);
+    check_list(schedule, MICS_PHASE_EVAL);
+    mics_schedule_close(schedule);
+}
+
+// Every sharding of 8 ranks, for several numbers of micro-steps and units gathered ahead.
+static void check_model(mics_memory *memory, const mics_model *model)
+{
+    mics_schedule_spec spec = {.model = model,
+                               .batch = {.sequences = 1, .length = 3, .threads = 1}};
+    for (int32_t p = 1; p <= 8; p *= 2) {
+        for (int32_t g = p; g <= 8; g *= 2) {
+            for (int32_t o = g; o <= 8; o *= 2) {
+                ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){p, g, o}, &spec.mesh));
+                for (int variant = 0; variant < 8; variant++) {
+                    spec.micro_steps = variant % 2 == 0 ? 1 : 3;
+                    spec.prefetch = variant / 2;
+                    spec.recompute = variant >= 4;
+                    check_schedule(memory, &spec);
+                }
+            }
+        }
+    }
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    static const int layers[] = {1, 2, 5};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 6; i++) {
+        mics_model *model = model_gpt2(memory, layers[i / 2], i % 2 == 0);
+        check_model(memory, model);
+        mics_model_close(model);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_other_models(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 2 * MODEL_KINDS; i++) {
+        mics_model *model = model_build(memory, &model_kinds[i / 2], i % 2 == 0);
+        check_model(memory, model);
+        mics_model_close(model);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- arguments ----
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_schedule *schedule = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 1, true);
+    mics_schedule_spec good = {.model = model,
+                               .batch = {.sequences = 1, .length = MODEL_POSITIONS, .threads = 1},
+                               .micro_steps = 1};
+    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &good.mesh));
+    mics_schedule_spec bad[7];
+    for (int i = 0; i < 7; i++)
+        bad[i] = good;
+    bad[0].batch.sequences = 0;
+    bad[1].batch.length = 0;
+    bad[2].batch.threads = 0;
+    bad[3].micro_steps = 0;
+    bad[4].prefetch = -1;
+    bad[5].batch.length = MODEL_POSITIONS + 1;
+    bad[6].batch.sequences = INT64_MAX / 2;
+    for (int i = 0; i < 7; i++) {
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &bad[i], &schedule));
+        assert_null(schedule);
+    }
+    ASSERT_OK(mics_schedule_open(memory, &good, &schedule));
+    mics_schedule_close(schedule);
+    mics_schedule_close(NULL);
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_other_models),
+        cmocka_unit_test(test_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
