@@ -7,6 +7,7 @@
 #include "launch.h"
 #include "signals.h"
 #include "trainer.h"
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -152,6 +153,8 @@ int cmd_train(int argc, char **argv)
     bool running = false;
     if (mics_memory_open(&memory) != MICS_OK)
         return CLI_EXIT_FAILED;
+    // Whoever reads our output may leave; training goes on.
+    signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
     cli_log_hold(mics_comm_mpi_launched());
     cli_parsed parsed = parse(memory, argc, argv, &options);

@@ -3,7 +3,7 @@
 // The program: finds the verb and runs it.
 #include "cli.h"
 #include "mics/json.h"
-#include <signal.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,22 +76,29 @@ static int run_help(int argc, char **argv)
     return verb != NULL ? verb->run(1, arguments) : CLI_EXIT_USAGE;
 }
 
+// What was printed must have arrived: a full disk is an error.
+static int finish(int exit_status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_status;
+    mics_fail(MICS_ERR_IO, "standard output: %s", strerror(errno));
+    return exit_status != CLI_EXIT_OK ? exit_status : CLI_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     cli_log_install();
-    // A reader of our output that leaves early is an error of that write, not our death.
-    signal(SIGPIPE, SIG_IGN);
     if (argc < 2) {
         mics_fail(MICS_ERR_INVALID, "no verb given; see mics --help");
         return CLI_EXIT_USAGE;
     }
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return run_help(argc - 2, argv + 2);
+        return finish(run_help(argc - 2, argv + 2));
     if (strcmp(name, "--version") == 0) {
         printf("mics %s\n", MICS_VERSION);
-        return CLI_EXIT_OK;
+        return finish(CLI_EXIT_OK);
     }
     const cli_verb *verb = find_verb(name);
-    return verb != NULL ? verb->run(argc - 2, argv + 2) : CLI_EXIT_USAGE;
+    return verb != NULL ? finish(verb->run(argc - 2, argv + 2)) : CLI_EXIT_USAGE;
 }

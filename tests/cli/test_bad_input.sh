@@ -33,6 +33,11 @@ wrong 2 "do not divide" train run.json --ranks 4 --nodes 3
 wrong 2 "do not divide" explain run.json --ranks 4 --nodes 3
 wrong 2 "--data FILES is missing" eval good
 
+if [ -w /dev/full ]; then
+    "$mics" explain run.json --ranks 2 >/dev/full 2>full.err && fail "a full disk went unnoticed"
+    contains full.err "standard output"
+fi
+
 # ---- run files ----
 echo '{"model": {"config": "model.json"' >cut.json
 echo '{"model": {"config": "model.json"}, "data": {"train": ["text.txt"]}, "run": {"steps": 1}, "optimiser": {}}' >key.json

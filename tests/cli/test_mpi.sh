@@ -32,23 +32,46 @@ is_alive() {
     grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null
 }
 
-# Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
-# with the losses of a run that never stopped. It saves after each step, so that most kills hit it
-# while it saves.
+# A mistake that one process alone finds is said by that one, with its rank.
+mkdir elsewhere
+cat >apart.sh <<'SH'
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-none}}" = 2 ] && cd elsewhere
+exec "$@"
+SH
+"$@" sh apart.sh "$mics" train "$work/run.json" --nodes 2 --out "$work/apart" \
+    >wrong.out 2>wrong.err </dev/null && fail "a rank without its files went unnoticed"
+[ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
+contains wrong.err "mics: error: rank 2: "
+
+# SIGTERM to the ranks: the step is finished and saved, and the run goes on from there.
 cat >rank.sh <<'SH'
 echo $$ >"pids/$$"
 exec "$@"
 SH
-for delay in 0 0.03 0.11 0.17; do
+start() { # FLAGS...: mpirun in the background, until steps are seen
     rm -rf pids && mkdir pids
-    "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed \
-        --set run.checkpoint_every=1 --set run.log_every=1 --set run.keep_checkpoints=1 \
-        >killed.out 2>killed.err </dev/null &
+    "$@" >killed.out 2>killed.err </dev/null &
     launcher=$!
     for _ in $(seq 300); do
         grep -q '^step' killed.out && break
         sleep 0.1
     done
+}
+start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out stopped \
+    --set run.checkpoint_every=0 --set run.log_every=1
+(cd pids && kill -TERM *)
+wait $launcher && fail "a stopped run should not exit with 0"
+contains killed.err "stopped by SIGTERM after step"
+stopped=$(sed -n 's/.*SIGTERM after step \([0-9]*\),.*/\1/p' killed.err)
+run 0 onward "$@" "$mics" train run.json --nodes 2 --steps $((stopped + 1)) --out stopped
+contains onward.out "step $stopped, resumed"
+
+# Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
+# with the losses of a run that never stopped. It saves after each step, so that most kills hit it
+# while it saves.
+for delay in 0 0.03 0.11 0.17; do
+    start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed \
+        --set run.checkpoint_every=1 --set run.log_every=1 --set run.keep_checkpoints=1
     sleep $delay
     victim=$(ls pids | head -n 1)
     kill -9 "$victim" || fail "the run ended before it was killed"

@@ -28,6 +28,9 @@ for _ in $(seq 300); do
     grep -q '^step 2/' signal.out && break
     sleep 0.1
 done
+run 2 second_writer train signal
+one_line second_writer.err
+contains second_writer.err "another run writes there"
 kill -INT $pid
 wait $pid
 [ $? = 1 ] || fail "a stopped run should exit with 1"

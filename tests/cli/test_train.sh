@@ -68,6 +68,9 @@ total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' auto.out | head -n 1)
 explain_auto tight --set run.memory_limit=$((total - 1))
 contains tight.out "8 ranks, 1 node of 8: mics("
 contains tight.out "  fits: "
+run 0 auto "$mics" train run.json --ranks 4 --steps 2 --out auto --set sharding='"auto"'
+run 0 resolved "$mics" train auto/run.json --ranks 4 --out resolved_auto
+same_losses auto resolved_auto
 
 run 0 explain "$mics" explain run.json --ranks 4 --nodes 2
 contains explain.out "partition group"
