@@ -133,6 +133,15 @@ static inline int32_t layer_read_out(mics_model *model)
     return mics_op_add(model, later, mics_op_add(model, out, later));
 }
 
+// Ops that may work in place where the output's gradient is still to be read by another op.
+static inline int32_t layer_beside(mics_model *model)
+{
+    int32_t a = model_linear(model, "a", 0, MODEL_WIDTH, MODEL_WIDTH, false);
+    int32_t b = model_linear(model, "b", 0, MODEL_WIDTH, MODEL_WIDTH, true);
+    int32_t c = mics_op_add(model, a, mics_op_gelu(model, b));
+    return mics_op_add(model, model_norm(model, "ln", c), mics_op_gelu(model, c));
+}
+
 typedef struct model_kind {
     const char *name;
     model_layer layers[2];
@@ -144,6 +153,7 @@ static const model_kind model_kinds[] = {
     {"knot", {layer_knot, layer_parallel}},
     {"sums", {layer_post_norm, layer_sums}},
     {"gelu", {layer_sums, layer_gelu}},
+    {"beside", {layer_beside, layer_beside}},
     {"read out", {layer_read_out, layer_knot}},
 };
 enum { MODEL_KINDS = sizeof model_kinds / sizeof model_kinds[0] };

@@ -1,0 +1,406 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs the ops and gradient calls of a schedule on symbols instead of numbers. Each float of the
+// activation arena holds what it would be: an activation of a unit, or a gradient as a sum of
+// terms. Whatever is overwritten too early, added twice or forgotten is then read as something
+// else than it must be.
+//
+// Terms of a gradient in a unit: one an op, what that op's backward gives to its input, and one for
+// the gradient of the unit's output, which the next unit left. A sum hands its gradient on as it
+// is.
+#include "mics/schedule.h"
+#include "models.h"
+#include <stdlib.h>
+
+enum { OPS = 24, TENSORS = 32, UNITS = 10, PARAMS = 24, VALUES = 100000 };
+
+typedef struct terms {
+    int32_t of_op[OPS + 1]; // how often; the last one is the output's gradient
+} terms;
+
+static const terms no_terms;
+
+typedef struct value {
+    bool gradient;
+    int32_t unit, micro_step;
+    int32_t tensor; // activations
+    terms terms;    // gradients
+} value;
+
+typedef struct machine {
+    const mics_schedule *schedule;
+    const mics_model *model;
+    int64_t tokens;
+    int32_t micro_step;
+    int32_t *cells; // (activation_elems) index of a value; 0: nothing
+    value *values;
+    int32_t value_count;
+    bool written[UNITS][PARAMS]; // gradients, in this micro-step
+    // Where it is.
+    int32_t unit, op;
+    const char *doing;
+} machine;
+
+static void fail_in(const machine *m, const char *why)
+{
+    fail_msg("unit %d (%s), op %d, %s%s: %s", (int)m->unit, m->model->units[m->unit].name,
+             (int)m->op, m->doing, m->schedule->spec.recompute ? " (recomputing)" : "", why);
+}
+
+// ---- the arena ----
+
+static void check_place(const machine *m, int64_t at, int64_t elems)
+{
+    if (at < 0 || at % 16 != 0 || at + elems > m->schedule->activation_elems)
+        fail_in(m, "a place outside of the arena, or not aligned");
+}
+
+static void put(machine *m, int64_t at, int64_t elems, value what)
+{
+    check_place(m, at, elems);
+    assert_true(m->value_count < VALUES);
+    what.micro_step = m->micro_step;
+    m->values[m->value_count] = what;
+    for (int64_t i = 0; i < elems; i++)
+        m->cells[at + i] = m->value_count;
+    m->value_count++;
+}
+
+// The one value that fills a place.
+static const value *get(const machine *m, int64_t at, int64_t elems)
+{
+    check_place(m, at, elems);
+    for (int64_t i = 1; i < elems; i++) {
+        if (m->cells[at + i] != m->cells[at])
+            fail_in(m, "reads a place that was partly overwritten");
+    }
+    const value *what = &m->values[m->cells[at]];
+    if (m->cells[at] == 0 || what->micro_step != m->micro_step)
+        fail_in(m, "reads what is not from this micro-step");
+    return what;
+}
+
+static void must_be_apart(const machine *m, int64_t a, int64_t a_elems, int64_t b, int64_t b_elems)
+{
+    if (a < b + b_elems && b < a + a_elems)
+        fail_in(m, "writes into what it reads");
+}
+
+// ---- activations ----
+
+static const mics_unit *unit_of(const machine *m)
+{
+    return &m->model->units[m->unit];
+}
+
+static int64_t place(const machine *m, int32_t tensor)
+{
+    return m->schedule->units[m->unit].tensor_at[tensor];
+}
+
+static int64_t elems_of(const machine *m, int32_t tensor)
+{
+    return unit_of(m)->tensors[tensor].width * m->tokens;
+}
+
+static bool is_activation(const machine *m, int32_t tensor)
+{
+    return tensor >= 0 && elems_of(m, tensor) > 0;
+}
+
+// A unit's input is the output of the unit before.
+static void name_of(const machine *m, int32_t tensor, int32_t *unit_out, int32_t *tensor_out)
+{
+    const bool input = tensor == 0 && m->unit > 0;
+    *unit_out = input ? m->unit - 1 : m->unit;
+    *tensor_out = input ? m->model->units[m->unit - 1].out : tensor;
+}
+
+static void read_tensor(const machine *m, int32_t tensor)
+{
+    int32_t unit = 0, own = 0;
+    if (!is_activation(m, tensor))
+        return;
+    const value *what = get(m, place(m, tensor), elems_of(m, tensor));
+    name_of(m, tensor, &unit, &own);
+    if (what->gradient || what->unit != unit || what->tensor != own)
+        fail_in(m, "an activation it reads was overwritten");
+}
+
+static void write_tensor(machine *m, int32_t tensor)
+{
+    if (is_activation(m, tensor))
+        put(m, place(m, tensor), elems_of(m, tensor), (value){.unit = m->unit, .tensor = tensor});
+}
+
+static void keep_apart(const machine *m, int32_t read, int32_t written)
+{
+    if (is_activation(m, read) && is_activation(m, written))
+        must_be_apart(m, place(m, read), elems_of(m, read), place(m, written),
+                      elems_of(m, written));
+}
+
+static void run_forward(machine *m, int32_t index, const char *doing)
+{
+    const mics_op *op = &unit_of(m)->ops[index];
+    m->op = index;
+    m->doing = doing;
+    for (int i = 0; i < MICS_OP_INPUTS; i++) {
+        read_tensor(m, op->in[i]);
+        keep_apart(m, op->in[i], op->out);
+        keep_apart(m, op->in[i], op->stats);
+    }
+    keep_apart(m, op->out, op->stats);
+    write_tensor(m, op->out);
+    write_tensor(m, op->stats);
+}
+
+static void run_unit_forward(machine *m, int32_t unit)
+{
+    m->unit = unit;
+    for (int32_t o = 0; o < unit_of(m)->op_count; o++)
+        run_forward(m, o, "forward");
+}
+
+// ---- gradients ----
+
+static bool same_terms(const terms *a, const terms *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static terms sum_of(const terms *a, const terms *b)
+{
+    terms sum = *a;
+    for (int o = 0; o <= OPS; o++)
+        sum.of_op[o] += b->of_op[o];
+    return sum;
+}
+
+// What the gradient of each tensor of a unit must be in the end, from the ops alone.
+static void expect_gradients(const mics_unit *unit, terms expected_out[TENSORS])
+{
+    assert_true(unit->tensor_count <= TENSORS && unit->op_count <= OPS);
+    for (int32_t t = 0; t < unit->tensor_count; t++)
+        expected_out[t] = no_terms;
+    if (unit->out >= 0)
+        expected_out[unit->out].of_op[OPS] = 1;
+    for (int32_t o = unit->op_count - 1; o >= 0; o--) {
+        const mics_op *op = &unit->ops[o];
+        if (op->kind == MICS_OP_ADD) {
+            for (int i = 0; i < MICS_OP_INPUTS; i++)
+                expected_out[op->in[i]] = sum_of(&expected_out[op->in[i]], &expected_out[op->out]);
+        } else if (op->in[0] >= 0) {
+            expected_out[op->in[0]].of_op[o] += 1;
+        }
+    }
+}
+
+// The terms of a gradient as this unit sees them: what the next unit left of its input's is one
+// term, if it is whole.
+static terms terms_of(const machine *m, const value *what)
+{
+    terms expected[TENSORS], outer = no_terms;
+    if (!what->gradient)
+        fail_in(m, "a gradient it reads was overwritten");
+    if (what->unit == m->unit)
+        return what->terms;
+    expect_gradients(&m->model->units[m->unit + 1], expected);
+    if (what->unit != m->unit + 1 || !same_terms(&what->terms, &expected[0]))
+        fail_in(m, "the gradient of the unit's output is not the next unit's input's");
+    outer.of_op[OPS] = 1;
+    return outer;
+}
+
+static void put_gradient(machine *m, int64_t at, int64_t elems, terms sum)
+{
+    put(m, at, elems, (value){.gradient = true, .unit = m->unit, .terms = sum});
+}
+
+// What the kernels read beside the output's gradient (op.h).
+static void read_saved(const machine *m, const mics_op *op)
+{
+    if (op->kind != MICS_OP_EMBEDDING)
+        read_tensor(m, op->in[0]);
+    if (op->kind == MICS_OP_ATTENTION)
+        read_tensor(m, op->out);
+    read_tensor(m, op->stats);
+}
+
+// Kernels of these ops may write the input's gradient over the output's.
+static bool may_be_in_place(const mics_op *op)
+{
+    return op->kind == MICS_OP_GELU || op->kind == MICS_OP_LAYERNORM;
+}
+
+static void check_apart(const machine *m, const mics_op *op, const mics_grad_call *call)
+{
+    const int64_t din_elems = elems_of(m, op->in[0]);
+    if (op->out >= 0 && !(call->din == call->dout && may_be_in_place(op)))
+        must_be_apart(m, call->din, din_elems, call->dout, elems_of(m, op->out));
+    must_be_apart(m, call->din, din_elems, place(m, op->in[0]), din_elems);
+    if (op->out >= 0 && op->kind == MICS_OP_ATTENTION)
+        must_be_apart(m, call->din, din_elems, place(m, op->out), elems_of(m, op->out));
+    if (op->stats >= 0)
+        must_be_apart(m, call->din, din_elems, place(m, op->stats), elems_of(m, op->stats));
+}
+
+// The first op to write a parameter's gradient in a micro-step overwrites, others add.
+static void check_params(machine *m, const mics_op *op, const mics_grad_call *call)
+{
+    for (int p = 0; p < MICS_OP_PARAMS; p++) {
+        const mics_param_ref ref = op->params[p];
+        if (ref.unit < 0)
+            continue;
+        assert_true(ref.unit < UNITS && ref.param < PARAMS);
+        if (call->add_params[p] != m->written[ref.unit][ref.param])
+            fail_in(m, "a parameter's gradient is overwritten or added to something old");
+        m->written[ref.unit][ref.param] = true;
+    }
+}
+
+static void run_op_backward(machine *m, const mics_grad_call *call, const terms *expected)
+{
+    const mics_op *op = &unit_of(m)->ops[call->op];
+    terms given = no_terms;
+    m->op = call->op;
+    if (op->out >= 0) {
+        const terms dout = terms_of(m, get(m, call->dout, elems_of(m, op->out)));
+        if (!same_terms(&dout, &expected[op->out]))
+            fail_in(m, "the gradient of its output is not whole");
+    } else if (call->dout != -1) {
+        fail_in(m, "has no output");
+    }
+    read_saved(m, op);
+    check_params(m, op, call);
+    if (!is_activation(m, op->in[0])) {
+        if (call->din != -1)
+            fail_in(m, "nobody wants its input's gradient");
+        return;
+    }
+    check_apart(m, op, call);
+    given.of_op[call->op] = 1;
+    if (call->add_din) {
+        const terms before = terms_of(m, get(m, call->din, elems_of(m, op->in[0])));
+        given = sum_of(&given, &before);
+    }
+    put_gradient(m, call->din, elems_of(m, op->in[0]), given);
+}
+
+static void run_move(machine *m, const mics_grad_call *call)
+{
+    terms moved = terms_of(m, get(m, call->dout, call->elems));
+    m->op = -1;
+    must_be_apart(m, call->dout, call->elems, call->din, call->elems);
+    if (call->kind == MICS_GRAD_ADD) {
+        const terms before = terms_of(m, get(m, call->din, call->elems));
+        moved = sum_of(&moved, &before);
+    }
+    put_gradient(m, call->din, call->elems, moved);
+}
+
+static void run_unit_backward(machine *m, int32_t unit)
+{
+    terms expected[TENSORS];
+    int32_t called[OPS] = {0};
+    m->unit = unit;
+    const mics_unit_plan *plan = &m->schedule->units[unit];
+    expect_gradients(unit_of(m), expected);
+    for (int32_t o = 0; o < plan->forward_again; o++)
+        run_forward(m, o, "forward again");
+    m->doing = "backward";
+    for (int32_t i = 0; i < plan->grad_count; i++) {
+        if (plan->grads[i].kind == MICS_GRAD_OP) {
+            run_op_backward(m, &plan->grads[i], expected);
+            called[plan->grads[i].op]++;
+        } else {
+            run_move(m, &plan->grads[i]);
+        }
+    }
+    for (int32_t o = 0; o < unit_of(m)->op_count; o++) {
+        m->op = o;
+        if (called[o] != (unit_of(m)->ops[o].kind != MICS_OP_ADD))
+            fail_in(m, "is not called once");
+    }
+}
+
+// ---- a schedule ----
+
+static void run_schedule(const mics_schedule *schedule)
+{
+    const mics_model *model = schedule->spec.model;
+    machine m = {.schedule = schedule,
+                 .model = model,
+                 .tokens = schedule->spec.batch.sequences * schedule->spec.batch.length,
+                 .value_count = 1};
+    m.cells = calloc((size_t)schedule->activation_elems, sizeof *m.cells);
+    m.values = calloc(VALUES, sizeof *m.values);
+    assert_non_null(m.cells);
+    assert_non_null(m.values);
+    for (; m.micro_step < 2; m.micro_step++) {
+        memset(m.written, 0, sizeof m.written);
+        for (int32_t u = 0; u < model->unit_count - 1; u++)
+            run_unit_forward(&m, u);
+        for (int32_t u = model->unit_count - 1; u >= 0; u--)
+            run_unit_backward(&m, u);
+    }
+    for (int32_t u = 0; u < model->unit_count; u++) // an evaluation
+        run_unit_forward(&m, u);
+    free(m.cells);
+    free(m.values);
+}
+
+static void check_model(mics_memory *memory, const mics_model *model)
+{
+    static const int64_t lengths[] = {1, 3, 16};
+    assert_true(model->unit_count <= UNITS);
+    for (int i = 0; i < 6; i++) {
+        mics_schedule *schedule = NULL;
+        mics_schedule_spec spec = {
+            .model = model,
+            .batch = {.sequences = 1 + i % 2, .length = lengths[i / 2], .threads = 1},
+            .micro_steps = 1};
+        ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+        for (int recompute = 0; recompute < 2; recompute++) {
+            spec.recompute = recompute == 1;
+            ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+            run_schedule(schedule);
+            mics_schedule_close(schedule);
+        }
+    }
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int layers = 1; layers <= 4; layers++) {
+        mics_model *model = model_gpt2(memory, layers, layers % 2 == 0);
+        check_model(memory, model);
+        mics_model_close(model);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_other_models(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 2 * MODEL_KINDS; i++) {
+        mics_model *model = model_build(memory, &model_kinds[i / 2], i % 2 == 0);
+        check_model(memory, model);
+        mics_model_close(model);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_other_models),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
