@@ -191,10 +191,14 @@ int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens, mics_param_r
     if (table == NULL)
         return -1;
     int64_t width = table->shape[1];
+    check_length(model, "embedding", "rows of the table", table->shape[0], model->vocab);
     if (positions.unit >= 0) {
         const mics_param *places = param_of(model, positions, 2, "embedding");
-        if (places != NULL)
+        if (places != NULL) {
+            check_length(model, "embedding", "rows of positions", places->shape[0],
+                         model->positions);
             check_length(model, "embedding", "width of positions", places->shape[1], width);
+        }
     }
     mics_op op = blank_op(MICS_OP_EMBEDDING);
     op.params[0] = tokens;
@@ -292,7 +296,7 @@ void mics_op_classifier(mics_model *model, int32_t in, mics_param_ref weight)
 void mics_model_unit_end(mics_model *model, int32_t out)
 {
     mics_unit *unit = newest(model);
-    if (unit != NULL)
+    if (unit != NULL && out < unit->tensor_count)
         unit->out = out;
 }
 
@@ -310,20 +314,55 @@ static bool is_used(const mics_model *model, mics_param_ref ref)
     return false;
 }
 
+static bool is_read(const mics_unit *unit, int32_t tensor)
+{
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        if (unit->ops[o].in[0] == tensor || unit->ops[o].in[1] == tensor)
+            return true;
+    }
+    return false;
+}
+
+// Every op leads to the unit's output, or is the loss: else backward would leave gradients
+// unwritten.
+static mics_status check_ops(const mics_model *model, int32_t u)
+{
+    const mics_unit *unit = &model->units[u];
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        const char *name = mics_op_info_get(op->kind)->name;
+        if ((op->kind == MICS_OP_CLASSIFIER) !=
+            (u == model->unit_count - 1 && o == unit->op_count - 1))
+            return mics_fail(MICS_ERR_INVALID,
+                             "unit %s: the classifier must be the last op of the last unit",
+                             unit->name);
+        bool leads = op->kind == MICS_OP_CLASSIFIER ||
+                     (op->out >= 0 && (op->out == unit->out || is_read(unit, op->out)));
+        if (!leads)
+            return mics_fail(MICS_ERR_INVALID, "unit %s: nothing reads the output of op %d (%s)",
+                             unit->name, (int)o, name);
+    }
+    return MICS_OK;
+}
+
 static mics_status check_unit(const mics_model *model, int32_t u)
 {
     const mics_unit *unit = &model->units[u];
-    bool last = u == model->unit_count - 1;
+    const int64_t input_width = unit->tensors[0].width;
     if (unit->op_count == 0)
         return mics_fail(MICS_ERR_INVALID, "unit %s has no ops", unit->name);
-    if (last != (unit->ops[unit->op_count - 1].kind == MICS_OP_CLASSIFIER))
+    MICS_TRY(check_ops(model, u));
+    if (u == 0 ? input_width != 0 : input_width < 1 || !is_read(unit, 0))
         return mics_fail(MICS_ERR_INVALID,
-                         "unit %s: the classifier must be the last op of the last unit",
+                         u == 0 ? "unit %s: the input of the first unit is tokens, of width 0"
+                                : "unit %s: nothing reads its input",
                          unit->name);
-    if (!last &&
+    if (u < model->unit_count - 1 &&
         (unit->out < 1 || unit->tensors[unit->out].width != model->units[u + 1].tensors[0].width))
         return mics_fail(MICS_ERR_INVALID, "unit %s: its output does not fit the input of %s",
                          unit->name, model->units[u + 1].name);
+    if (u == model->unit_count - 1 && unit->out != -1)
+        return mics_fail(MICS_ERR_INVALID, "unit %s: the last unit has no output", unit->name);
     for (int32_t p = 0; p < unit->param_count; p++) {
         if (!is_used(model, (mics_param_ref){u, p}))
             return mics_fail(MICS_ERR_INVALID, "parameter %s is not used by any op",
