@@ -188,6 +188,17 @@ void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
     runners[f.op->kind].forward(&f);
 }
 
+// Kernels add to all of an op's gradients or to none. Where one is the first of this micro-step and
+// another is not (a weight that ops share, with a bias each), the first one is added to 0.
+static void unite_flags(op_frame *f)
+{
+    if (f->grads[0] == NULL || f->grads[1] == NULL || f->add_params[0] == f->add_params[1])
+        return;
+    const int first = f->add_params[0] ? 1 : 0;
+    memset(f->grads[first], 0, (size_t)f->shapes[first]->elems * sizeof(float));
+    f->add_params[first] = true;
+}
+
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call)
 {
     float *dout = activation(engine, call->dout), *din = activation(engine, call->din);
@@ -205,5 +216,6 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
     f.add_din = call->add_din;
     for (int p = 0; p < MICS_OP_PARAMS; p++)
         f.add_params[p] = step->accumulate || call->add_params[p];
+    unite_flags(&f);
     runners[f.op->kind].backward(&f);
 }
