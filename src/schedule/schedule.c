@@ -474,8 +474,29 @@ out:
     return status;
 }
 
+// A step names at most MICS_STEP_USES units whose parameters it reads.
+static mics_status check_uses(const mics_model *model, const mics_unit *unit)
+{
+    int32_t units[MICS_STEP_USES], count = 0;
+    for (int32_t i = 0; i < unit->op_count * MICS_OP_PARAMS; i++) {
+        const int32_t used = unit->ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS].unit;
+        bool known = used < 0;
+        for (int32_t k = 0; k < count; k++)
+            known = known || units[k] == used;
+        if (!known && count == MICS_STEP_USES)
+            return mics_fail(MICS_ERR_UNSUPPORTED,
+                             "unit %s of %s uses the parameters of more than %d units", unit->name,
+                             model->architecture, (int)MICS_STEP_USES);
+        if (!known)
+            units[count++] = used;
+    }
+    return MICS_OK;
+}
+
 static mics_status check_spec(const mics_schedule_spec *spec)
 {
+    for (int32_t u = 0; u < spec->model->unit_count; u++)
+        MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;
     if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
         spec->prefetch < 0)
