@@ -142,6 +142,21 @@ static inline int32_t layer_beside(mics_model *model)
     return mics_op_add(model, model_norm(model, "ln", c), mics_op_gelu(model, c));
 }
 
+// One weight for two ops with a bias each, and one gain for two norms.
+static inline int32_t layer_shared(mics_model *model)
+{
+    mics_param_ref weight = model_param(model, "weight", MODEL_WIDTH, MODEL_WIDTH);
+    mics_param_ref gain = model_param(model, "gain", MODEL_WIDTH, 0);
+    mics_param_ref biases[4];
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++)
+        biases[i] = model_param(model, names[i], MODEL_WIDTH, 0);
+    int32_t x = mics_op_linear(model, 0, weight, biases[0], false);
+    x = mics_op_layernorm(model, mics_op_gelu(model, x), gain, biases[1], 1e-5f);
+    x = mics_op_linear(model, x, weight, biases[2], false);
+    return mics_op_layernorm(model, mics_op_add(model, x, 0), gain, biases[3], 1e-5f);
+}
+
 typedef struct model_kind {
     const char *name;
     model_layer layers[2];
@@ -153,6 +168,7 @@ static const model_kind model_kinds[] = {
     {"knot", {layer_knot, layer_parallel}},
     {"sums", {layer_post_norm, layer_sums}},
     {"gelu", {layer_sums, layer_gelu}},
+    {"shared", {layer_shared, layer_shared}},
     {"beside", {layer_beside, layer_beside}},
     {"read out", {layer_read_out, layer_knot}},
 };
