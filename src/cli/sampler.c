@@ -5,6 +5,7 @@
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/rng.h"
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -89,7 +90,8 @@ static mics_status feed_prompt(writer *self, const char *prompt, const float **l
     int64_t count = 0;
     MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt), 0, &tokens, &count));
     mics_status status = MICS_OK;
-    if (count == 0)
+    assert(self->capacity >= 1);
+    if (count <= 0)
         status = feed(self, separator >= 0 ? separator : 0, logits_out);
     int64_t first = count > self->capacity ? count - self->capacity : 0;
     for (int64_t i = first; i < count && status == MICS_OK; i++)
