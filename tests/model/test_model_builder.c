@@ -1,0 +1,365 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The builder's checks. Each mistake is one line, and the calls after it do nothing.
+#include "base/capture.h"
+#include "schedule/models.h"
+
+enum { WIDTH = 8, VOCAB = 5, POSITIONS = 4 };
+
+static mics_param_ref matrix(mics_model *model, const char *name, int64_t rows, int64_t cols)
+{
+    return mics_model_add_param(model, name, &(mics_param_spec){.dims = 2, .shape = {rows, cols}});
+}
+
+static mics_param_ref vector(mics_model *model, const char *name, int64_t elems)
+{
+    return mics_model_add_param(model, name, &(mics_param_spec){.dims = 1, .shape = {elems}});
+}
+
+// What may go wrong where; NULL entries are as they should be.
+typedef struct parts {
+    void (*embed)(mics_model *model);
+    void (*layer)(mics_model *model);
+    void (*head)(mics_model *model);
+} parts;
+
+static void good_embed(mics_model *model)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_param_ref tokens = matrix(model, "tokens", VOCAB, WIDTH);
+    mics_model_unit_end(model, mics_op_embedding(model, tokens, mics_param_none()));
+}
+
+static void good_layer(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref weight = matrix(model, "weight", WIDTH, WIDTH);
+    mics_model_unit_end(model, mics_op_linear(model, 0, weight, mics_param_none(), false));
+}
+
+static void good_head(mics_model *model)
+{
+    mics_model_unit(model, "head", WIDTH);
+    mics_op_classifier(model, 0, matrix(model, "head", VOCAB, WIDTH));
+    mics_model_unit_end(model, -1);
+}
+
+static mics_status build(mics_memory *memory, parts wrong)
+{
+    mics_model *model = NULL;
+    ASSERT_OK(mics_model_open(memory, "test", &model));
+    model->vocab = VOCAB;
+    model->positions = POSITIONS;
+    model->width = WIDTH;
+    (wrong.embed != NULL ? wrong.embed : good_embed)(model);
+    (wrong.layer != NULL ? wrong.layer : good_layer)(model);
+    (wrong.head != NULL ? wrong.head : good_head)(model);
+    mics_status status = mics_model_finish(model);
+    mics_model_close(model);
+    return status;
+}
+
+// ---- mistakes ----
+
+static void embed_width(mics_model *model)
+{
+    mics_model_unit(model, "embed", WIDTH);
+    mics_model_unit_end(
+        model, mics_op_embedding(model, matrix(model, "tokens", VOCAB, WIDTH), mics_param_none()));
+}
+
+static void embed_rows(mics_model *model)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_model_unit_end(model, mics_op_embedding(model, matrix(model, "tokens", VOCAB - 1, WIDTH),
+                                                 mics_param_none()));
+}
+
+static void embed_places(mics_model *model)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_param_ref tokens = matrix(model, "tokens", VOCAB, WIDTH);
+    mics_model_unit_end(
+        model, mics_op_embedding(model, tokens, matrix(model, "places", POSITIONS - 1, WIDTH)));
+}
+
+static void embed_places_width(mics_model *model)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_param_ref tokens = matrix(model, "tokens", VOCAB, WIDTH);
+    mics_model_unit_end(
+        model, mics_op_embedding(model, tokens, matrix(model, "places", POSITIONS, WIDTH + 1)));
+}
+
+static void embed_vector(mics_model *model)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_model_unit_end(
+        model, mics_op_embedding(model, vector(model, "tokens", VOCAB), mics_param_none()));
+}
+
+static void embed_none(mics_model *model)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_model_unit_end(model, mics_op_embedding(model, mics_param_none(), mics_param_none()));
+}
+
+static void layer_empty(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_unit_end(model, 0);
+}
+
+static void layer_inputs(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref weight = matrix(model, "weight", WIDTH + 1, WIDTH);
+    mics_model_unit_end(model, mics_op_linear(model, 0, weight, mics_param_none(), false));
+}
+
+static void layer_bias(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref weight = matrix(model, "weight", WIDTH, WIDTH);
+    mics_param_ref bias = vector(model, "bias", WIDTH + 1);
+    mics_model_unit_end(model, mics_op_linear(model, 0, weight, bias, false));
+}
+
+static void layer_norm(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref gain = vector(model, "gain", WIDTH), shift = vector(model, "shift", WIDTH - 1);
+    mics_model_unit_end(model, mics_op_layernorm(model, 0, gain, shift, 1e-5f));
+}
+
+static void layer_norm_none(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref gain = vector(model, "gain", WIDTH);
+    mics_model_unit_end(model, mics_op_layernorm(model, 0, gain, mics_param_none(), 1e-5f));
+}
+
+static void layer_heads(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    int32_t qkv = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 3 * WIDTH),
+                                 mics_param_none(), false);
+    mics_model_unit_end(model, mics_op_attention(model, qkv, 3));
+}
+
+static void layer_no_heads(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    int32_t qkv = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 3 * WIDTH),
+                                 mics_param_none(), false);
+    mics_model_unit_end(model, mics_op_attention(model, qkv, 0));
+}
+
+static void layer_sum(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    int32_t wide = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 2 * WIDTH),
+                                  mics_param_none(), false);
+    mics_model_unit_end(model, mics_op_add(model, 0, wide));
+}
+
+static void layer_no_tensor(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_unit_end(model, mics_op_gelu(model, 7));
+}
+
+static void layer_width(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_unit_end(model, mics_op_linear(model, 0, matrix(model, "weight", WIDTH, WIDTH + 1),
+                                              mics_param_none(), false));
+}
+
+static void layer_passes_input_on(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_op_gelu(model, 0);
+    mics_model_unit_end(model, 0);
+}
+
+static void layer_no_such_output(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_op_gelu(model, 0);
+    mics_model_unit_end(model, 9);
+}
+
+static void layer_unused(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    matrix(model, "idle", WIDTH, WIDTH);
+    mics_model_unit_end(model, mics_op_gelu(model, 0));
+}
+
+static void layer_dead(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_op_linear(model, 0, matrix(model, "weight", WIDTH, WIDTH), mics_param_none(), false);
+    mics_model_unit_end(model, mics_op_gelu(model, 0));
+}
+
+static void layer_deaf(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_unit_end(
+        model, mics_op_embedding(model, matrix(model, "more", VOCAB, WIDTH), mics_param_none()));
+}
+
+static void layer_loss(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    int32_t x = mics_op_gelu(model, 0);
+    mics_op_classifier(model, x, matrix(model, "early", VOCAB, WIDTH));
+    mics_model_unit_end(model, mics_op_gelu(model, x));
+}
+
+static void layer_empty_param(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_unit_end(model, mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 0),
+                                              mics_param_none(), false));
+}
+
+static void layer_huge_param(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_unit_end(model, mics_op_linear(model, 0, matrix(model, "weight", INT64_MAX / 2, 8),
+                                              mics_param_none(), true));
+}
+
+static void head_rows(mics_model *model)
+{
+    mics_model_unit(model, "head", WIDTH);
+    mics_op_classifier(model, 0, matrix(model, "head", VOCAB + 1, WIDTH));
+    mics_model_unit_end(model, -1);
+}
+
+static void head_width(mics_model *model)
+{
+    mics_model_unit(model, "head", WIDTH);
+    mics_op_classifier(model, 0, matrix(model, "head", VOCAB, WIDTH + 1));
+    mics_model_unit_end(model, -1);
+}
+
+static void head_none(mics_model *model)
+{
+    mics_model_unit(model, "head", WIDTH);
+    mics_model_unit_end(model, mics_op_gelu(model, 0));
+}
+
+static void head_twice(mics_model *model)
+{
+    mics_model_unit(model, "head", WIDTH);
+    mics_op_classifier(model, 0, matrix(model, "first", VOCAB, WIDTH));
+    mics_op_classifier(model, 0, matrix(model, "second", VOCAB, WIDTH));
+    mics_model_unit_end(model, -1);
+}
+
+static void head_output(mics_model *model)
+{
+    mics_model_unit(model, "head", WIDTH);
+    int32_t x = mics_op_gelu(model, 0);
+    mics_op_classifier(model, x, matrix(model, "head", VOCAB, WIDTH));
+    mics_model_unit_end(model, x);
+}
+
+typedef struct mistake {
+    parts wrong;
+    const char *said;
+} mistake;
+
+static const mistake mistakes[] = {
+    {{.embed = embed_width}, "unit embed: the input of the first unit is tokens"},
+    {{.embed = embed_rows}, "rows of the table is 4, not 5"},
+    {{.embed = embed_places}, "rows of positions is 3, not 4"},
+    {{.embed = embed_places_width}, "width of positions is 9, not 8"},
+    {{.embed = embed_vector}, "tokens has 1 dimensions, not 2"},
+    {{.embed = embed_none}, "embedding: a parameter is missing"},
+    {{.layer = layer_empty}, "unit layer has no ops"},
+    {{.layer = layer_inputs}, "inputs of the weight is 9, not 8"},
+    {{.layer = layer_bias}, "bias is 9, not 8"},
+    {{.layer = layer_norm}, "bias is 7, not 8"},
+    {{.layer = layer_norm_none}, "layernorm: a parameter is missing"},
+    {{.layer = layer_heads}, "not q, k and v of 3 heads"},
+    {{.layer = layer_no_heads}, "not q, k and v of 0 heads"},
+    {{.layer = layer_sum}, "second operand is 16, not 8"},
+    {{.layer = layer_no_tensor}, "unit layer: no tensor 7"},
+    {{.layer = layer_width}, "its output does not fit the input of head"},
+    {{.layer = layer_passes_input_on}, "nothing reads the output of op 0 (gelu)"},
+    {{.layer = layer_no_such_output}, "nothing reads the output of op 0 (gelu)"},
+    {{.layer = layer_unused}, "idle is not used"},
+    {{.layer = layer_dead}, "nothing reads the output of op 0 (linear)"},
+    {{.layer = layer_deaf}, "nothing reads its input"},
+    {{.layer = layer_loss}, "must be the last op of the last unit"},
+    {{.layer = layer_empty_param}, "weight"},
+    {{.layer = layer_huge_param}, ""},
+    {{.head = head_rows}, "rows of the weight is 6, not 5"},
+    {{.head = head_width}, "width of the weight is 9, not 8"},
+    {{.head = head_none}, "must be the last op of the last unit"},
+    {{.head = head_twice}, "must be the last op of the last unit"},
+    {{.head = head_output}, "the last unit has no output"},
+};
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(build(memory, (parts){0}));
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+        capture seen;
+        capture_begin(&seen);
+        mics_status status = build(memory, mistakes[i].wrong);
+        capture_end();
+        if (status == MICS_OK)
+            fail_msg("mistake %d passes: %s", (int)i, mistakes[i].said);
+        ASSERT_STATUS(MICS_ERR_INVALID, status);
+        ASSERT_SAID(&seen, mistakes[i].said);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_too_few_units(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_model *model = NULL;
+    capture seen;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_model_open(memory, "test", &model));
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_model_finish(model));
+    capture_end();
+    ASSERT_SAID(&seen, "at least two units");
+    assert_int_equal(mics_op_gelu(model, 0), -1); // no unit yet: nothing happens
+    assert_int_equal(mics_op_add(model, 0, 0), -1);
+    mics_model_close(model);
+    mics_model_close(NULL);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_good_models(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 2 * MODEL_KINDS; i++)
+        mics_model_close(model_build(memory, &model_kinds[i / 2], i % 2 == 0));
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_too_few_units),
+        cmocka_unit_test(test_good_models),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
