@@ -82,15 +82,17 @@ static bool is_needed_backward(mics_op_kind kind)
     return kind == MICS_OP_LINEAR || kind == MICS_OP_LAYERNORM || kind == MICS_OP_CLASSIFIER;
 }
 
-// Whether computing the step reads the parameters of `unit`.
+// Whether computing the step reads the parameters of `unit`. That backward runs enough ops forward
+// again is checked by test_schedule_activations.c.
 static bool reads(const order *o, const mics_step *step, int32_t unit)
 {
     const mics_model *model = o->schedule->spec.model;
     const mics_unit *computed = &model->units[step->unit];
-    const bool forward = step->kind == MICS_STEP_FORWARD || o->schedule->spec.recompute ||
-                         step->unit == model->unit_count - 1;
+    const int32_t forward_ops = step->kind == MICS_STEP_FORWARD
+                                    ? computed->op_count
+                                    : o->schedule->units[step->unit].forward_again;
     for (int32_t i = 0; i < computed->op_count; i++) {
-        if ((forward || is_needed_backward(computed->ops[i].kind)) &&
+        if ((i < forward_ops || is_needed_backward(computed->ops[i].kind)) &&
             mentions(&computed->ops[i], unit))
             return true;
     }
