@@ -23,8 +23,8 @@ typedef struct mics_engine mics_engine;
 typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
-    mics_comm *comm;                       // ranks and rank are those of the schedule's mesh
-    const mics_kernels *kernels;           // NULL: the best this processor runs
+    mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
+    const mics_kernels *kernels; // NULL: the best this processor runs
     float beta1, beta2, eps, weight_decay; // AdamW
     float clip;                            // largest global gradient norm; 0: no clipping
 } mics_engine_spec;
@@ -37,9 +37,10 @@ typedef struct mics_batch_source {
 } mics_batch_source;
 
 typedef struct mics_step_result {
-    double loss;            // mean over the global batch's tokens; the same bits on every rank
-    double grad_norm;       // global, before clipping; training only
-    double exposed_comm_us; // computation waited for communication
+    double loss;      // mean over the global batch's tokens; the same bits on every rank
+    double grad_norm; // global, before clipping; training only
+    double
+        exposed_comm_us; // computation waited for communication; in training, up to the end of the last collective
     double step_us;
     mics_bytes sent; // by this rank, counted
 } mics_step_result;

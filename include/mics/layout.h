@@ -60,9 +60,9 @@ typedef struct mics_range {
 /* Builds the mesh.
  *
  * Needs:   ranks >= 1, nodes >= 1; nodes divides ranks; 1 <= P | G | O | ranks; each degree divides
- * the ranks of a node or is a multiple of them (a group may not straddle nodes unevenly). Returns:
- * MICS_OK; MICS_ERR_INVALID, logged with the sizes that would work (mesh_out untouched). Threads:
- * any.
+ *          the ranks of a node or is a multiple of them (a group may not straddle nodes unevenly).
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the sizes that would work (mesh_out untouched).
+ * Threads: any.
  */
 mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
                            mics_mesh *mesh_out);
@@ -89,7 +89,7 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
  */
 int64_t mics_layout_padded(const mics_mesh *mesh, int64_t elems);
 
-/* Ranks a rank's `MICS_GROUP_KINDS` names: "partition group", ... ; never NULL. */
+/* The name of a kind of group, "partition group"; never NULL. */
 const char *mics_group_kind_text(mics_group_kind kind);
 
 /* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",

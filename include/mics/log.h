@@ -34,7 +34,7 @@ void mics_log_set_rank(int32_t rank);
 #define MICS_PRINTF(string, first)
 #endif
 
-/* Logs one line (cut at 1 KiB; newlines become spaces).
+/* Logs one line (cut at 2 KiB; newlines become spaces).
  *
  * Threads: any; one line is one call of the sink.
  */

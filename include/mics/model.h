@@ -95,8 +95,9 @@ typedef struct mics_model {
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (dropout that
  * is not 0, another activation) is an error; `allow_dropout` says that the caller has decided to
- * train without it. Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_UNSUPPORTED (other model_type);
- * MICS_ERR_MEMORY. Owns:    close with mics_model_close.
+ * train without it. An absent dropout key counts as 0.
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_UNSUPPORTED (other model_type); MICS_ERR_MEMORY.
+ * Owns:    close with mics_model_close.
  */
 mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
                                    mics_model **model_out);
@@ -121,8 +122,7 @@ static inline const mics_param *mics_model_param(const mics_model *model, mics_p
 // failure ----
 
 typedef struct mics_param_spec {
-    const char *name; // printf form with the layer's number
-    int32_t dims;
+    int32_t dims; // 1 or 2
     int64_t shape[2];
     mics_init_kind init;
     double init_std;
@@ -180,6 +180,7 @@ typedef struct mics_op_info {
     bool backward_reads_out;    // and its output's
     bool backward_reads_params; // and the parameters' values, which must be gathered then
     bool backward_in_place;     // the input's gradient may lie where the output's was
+    bool backward_adds;         // the kernel can add to the input's gradient
     bool fused_loss;            // backward also does forward's work: training runs no forward
 } mics_op_info;
 

@@ -85,6 +85,7 @@ typedef struct mics_unit_plan {
     int64_t *tensor_at; // by tensor: offset in the activation arena, floats; -1: tokens
     mics_grad_call *grads;
     int32_t grad_count;
+    bool loss; // the last unit, whose backward makes the losses; training has no forward of it
     bool forward_in_backward; // recomputed, or the loss
     int32_t forward_again; // how many leading ops backward then runs again: to the last that saves
                            // anything
@@ -93,9 +94,10 @@ typedef struct mics_unit_plan {
 typedef struct mics_schedule_spec {
     const mics_model *model; // outlives the schedule
     mics_mesh mesh;
-    mics_batch batch;          // of one micro-step of one rank
-    int32_t micro_steps;       // a step
-    int32_t prefetch;          // units gathered ahead; 0: none
+    mics_batch batch;    // of one micro-step of one rank
+    int32_t micro_steps; // a step
+    int32_t
+        prefetch; // units gathered ahead; 0: none, and each backward waits for the reduction before it
     bool recompute;            // keep only each unit's input; run its forward again in backward
     size_t comm_staging_bytes; // of the transport, a rank
 } mics_schedule_spec;
@@ -125,6 +127,7 @@ typedef struct mics_schedule {
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin
     mics_memory_ledger ledger;
+    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS]; // sent by all ranks together
 } mics_schedule;
 
 // What AGREE sends to every rank.

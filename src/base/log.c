@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { LINE_BYTES = 1024 };
+enum { LINE_BYTES = 2048 };
 
 static void write_stderr(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {

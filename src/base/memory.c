@@ -83,25 +83,29 @@ void mics_memory_fail_after(mics_memory *memory, int64_t countdown)
     pthread_mutex_unlock(&memory->mutex);
 }
 
-// Books a block before it is taken, or says that this allocation is the one to fail.
-static bool book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
+// Counts a call, and says whether it is the one that a test wants to fail.
+static bool told_to_fail(mics_memory *memory)
+{
+    pthread_mutex_lock(&memory->mutex);
+    memory->stats.allocations++;
+    bool fails = memory->countdown != 0 && --memory->countdown == 0;
+    pthread_mutex_unlock(&memory->mutex);
+    return fails;
+}
+
+static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 {
     mics_memory_stats *stats = &memory->stats;
     pthread_mutex_lock(&memory->mutex);
-    stats->allocations++;
-    bool fails = memory->countdown != 0 && --memory->countdown == 0;
-    if (!fails) {
-        stats->live_blocks++;
-        stats->now[tag] += bytes;
-        if (stats->now[tag] > stats->peak[tag])
-            stats->peak[tag] = stats->now[tag];
-        if (tag != MICS_MEM_HOST)
-            stats->total_now += bytes;
-        if (stats->total_now > stats->total_peak)
-            stats->total_peak = stats->total_now;
-    }
+    stats->live_blocks++;
+    stats->now[tag] += bytes;
+    if (stats->now[tag] > stats->peak[tag])
+        stats->peak[tag] = stats->now[tag];
+    if (tag != MICS_MEM_HOST)
+        stats->total_now += bytes;
+    if (stats->total_now > stats->total_peak)
+        stats->total_peak = stats->total_now;
     pthread_mutex_unlock(&memory->mutex);
-    return !fails;
 }
 
 static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
@@ -120,15 +124,14 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s", bytes,
                          mics_memory_tag_text(tag));
     size_t counted = mics_memory_block_bytes(bytes);
-    if (!book(memory, tag, counted))
+    if (told_to_fail(memory))
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
                          mics_memory_tag_text(tag));
     char *base = aligned_alloc(MICS_ALIGNMENT, counted + MICS_ALIGNMENT);
-    if (base == NULL) {
-        unbook(memory, tag, counted);
+    if (base == NULL)
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: the system has no more",
                          bytes, mics_memory_tag_text(tag));
-    }
+    book(memory, tag, counted);
     memset(base, 0, counted + MICS_ALIGNMENT);
     void *block = base + MICS_ALIGNMENT;
     *header_of(block) = (block_header){.bytes = bytes, .tag = tag};

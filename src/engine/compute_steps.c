@@ -44,18 +44,13 @@ double mean_loss(const mics_engine *engine)
     return sum / ((double)batch_tokens(engine) * micro_steps * spec->mesh.ranks);
 }
 
-static bool is_last_unit(const mics_engine *engine, int32_t unit)
-{
-    return unit == engine->schedule->spec.model->unit_count - 1;
-}
-
 static mics_status forward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     MICS_TRY(read_tokens(engine, step->micro_step));
     for (int32_t op = 0; op < unit->op_count; op++)
         run_op_forward(engine, step, op);
-    if (is_last_unit(engine, step->unit))
+    if (engine->schedule->units[step->unit].loss)
         collect_losses(engine);
     return MICS_OK;
 }
@@ -85,7 +80,7 @@ static mics_status backward(mics_engine *engine, const mics_step *step)
     }
     for (int32_t i = 0; i < plan->grad_count; i++)
         run_grad_call(engine, step, &plan->grads[i]);
-    if (is_last_unit(engine, step->unit))
+    if (engine->schedule->units[step->unit].loss)
         collect_losses(engine);
     return MICS_OK;
 }
@@ -139,22 +134,33 @@ static mics_status settle(mics_engine *engine)
     double sum = 0;
     for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
         sum += engine->agreements[rank].sum_squares;
-    const double norm_all = sqrt(sum), loss = mean_loss(engine);
+    const double norm_all = sqrt(sum), clip = engine->spec.clip;
     engine->result.grad_norm = norm_all;
+    // As torch.nn.utils.clip_grad_norm_ has it.
+    engine->grad_scale =
+        clip > 0 && clip < norm_all + 1e-6 ? (float)(clip / (norm_all + 1e-6)) : 1.0f;
+    return settle_loss(engine);
+}
+
+mics_status settle_loss(mics_engine *engine)
+{
+    const double loss = mean_loss(engine), norm_all = engine->result.grad_norm;
     engine->result.loss = loss;
-    if (!isfinite(norm_all) || !isfinite(loss)) {
-        if (engine->rank == 0)
-            mics_log(MICS_LOG_ERROR,
+    if (isfinite(norm_all) && isfinite(loss))
+        return MICS_OK;
+    engine->all_know = true;
+    if (engine->rank != 0)
+        return MICS_ERR_NUMERIC;
+    if (engine->phase == MICS_PHASE_EVAL)
+        return mics_fail(MICS_ERR_NUMERIC,
+                         "evaluation: the loss is %g, not finite: the parameters are not those of "
+                         "a trained model",
+                         loss);
+    return mics_fail(MICS_ERR_NUMERIC,
                      "step %lld: loss %g, gradient norm %g: not finite; parameters are as after "
                      "the step before; try a "
                      "smaller learning rate or gradient_clipping",
                      (long long)engine->step, loss, norm_all);
-        return MICS_ERR_NUMERIC;
-    }
-    const double clip = engine->spec.clip; // as torch.nn.utils.clip_grad_norm_ has it
-    engine->grad_scale =
-        clip > 0 && clip < norm_all + 1e-6 ? (float)(clip / (norm_all + 1e-6)) : 1.0f;
-    return MICS_OK;
 }
 
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)

@@ -13,12 +13,11 @@ struct mics_decoder {
     const float *const *params;
     const mics_kernels *kernels;
     int64_t capacity, length;
-    float *cache; // by attention op: keys (capacity, width), then values
-    int64_t cache_elems;
+    float *cache;       // by attention op: keys (capacity, width), then values
     float *tensors;     // of the unit at work, one row each
     int64_t *tensor_at; // by tensor
     float *boundary;    // what passes from unit to unit
-    float *scratch;     // stats, and attention's scores
+    float *scratch;     // attention's scores
     float *logits;
 };
 
@@ -29,7 +28,7 @@ static int64_t most(int64_t a, int64_t b)
 
 // Sizes of the buffers, over all units.
 typedef struct decoder_sizes {
-    int64_t row, cache, scratch, boundary;
+    int64_t row, cache, scratch, boundary; // floats
     int32_t tensors;
 } decoder_sizes;
 
@@ -54,6 +53,21 @@ static decoder_sizes sizes_of(const mics_model *model, int64_t capacity)
     return sizes;
 }
 
+// After this no sum of sizes_of can overflow.
+static mics_status check_cache(const mics_model *model, int64_t capacity)
+{
+    double elems = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t t = 0; t < model->units[u].tensor_count; t++)
+            elems += 2 * (double)capacity * ((double)model->units[u].tensors[t].width + 16);
+    }
+    if (elems > 0x1p57)
+        return mics_fail(MICS_ERR_INVALID,
+                         "a cache for %lld tokens needs about %.3g numbers, which is too large",
+                         (long long)capacity, elems);
+    return MICS_OK;
+}
+
 static mics_status open_floats(mics_memory *memory, mics_memory_tag tag, int64_t elems,
                                float **floats_out)
 {
@@ -67,10 +81,10 @@ static mics_status open_floats(mics_memory *memory, mics_memory_tag tag, int64_t
 
 static mics_status open_buffers(mics_decoder *decoder)
 {
+    MICS_TRY(check_cache(decoder->model, decoder->capacity));
     const decoder_sizes sizes = sizes_of(decoder->model, decoder->capacity);
     mics_memory *memory = decoder->memory;
     void *block = NULL;
-    decoder->cache_elems = sizes.cache;
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.cache, &decoder->cache));
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.row, &decoder->tensors));
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.boundary, &decoder->boundary));

@@ -5,11 +5,13 @@
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/rng.h"
-#include <string.h>
 
 static mics_status check_spec(const mics_engine_spec *spec)
 {
     const mics_mesh *mesh = &spec->schedule->spec.mesh;
+    if (!mics_comm_is_counting(spec->comm))
+        return mics_fail(MICS_ERR_INVALID,
+                         "the engine needs a communicator made by mics_comm_count_open_take");
     if (spec->comm->ranks != mesh->ranks || spec->comm->ranks_per_node != mesh->ranks_per_node)
         return mics_fail(
             MICS_ERR_INVALID,
@@ -97,10 +99,10 @@ void mics_engine_init_random(mics_engine *engine, uint64_t seed)
 // ---- runs of a list ----
 
 // Each stream wakes the other ranks itself when it fails, since the other stream of this rank may
-// be busy or have ended well. A failure that all ranks share (NUMERIC) needs no such thing.
+// be busy or have ended well. A failure that every rank has found for itself needs no such thing.
 static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
 {
-    if (status != MICS_OK && status != MICS_ERR_NUMERIC)
+    if (status != MICS_OK && !engine->all_know)
         mics_comm_abort(engine->spec.comm, NULL);
     return status;
 }
@@ -117,6 +119,7 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->source = source;
     engine->done[MICS_STREAM_COMPUTE] = engine->done[MICS_STREAM_COMM] = -1;
     engine->failure = MICS_OK;
+    engine->all_know = false;
     engine->micro_step_read = -1;
     engine->exposed_us = 0;
     engine->result = (mics_step_result){0};
@@ -142,10 +145,17 @@ static mics_status run_list(mics_engine *engine)
     return compute != MICS_OK ? compute : comm;
 }
 
-// The computing stream may end before the last collectives do; that wait is exposed communication
-// too.
-static double exposed_us(const mics_engine *engine, double compute_end_us, double end_us)
+// What computation waited for, and what the last collectives took after it had ended.
+static double exposed_us(const mics_engine *engine)
 {
+    const mics_step_list *list = engine->list;
+    double compute_end_us = 0, end_us = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].stream == MICS_STREAM_COMPUTE)
+            compute_end_us = engine->times[i].end_us;
+        if (engine->times[i].end_us > end_us)
+            end_us = engine->times[i].end_us;
+    }
     return engine->exposed_us + (end_us - compute_end_us);
 }
 
@@ -156,15 +166,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     engine->step = step;
     engine->lr = lr;
     MICS_TRY(run_list(engine));
-    const mics_step_list *list = engine->list;
-    double compute_end_us = 0, end_us = 0;
-    for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].stream == MICS_STREAM_COMPUTE)
-            compute_end_us = engine->times[i].end_us;
-        if (engine->times[i].end_us > end_us)
-            end_us = engine->times[i].end_us;
-    }
-    engine->result.exposed_comm_us = exposed_us(engine, compute_end_us, end_us);
+    engine->result.exposed_comm_us = exposed_us(engine);
     *result_out = engine->result;
     return MICS_OK;
 }
@@ -174,7 +176,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 {
     begin_list(engine, MICS_PHASE_EVAL, source);
     MICS_TRY(run_list(engine));
-    engine->result.loss = mean_loss(engine);
+    MICS_TRY(settle_loss(engine));
     engine->result.exposed_comm_us = engine->exposed_us;
     *result_out = engine->result;
     return MICS_OK;
@@ -187,9 +189,12 @@ const mics_step_time *mics_engine_times(const mics_engine *engine)
 
 // ---- other collectives ----
 
+// That other ranks failed is an answer; that the agreement itself failed ends the world.
 static mics_status agree_job(mics_engine *engine)
 {
-    return mics_comm_agree(engine->spec.comm, engine->agree_mine);
+    mics_status status = mics_comm_agree(engine->spec.comm, engine->agree_mine);
+    engine->all_know = status == MICS_ERR_PEER || status == engine->agree_mine;
+    return end_world_unless_ok(engine, status);
 }
 
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
@@ -201,17 +206,11 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
 
 static mics_status publish_job(mics_engine *engine)
 {
-    const mics_schedule *schedule = engine->schedule;
-    const group_ring *group = &engine->rings[MICS_GROUP_PUBLISH];
-    const mics_ring ring = {
-        .group = group->group, .block_of = group->block_of, .what = "publication of parameters"};
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-        size_t block_bytes =
-            (size_t)(schedule->padded_elems[u] / schedule->spec.mesh.sharding.optimizer) *
-            sizeof(float);
-        mics_status status = mics_comm_all_gather(
-            engine->spec.comm, &ring, engine->params + engine->map.params[u], block_bytes);
-        MICS_TRY(end_world_unless_ok(engine, status));
+    const mics_step_list *list = &engine->schedule->lists[MICS_PHASE_TRAIN];
+    engine->all_know = false;
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].kind == MICS_STEP_PUBLISH)
+            MICS_TRY(end_world_unless_ok(engine, run_comm_step(engine, &list->steps[i])));
     }
     return MICS_OK;
 }

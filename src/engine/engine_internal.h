@@ -56,8 +56,9 @@ struct mics_engine {
     const mics_step_list *list;
     const mics_batch_source *source;
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
-    mics_status failure;        // first failure on either stream
-    int32_t micro_step_read;    // micro-step whose tokens are in inputs and targets; -1: none
+    bool all_know;           // every rank has found the failure for itself, from the same numbers
+    mics_status failure;     // first failure on either stream
+    int32_t micro_step_read; // micro-step whose tokens are in inputs and targets; -1: none
     mics_phase phase;
     int64_t step;
     float lr;
@@ -98,6 +99,9 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step);
 
 /* Mean over all tokens of the list's batch, once AGREE is done. */
 double mean_loss(const mics_engine *engine);
+
+/* Takes that into the result.   Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
+mics_status settle_loss(mics_engine *engine);
 
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);

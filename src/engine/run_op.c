@@ -188,7 +188,7 @@ void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
     runners[f.op->kind].forward(&f);
 }
 
-// Kernels add to all of an op's gradients or to none. Where one is the first of this micro-step and
+// Most kernels add to both of an op's gradients or to none. Where one is the first of this micro-step and
 // another is not (a weight that ops share, with a bias each), the first one is added to 0.
 static void unite_flags(op_frame *f)
 {

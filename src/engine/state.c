@@ -3,10 +3,6 @@
 // What an engine holds: arenas as the ledger says, where units and slots lie in them, and the
 // groups of this rank.
 #include "engine/engine_internal.h"
-#include "mics/log.h"
-#include "mics/size.h"
-#include <math.h>
-#include <string.h>
 
 static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **offsets_out)
 {
@@ -40,6 +36,11 @@ static mics_status map_slots(mics_engine *engine, const int64_t *elems, int32_t 
     }
     return MICS_OK;
 }
+
+// Groups in which the lists have collectives.
+static const mics_group_kind ring_kinds[] = {MICS_GROUP_WORLD,    MICS_GROUP_PARAMS,
+                                             MICS_GROUP_GRADS,    MICS_GROUP_SCATTER,
+                                             MICS_GROUP_REPLICAS, MICS_GROUP_PUBLISH};
 
 static mics_status open_ring(mics_engine *engine, mics_group_kind kind)
 {
@@ -79,6 +80,7 @@ static mics_status open_arenas(mics_engine *engine)
         MICS_TRY(open_arena(engine, (mics_memory_tag)tag, &block));
         *arenas[tag] = block;
     }
+    block = NULL;
     MICS_TRY(open_arena(engine, MICS_MEM_DATA, &block));
     engine->inputs = block;
     engine->targets = engine->inputs +
@@ -98,8 +100,8 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        MICS_TRY(open_ring(engine, (mics_group_kind)kind));
+    for (size_t i = 0; i < sizeof ring_kinds / sizeof ring_kinds[0]; i++)
+        MICS_TRY(open_ring(engine, ring_kinds[i]));
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         (size_t)schedule->spec.mesh.ranks * sizeof(mics_agreement), &block));
     engine->agreements = block;

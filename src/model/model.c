@@ -89,6 +89,13 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     mics_unit *unit = newest(model);
     if (unit == NULL)
         return mics_param_none();
+    if (spec->dims < 1 || spec->dims > 2 || strlen(name) >= MICS_NAME_BYTES) {
+        model->status = mics_fail(MICS_ERR_INVALID,
+                                  "parameter %s has %d dimensions and a name of %zu bytes; 1 or 2 "
+                                  "dimensions and at most %d bytes are possible",
+                                  name, (int)spec->dims, strlen(name), MICS_NAME_BYTES - 1);
+        return mics_param_none();
+    }
     mics_param param = {
         .dims = spec->dims, .init = spec->init, .init_std = spec->init_std, .decay = spec->decay};
     snprintf(param.name, sizeof param.name, "%s", name);
@@ -300,20 +307,6 @@ void mics_model_unit_end(mics_model *model, int32_t out)
         unit->out = out;
 }
 
-static bool is_used(const mics_model *model, mics_param_ref ref)
-{
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t o = 0; o < model->units[u].op_count; o++) {
-            for (int32_t p = 0; p < MICS_OP_PARAMS; p++) {
-                mics_param_ref used = model->units[u].ops[o].params[p];
-                if (used.unit == ref.unit && used.param == ref.param)
-                    return true;
-            }
-        }
-    }
-    return false;
-}
-
 static bool is_read(const mics_unit *unit, int32_t tensor)
 {
     for (int32_t o = 0; o < unit->op_count; o++) {
@@ -363,12 +356,51 @@ static mics_status check_unit(const mics_model *model, int32_t u)
                          unit->name, model->units[u + 1].name);
     if (u == model->unit_count - 1 && unit->out != -1)
         return mics_fail(MICS_ERR_INVALID, "unit %s: the last unit has no output", unit->name);
-    for (int32_t p = 0; p < unit->param_count; p++) {
-        if (!is_used(model, (mics_param_ref){u, p}))
-            return mics_fail(MICS_ERR_INVALID, "parameter %s is not used by any op",
-                             unit->params[p].name);
+    return MICS_OK;
+}
+
+// Marks the parameters that ops name, then looks for one that none does. `first` and `used` are
+// indexed by unit and by parameter of the model.
+static mics_status find_unused(const mics_model *model, int32_t *first, bool *used)
+{
+    int32_t params = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        first[u] = params;
+        params += model->units[u].param_count;
+    }
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t i = 0; i < model->units[u].op_count * MICS_OP_PARAMS; i++) {
+            const mics_param_ref ref =
+                model->units[u].ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS];
+            if (ref.unit >= 0)
+                used[first[ref.unit] + ref.param] = true;
+        }
+    }
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            if (!used[first[u] + p])
+                return mics_fail(MICS_ERR_INVALID, "parameter %s is not used by any op",
+                                 model->units[u].params[p].name);
+        }
     }
     return MICS_OK;
+}
+
+static mics_status check_params_used(const mics_model *model)
+{
+    void *first = NULL, *used = NULL;
+    mics_status status = MICS_OK;
+    size_t params = 0;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        params += (size_t)model->units[u].param_count;
+    MICS_TRY_OUT(mics_alloc(model->memory, MICS_MEM_HOST,
+                            (size_t)model->unit_count * sizeof(int32_t), &first));
+    MICS_TRY_OUT(mics_alloc(model->memory, MICS_MEM_HOST, params * sizeof(bool), &used));
+    status = find_unused(model, first, used);
+out:
+    mics_free(model->memory, first);
+    mics_free(model->memory, used);
+    return status;
 }
 
 mics_status mics_model_finish(mics_model *model)
@@ -378,7 +410,7 @@ mics_status mics_model_finish(mics_model *model)
         return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY(check_unit(model, u));
-    return MICS_OK;
+    return check_params_used(model);
 }
 
 int64_t mics_model_param_count(const mics_model *model)

@@ -16,7 +16,7 @@
 #include "mics/size.h"
 #include <string.h>
 
-enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };
+enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4, no_tensor = -1 };
 
 // ---- space: first fit in a growing region ----
 
@@ -76,7 +76,6 @@ typedef struct unit_work {
     storage *storages; // at most one a tensor, and copies
     int32_t storage_count;
     int32_t *storage_of; // by tensor; -1: no gradient yet
-    int32_t grad_capacity;
 } unit_work;
 
 static bool saved_for_backward(const mics_unit *unit, int32_t tensor)
@@ -247,11 +246,20 @@ static void backward_op(unit_work *work, int32_t index)
             work->storage_of[tensor] = new_storage(work, tensor, tensor_elems(work, tensor));
         }
     }
+    // A kernel that only overwrites gets a place of its own, which is added then.
+    const bool aside = add && !mics_op_info_get(op->kind)->backward_adds;
+    int32_t target = wants_gradient(work, tensor) ? work->storage_of[tensor] : -1;
+    if (aside)
+        target = new_storage(work, no_tensor, tensor_elems(work, tensor));
     mics_grad_call *call = add_call(work, MICS_GRAD_OP);
     call->op = index;
     call->dout = source >= 0 ? place_of(work, source) : -1;
-    call->din = wants_gradient(work, tensor) ? place_of(work, work->storage_of[tensor]) : -1;
-    call->add_din = add;
+    call->din = target >= 0 ? place_of(work, target) : -1;
+    call->add_din = add && !aside;
+    if (aside) {
+        move_data(work, MICS_GRAD_ADD, target, work->storage_of[tensor]);
+        drop_reader(work, target);
+    }
 }
 
 // The gradient of the unit's input must end where the unit before looks for its output's.
@@ -308,8 +316,8 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
     MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, calls * sizeof(mics_grad_call), &block));
     plan->grads = block;
-    bool loss = mics_op_info_get(unit->ops[unit->op_count - 1].kind)->fused_loss;
-    plan->forward_in_backward = schedule->spec.recompute || loss;
+    plan->loss = mics_op_info_get(unit->ops[unit->op_count - 1].kind)->fused_loss;
+    plan->forward_in_backward = schedule->spec.recompute || plan->loss;
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
         bool saves = op->stats >= 0 || (op->out >= 0 && saved_for_backward(unit, op->out));

@@ -48,9 +48,8 @@ static size_t sum_bytes(const int64_t *elems, int32_t count)
     return bytes;
 }
 
-void fill_ledger(mics_schedule *schedule)
+static void sum_memory(mics_schedule *schedule)
 {
-    size_workspace(schedule);
     const mics_schedule_spec *spec = &schedule->spec;
     const mics_sharding *s = &spec->mesh.sharding;
     const size_t model_bytes = sum_bytes(schedule->padded_elems, spec->model->unit_count);
@@ -74,17 +73,14 @@ void fill_ledger(mics_schedule *schedule)
 
 // ---- traffic ----
 
-static bool is_ring_twice(mics_step_kind kind)
-{
-    return kind == MICS_STEP_ALL_REDUCE; // reduce-scatter, then all-gather
-}
-
 static int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step, int32_t rank)
 {
     if (step->stream != MICS_STREAM_COMM)
         return 0;
     const int32_t size = mics_mesh_group(&schedule->spec.mesh, step->group, rank).size;
-    return (is_ring_twice(step->kind) ? 2 : 1) * (int64_t)(size - 1);
+    const int32_t rounds =
+        step->kind == MICS_STEP_ALL_REDUCE ? 2 : 1; // reduce-scatter, then all-gather
+    return rounds * (int64_t)(size - 1);
 }
 
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
@@ -118,23 +114,53 @@ mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase ph
     return sum;
 }
 
+// Ranks whose ring neighbour in the groups of one kind is on their own node, and on another.
+typedef struct ring_links {
+    int64_t intra, inter;
+} ring_links;
+
+static ring_links count_links(const mics_mesh *mesh, mics_group_kind kind)
+{
+    ring_links links = {0, 0};
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const mics_group group = mics_mesh_group(mesh, kind, rank);
+        const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
+        if (next / mesh->ranks_per_node == rank / mesh->ranks_per_node)
+            links.intra++;
+        else
+            links.inter++;
+    }
+    return links;
+}
+
+// All groups of a kind have the same size, so a step's bytes are one rank's times the links.
+static void sum_traffic(mics_schedule *schedule)
+{
+    ring_links links[MICS_GROUP_KINDS];
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
+        links[kind] = count_links(&schedule->spec.mesh, (mics_group_kind)kind);
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
+            const mics_step *step = &schedule->lists[phase].steps[i];
+            const int64_t sent = step_exchanges(schedule, step, 0) * (int64_t)step->block_bytes;
+            mics_bytes *sum = &schedule->kind_bytes[phase][step->kind];
+            sum->intra += sent * links[step->group].intra;
+            sum->inter += sent * links[step->group].inter;
+        }
+    }
+}
+
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind)
 {
-    mics_bytes sum = {0, 0};
-    for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
-        const mics_step *step = &schedule->lists[phase].steps[i];
-        for (int32_t rank = 0; step->kind == kind && rank < schedule->spec.mesh.ranks; rank++)
-            add_bytes(&sum, mics_schedule_step_bytes(schedule, step, rank));
-    }
-    return sum;
+    return schedule->kind_bytes[phase][kind];
 }
 
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase)
 {
     mics_bytes sum = {0, 0};
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
-        add_bytes(&sum, mics_schedule_kind_bytes(schedule, phase, (mics_step_kind)kind));
+        add_bytes(&sum, schedule->kind_bytes[phase][kind]);
     return sum;
 }
 
@@ -152,4 +178,11 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     for (int32_t i = 0; i < schedule->lists[phase].count; i++)
         flops += schedule->lists[phase].steps[i].flops;
     return flops;
+}
+
+void fill_ledger(mics_schedule *schedule)
+{
+    size_workspace(schedule);
+    sum_memory(schedule);
+    sum_traffic(schedule);
 }

@@ -6,7 +6,7 @@
 
 #include "mics/schedule.h"
 
-/* Fills the workspace sizes and the memory ledger, once lists, slots and activations are known. */
+/* Fills the workspace sizes, the memory ledger and the bytes that all ranks send, once lists, slots and activations are known. */
 void fill_ledger(mics_schedule *schedule);
 
 #endif

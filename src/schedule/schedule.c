@@ -7,8 +7,8 @@
 // gathered when it is needed again within that window (the last layer, between its forward and its
 // backward).
 #include "mics/schedule.h"
-#include "mics/log.h"
 #include "schedule/activations.h"
+#include "schedule/check.h"
 #include "schedule/ledger.h"
 #include "schedule/slots.h"
 
@@ -28,6 +28,9 @@ typedef struct builder {
     int32_t gathered;     // passes whose gathers are listed
     int32_t *last_gather; // by unit: the step that filled its slot
     int32_t *last_writer; // by unit: newest backward that wrote its gradient
+    int32_t *
+        ends_with; // by unit: the unit whose backward is the last of a micro-step to write its gradient
+    int32_t prefetch; // of the spec, at most the number of passes
     int32_t newest[MICS_STREAMS];
 } builder;
 
@@ -57,11 +60,12 @@ static void add_unit(int32_t unit, int32_t *units, int32_t *count)
 static int32_t units_read(const builder *b, pass p, int32_t units[MICS_STEP_USES])
 {
     const mics_unit *unit = unit_of(b, p.unit);
-    const bool forward = !p.backward || b->schedule->units[p.unit].forward_in_backward;
+    const int32_t forward_ops =
+        p.backward ? b->schedule->units[p.unit].forward_again : unit->op_count;
     int32_t count = 0;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        if (!forward && !mics_op_info_get(op->kind)->backward_reads_params)
+        if (o >= forward_ops && !mics_op_info_get(op->kind)->backward_reads_params)
             continue;
         for (int i = 0; i < MICS_OP_PARAMS; i++) {
             if (op->params[i].unit >= 0)
@@ -85,10 +89,8 @@ static int32_t units_written(const builder *b, pass p, int32_t units[MICS_STEP_U
     return count;
 }
 
-static bool pass_reads(const builder *b, pass p, int32_t unit)
+static bool contains(const int32_t *units, int32_t count, int32_t unit)
 {
-    int32_t units[MICS_STEP_USES];
-    int32_t count = units_read(b, p, units);
     for (int32_t i = 0; i < count; i++) {
         if (units[i] == unit)
             return true;
@@ -96,15 +98,11 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
     return false;
 }
 
-static bool pass_writes(const builder *b, pass p, int32_t unit)
+static bool pass_reads(const builder *b, pass p, int32_t unit)
 {
     int32_t units[MICS_STEP_USES];
-    int32_t count = units_written(b, p, units);
-    for (int32_t i = 0; i < count; i++) {
-        if (units[i] == unit)
-            return true;
-    }
-    return false;
+    int32_t count = units_read(b, p, units);
+    return contains(units, count, unit);
 }
 
 // ---- listing steps ----
@@ -201,8 +199,8 @@ static void release_params(builder *b, int32_t index)
         if (b->params.slot_of[unit] < 0)
             continue;
         bool needed = false;
-        for (int32_t next = index + 1;
-             next <= index + 1 + b->schedule->spec.prefetch && next < b->pass_count; next++)
+        for (int32_t next = index + 1; next <= index + 1 + b->prefetch && next < b->pass_count;
+             next++)
             needed = needed || pass_reads(b, b->passes[next], unit);
         if (!needed)
             slots_give(&b->params, unit);
@@ -242,16 +240,14 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
 
 static void name_uses(builder *b, pass p, mics_step *step)
 {
-    int32_t units[MICS_STEP_USES], touched[MICS_STEP_USES];
-    int32_t count = units_read(b, p, units), all = 0;
-    for (int32_t i = 0; i < count; i++)
-        add_unit(units[i], touched, &all);
-    count = units_written(b, p, units);
-    for (int32_t i = 0; i < count; i++)
-        add_unit(units[i], touched, &all);
+    int32_t touched[MICS_STEP_USES], written[MICS_STEP_USES];
+    const int32_t read = units_read(b, p, touched), writes = units_written(b, p, written);
+    int32_t all = read; // first those whose values are read
+    for (int32_t i = 0; i < writes; i++)
+        add_unit(written[i], touched, &all);
     for (int32_t i = 0; i < all; i++) {
         const int32_t unit = touched[i];
-        const int32_t param_slot = pass_reads(b, p, unit) ? b->params.slot_of[unit] : -1;
+        const int32_t param_slot = i < read ? b->params.slot_of[unit] : -1;
         step->uses[i] = (mics_step_use){.unit = unit,
                                         .param_slot = param_slot,
                                         .grad_slot = p.backward ? b->grads.slot_of[unit] : -1};
@@ -307,17 +303,12 @@ static mics_status list_second_hop(builder *b, int32_t unit)
 }
 
 // After a backward: reduces the gradients that nothing will write any more in this micro-step.
-static mics_status list_reductions(builder *b, int32_t index)
+static mics_status list_reductions(builder *b, pass p)
 {
-    const pass p = b->passes[index];
     int32_t units[MICS_STEP_USES];
     int32_t count = units_written(b, p, units);
     for (int32_t i = 0; i < count; i++) {
-        bool complete = true;
-        for (int32_t next = index + 1;
-             next < b->pass_count && b->passes[next].micro_step == p.micro_step; next++)
-            complete = complete && !pass_writes(b, b->passes[next], units[i]);
-        if (!complete)
+        if (b->ends_with[units[i]] != p.unit)
             continue;
         if (sharding_of(b)->grads > 1) {
             mics_step step = comm_step(b, MICS_STEP_REDUCE, units[i], p.micro_step);
@@ -327,7 +318,7 @@ static mics_status list_reductions(builder *b, int32_t index)
             int32_t listed = 0;
             MICS_TRY(add_step(b, step, &listed));
             mark_slots(b, &step, listed);
-            if (b->schedule->spec.prefetch > 0)
+            if (b->prefetch > 0)
                 slots_retire(&b->grads, units[i]);
             else
                 slots_give(&b->grads, units[i]);
@@ -341,11 +332,10 @@ static mics_status list_reductions(builder *b, int32_t index)
 static mics_status list_passes(builder *b)
 {
     for (int32_t i = 0; i < b->pass_count; i++) {
-        for (; b->gathered <= i + b->schedule->spec.prefetch && b->gathered < b->pass_count;
-             b->gathered++)
+        for (; b->gathered <= i + b->prefetch && b->gathered < b->pass_count; b->gathered++)
             MICS_TRY(list_gathers(b, b->passes[b->gathered]));
         MICS_TRY(list_pass(b, b->passes[i]));
-        MICS_TRY(list_reductions(b, i));
+        MICS_TRY(list_reductions(b, b->passes[i]));
         release_params(b, i);
     }
     slots_settle(&b->grads);
@@ -390,9 +380,8 @@ static void fill_passes(builder *b, mics_phase phase)
     for (int32_t micro = 0; micro < (phase == MICS_PHASE_TRAIN ? schedule->spec.micro_steps : 1);
          micro++) {
         for (int32_t u = 0; u < units; u++) {
-            bool skipped = phase == MICS_PHASE_TRAIN &&
-                           u == units - 1; // the loss: its backward does forward's work
-            if (!skipped)
+            // The loss has no forward in training: its backward does that work.
+            if (phase != MICS_PHASE_TRAIN || !schedule->units[u].loss)
                 b->passes[b->pass_count++] = (pass){.unit = u, .micro_step = micro};
         }
         for (int32_t u = units - 1; phase == MICS_PHASE_TRAIN && u >= 0; u--)
@@ -414,7 +403,22 @@ static mics_status open_builder(builder *b)
     b->last_gather = block;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
     b->last_writer = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
+    b->ends_with = block;
+    b->prefetch =
+        b->schedule->spec.prefetch < (int32_t)passes ? b->schedule->spec.prefetch : (int32_t)passes;
     return MICS_OK;
+}
+
+// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes its gradient last.
+static void find_last_writers(builder *b)
+{
+    for (int32_t u = b->schedule->spec.model->unit_count - 1; u >= 0; u--) {
+        int32_t units[MICS_STEP_USES];
+        int32_t count = units_written(b, (pass){.unit = u, .backward = true}, units);
+        for (int32_t i = 0; i < count; i++)
+            b->ends_with[units[i]] = u;
+    }
 }
 
 static void close_builder(builder *b)
@@ -425,6 +429,7 @@ static void close_builder(builder *b)
     mics_free(memory, b->passes);
     mics_free(memory, b->last_gather);
     mics_free(memory, b->last_writer);
+    mics_free(memory, b->ends_with);
 }
 
 // Every list begins with nothing gathered and all slots idle: the engine joins both streams between
@@ -464,6 +469,7 @@ static mics_status build(mics_schedule *schedule)
     builder b = {.schedule = schedule};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(open_builder(&b));
+    find_last_writers(&b);
     for (int phase = 0; phase < MICS_PHASES; phase++)
         MICS_TRY_OUT(build_list(&b, (mics_phase)phase));
     MICS_TRY_OUT(
@@ -474,52 +480,10 @@ out:
     return status;
 }
 
-// A step names at most MICS_STEP_USES units whose parameters it reads.
-static mics_status check_uses(const mics_model *model, const mics_unit *unit)
-{
-    int32_t units[MICS_STEP_USES], count = 0;
-    for (int32_t i = 0; i < unit->op_count * MICS_OP_PARAMS; i++) {
-        const int32_t used = unit->ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS].unit;
-        bool known = used < 0;
-        for (int32_t k = 0; k < count; k++)
-            known = known || units[k] == used;
-        if (!known && count == MICS_STEP_USES)
-            return mics_fail(MICS_ERR_UNSUPPORTED,
-                             "unit %s of %s uses the parameters of more than %d units", unit->name,
-                             model->architecture, (int)MICS_STEP_USES);
-        if (!known)
-            units[count++] = used;
-    }
-    return MICS_OK;
-}
-
-static mics_status check_spec(const mics_schedule_spec *spec)
-{
-    for (int32_t u = 0; u < spec->model->unit_count; u++)
-        MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
-    const mics_batch *batch = &spec->batch;
-    if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
-        spec->prefetch < 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d: "
-                         "each must be at least 1 "
-                         "(prefetch 0)",
-                         (long long)batch->sequences, (long long)batch->length,
-                         (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch);
-    if (batch->length > spec->model->positions)
-        return mics_fail(MICS_ERR_INVALID,
-                         "sequence_length %lld is longer than the model's %lld positions",
-                         (long long)batch->length, (long long)spec->model->positions);
-    if (batch->sequences > ((int64_t)1 << 40) / batch->length)
-        return mics_fail(MICS_ERR_INVALID, "a micro-batch of %lld x %lld tokens is too large",
-                         (long long)batch->sequences, (long long)batch->length);
-    return MICS_OK;
-}
-
 mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *spec,
                                mics_schedule **schedule_out)
 {
-    MICS_TRY(check_spec(spec));
+    MICS_TRY(check_schedule_spec(spec));
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_schedule), &block));
     mics_schedule *schedule = block;

@@ -112,7 +112,7 @@ static void test_log(void **state)
     memset(long_text, 'a', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
     mics_log(MICS_LOG_INFO, "%s", long_text);
-    assert_int_equal(strlen(seen.text), 1023);
+    assert_int_equal(strlen(seen.text), 2047);
     assert_int_equal(seen.lines, 4);
     mics_log_set_sink(NULL, NULL);
 }

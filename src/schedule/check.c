@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a schedule cannot be made for.
+#include "schedule/check.h"
+#include "mics/log.h"
+
+// Computations (a unit forward or backward) in one step: the list stays below about half a GiB.
+static const int64_t most_passes = (int64_t)1 << 20;
+// Numbers that one rank may hold, whatever they are.
+static const int64_t most_elems = (int64_t)1 << 57;
+
+// A step names at most MICS_STEP_USES units whose parameters it reads.
+static mics_status check_uses(const mics_model *model, const mics_unit *unit)
+{
+    int32_t units[MICS_STEP_USES], count = 0;
+    for (int32_t i = 0; i < unit->op_count * MICS_OP_PARAMS; i++) {
+        const int32_t used = unit->ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS].unit;
+        bool known = used < 0;
+        for (int32_t k = 0; k < count; k++)
+            known = known || units[k] == used;
+        if (!known && count == MICS_STEP_USES)
+            return mics_fail(MICS_ERR_UNSUPPORTED,
+                             "unit %s of %s uses the parameters of more than %d units", unit->name,
+                             model->architecture, (int)MICS_STEP_USES);
+        if (!known)
+            units[count++] = used;
+    }
+    return MICS_OK;
+}
+
+// Everything that is summed or allocated later stays below this, so no later product or sum can wrap: parameters four times
+// (values, gradients, two moments) with gathered copies, activations with their gradients, and workspaces. Sums in double
+// precision are within a part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in bytes.
+static mics_status check_sizes(const mics_schedule_spec *spec)
+{
+    const mics_model *model = spec->model;
+    const double tokens = (double)spec->batch.sequences * (double)spec->batch.length;
+    double params = 0, width = 0, widest = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        params += (double)model->units[u].elems + 32.0 * spec->mesh.ranks;
+        for (int32_t t = 0; t < model->units[u].tensor_count; t++) {
+            const double own = (double)model->units[u].tensors[t].width + 32;
+            width += own;
+            widest = own > widest ? own : widest;
+        }
+    }
+    const double workspace = spec->batch.threads * 64.0 * (8 * widest + 256) +
+                             3 * (double)model->vocab + 64e6 + 64 * widest;
+    const double elems = 8 * params + 4 * tokens * width + workspace;
+    if (elems > (double)most_elems)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%.3g parameters and %.3g tokens a micro-step need about %.3g numbers; "
+                         "the most that can be planned is %.3g",
+                         params, tokens, elems, (double)most_elems);
+    return MICS_OK;
+}
+
+mics_status check_schedule_spec(const mics_schedule_spec *spec)
+{
+    for (int32_t u = 0; u < spec->model->unit_count; u++)
+        MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
+    const mics_batch *batch = &spec->batch;
+    if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
+        spec->prefetch < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d: "
+                         "each must be at least 1 "
+                         "(prefetch 0)",
+                         (long long)batch->sequences, (long long)batch->length,
+                         (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch);
+    if (batch->length > spec->model->positions)
+        return mics_fail(MICS_ERR_INVALID,
+                         "sequence_length %lld is longer than the model's %lld positions",
+                         (long long)batch->length, (long long)spec->model->positions);
+    if (batch->sequences > ((int64_t)1 << 40) / batch->length)
+        return mics_fail(MICS_ERR_INVALID, "a micro-batch of %lld x %lld tokens is too large",
+                         (long long)batch->sequences, (long long)batch->length);
+    const int64_t passes = 2 * (int64_t)spec->model->unit_count * spec->micro_steps;
+    if (passes > most_passes)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d micro-steps of %d units are %lld computations a step, more than %lld; "
+                         "use larger micro-batches",
+                         (int)spec->micro_steps, (int)spec->model->unit_count, (long long)passes,
+                         (long long)most_passes);
+    return check_sizes(spec);
+}
