@@ -71,7 +71,7 @@ typedef struct line_seen {
     mics_log_level level;
     int32_t rank;
     int lines;
-    char text[2000];
+    char text[4096];
 } line_seen;
 
 static void see_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
