@@ -34,15 +34,17 @@ typedef struct mics_exchange {
     void *recv;
     size_t bytes;
     mics_reduce reduce;
-    const char *what; // for errors: "all-gather of unit h.3"; never NULL
+    const char *what; // the same on both sides: "all-gather of unit h.3"; never NULL
 } mics_exchange;
 
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
     // Blocks until the received data is in place and `send` may be changed. Deadline: the
-    // transport's. The arguments are checked; afterwards, failed or not, nobody touches the
-    // buffers.
+    // transport's. The arguments are checked. Afterwards nobody touches the buffers; but after a
+    // failure an MPI that moves data by itself (RDMA) may, until the program ends, as it must then.
     mics_status (*exchange)(void *ctx, const mics_exchange *exchange);
+    // Sets the deadline of this rank's later exchanges; seconds > 0.
+    void (*set_timeout)(void *ctx, double seconds);
     // Makes every rank's pending and later exchanges fail (or ends their processes), without a line
     // in the log; not collective, and any thread may call it while another is in `exchange`.
     void (*abort)(void *ctx);
@@ -116,7 +118,8 @@ size_t mics_comm_mpi_staging_bytes(void);
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
  *          MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a
  *          node); MICS_ERR_COMM (also: the launcher is of another MPI); MICS_ERR_MEMORY.
- * Owns:    mics_comm_close finalises MPI if this call initialised it and no exchange has failed.
+ * Owns:    mics_comm_close finalises MPI if this call initialised it and no exchange has failed. It
+ *          waits for all ranks to close, up to ten times the time-out of then.
  * Collective: yes.
  */
 mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm **comm_out);
@@ -142,6 +145,9 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
  * in use. */
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 
+/* Whether a comm was made by mics_comm_count_open_take. */
+int mics_comm_is_counting(const mics_comm *comm);
+
 /* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
  * logged once; 0: none. For tests.
  *
@@ -157,8 +163,8 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
  *
  * After an error the world is of no further use: the rank ends it for all with mics_comm_abort.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_COMM (also: the partner sends another number of
- *          bytes); MICS_ERR_TIMEOUT; MICS_ERR_PEER: another rank aborted. PEER is not logged: the
- *          rank that aborted has said why, and one line in all is what people read.
+ *          bytes, or another `what`); MICS_ERR_TIMEOUT; MICS_ERR_PEER: another rank aborted. PEER
+ * is not logged: the rank that aborted has said why, and one line in all is what people read.
  * Blocks:  yes.
  */
 mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
@@ -197,6 +203,15 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
  * Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
+
+/* Lets this rank's later exchanges wait `seconds` for a partner, in place of what the transport was
+ * opened with. For work that keeps some ranks longer than a collective may take (a checkpoint, a
+ * corpus): every rank that may have to wait sets it before, and sets it back after.
+ *
+ * Needs:   seconds > 0, and no exchange of this comm under way.
+ * Returns: MICS_OK; MICS_ERR_INVALID.   Collective: no.   Blocks: no.
+ */
+mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
 
 /* Copies `bytes` from rank `root` to all ranks of the world, along the ring in pieces: each rank
  * but the one before root sends them once, to the next.

@@ -50,6 +50,14 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange)
     return comm->ops->exchange(comm->ctx, exchange);
 }
 
+mics_status mics_comm_set_timeout(mics_comm *comm, double seconds)
+{
+    if (!(seconds > 0))
+        return mics_fail(MICS_ERR_INVALID, "cannot wait %g s for other ranks", seconds);
+    comm->ops->set_timeout(comm->ctx, seconds);
+    return MICS_OK;
+}
+
 // Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
 // maximum may count a rank twice, so any number of ranks will do.
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine)

@@ -27,6 +27,12 @@ static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
     return MICS_OK;
 }
 
+static void count_set_timeout(void *ctx, double seconds)
+{
+    count_comm *self = ctx;
+    self->inner->ops->set_timeout(self->inner->ctx, seconds);
+}
+
 static void count_abort(void *ctx)
 {
     count_comm *self = ctx;
@@ -43,6 +49,7 @@ static void count_close(void *ctx)
 static const mics_comm_ops count_ops = {
     .name = "count",
     .exchange = count_exchange,
+    .set_timeout = count_set_timeout,
     .abort = count_abort,
     .close = count_close,
 };
@@ -65,9 +72,14 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
     return MICS_OK;
 }
 
+int mics_comm_is_counting(const mics_comm *comm)
+{
+    return comm->ops == &count_ops;
+}
+
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out)
 {
-    assert(counting->ops == &count_ops);
+    assert(mics_comm_is_counting(counting));
     const count_comm *self = counting->ctx;
     *traffic_out = self->traffic;
 }

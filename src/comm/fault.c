@@ -24,6 +24,12 @@ static mics_status fault_exchange(void *ctx, const mics_exchange *exchange)
     return MICS_ERR_COMM;
 }
 
+static void fault_set_timeout(void *ctx, double seconds)
+{
+    fault_comm *self = ctx;
+    self->inner->ops->set_timeout(self->inner->ctx, seconds);
+}
+
 static void fault_abort(void *ctx)
 {
     fault_comm *self = ctx;
@@ -43,6 +49,7 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
     static const mics_comm_ops ops = {
         .name = "fault",
         .exchange = fault_exchange,
+        .set_timeout = fault_set_timeout,
         .abort = fault_abort,
         .close = fault_close,
     };

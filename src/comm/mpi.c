@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as MPI processes; works with Open MPI and MPICH. The only file that knows MPI.
 //
-// On the wire an exchange is a header with its number of bytes. A small one carries its data behind
+// On the wire an exchange is a header with its number of bytes and a hash of its `what`, by which
+// crossed collectives are found. A small one carries its data behind
 // the header, in one message; a larger one follows in chunks straight from the sender's buffer, and
 // straight into the receiver's, or into staging when it is to be added. The chunks of a message do
 // not depend on what its receiver does with it.
@@ -19,7 +20,8 @@
 //      thread can abort, and MPI_THREAD_SERIALIZED is enough.
 //   2. Outside of an exchange no request of this comm is active, unless `broken`.
 //   3. When `broken`, MPI is not called again except to abort: without progress, what a failed
-//      exchange left behind does not reach the caller's buffers.
+//      exchange left behind does not reach the caller's buffers, unless the network moves data by
+//      itself.
 #include "internal.h"
 #include "mics/clock.h"
 #include "mics/comm.h"
@@ -36,10 +38,11 @@
 enum {
     TAG_HEADER = 1,
     TAG_CHUNK = 2,
-    HEADER_BYTES = 8,
+    HEADER_BYTES = 16,    // u64 bytes, u64 hash
     POLL_US = 20,         // how long a wait polls before it sleeps; a sleep costs 60 us or more
     SLEEP_NS = 50 * 1000, // Linux adds its timer slack, 50 us unless told otherwise
     ABORT_S = 10,         // how long MPI_Abort may take
+    CLOSE_TIMEOUTS = 10,  // time-outs that closing waits for slower ranks
 };
 
 typedef struct mpi_comm {
@@ -92,9 +95,9 @@ static void give_way(mpi_comm *self, double since_us)
     pthread_mutex_lock(&self->mutex);
 }
 
-static bool is_late(const mpi_comm *self, double since_us)
+static bool is_late(double since_us, double timeout_s)
 {
-    return mics_clock_us() - since_us > self->timeout_s * 1e6;
+    return mics_clock_us() - since_us > timeout_s * 1e6;
 }
 
 // Tests one request, if it is active.
@@ -108,10 +111,9 @@ static mics_status test(MPI_Request *request, const char *what, bool *done_out)
     return MICS_OK;
 }
 
-// Waits for one of MPI's own collectives; `code` is what starting it gave. With `patient`, for
-// ever.
+// Waits for one of MPI's own collectives; `code` is what starting it gave.
 static mics_status await(mpi_comm *self, int code, MPI_Request *request, const char *what,
-                         bool patient)
+                         double timeout_s)
 {
     double since_us = mics_clock_us();
     bool done = false;
@@ -119,9 +121,11 @@ static mics_status await(mpi_comm *self, int code, MPI_Request *request, const c
     mics_status status = check_mpi(code, what);
     while (status == MICS_OK && !done) {
         status = test(request, what, &done);
-        if (status == MICS_OK && !done && !patient && is_late(self, since_us))
-            status = mics_fail(MICS_ERR_TIMEOUT, "%s: not all ranks came within %g s", what,
-                               self->timeout_s);
+        if (status == MICS_OK && !done && is_late(since_us, timeout_s))
+            status = mics_fail(MICS_ERR_TIMEOUT,
+                               "%s: not all ranks came within %g s; see what the others do, or "
+                               "raise run.comm_timeout_s",
+                               what, timeout_s);
         if (status == MICS_OK && !done)
             give_way(self, since_us);
     }
@@ -169,6 +173,15 @@ static mics_status post_send(mpi_comm *self, transfer *moving, size_t chunk)
                      exchange->what);
 }
 
+// FNV-1a.
+static uint64_t hash_text(const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return hash;
+}
+
 // Receives are posted before sends, so that data finds its place.
 static mics_status start(mpi_comm *self, transfer *moving)
 {
@@ -183,9 +196,9 @@ static mics_status start(mpi_comm *self, transfer *moving)
         MICS_TRY(post_receive(self, moving, chunk));
     if (!sends)
         return MICS_OK;
-    uint64_t bytes = exchange->bytes;
+    uint64_t header[2] = {exchange->bytes, hash_text(exchange->what)};
     size_t behind = moving->chunks == 0 ? exchange->bytes : 0;
-    memcpy(small_out(self), &bytes, HEADER_BYTES);
+    memcpy(small_out(self), header, HEADER_BYTES);
     if (behind > 0)
         memcpy(small_out(self) + HEADER_BYTES, exchange->send, behind);
     MICS_TRY(check_mpi(MPI_Isend(small_out(self), (int)(HEADER_BYTES + behind), MPI_BYTE,
@@ -209,14 +222,16 @@ static void deliver(const mics_exchange *exchange, size_t offset, const char *fr
 static mics_status take_header(mpi_comm *self, transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
-    uint64_t bytes = 0;
-    memcpy(&bytes, small_in(self), HEADER_BYTES);
-    if (bytes != exchange->bytes)
+    uint64_t header[2] = {0};
+    memcpy(header, small_in(self), HEADER_BYTES);
+    bool same = header[1] == hash_text(exchange->what);
+    if (header[0] != exchange->bytes || !same)
         return mics_fail(MICS_ERR_COMM,
-                         "%s: rank %d expects %zu bytes from rank %d, which sends %llu",
+                         "%s: rank %d expects %zu bytes from rank %d, which sends %llu%s",
                          exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
-                         (unsigned long long)bytes);
-    if (moving->chunks == 0 && bytes > 0)
+                         (unsigned long long)header[0],
+                         same ? "" : " of something else: their collectives differ in order");
+    if (moving->chunks == 0 && exchange->bytes > 0)
         deliver(exchange, 0, small_in(self) + HEADER_BYTES, exchange->bytes);
     return MICS_OK;
 }
@@ -284,12 +299,12 @@ static mics_status drive(mpi_comm *self, transfer *moving)
             since_us = mics_clock_us();
             continue;
         }
-        if (is_late(self, since_us)) {
+        if (is_late(since_us, self->timeout_s)) {
             bool sending = is_received(moving);
             return mics_fail(
                 MICS_ERR_TIMEOUT,
                 "%s: rank %d waited %g s for rank %d to %s; see what that rank does, or "
-                "raise the time-out",
+                "raise run.comm_timeout_s",
                 exchange->what, (int)self->base.rank, self->timeout_s,
                 (int)(sending ? exchange->to : exchange->from), sending ? "receive" : "send");
         }
@@ -365,19 +380,35 @@ static void mpi_abort(void *ctx)
     _exit(1);
 }
 
-// MPI_Finalize would spin while a slow rank still works; so all meet before it, without a deadline:
-// a rank may have much to do yet, and the launcher ends us when one dies.
+static void mpi_set_timeout(void *ctx, double seconds)
+{
+    mpi_comm *self = ctx;
+    self->timeout_s = seconds;
+}
+
+// MPI_Finalize would spin while a slow rank still works; so all meet before it. A rank may have
+// much to do yet, and is waited for longer than in a collective; not for ever, as not every
+// launcher ends us when one dies.
+static mics_status meet_to_close(mpi_comm *self)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    pthread_mutex_lock(&self->mutex);
+    int code = MPI_Ibarrier(self->world, &request);
+    pthread_mutex_unlock(&self->mutex);
+    return await(self, code, &request, "closing", CLOSE_TIMEOUTS * self->timeout_s);
+}
+
 static void mpi_close(void *ctx)
 {
     mpi_comm *self = ctx;
-    if (!self->broken && self->world != MPI_COMM_NULL) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        int code = MPI_Ibarrier(self->world, &request);
-        if (await(self, code, &request, "closing", true) == MICS_OK)
-            MPI_Comm_free(&self->world);
-    }
+    bool joined = self->world != MPI_COMM_NULL;
+    bool met = !self->broken && joined && meet_to_close(self) == MICS_OK;
+    pthread_mutex_lock(&self->mutex);
+    if (met)
+        MPI_Comm_free(&self->world);
     if (self->owns_mpi && !self->broken)
         MPI_Finalize();
+    pthread_mutex_unlock(&self->mutex);
     pthread_mutex_destroy(&self->mutex);
     mics_free(self->memory, self->staging);
     mics_free(self->memory, self);
@@ -457,11 +488,11 @@ static mics_status find_nodes(mpi_comm *self)
     MPI_Comm_size(node, &size);
     MPI_Comm_rank(node, &place);
     int code = MPI_Ibcast(&leader, 1, MPI_INT, 0, node, &request);
-    MICS_TRY(await(self, code, &request, "finding a node's first rank", false));
+    MICS_TRY(await(self, code, &request, "finding a node's first rank", self->timeout_s));
     MPI_Comm_free(&node);
     int mine[3] = {size, -size, self->base.rank != leader + place}, worst[3] = {0};
     code = MPI_Iallreduce(mine, worst, 3, MPI_INT, MPI_MAX, self->world, &request);
-    MICS_TRY(await(self, code, &request, "comparing the nodes", false));
+    MICS_TRY(await(self, code, &request, "comparing the nodes", self->timeout_s));
     self->base.ranks_per_node = size;
     bool in_order = worst[2] == 0;
     return in_order && worst[0] == -worst[1] ? MICS_OK : refuse_nodes(self, -worst[1], worst[0]);
@@ -473,7 +504,7 @@ static mics_status join_world(mpi_comm *self)
     MPI_Comm world = MPI_COMM_NULL;
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_Comm_idup(MPI_COMM_WORLD, &world, &request);
-    MICS_TRY(await(self, code, &request, "opening the world", false));
+    MICS_TRY(await(self, code, &request, "opening the world", self->timeout_s));
     self->world = world;
     MPI_Comm_set_errhandler(self->world, MPI_ERRORS_RETURN);
     int rank = 0, ranks = 0;
@@ -522,6 +553,7 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
     static const mics_comm_ops ops = {
         .name = "mpi",
         .exchange = mpi_exchange,
+        .set_timeout = mpi_set_timeout,
         .abort = mpi_abort,
         .close = mpi_close,
     };

@@ -23,6 +23,9 @@
 #include <string.h>
 #include <time.h>
 
+// Thirty years: a later deadline might not fit its type.
+#define TIMEOUT_MAX_S 1e9
+
 typedef enum cell_state { CELL_EMPTY, CELL_FULL, CELL_TAKING, CELL_REFUSED } cell_state;
 
 typedef struct cell {
@@ -41,7 +44,7 @@ typedef struct cell {
 
 struct mics_thread_world {
     mics_memory *memory;
-    double timeout_s;
+    double timeout_s; // of a rank until it sets its own
     int32_t ranks;
     int32_t cells_ready; // cells whose mutex and conditions exist
     pthread_mutex_t mutex;
@@ -53,14 +56,16 @@ typedef struct thread_comm {
     mics_comm base;
     mics_memory *memory;
     mics_thread_world *world;
+    double timeout_s;
 } thread_comm;
 
 // ---- waiting ----
 
-static struct timespec deadline_after(double seconds)
+static struct timespec deadline_of(const thread_comm *self)
 {
     struct timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);
+    double seconds = fmin(self->timeout_s, TIMEOUT_MAX_S);
     double whole = floor(seconds);
     deadline.tv_sec += (time_t)whole;
     deadline.tv_nsec += (long)((seconds - whole) * 1e9);
@@ -83,7 +88,7 @@ static void explain_late(mics_thread_world *world, int32_t peer, char *text, siz
         pthread_mutex_unlock(&at->mutex);
         if (next == MICS_RANK_NONE) {
             snprintf(text, capacity,
-                     "rank %d is in no exchange: see what it does, or raise the time-out",
+                     "rank %d is in no exchange: see what it does, or raise run.comm_timeout_s",
                      (int)rank);
             return;
         }
@@ -105,7 +110,7 @@ static mics_status fail_late(thread_comm *self, const char *what, const char *ve
     char why[128] = "";
     explain_late(world, peer, why, sizeof why);
     return mics_fail(MICS_ERR_TIMEOUT, "%s: rank %d waited %g s for rank %d to %s; %s", what,
-                     (int)self->base.rank, world->timeout_s, (int)peer, verb, why);
+                     (int)self->base.rank, self->timeout_s, (int)peer, verb, why);
 }
 
 // ---- one exchange ----
@@ -132,7 +137,7 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
 // Waits, with the sender's cell locked, until it offers a message to this rank.
 static mics_status await_offer(thread_comm *self, cell *source)
 {
-    struct timespec deadline = deadline_after(self->world->timeout_s);
+    struct timespec deadline = deadline_of(self);
     int late = 0;
     while (!source->aborted && !(source->state == CELL_FULL && source->to == self->base.rank)) {
         if (late == ETIMEDOUT)
@@ -157,21 +162,27 @@ static void take(cell *source, const mics_exchange *exchange)
     pthread_cond_signal(&source->taken);
 }
 
+// Two collectives that differ are a defect of the program, also where their sizes agree.
+static mics_status refuse(const thread_comm *self, const mics_exchange *exchange,
+                          size_t offered_bytes, const char *offered_what)
+{
+    return mics_fail(MICS_ERR_COMM,
+                     "%s: rank %d expects %zu bytes from rank %d, which sends %zu (%s)",
+                     exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
+                     offered_bytes, offered_what);
+}
+
 static mics_status receive(thread_comm *self, const mics_exchange *exchange)
 {
     cell *source = &self->world->cells[exchange->from];
     pthread_mutex_lock(&source->mutex);
     mics_status status = await_offer(self, source);
-    size_t offered_bytes = source->bytes;
-    const char *offered_what = source->what;
-    bool fits = status == MICS_OK && offered_bytes == exchange->bytes;
+    bool fits = status == MICS_OK && source->bytes == exchange->bytes &&
+                strcmp(source->what, exchange->what) == 0;
     if (fits) {
         take(source, exchange);
     } else if (status == MICS_OK) {
-        status = mics_fail(MICS_ERR_COMM,
-                           "%s: rank %d expects %zu bytes from rank %d, which sends %zu (%s)",
-                           exchange->what, (int)self->base.rank, exchange->bytes,
-                           (int)exchange->from, offered_bytes, offered_what);
+        status = refuse(self, exchange, source->bytes, source->what);
         source->state = CELL_REFUSED;
         pthread_cond_signal(&source->taken);
     }
@@ -185,7 +196,7 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
 // the exchange has failed already. Never while it is being read.
 static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
 {
-    struct timespec deadline = deadline_after(self->world->timeout_s);
+    struct timespec deadline = deadline_of(self);
     int late = 0;
     while (mine->state == CELL_FULL && !mine->aborted && !failed && late != ETIMEDOUT)
         late = pthread_cond_timedwait(&mine->taken, &mine->mutex, &deadline);
@@ -229,6 +240,12 @@ static mics_status thread_exchange(void *ctx, const mics_exchange *exchange)
     if (status == MICS_OK && exchange->from != MICS_RANK_NONE)
         status = receive(self, exchange);
     return finish(self, exchange, status);
+}
+
+static void thread_set_timeout(void *ctx, double seconds)
+{
+    thread_comm *self = ctx;
+    self->timeout_s = seconds;
 }
 
 static void thread_abort(void *ctx)
@@ -292,8 +309,7 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
     world = block;
     world->memory = memory;
     world->ranks = ranks;
-    // Beyond thirty years a deadline might not fit its type.
-    world->timeout_s = fmin(timeout_s, 1e9);
+    world->timeout_s = timeout_s;
     if (pthread_mutex_init(&world->mutex, NULL) != 0) {
         mics_free(memory, world);
         return mics_fail(MICS_ERR_MEMORY, "no mutex for %d ranks", (int)ranks);
@@ -330,6 +346,7 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
     static const mics_comm_ops ops = {
         .name = "thread",
         .exchange = thread_exchange,
+        .set_timeout = thread_set_timeout,
         .abort = thread_abort,
         .close = thread_close,
     };
@@ -350,6 +367,7 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
     }
     self->memory = memory;
     self->world = world;
+    self->timeout_s = world->timeout_s;
     self->base = (mics_comm){.ops = &ops,
                              .ctx = self,
                              .rank = rank,

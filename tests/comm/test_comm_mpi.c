@@ -5,6 +5,8 @@
 // caller looks for.
 //   late      rank 1 does not come
 //   mismatch  ranks disagree about the size
+//   crossed   ranks disagree about which collective comes next, of the same size
+//   unclosed  rank 1 does not close
 //   killed    rank 1 dies by SIGKILL while others wait for it
 //   poor      rank 1 has no memory to open with: nobody opens, nobody waits
 //   nodes     the caller has told MPICH to pretend to have nodes that cannot be used
@@ -22,6 +24,8 @@ static mics_status check_all(mics_comm *comm, mics_memory *memory)
 {
     static const size_t sizes[] = {0,
                                    4,
+                                   COMM_SMALL_BYTES - 20,
+                                   COMM_SMALL_BYTES - 16,
                                    COMM_SMALL_BYTES - 12,
                                    COMM_SMALL_BYTES - 8,
                                    COMM_SMALL_BYTES - 4,
@@ -67,6 +71,14 @@ static mics_status fail_on_purpose(mics_comm *comm, const char *how)
         raise(SIGKILL);
     if (strcmp(how, "mismatch") == 0 && odd_one)
         elems /= 2;
+    if (strcmp(how, "crossed") == 0 && odd_one)
+        ring.what = "another collective";
+    if (strcmp(how, "unclosed") == 0) {
+        MICS_TRY(mics_comm_set_timeout(comm, 0.1));
+        if (odd_one)
+            sleep(30);
+        return MICS_OK;
+    }
     return mics_comm_all_reduce(comm, &ring, buffer, elems * comm->ranks);
 }
 

@@ -5,6 +5,7 @@
 #include "comm_checks.h"
 #include "mics/clock.h"
 #include "ranks.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -383,6 +384,72 @@ static void test_sizes_that_differ(void **state)
     assert_logged("twelve: rank 1 expects 12 bytes from rank 0, which sends 8 (eight)");
 }
 
+// The ranks disagree about which collective comes next, of the same size.
+static mics_status run_crossed_collectives(ranks_self *self)
+{
+    float buffer[4] = {0};
+    mics_ring ring = world_ring(self->comm, self->comm->rank == 0 ? "gather a" : "gather b");
+    return mics_comm_all_gather(self->comm, &ring, buffer, 8);
+}
+
+static void test_collectives_that_differ(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_crossed_collectives, NULL, statuses);
+    assert_int_equal(count_of(statuses, 2, MICS_OK), 0);
+    assert_true(count_of(statuses, 2, MICS_ERR_COMM) >= 1);
+    assert_true(captured.lines >= 1);
+    assert_logged("expects 8 bytes from rank");
+    assert_logged("sends 8 (gather ");
+}
+
+// Rank 0 works for longer than a collective may take, as in a save; then it is late all the same.
+static mics_status run_patient(ranks_self *self)
+{
+    struct timespec work = {.tv_nsec = 300 * 1000 * 1000};
+    bool works = self->comm->rank == 0;
+    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 2, &self->comm));
+    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, 60) == MICS_OK);
+    if (works)
+        nanosleep(&work, NULL);
+    RANKS_EXPECT(mics_comm_agree(self->comm, MICS_OK) == MICS_OK);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, 0.1) == MICS_OK);
+    if (works)
+        nanosleep(&work, NULL);
+    return works ? MICS_OK : mics_comm_agree(self->comm, MICS_OK);
+}
+
+static void test_timeout_that_is_set(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, 0.1, run_patient, NULL, statuses);
+    assert_int_equal(statuses[0], MICS_OK);
+    assert_int_equal(statuses[1], MICS_ERR_TIMEOUT);
+    assert_int_equal(captured.lines, 1);
+    assert_logged("waited 0.1 s for rank 0 to send; rank 0 is in no exchange");
+    assert_logged("run.comm_timeout_s");
+}
+
+static mics_status run_timeouts_refused(ranks_self *self)
+{
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, 0) == MICS_ERR_INVALID);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, -1) == MICS_ERR_INVALID);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, NAN) == MICS_ERR_INVALID);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, INFINITY) == MICS_OK);
+    return mics_comm_agree(self->comm, MICS_OK);
+}
+
+static void test_timeouts_refused(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_timeouts_refused, NULL, statuses);
+    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
+}
+
 // A large message is being read when its sender's run is aborted: the sender must stay until the
 // reader is done, since it frees the buffer next.
 static mics_status run_abort_while_read(ranks_self *self)
@@ -610,23 +677,16 @@ static void test_every_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_exchanges_broadcast_agree),
-        cmocka_unit_test(test_interleaved_groups),
-        cmocka_unit_test(test_counted_bytes),
-        CAPTURED(test_fault_at_every_exchange),
-        CAPTURED(test_fault_is_logged_once),
-        CAPTURED(test_timeout_names_who_is_late),
-        CAPTURED(test_timeout_tells_of_a_circle),
-        CAPTURED(test_timeout_of_a_send),
-        CAPTURED(test_sizes_that_differ),
-        CAPTURED(test_abort_while_a_message_is_read),
-        CAPTURED(test_abort_says_why_once),
-        CAPTURED(test_agreement_that_fails),
-        CAPTURED(test_exchange_arguments),
-        CAPTURED(test_ring_arguments),
-        CAPTURED(test_opening_arguments),
-        CAPTURED(test_every_allocation_fails),
+        cmocka_unit_test(test_collectives),        cmocka_unit_test(test_exchanges_broadcast_agree),
+        cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_counted_bytes),
+        CAPTURED(test_fault_at_every_exchange),    CAPTURED(test_fault_is_logged_once),
+        CAPTURED(test_timeout_names_who_is_late),  CAPTURED(test_timeout_tells_of_a_circle),
+        CAPTURED(test_timeout_of_a_send),          CAPTURED(test_collectives_that_differ),
+        CAPTURED(test_timeout_that_is_set),        CAPTURED(test_timeouts_refused),
+        CAPTURED(test_sizes_that_differ),          CAPTURED(test_abort_while_a_message_is_read),
+        CAPTURED(test_abort_says_why_once),        CAPTURED(test_agreement_that_fails),
+        CAPTURED(test_exchange_arguments),         CAPTURED(test_ring_arguments),
+        CAPTURED(test_opening_arguments),          CAPTURED(test_every_allocation_fails),
     };
     return cmocka_run_group_tests_name("comm thread", tests, NULL, NULL);
 }
