@@ -117,8 +117,8 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
                    (long long)job->start_step, (long long)job->run->steps, job->checkpoint_path);
         return MICS_OK;
     }
-    cli_signals_install(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,
-                        job->lock_file);
+    cli_signals_training(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,
+                         job->lock_file);
     return cli_world_run(job->world, cli_train_rank, job);
 }
 
@@ -160,6 +160,8 @@ int cmd_train(int argc, char **argv)
     cli_parsed parsed = parse(memory, argc, argv, &options);
     mics_status status = MICS_OK;
     if (parsed != CLI_PARSED_HELP)
+        status = cli_signals_start();
+    if (parsed != CLI_PARSED_HELP && status == MICS_OK)
         status = train(memory, &options, parsed == CLI_PARSED_RUN, &running);
     mics_free(memory, options.sets.items);
     mics_free(memory, options.arguments.items);

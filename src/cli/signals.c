@@ -1,97 +1,141 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Signal handlers: only what is safe inside one. The state is global because handlers have no
-// other.
+// The thread that waits for signals. What it shares with others is global, as signals belong to the
+// process.
 #include "signals.h"
 #include "mics/log.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
     DEADLINE_S = 20, // for the step and its checkpoint, under MPI
-    LAST_WORD = 1,   // byte of the lock file; byte 0 belongs to the run
-    LINE_BYTES = 320
+    LAST_WORD = 1    // byte of the lock file; byte 0 belongs to the run
 };
 
-typedef struct signal_lines {
-    char asked[LINE_BYTES], late[LINE_BYTES];
-} signal_lines;
-
+static atomic_bool training;
 static atomic_int asked_signal;
-static atomic_int current; // which of the two lines[] the handler reads
-static signal_lines lines[2];
-static int32_t named_rank = -1;
+static atomic_bool ended;
+static _Atomic int64_t running_step, saved_step;
+static int32_t named_rank = -1; // this and the next are set before `training`
 static int lock = -1;
 
-static void write_text(const char *text)
+static void stop_set(sigset_t *set_out)
 {
-    size_t length = strlen(text);
-    ssize_t written = write(STDERR_FILENO, text, length);
-    (void)written;
+    sigemptyset(set_out);
+    sigaddset(set_out, SIGINT);
+    sigaddset(set_out, SIGTERM);
 }
 
-// fcntl is among the functions that a handler may call. Without a lock file everybody speaks.
+// Ends the process by the signal, as if nobody had waited for it.
+static void end_by(int number)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+    _exit(1);
+}
+
+// Without a lock file everybody speaks.
 static bool takes_the_word(void)
 {
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LAST_WORD, .l_len = 1};
     return lock < 0 || fcntl(lock, F_SETLK, &byte) == 0;
 }
 
-static void on_stop(int number)
+static const char *where_from(char *text, size_t capacity)
 {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    atomic_store(&asked_signal, number);
-    if (named_rank < 0)
-        return;
-    if (takes_the_word())
-        write_text(lines[atomic_load(&current)].asked);
-    alarm(DEADLINE_S);
+    int64_t saved = atomic_load(&saved_step);
+    if (saved == 0)
+        return "nothing is saved yet";
+    snprintf(text, capacity, "--resume auto goes on from step %lld", (long long)saved);
+    return text;
 }
 
-static void on_deadline(int number)
+static void say_asked(void)
 {
-    (void)number;
+    char from[64];
     if (takes_the_word())
-        write_text(lines[atomic_load(&current)].late);
+        fprintf(stderr,
+                "mics: rank %d: asked to stop in step %lld; it is saved if all ranks finish it, "
+                "otherwise %s\n",
+                (int)named_rank, (long long)atomic_load(&running_step),
+                where_from(from, sizeof from));
+}
+
+static void say_late(void)
+{
+    char from[64];
+    if (takes_the_word())
+        fprintf(stderr,
+                "mics: error: rank %d: other ranks did not finish step %lld within %d s after the "
+                "signal; %s\n",
+                (int)named_rank, (long long)atomic_load(&running_step), DEADLINE_S,
+                where_from(from, sizeof from));
+}
+
+// Threads of one process always finish their step, however long it takes; processes may not.
+static void await_end(const sigset_t *set)
+{
+    struct timespec deadline = {.tv_sec = DEADLINE_S};
+    say_asked();
+    int number = sigtimedwait(set, NULL, &deadline);
+    if (number > 0)
+        end_by(number);
+    if (atomic_load(&ended))
+        return;
+    say_late();
     _exit(1);
 }
 
-void cli_signals_install(int32_t rank, int lock_file)
+static void *wait_for_signals(void *argument)
+{
+    (void)argument;
+    sigset_t set;
+    stop_set(&set);
+    for (;;) {
+        int number = 0;
+        if (sigwait(&set, &number) != 0)
+            continue;
+        if (!atomic_load(&training) || atomic_load(&asked_signal) != 0)
+            end_by(number);
+        atomic_store(&asked_signal, number);
+        if (named_rank >= 0)
+            await_end(&set);
+    }
+    return NULL;
+}
+
+mics_status cli_signals_start(void)
+{
+    sigset_t set;
+    pthread_t thread;
+    stop_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (pthread_create(&thread, NULL, wait_for_signals, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads");
+    pthread_detach(thread);
+    return MICS_OK;
+}
+
+void cli_signals_training(int32_t rank, int lock_file)
 {
     named_rank = rank;
     lock = lock_file;
-    struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
-    struct sigaction late = {.sa_handler = on_deadline, .sa_flags = SA_RESTART};
-    sigemptyset(&stop.sa_mask);
-    sigaddset(&stop.sa_mask, SIGINT);
-    sigaddset(&stop.sa_mask, SIGTERM);
-    sigemptyset(&late.sa_mask);
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
-    if (rank >= 0)
-        sigaction(SIGALRM, &late, NULL);
+    atomic_store(&training, true);
 }
 
 void cli_signals_progress(int64_t step, int64_t saved)
 {
-    int next = 1 - atomic_load(&current);
-    char from[64] = "nothing is saved yet";
-    if (saved > 0)
-        snprintf(from, sizeof from, "--resume auto goes on from step %lld", (long long)saved);
-    snprintf(lines[next].asked, LINE_BYTES,
-             "mics: rank %d: asked to stop in step %lld; it is saved if all ranks finish it, "
-             "otherwise %s\n",
-             (int)named_rank, (long long)step, from);
-    snprintf(lines[next].late, LINE_BYTES,
-             "mics: error: rank %d: other ranks did not finish step %lld within %d s after the "
-             "signal; %s\n",
-             (int)named_rank, (long long)step, DEADLINE_S, from);
-    atomic_store(&current, next);
+    atomic_store(&saved_step, saved);
+    atomic_store(&running_step, step);
 }
 
 const char *cli_signals_asked(void)
@@ -104,5 +148,5 @@ const char *cli_signals_asked(void)
 
 void cli_signals_done(void)
 {
-    alarm(0);
+    atomic_store(&ended, true);
 }

@@ -2,6 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGINT and SIGTERM in training: the first asks for an orderly end, the second ends at once.
 //
+// A thread of its own waits for them; all others block them. There is no handler, because a handler
+// would run on the stack of whatever thread it interrupts, and matrix kernels that oneDNN generates
+// use the stack pointer for data while they run: the handler's frame would lie in the middle of
+// somebody's heap.
+//
 // Under MPI a launcher sends SIGTERM to the ranks that are left when one has died, and kills them
 // soon after. The step they are in will never end then. So a rank that is asked to stop says at
 // once where the run can go on, and a deadline ends it if the step does not. The line is written by
@@ -9,23 +14,31 @@
 #ifndef MICS_CLI_SIGNALS_H
 #define MICS_CLI_SIGNALS_H
 
-#include <stdbool.h>
+#include "mics/status.h"
 #include <stdint.h>
 
-/* Installs the handlers. `rank` is named in lines under MPI, -1 otherwise; `lock_file` is the open
- * lock file, or -1. Call once, before training.
+/* Blocks both signals in this thread, and so in all that it starts, and starts the one that waits
+ * for them. Until cli_signals_training they end the process as they always do. Call once, before
+ * any other thread is started.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY, logged.
  */
-void cli_signals_install(int32_t rank, int lock_file);
+mics_status cli_signals_start(void);
 
-/* Tells the handler where training is, for its line: `step` runs, `saved` is the newest
- * checkpoint's (0: none). One thread calls it.
+/* From now on the first signal asks for an end. `rank` is named in lines under MPI, -1 otherwise;
+ * `lock_file` is the open lock file, or -1.
+ */
+void cli_signals_training(int32_t rank, int lock_file);
+
+/* Says where training is, for the line: `step` runs, `saved` is the newest checkpoint's (0: none).
+ * Threads: any.
  */
 void cli_signals_progress(int64_t step, int64_t saved);
 
 /* The signal that asks to stop: "SIGINT", "SIGTERM", or NULL. Threads: any. */
 const char *cli_signals_asked(void);
 
-/* Ends the deadline: an orderly end was reached. */
+/* Ends the deadline: an orderly end was reached. Threads: any. */
 void cli_signals_done(void);
 
 #endif

@@ -49,11 +49,11 @@ echo $$ >"pids/$$"
 exec "$@"
 SH
 start() { # FLAGS...: mpirun in the background, until steps are seen
-    rm -rf pids && mkdir pids
+    rm -rf pids killed.out && mkdir pids
     "$@" >killed.out 2>killed.err </dev/null &
     launcher=$!
     for _ in $(seq 300); do
-        grep -q '^step' killed.out && break
+        grep -qs '^step' killed.out && break
         sleep 0.1
     done
 }
@@ -81,8 +81,9 @@ for delay in 0 0.03 0.11 0.17; do
     for pid in $(ls pids); do
         is_alive "$pid" && sleep 2 && is_alive "$pid" && fail "process $pid still runs"
     done
-    grep -q 'resume auto goes on from step\|nothing is saved yet\|[Ss]ignal:\? 9\|KILLED' killed.err killed.out ||
-        fail "nobody said what happened"
+    # We, or the launcher, or what the MPI library says when its peer is gone.
+    grep -q 'resume auto goes on from step\|nothing is saved yet\|[Ss]ignal\|No such process' \
+        killed.err killed.out || fail "nobody said what happened"
 done
 steps=$(($(sed 's/.*step-0*//' killed/checkpoints/latest) + 5))
 run 0 onward "$@" "$mics" train run.json --nodes 2 --steps $steps --out killed

@@ -25,7 +25,7 @@ same_weights whole/out/checkpoints/step-00000008 parts/out/checkpoints/step-0000
     --set run.checkpoint_every=0 --set run.log_every=1) >signal.out 2>signal.err &
 pid=$!
 for _ in $(seq 300); do
-    grep -q '^step 2/' signal.out && break
+    grep -qs '^step 2/' signal.out && break
     sleep 0.1
 done
 run 2 second_writer train signal
