@@ -333,6 +333,7 @@ static int parse(int argc, char **argv, options *o)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); // a long measurement into a file is seen as it goes
     options o = {"configs/gpt2.json", 4, 256, 2, 4, 4, 5, {2, 2, 2}, false};
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return usage(0);
