@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE_BYTES = 1024 + 1 };
+enum { LINE_BYTES = 2048 + 1 }; // mics_log cuts at 2 KiB
 
 // What a thread keeps back.
 typedef struct held_line {

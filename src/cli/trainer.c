@@ -15,6 +15,9 @@
 #include <math.h>
 #include <stdio.h>
 
+// How long ranks wait for one that reads or writes files, which may take longer than a collective.
+static const double FILES_TIMEOUT_S = 3600;
+
 // ---- batches ----
 
 static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
@@ -116,6 +119,15 @@ static mics_status open_all(cli_trainer *self)
     return open_reports(self);
 }
 
+// The engine's communication thread waits for its first job, so the comm is free for agreement.
+static mics_status setup(cli_trainer *self)
+{
+    mics_comm *comm = self->rank->comm;
+    MICS_TRY(mics_comm_set_timeout(comm, FILES_TIMEOUT_S));
+    MICS_TRY(cli_rank_agree(self->rank, open_all(self)));
+    return mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
+}
+
 // Frees what the run held; the engine first, as it uses the rest.
 static mics_status close_all(cli_trainer *self)
 {
@@ -186,8 +198,10 @@ static mics_status save(cli_trainer *self, int64_t step)
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
     };
+    MICS_TRY(mics_comm_set_timeout(self->rank->comm, FILES_TIMEOUT_S));
     MICS_TRY(mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
                                   rank < writers ? job->model->unit_count : 0));
+    MICS_TRY(mics_comm_set_timeout(self->rank->comm, run->comm_timeout_s));
     self->saved_step = step;
     return MICS_OK;
 }
@@ -353,8 +367,7 @@ mics_status cli_train_rank(void *ctx, cli_rank *rank)
     int64_t measured[MICS_MEM_TAGS + 1];
     if (rank->comm->rank == 0)
         cli_print_beginning(job);
-    // The engine's communication thread waits for its first job, so the comm is free for this.
-    mics_status status = cli_rank_agree(rank, open_all(&self));
+    mics_status status = setup(&self);
     if (status == MICS_OK)
         status = train(&self);
     mics_status closed = close_all(&self);
