@@ -42,6 +42,7 @@ static int heard(lines *seen)
 
 typedef struct fault_run {
     fixture_run run;
+    mics_status (*call)(struct fault_run *fault, mics_engine *engine, int32_t rank); // that fails
     int32_t faulty;          // the rank that fails
     int64_t exchange;        // which of its exchanges fails; 0: none
     int32_t micro_step;      // whose tokens it cannot read; -1: none
@@ -54,27 +55,6 @@ typedef struct fault_run {
 static const mics_sharding shardings[] = {{1, 1, 1}, {2, 2, 2}, {2, 2, 4},
                                           {4, 4, 4}, {1, 1, 4}, {1, 4, 4}};
 enum { SHARDINGS = sizeof shardings / sizeof shardings[0] };
-
-static void fault_open(mics_memory *memory, mics_sharding sharding, int32_t prefetch,
-                       fault_run *fault)
-{
-    *fault = (fault_run){.run.want = {.ranks = FAULT_RANKS,
-                                      .nodes = 2,
-                                      .sharding = sharding,
-                                      .sequences = FAULT_RANKS * MICRO_STEPS,
-                                      .micro_steps = MICRO_STEPS,
-                                      .prefetch = prefetch,
-                                      .clip = 1},
-                         .micro_step = -1};
-    fixture_open(memory, &fault->run);
-    assert_int_equal(pthread_barrier_init(&fault->ended, NULL, FAULT_RANKS), 0);
-}
-
-static void fault_close(fault_run *fault)
-{
-    pthread_barrier_destroy(&fault->ended);
-    fixture_close(&fault->run);
-}
 
 typedef struct fault_source {
     const fault_run *fault;
@@ -118,7 +98,36 @@ static mics_status open_rank(fault_run *fault, ranks_self *self, mics_engine **e
     return MICS_OK;
 }
 
-// A rank that needed nothing more of the one that failed may end the step well; then it learns of
+static mics_status publish(fault_run *fault, mics_engine *engine, int32_t rank)
+{
+    (void)fault;
+    (void)rank;
+    return mics_engine_publish(engine);
+}
+
+static void fault_open(mics_memory *memory, mics_sharding sharding, int32_t prefetch,
+                       fault_run *fault)
+{
+    *fault = (fault_run){.run.want = {.ranks = FAULT_RANKS,
+                                      .nodes = 2,
+                                      .sharding = sharding,
+                                      .sequences = FAULT_RANKS * MICRO_STEPS,
+                                      .micro_steps = MICRO_STEPS,
+                                      .prefetch = prefetch,
+                                      .clip = 1},
+                         .call = step,
+                         .micro_step = -1};
+    fixture_open(memory, &fault->run);
+    assert_int_equal(pthread_barrier_init(&fault->ended, NULL, FAULT_RANKS), 0);
+}
+
+static void fault_close(fault_run *fault)
+{
+    pthread_barrier_destroy(&fault->ended);
+    fixture_close(&fault->run);
+}
+
+// A rank that needed nothing more of the one that failed may end the call well; then it learns of
 // the failure in the next collective.
 static mics_status fault_rank(ranks_self *self)
 {
@@ -126,7 +135,7 @@ static mics_status fault_rank(ranks_self *self)
     mics_engine *engine = NULL;
     const int32_t rank = self->comm->rank;
     MICS_TRY(open_rank(fault, self, &engine));
-    mics_status status = step(fault, engine, rank);
+    mics_status status = fault->call(fault, engine, rank);
     if (status == MICS_OK)
         status = mics_engine_agree(engine, MICS_OK);
     fault->statuses[rank] = status;
@@ -149,14 +158,9 @@ static void go(fault_run *fault, ranks_function function)
         ASSERT_OK(statuses[rank]);
 }
 
-// Every exchange of a step fails in turn, each time on another rank.
-static void fail_each_exchange(fault_run *fault)
+// Exchanges of the call number 1 .. last fail in turn, each time on another rank.
+static void fail_each_exchange(fault_run *fault, int64_t last)
 {
-    int64_t last = 0;
-    for (int32_t rank = 0; rank < FAULT_RANKS; rank++) {
-        int64_t count = mics_schedule_rank_exchanges(fault->run.schedule, MICS_PHASE_TRAIN, rank);
-        last = count > last ? count : last;
-    }
     for (int64_t n = 1; n <= last; n++) {
         fault->faulty = (int32_t)(n % FAULT_RANKS);
         fault->exchange = n;
@@ -175,11 +179,32 @@ static void test_each_exchange_of_a_step(void **state)
     for (int i = 0; i < SHARDINGS; i++) {
         fault_run fault;
         fault_open(memory, shardings[i], i % 2, &fault);
-        fail_each_exchange(&fault);
+        // Every rank makes as many.
+        fail_each_exchange(&fault,
+                           mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_TRAIN, 0));
         fault.exchange = 0; // and without a fault all is well
         go(&fault, fault_rank);
         for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
             ASSERT_OK(fault.statuses[rank]);
+        fault_close(&fault);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_each_exchange_of_other_calls(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < SHARDINGS; i++) {
+        const mics_sharding s = shardings[i];
+        fault_run fault;
+        fault_open(memory, s, 1, &fault);
+        fault.call = evaluate;
+        fail_each_exchange(&fault,
+                           mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_EVAL, 0));
+        fault.call = publish;
+        fail_each_exchange(&fault, fault.run.model->unit_count * (s.optimizer / s.params - 1));
         fault_close(&fault);
     }
     assert_int_equal(mics_memory_close(memory), 0);
@@ -497,9 +522,13 @@ static void test_decoder_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_exchange_of_a_step), cmocka_unit_test(test_data_of_one_rank),
-        cmocka_unit_test(test_numbers_not_finite),      cmocka_unit_test(test_each_allocation),
-        cmocka_unit_test(test_wrong_communicator),      cmocka_unit_test(test_decoder_arguments),
+        cmocka_unit_test(test_each_exchange_of_a_step),
+        cmocka_unit_test(test_each_exchange_of_other_calls),
+        cmocka_unit_test(test_data_of_one_rank),
+        cmocka_unit_test(test_numbers_not_finite),
+        cmocka_unit_test(test_each_allocation),
+        cmocka_unit_test(test_wrong_communicator),
+        cmocka_unit_test(test_decoder_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
