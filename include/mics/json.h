@@ -61,10 +61,6 @@ const mics_json_value *mics_json_at(const mics_json *json, const char *path);
 /* Members of an object, or elements of an array; 0 for other values. */
 int32_t mics_json_count(const mics_json_value *value);
 const mics_json_value *mics_json_element(const mics_json_value *array, int32_t index);
-/* Key and value of an object's member number `index`, in the file's order; NULL past the end. Each
- * call counts from the first member, so large objects want mics_json_next. */
-const char *mics_json_key(const mics_json_value *object, int32_t index);
-const mics_json_value *mics_json_member(const mics_json_value *object, int32_t index);
 /* Walks the members of an object in the file's order: with *key NULL gives the first, with the key
  * of the last call (the same pointer) the next. Returns the value and leaves its key in *key; NULL,
  * and *key NULL, at the end or when it is not an object. */

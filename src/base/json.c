@@ -245,26 +245,6 @@ const mics_json_value *mics_json_element(const mics_json_value *array, int32_t i
     return index < 0 ? NULL : value_of(json_array_get(tree_of(array), (size_t)index));
 }
 
-static void *iterator_at(const mics_json_value *object, int32_t index)
-{
-    void *at = json_object_iter(tree_of(object));
-    for (int32_t i = 0; at != NULL && i < index; i++)
-        at = json_object_iter_next(tree_of(object), at);
-    return index < 0 ? NULL : at;
-}
-
-const char *mics_json_key(const mics_json_value *object, int32_t index)
-{
-    void *at = iterator_at(object, index);
-    return at != NULL ? json_object_iter_key(at) : NULL;
-}
-
-const mics_json_value *mics_json_member(const mics_json_value *object, int32_t index)
-{
-    void *at = iterator_at(object, index);
-    return at != NULL ? value_of(json_object_iter_value(at)) : NULL;
-}
-
 const mics_json_value *mics_json_next(const mics_json_value *object, const char **key)
 {
     json_t *tree = tree_of(object);

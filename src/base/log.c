@@ -20,6 +20,7 @@ static void write_stderr(void *ctx, mics_log_level level, int32_t rank, const ch
 static mics_log_sink current_sink = write_stderr;
 static void *current_ctx;
 static _Thread_local int32_t thread_rank = -1;
+static _Thread_local bool thread_demotes;
 
 void mics_log_set_sink(mics_log_sink sink, void *ctx)
 {
@@ -32,9 +33,18 @@ void mics_log_set_rank(int32_t rank)
     thread_rank = rank;
 }
 
+bool mics_log_demote(bool on)
+{
+    bool before = thread_demotes;
+    thread_demotes = on;
+    return before;
+}
+
 static void log_line(mics_log_level level, const char *format, va_list args)
 {
     char line[LINE_BYTES];
+    if (thread_demotes && level == MICS_LOG_ERROR)
+        level = MICS_LOG_WARNING;
     vsnprintf(line, sizeof line, format, args);
     for (char *c = line; *c != '\0'; c++) {
         if (*c == '\n')

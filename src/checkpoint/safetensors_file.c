@@ -128,9 +128,11 @@ static mics_status read_tensor(const opening *in, const char *name, const mics_j
 
 static mics_status check_metadata(const opening *in, const mics_json_value *metadata)
 {
+    const char *key = NULL;
+    const mics_json_value *value;
     bool good = mics_json_type_of(metadata) == MICS_JSON_OBJECT;
-    for (int32_t i = 0; good && i < mics_json_count(metadata); i++)
-        good = mics_json_type_of(mics_json_member(metadata, i)) == MICS_JSON_STRING;
+    while (good && (value = mics_json_next(metadata, &key)) != NULL)
+        good = mics_json_type_of(value) == MICS_JSON_STRING;
     if (!good)
         return mics_fail(MICS_ERR_FORMAT, "%s: offset %d: " METADATA_KEY " is no object of strings",
                          in->path, MICS_SAFETENSORS_PREFIX);
@@ -178,15 +180,16 @@ static mics_status read_slots(mics_memory *memory, const opening *in, int32_t nu
     int32_t members = mics_json_count(root);
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)members * sizeof *file->slots, &block));
     file->slots = block;
-    for (int32_t i = 0; i < members; i++) {
-        const char *name = mics_json_key(root, i);
+    const char *name = NULL;
+    const mics_json_value *value;
+    while ((value = mics_json_next(root, &name)) != NULL) {
         if (strcmp(name, METADATA_KEY) == 0) {
-            MICS_TRY(check_metadata(in, mics_json_member(root, i)));
+            MICS_TRY(check_metadata(in, value));
             continue;
         }
         mics_safetensors_slot *slot = &file->slots[file->count++];
         slot->file = number;
-        MICS_TRY(read_tensor(in, name, mics_json_member(root, i), slot));
+        MICS_TRY(read_tensor(in, name, value, slot));
     }
     qsort(file->slots, (size_t)file->count, sizeof *file->slots, compare_slots);
     return check_tiling(in, file);

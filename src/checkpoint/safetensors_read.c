@@ -91,17 +91,18 @@ static mics_status read_promises(mics_memory *memory, const mics_json *index,
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof(promise), &block));
     promise *promises = block;
-    for (int32_t i = 0; i < count; i++) {
-        const mics_json_value *file = mics_json_member(map, i);
+    const char *tensor = NULL;
+    const mics_json_value *file;
+    for (int32_t i = 0; (file = mics_json_next(map, &tensor)) != NULL; i++) {
         bool good = mics_json_type_of(file) == MICS_JSON_STRING &&
                     mics_ckpt_plain_name(mics_json_string(file));
         if (!good) {
             mics_free(memory, block);
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: weight_map: the file of tensor \"%.200s\" is no plain file name",
-                             mics_json_name(index), mics_json_key(map, i));
+                             mics_json_name(index), tensor);
         }
-        promises[i] = (promise){mics_json_string(file), mics_json_key(map, i)};
+        promises[i] = (promise){mics_json_string(file), tensor};
     }
     qsort(promises, (size_t)count, sizeof *promises, compare_promises);
     *promises_out = promises;

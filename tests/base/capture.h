@@ -10,6 +10,7 @@
 
 typedef struct capture {
     int errors;      // error lines since capture_begin
+    int warnings;    // warning lines
     int infos;       // information lines
     char line[1024]; // the last error line
 } capture;
@@ -21,7 +22,9 @@ static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, c
     if (level == MICS_LOG_ERROR) {
         seen->errors++;
         snprintf(seen->line, sizeof seen->line, "%s", line);
-    } else if (level == MICS_LOG_INFO) {
+    } else if (level == MICS_LOG_WARNING) {
+        seen->warnings++;
+    } else {
         seen->infos++;
     }
 }

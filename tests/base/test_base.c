@@ -117,6 +117,34 @@ static void test_log(void **state)
     mics_log_set_sink(NULL, NULL);
 }
 
+static void *fail_from_thread(void *ctx)
+{
+    (void)ctx;
+    (void)mics_fail(MICS_ERR_IO, "from another thread");
+    return NULL;
+}
+
+static void test_log_demoted(void **state)
+{
+    (void)state;
+    line_seen seen = {0};
+    mics_log_set_sink(see_line, &seen);
+    assert_false(mics_log_demote(true));
+    assert_true(mics_log_demote(true)); // nests
+    ASSERT_STATUS(MICS_ERR_IO, mics_fail(MICS_ERR_IO, "made good"));
+    assert_int_equal(seen.level, MICS_LOG_WARNING);
+    mics_log(MICS_LOG_INFO, "as ever");
+    assert_int_equal(seen.level, MICS_LOG_INFO);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, fail_from_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(seen.level, MICS_LOG_ERROR); // each thread has its own
+    assert_true(mics_log_demote(false));
+    ASSERT_STATUS(MICS_ERR_IO, mics_fail(MICS_ERR_IO, "not made good"));
+    assert_int_equal(seen.level, MICS_LOG_ERROR);
+    mics_log_set_sink(NULL, NULL);
+}
+
 // ---- sizes ----
 
 static void test_sizes(void **state)
@@ -374,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_status_macros),
         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_demoted),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_size_texts),
         cmocka_unit_test(test_clock),

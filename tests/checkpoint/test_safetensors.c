@@ -394,6 +394,43 @@ static void hostile_indexes(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// As many entries as one likes are read in one walk.
+static void many_entries_are_no_hang(void **state)
+{
+    (void)state;
+    enum { MANY = 400000, ENTRY_BYTES = 48 };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    char *header = malloc((size_t)MANY * ENTRY_BYTES + 100);
+    if (header == NULL)
+        fail();
+    char *at = header + sprintf(header, "{\"__metadata__\":{");
+    for (int i = 0; i < MANY; i++)
+        at += sprintf(at, "%s\"%d\":\"\"", i > 0 ? "," : "", i);
+    sprintf(at, "}}");
+    const char *path = scratch_path(&place, "file.safetensors");
+    write_file(path, header, 0);
+    mics_safetensors *reader = NULL;
+    ASSERT_OK(mics_safetensors_open(memory, path, &reader));
+    mics_safetensors_close(reader);
+    at = header + sprintf(header, "{\"weight_map\":{");
+    for (int i = 0; i < MANY; i++)
+        at += sprintf(at, "%s\"%d\":\"file.safetensors\"", i > 0 ? "," : "", i);
+    sprintf(at, "}}");
+    path = scratch_path(&place, "model.safetensors.index.json");
+    file_write(path, header, strlen(header));
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_safetensors_open(memory, path, &reader));
+    ASSERT_SAID(&seen, "lacks tensor \"0\"");
+    capture_end();
+    free(header);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void random_changes_never_crash(void **state)
 {
     (void)state;
@@ -496,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_file_size_limit_is_an_error),
         cmocka_unit_test(hostile_headers),
         cmocka_unit_test(hostile_indexes),
+        cmocka_unit_test(many_entries_are_no_hang),
         cmocka_unit_test(random_changes_never_crash),
         cmocka_unit_test(an_allocation_that_fails_leaks_nothing),
     };
