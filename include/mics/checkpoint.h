@@ -13,6 +13,7 @@
 
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -40,8 +41,11 @@ typedef struct mics_checkpoint_meta {
     uint64_t seed;
     uint64_t corpus_hash;
     const char *model_json; // the Hugging Face config.json's text
-    const char
-        *tokenizer; // "bytes", or the path of a tokenizer.json, which is copied into the folder
+    const char *tokenizer;  // "bytes", or the path of a tokenizer.json
+    // What is saved of that file: see mics_tokenizer_text. NULL reads it at each save, when it may
+    // be gone or another. In what was read: NULL.
+    const char *tokenizer_text;
+    size_t tokenizer_bytes;
     const char *run_json; // the resolved run, for people; may be NULL
 } mics_checkpoint_meta;
 
@@ -50,8 +54,9 @@ typedef struct mics_checkpoint_writer {
     int32_t rank;    // rank 0 writes the manifest
     int32_t writers; // ranks 0 .. writers - 1 pass pieces
     int32_t keep;    // newest folders kept; 0 keeps all
-    // Returns the worst status of all ranks; called by every rank, equally often. NULL in a world
-    // of one.
+    // Returns MICS_OK when every rank passed MICS_OK, and otherwise `mine` or MICS_ERR_PEER;
+    // called by every rank, equally often. NULL in a world of one. Ranks wait in it for the slowest
+    // one's files, which may take longer than a collective: see mics_comm_set_timeout.
     mics_status (*agree)(void *ctx, mics_status mine);
     void *agree_ctx;
 } mics_checkpoint_writer;
@@ -81,8 +86,9 @@ typedef struct mics_checkpoint mics_checkpoint;
  * `latest` names; when that is missing or not complete, the one saved last among all, with a
  * warning. Complete: a valid manifest, and its files with their lengths.
  *
- * Returns: MICS_OK with *path_out = NULL when there is none, else its folder (mics_free it);
- * MICS_ERR_IO.
+ * Returns: MICS_OK with *path_out = NULL when nothing was ever saved there, else its folder
+ * (mics_free it); MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in
+ * their place would be a loss; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
 

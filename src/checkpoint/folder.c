@@ -173,7 +173,8 @@ static mics_status has_length(mics_memory *memory, const char *folder,
 // What a step's folder holds.
 typedef struct step_state {
     int64_t step;
-    bool complete;
+    bool listed;   // it has a manifest, whatever that says
+    bool complete; // listed, valid, and its files are there
     int64_t serial;
 } step_state;
 
@@ -195,7 +196,8 @@ static mics_status inspect_manifest(mics_memory *memory, const char *folder, con
     if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return MICS_OK;
     mics_manifest manifest = {0};
-    mics_status status = mics_manifest_load(memory, path, &manifest);
+    state->listed = true;
+    mics_status status = mics_manifest_try_load(memory, path, &manifest);
     if (status == MICS_ERR_FORMAT)
         return MICS_OK; // damaged: said, and not complete
     MICS_TRY(status);
@@ -225,19 +227,22 @@ static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t st
     return status;
 }
 
-// Newest first.
+// Complete ones first, then newest first.
 static int compare_states(const void *left, const void *right)
 {
     const step_state *a = left;
     const step_state *b = right;
+    if (a->complete != b->complete)
+        return a->complete ? -1 : 1;
     if (a->serial != b->serial)
         return a->serial > b->serial ? -1 : 1;
     return a->step > b->step ? -1 : a->step < b->step;
 }
 
-// All complete checkpoints of `dir`, newest first. The caller frees *states_out.
-static mics_status list_complete(mics_memory *memory, const char *dir, step_state **states_out,
-                                 size_t *count_out)
+// All folders of `dir` that have a manifest, in the order of compare_states. The caller frees
+// *states_out.
+static mics_status list_states(mics_memory *memory, const char *dir, step_state **states_out,
+                               size_t *count_out)
 {
     step_list list = {0};
     void *block = NULL;
@@ -248,7 +253,7 @@ static mics_status list_complete(mics_memory *memory, const char *dir, step_stat
     size_t count = 0;
     for (size_t i = 0; i < list.count; i++) {
         MICS_TRY_OUT(inspect_step(memory, dir, list.steps[i], &states[count]));
-        count += states[count].complete ? 1 : 0;
+        count += states[count].listed ? 1 : 0;
     }
     qsort(states, count, sizeof *states, compare_states);
     *states_out = states;
@@ -287,42 +292,56 @@ out:
     return status;
 }
 
-mics_status mics_ckpt_newest(mics_memory *memory, const char *dir, mics_ckpt_name *name_out,
-                             int64_t *serial_out)
+// Looks through all folders, when `latest` does not lead to a complete one.
+static mics_status search_newest(mics_memory *memory, const char *dir, int64_t latest,
+                                 mics_ckpt_newest_found *found)
+{
+    step_state *states = NULL;
+    size_t count = 0;
+    MICS_TRY(list_states(memory, dir, &states, &count));
+    if (count > 0 && states[0].complete) {
+        found->name = mics_ckpt_step_name(states[0].step);
+        found->serial = states[0].serial;
+    } else if (count > 0) {
+        found->damaged = mics_ckpt_step_name(states[0].step);
+        found->damaged_count = (int32_t)count;
+    }
+    mics_free(memory, states);
+    if (latest >= 0 && found->serial >= 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/%s names %s, which is not complete; the newest complete checkpoint is %s", dir,
+                 MICS_LATEST_NAME, mics_ckpt_step_name(latest).text, found->name.text);
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
+                             mics_ckpt_newest_found *found_out)
 {
     int64_t latest = -1;
     step_state state = {0};
+    *found_out = (mics_ckpt_newest_found){.serial = -1};
     MICS_TRY(read_latest(memory, dir, &latest));
     if (latest >= 0)
         MICS_TRY(inspect_step(memory, dir, latest, &state));
-    if (!state.complete) {
-        step_state *states = NULL;
-        size_t count = 0;
-        MICS_TRY(list_complete(memory, dir, &states, &count));
-        if (count > 0)
-            state = states[0];
-        mics_free(memory, states);
-        if (latest >= 0 && state.complete)
-            mics_log(MICS_LOG_WARNING,
-                     "%s/%s names %s, which is not complete; the newest complete checkpoint is %s",
-                     dir, MICS_LATEST_NAME, mics_ckpt_step_name(latest).text,
-                     mics_ckpt_step_name(state.step).text);
-    }
-    *name_out = (mics_ckpt_name){.text = ""};
-    if (state.complete)
-        *name_out = mics_ckpt_step_name(state.step);
-    *serial_out = state.complete ? state.serial : -1;
+    if (!state.complete)
+        return search_newest(memory, dir, latest, found_out);
+    found_out->name = mics_ckpt_step_name(state.step);
+    found_out->serial = state.serial;
     return MICS_OK;
 }
 
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out)
 {
-    mics_ckpt_name name;
-    int64_t serial = -1;
+    mics_ckpt_newest_found found;
     char *path = NULL;
-    MICS_TRY(mics_ckpt_newest(memory, dir, &name, &serial));
-    if (name.text[0] != '\0')
-        MICS_TRY(mics_ckpt_join(memory, dir, name.text, &path));
+    MICS_TRY(mics_ckpt_newest(memory, dir, &found));
+    if (found.damaged_count > 0)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: none of its checkpoints (%d, the newest is %s) is complete, as the "
+                         "warnings say; restore the files, or begin anew in another folder",
+                         dir, (int)found.damaged_count, found.damaged.text);
+    if (found.name.text[0] != '\0')
+        MICS_TRY(mics_ckpt_join(memory, dir, found.name.text, &path));
     *path_out = path;
     return MICS_OK;
 }
@@ -423,9 +442,9 @@ mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, 
 {
     step_state *states = NULL;
     size_t count = 0;
-    mics_status status = list_complete(memory, dir, &states, &count);
+    mics_status status = list_states(memory, dir, &states, &count);
     int32_t kept = 1; // that of `step`
-    for (size_t i = 0; status == MICS_OK && i < count; i++) {
+    for (size_t i = 0; status == MICS_OK && i < count && states[i].complete; i++) {
         if (states[i].step == step || kept++ < keep)
             continue;
         char *path = NULL;

@@ -23,14 +23,21 @@ mics_ckpt_name mics_ckpt_step_name(int64_t step);                     // "step-0
 mics_ckpt_name mics_ckpt_rank_name(int32_t rank, int64_t generation); // "rank-00003-g1.mics"
 mics_ckpt_name mics_ckpt_tokenizer_name(int64_t generation);          // "tokenizer.json"
 
+// What a run's folder holds.
+typedef struct mics_ckpt_newest_found {
+    mics_ckpt_name name;    // of the newest complete checkpoint; empty when there is none
+    int64_t serial;         // its serial; -1
+    mics_ckpt_name damaged; // of the newest with a manifest, when none is complete; else empty
+    int32_t damaged_count;  // how many have a manifest, when none is complete
+} mics_ckpt_newest_found;
+
 /* Finds the newest complete checkpoint of `dir`: the one that `latest` names, else, with a warning,
  * the one saved last among all. Complete: a valid manifest, and all its files with their lengths.
  *
- * Returns: MICS_OK (name_out empty when there is none; serial_out then -1); MICS_ERR_IO;
- * MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
-mics_status mics_ckpt_newest(mics_memory *memory, const char *dir, mics_ckpt_name *name_out,
-                             int64_t *serial_out);
+mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
+                             mics_ckpt_newest_found *found_out);
 
 /* Removes step folders that have no manifest and hold nothing but files of a save, except that of
  * `step`. What cannot be removed is a warning. */

@@ -285,6 +285,17 @@ mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manif
     return status;
 }
 
+mics_status mics_manifest_try_load(mics_memory *memory, const char *path,
+                                   mics_manifest *manifest_out)
+{
+    bool before = mics_log_demote(true);
+    mics_status status = mics_manifest_load(memory, path, manifest_out);
+    mics_log_demote(before);
+    if (status == MICS_OK || status == MICS_ERR_FORMAT)
+        return status;
+    return mics_fail(status, "%s: cannot be read: %s", path, mics_status_text(status));
+}
+
 void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest)
 {
     mics_free(memory, manifest->files);

@@ -48,6 +48,10 @@ void mics_manifest_write(const mics_manifest *manifest, mics_ckpt_text *text);
  */
 mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manifest *manifest_out);
 
+/* The same for a caller that goes on when the manifest is damaged: why it is, is then a warning. */
+mics_status mics_manifest_try_load(mics_memory *memory, const char *path,
+                                   mics_manifest *manifest_out);
+
 /* Frees a manifest that was read; a zeroed one is allowed. */
 void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest);
 

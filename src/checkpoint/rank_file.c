@@ -28,6 +28,10 @@ enum {
 
 static const char MAGIC[8] = {'M', 'I', 'C', 'S', 'C', 'K', 'P', '1'};
 
+// The header of 1 TB of data has 8 MB. A file that claims more than this asks for memory, not to be
+// read.
+static const int64_t HEADER_MAX = (int64_t)1 << 30;
+
 // A unit of 2^55 elements is beyond any machine, and its bytes and offsets still fit in 63 bits.
 static const int64_t ELEMS_MAX = (int64_t)1 << 55;
 
@@ -92,6 +96,8 @@ static mics_status plan_layout(const char *path, const mics_piece *pieces, int32
     }
     names = mics_size_round_up(names, 8);
     int64_t header = FIXED_BYTES + (int64_t)count * RECORD_BYTES + names + hashes * HASH_BYTES;
+    if (header > HEADER_MAX)
+        return mics_fail(MICS_ERR_INVALID, "%s: the pieces are too many for one file", path);
     int64_t data_at = mics_size_round_up(MICS_RANK_FILE_PREFIX + header, DATA_ALIGN);
     *layout_out = (layout){.names_bytes = names,
                            .header_bytes = header,
@@ -146,6 +152,15 @@ typedef struct stream {
     unsigned char *next_hash;
 } stream;
 
+// A hint, so that the disk works while we hash; fsync at the end is what counts.
+static void begin_writeback(stream *out)
+{
+    if (out->offset - out->started < WRITEBACK_BYTES)
+        return;
+    (void)sync_file_range(out->fd, out->started, out->offset - out->started, SYNC_FILE_RANGE_WRITE);
+    out->started = out->offset;
+}
+
 // Hashes and writes one state of a piece. A chunk is hashed just before it is written, while it is
 // on its way through the cache anyway.
 static mics_status write_state(stream *out, const float *data, int64_t elems)
@@ -157,14 +172,9 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
         out->next_hash += HASH_BYTES;
         MICS_TRY(mics_ckpt_write_at(out->fd, out->path, data + at, bytes, out->offset));
         out->offset += (int64_t)bytes;
+        begin_writeback(out);
     }
     out->offset = mics_size_round_up(out->offset, DATA_ALIGN);
-    if (out->offset - out->started >= WRITEBACK_BYTES) {
-        // A hint, so that the disk works while we hash; fsync at the end is what counts.
-        (void)sync_file_range(out->fd, out->started, out->offset - out->started,
-                              SYNC_FILE_RANGE_WRITE);
-        out->started = out->offset;
-    }
     return MICS_OK;
 }
 
@@ -226,10 +236,12 @@ static mics_status read_header(mics_memory *memory, const char *path, int fd, in
     if (memcmp(prefix, MAGIC, sizeof MAGIC) != 0)
         return malformed(path, 0, "does not begin with MICSCKP1: not a rank file, or not complete");
     uint64_t bytes = get_u64(prefix + 8);
-    if (bytes < FIXED_BYTES || bytes > (uint64_t)(size - MICS_RANK_FILE_PREFIX))
+    if (bytes < FIXED_BYTES || bytes > (uint64_t)(size - MICS_RANK_FILE_PREFIX) ||
+        bytes > (uint64_t)HEADER_MAX)
         return mics_fail(MICS_ERR_FORMAT,
-                         "%s: offset 8: a header of %llu bytes in a file of %lld bytes", path,
-                         (unsigned long long)bytes, (long long)size);
+                         "%s: offset 8: a header of %llu bytes in a file of %lld bytes; the file "
+                         "is damaged",
+                         path, (unsigned long long)bytes, (long long)size);
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &block));
     file->header = block;

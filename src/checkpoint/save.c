@@ -91,25 +91,35 @@ static mics_status prepare(save_job *job)
     return mics_ckpt_make_dirs(job->memory, job->folder);
 }
 
-// One more than the generation that the folder's manifest has; 0 without one. Every writer finds
-// the same, because none publishes before all have written.
+// One more than the manifest's generation; 0 without a manifest. Only a manifest that is surely not
+// there counts as none: the files of one that is there must not be written over.
+static mics_status read_generation(mics_memory *memory, const char *path, int64_t *generation_out)
+{
+    mics_manifest manifest = {0};
+    *generation_out = 0;
+    if (access(path, F_OK) != 0) {
+        if (errno == ENOENT)
+            return MICS_OK;
+        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+    }
+    mics_status status = mics_manifest_try_load(memory, path, &manifest);
+    if (status == MICS_ERR_FORMAT) {
+        mics_log(MICS_LOG_WARNING, "%s: is replaced", path);
+        return MICS_OK;
+    }
+    MICS_TRY(status);
+    *generation_out = manifest.generation + 1;
+    mics_manifest_fini(memory, &manifest);
+    return MICS_OK;
+}
+
+// Every writer finds the same generation, because none publishes before all have written.
 static mics_status find_generation(save_job *job)
 {
     char *path = NULL;
-    MICS_TRY(mics_ckpt_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path));
     int64_t generation = 0;
-    mics_status status = MICS_OK;
-    if (access(path, F_OK) == 0) {
-        mics_manifest manifest = {0};
-        status = mics_manifest_load(job->memory, path, &manifest);
-        if (status == MICS_OK)
-            generation = manifest.generation + 1;
-        if (status == MICS_ERR_FORMAT) {
-            mics_log(MICS_LOG_WARNING, "%s: is replaced", path);
-            status = MICS_OK;
-        }
-        mics_manifest_fini(job->memory, &manifest);
-    }
+    MICS_TRY(mics_ckpt_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path));
+    mics_status status = read_generation(job->memory, path, &generation);
     mics_free(job->memory, path);
     if (status == MICS_OK)
         job->generation = generation;
@@ -128,7 +138,9 @@ static mics_status write_pieces(save_job *job)
     mics_rank_file_id id = {job->meta->step, writer->rank, writer->writers};
     mics_status status = mics_rank_file_write(job->memory, path, id, job->pieces, job->count);
     mics_free(job->memory, path);
-    return status;
+    MICS_TRY(status);
+    // On a cluster's file system, another node's sync of the folder may not cover this one's file.
+    return mics_ckpt_sync_dir(job->folder);
 }
 
 // ---- rank 0: publishing ----
@@ -186,24 +198,31 @@ static mics_status describe(save_job *job)
         manifest->units[i] = (mics_manifest_unit){catalog->units[i].name, catalog->units[i].elems};
     manifest->generation = job->generation;
     manifest->meta = *job->meta;
-    mics_ckpt_name newest;
-    MICS_TRY(mics_ckpt_newest(job->memory, job->writer->dir, &newest, &manifest->serial));
-    manifest->serial++;
+    mics_ckpt_newest_found newest;
+    MICS_TRY(mics_ckpt_newest(job->memory, job->writer->dir, &newest));
+    manifest->serial = newest.serial + 1;
     return MICS_OK;
 }
 
-static mics_status copy_tokenizer(save_job *job)
+static mics_status store_tokenizer_text(save_job *job, const char *text, size_t bytes)
 {
-    if (strcmp(job->meta->tokenizer, "bytes") == 0)
-        return MICS_OK;
-    void *text = NULL;
-    size_t bytes = 0;
-    MICS_TRY(mics_ckpt_read_whole(job->memory, job->meta->tokenizer, &text, &bytes));
     job->tokenizer_name = mics_ckpt_tokenizer_name(job->generation);
     job->manifest.tokenizer =
         (mics_manifest_file){job->tokenizer_name.text, (int64_t)bytes, XXH3_64bits(text, bytes)};
-    mics_status status =
-        mics_ckpt_replace_file(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
+    return mics_ckpt_replace_file(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
+}
+
+static mics_status store_tokenizer(save_job *job)
+{
+    const mics_checkpoint_meta *meta = job->meta;
+    if (strcmp(meta->tokenizer, "bytes") == 0)
+        return MICS_OK;
+    if (meta->tokenizer_text != NULL)
+        return store_tokenizer_text(job, meta->tokenizer_text, meta->tokenizer_bytes);
+    void *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_ckpt_read_whole(job->memory, meta->tokenizer, &text, &bytes));
+    mics_status status = store_tokenizer_text(job, text, bytes);
     mics_free(job->memory, text);
     return status;
 }
@@ -259,10 +278,12 @@ static mics_status store_latest(const save_job *job)
 static void tidy(const save_job *job)
 {
     const mics_checkpoint_writer *writer = job->writer;
+    bool before = mics_log_demote(true);
     mics_ckpt_remove_unlisted(job->folder, &job->manifest);
     if (writer->keep > 0 &&
         mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step) != MICS_OK)
         mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed", writer->dir);
+    mics_log_demote(before);
 }
 
 static mics_status publish(save_job *job)
@@ -270,7 +291,7 @@ static mics_status publish(save_job *job)
     if (job->writer->rank != 0)
         return MICS_OK;
     MICS_TRY(describe(job));
-    MICS_TRY(copy_tokenizer(job));
+    MICS_TRY(store_tokenizer(job));
     MICS_TRY(mics_ckpt_replace_file(job->memory, job->folder, "config.json", job->meta->model_json,
                                     strlen(job->meta->model_json)));
     MICS_TRY(mics_ckpt_sync_dir(job->folder));

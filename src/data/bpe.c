@@ -248,18 +248,22 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
 {
     mics_json *json = NULL;
     mics_bpe *bpe = NULL;
-    MICS_TRY(mics_json_load(memory, path, FILE_LIMIT, &json));
-    mics_status status = mics_bpe_load(memory, json, &bpe);
-    if (status == MICS_OK) {
-        const char *text = mics_json_text(json);
-        *tokenizer_out = (mics_tokenizer){
-            .ops = &bpe_ops,
-            .ctx = bpe,
-            .vocab = bpe->vocab,
-            .separator = find_separator(bpe),
-            .identity = XXH3_64bits_withSeed(text, strlen(text), IDENTITY_VERSION),
-        };
-    }
+    char *text = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_json_load(memory, path, FILE_LIMIT, &json));
+    MICS_TRY_OUT(mics_strdup(memory, mics_json_text(json), &text)); // JSON holds no NUL
+    MICS_TRY_OUT(mics_bpe_load(memory, json, &bpe));
+    *tokenizer_out = (mics_tokenizer){
+        .ops = &bpe_ops,
+        .ctx = bpe,
+        .vocab = bpe->vocab,
+        .separator = find_separator(bpe),
+        .identity = XXH3_64bits_withSeed(text, strlen(text), IDENTITY_VERSION),
+        .file_text = text,
+    };
+    text = NULL;
+out:
+    mics_free(memory, text);
     mics_json_close(json);
     return status;
 }

@@ -104,7 +104,14 @@ void mics_tokenizer_close(mics_tokenizer *tokenizer)
         return;
     if (tokenizer->ops->close != NULL)
         tokenizer->ops->close(tokenizer->ctx);
+    mics_free(tokenizer->memory, tokenizer->file_text);
     mics_free(tokenizer->memory, tokenizer);
+}
+
+const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
+{
+    *bytes_out = tokenizer->file_text != NULL ? strlen(tokenizer->file_text) : 0;
+    return tokenizer->file_text;
 }
 
 int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer)

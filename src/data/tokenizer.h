@@ -46,6 +46,7 @@ struct mics_tokenizer {
     int32_t vocab;
     int32_t separator; // -1: none
     uint64_t identity; // equal for tokenizers that give equal tokens
+    char *file_text;   // of the tokenizer.json; NULL for bytes
 };
 
 mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,

@@ -309,6 +309,14 @@ static void hostile_headers(void **state)
     set_u64(&it, 8, far);
     overwrite(it.rank_path, 0, it.rank, 24);
     expect_refused(&it, "a header of 18446744073709551615 bytes");
+    // A file of holes costs its maker nothing; it must not cost its reader as much memory.
+    set_u64(&it, 8, (uint64_t)2 << 30);
+    overwrite(it.rank_path, 0, it.rank, 24);
+    assert_int_equal(truncate(it.rank_path, (off_t)3 << 30), 0);
+    expect_refused(&it, "a header of 2147483648 bytes");
+    mics_memory_stats stats;
+    mics_memory_stats_get(it.memory, &stats);
+    assert_true(stats.total_peak < (size_t)1 << 30);
     free(kept);
     victim_end(&it);
 }

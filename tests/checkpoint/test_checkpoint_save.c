@@ -446,6 +446,111 @@ static void latest_may_be_lost(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// A run whose checkpoints have all lost something must not look like a new one.
+static void a_folder_without_a_complete_one_is_an_error(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make(&place);
+    ASSERT_OK(save_small(memory, place.dir, 1, 1, 0));
+    ASSERT_OK(save_small(memory, place.dir, 2, 2, 0));
+    unlink(scratch_path(&place, "step-00000002/rank-00000.mics"));
+    file_write(scratch_path(&place, "step-00000001/manifest.json"), "{}", 2);
+    char *path = NULL;
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_checkpoint_latest(memory, place.dir, &path));
+    ASSERT_SAID(&seen, "none of its checkpoints (2, the newest is step-00000002) is complete");
+    assert_null(path);
+    unlink(scratch_path(&place, "latest"));
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_checkpoint_latest(memory, place.dir, &path));
+    ASSERT_SAID(&seen, "is complete");
+    // Only a save that never got so far as a manifest counts for nothing.
+    unlink(scratch_path(&place, "step-00000001/manifest.json"));
+    unlink(scratch_path(&place, "step-00000002/manifest.json"));
+    ASSERT_OK(mics_checkpoint_latest(memory, place.dir, &path));
+    assert_null(path);
+    capture_end();
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// What a save makes good is no error: who keeps the first error line of a run keeps the true one.
+static void a_damaged_neighbour_is_a_warning(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make(&place);
+    ASSERT_OK(save_small(memory, place.dir, 1, 1, 0));
+    file_write(scratch_path(&place, "step-00000001/manifest.json"), "{}", 2);
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_OK(save_small(memory, place.dir, 2, 2, 1));
+    ASSERT_OK(save_small(memory, place.dir, 1, 3, 0)); // in its place
+    assert_int_equal(seen.errors, 0);
+    assert_true(seen.warnings >= 2);
+    capture_end();
+    expect_small(memory, place.dir, 1, 3);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// A manifest that cannot be looked at is not one that is not there: its files stay untouched.
+static void a_manifest_out_of_sight_is_not_overwritten(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make(&place);
+    ASSERT_OK(save_small(memory, place.dir, 1, 1, 0));
+    const char *manifest = scratch_path(&place, "step-00000001/manifest.json");
+    const char *hidden = scratch_path(&place, "step-00000001/hidden");
+    assert_int_equal(rename(manifest, hidden), 0);
+    assert_int_equal(symlink("manifest.json", manifest), 0); // ELOOP
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_IO, save_small(memory, place.dir, 1, 2, 0));
+    ASSERT_SAID(&seen, "manifest.json: cannot look at it");
+    capture_end();
+    assert_int_equal(rename(hidden, manifest), 0);
+    expect_small(memory, place.dir, 1, 1);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// The tokenizer is saved as it was read, though its file has gone.
+static void a_tokenizer_is_saved_from_its_text(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": 1}";
+    static const model_unit units[] = {{"u", 10}};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make(&place);
+    model_part part = {0};
+    model_add(&part, units, 0, 0, 10, 1);
+    mics_checkpoint_writer writer = {.dir = place.dir, .writers = 1};
+    mics_checkpoint_meta meta = meta_of(1, 1);
+    meta.tokenizer = "/nowhere/tokenizer.json";
+    meta.tokenizer_text = text;
+    meta.tokenizer_bytes = sizeof text - 1;
+    ASSERT_OK(mics_checkpoint_save(memory, &writer, &meta, part.pieces, part.count));
+    size_t bytes = 0;
+    unsigned char *saved = file_read(scratch_path(&place, "step-00000001/tokenizer.json"), &bytes);
+    assert_int_equal(bytes, sizeof text - 1);
+    assert_memory_equal(saved, text, bytes);
+    free(saved);
+    model_free(&part);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void an_allocation_that_fails_leaks_nothing(void **state)
 {
     (void)state;
@@ -590,6 +695,10 @@ int main(void)
         cmocka_unit_test(a_step_can_be_saved_again),
         cmocka_unit_test(a_rank_that_fails_fails_the_save),
         cmocka_unit_test(latest_may_be_lost),
+        cmocka_unit_test(a_folder_without_a_complete_one_is_an_error),
+        cmocka_unit_test(a_damaged_neighbour_is_a_warning),
+        cmocka_unit_test(a_manifest_out_of_sight_is_not_overwritten),
+        cmocka_unit_test(a_tokenizer_is_saved_from_its_text),
         cmocka_unit_test(an_allocation_that_fails_leaks_nothing),
         cmocka_unit_test(a_file_size_limit_is_an_error_not_a_signal),
         cmocka_unit_test(a_full_disk_leaves_the_checkpoint_before),
