@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// The thread sanitizer sees a race in the first steps or never, and takes 30 times as long.
-#ifdef __SANITIZE_THREAD__
+// Sanitizers see what is wrong in the first steps or never, and take many times as long.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { FIXTURE_STEPS = 20, FIXTURE_STEPS_RUN = 2 };
 #else
 enum { FIXTURE_STEPS = 20, FIXTURE_STEPS_RUN = FIXTURE_STEPS };
