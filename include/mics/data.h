@@ -120,13 +120,6 @@ int64_t mics_sample_count(int64_t tokens, int64_t sequence);
  */
 int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int64_t sample);
 
-/* Reads `count` samples, from number `first`, as inputs and targets, each (count, sequence).
- *
- * Needs:   the corpus to hold at least one window.   Threads: any.
- */
-void mics_sample_read(const mics_corpus *corpus, uint64_t seed, int64_t sequence, int64_t first,
-                      int64_t count, int32_t *inputs_out, int32_t *targets_out);
-
 #ifdef __cplusplus
 }
 #endif

@@ -53,7 +53,8 @@ static mics_status check_tokens(const opening *o, const char *path, const mics_s
                 return mics_fail(
                     MICS_ERR_INVALID,
                     "%s: token %u at index %lld (offset %lld of the shard) is not below the "
-                    "model's vocabulary of %d",
+                    "model's vocabulary of %d; was it made with another tokenizer? See vocab_size "
+                    "in the model's config",
                     path, (unsigned)tokens[i], (long long)(at + i),
                     (long long)(MICS_SHARD_HEADER_BYTES + (at + i) * shard->token_bytes),
                     (int)o->vocab);

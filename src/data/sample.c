@@ -19,14 +19,3 @@ int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int6
     uint64_t window = mics_rng_permute(seed, order_stream | epoch, (uint64_t)windows, index);
     return (int64_t)window * sequence;
 }
-
-void mics_sample_read(const mics_corpus *corpus, uint64_t seed, int64_t sequence, int64_t first,
-                      int64_t count, int32_t *inputs_out, int32_t *targets_out)
-{
-    int64_t windows = mics_sample_count(mics_corpus_tokens(corpus), sequence);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t begin = mics_sample_begin(seed, windows, sequence, first + i);
-        mics_corpus_read(corpus, begin, sequence, inputs_out + i * sequence);
-        mics_corpus_read(corpus, begin + 1, sequence, targets_out + i * sequence);
-    }
-}

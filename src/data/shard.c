@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
+// Token shards in llm.c's format: written aside and renamed, read where they are mapped.
 #include "data/shard.h"
 #include "data/files.h"
 #include "mics/data.h"
 #include "mics/log.h"
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -22,6 +24,19 @@ static const shard_kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 // ---- writing ----
 
+mics_shard_host mics_shard_host_get(void)
+{
+    mics_shard_host host = {.name = ""};
+    if (gethostname(host.name, sizeof host.name - 1) != 0 || host.name[0] == '\0')
+        strcpy(host.name, "here");
+    // Only what means nothing in a path or in a pattern.
+    for (char *c = host.name; *c != '\0'; c++) {
+        if (!isalnum((unsigned char)*c) && *c != '-')
+            *c = '_';
+    }
+    return host;
+}
+
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer)
 {
     enum { ATTEMPTS = 100 };
@@ -32,12 +47,15 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
     // The header is written last; a block of zeros keeps its place.
     writer->used = MICS_SHARD_HEADER_BYTES;
     memset(writer->buffer, 0, writer->used);
-    if (snprintf(writer->path, sizeof writer->path, "%s", path) >= (int)sizeof writer->path - 64)
+    mics_shard_host host = mics_shard_host_get();
+    if (snprintf(writer->path, sizeof writer->path, "%s", path) >=
+        (int)(sizeof writer->path - sizeof host.name - 64))
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
     errno = EEXIST;
     for (int attempt = 0; writer->file < 0 && errno == EEXIST && attempt < ATTEMPTS; attempt++) {
-        snprintf(writer->partial, sizeof writer->partial, "%.*s.%ld-%ld-%d.partial",
-                 (int)strlen(writer->path), writer->path, (long)getpid(), (long)gettid(), attempt);
+        snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%ld-%ld-%d.partial",
+                 (int)strlen(writer->path), writer->path, host.name, (long)getpid(), (long)gettid(),
+                 attempt);
         writer->file = open(writer->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
     if (writer->file < 0)

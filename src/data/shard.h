@@ -32,7 +32,14 @@ typedef struct mics_shard_writer {
     unsigned char buffer[MICS_SHARD_BUFFER_BYTES];
 } mics_shard_writer;
 
-/* Begins PATH.<process>-<thread>-<n>.partial. End it with mics_shard_finish. */
+// The machine's name, in letters that mean nothing in paths and patterns.
+typedef struct mics_shard_host {
+    char name[65];
+} mics_shard_host;
+
+mics_shard_host mics_shard_host_get(void);
+
+/* Begins PATH.<machine>-<process>-<thread>-<n>.partial. End it with mics_shard_finish. */
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer_out);
 
 /* Returns MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab)); MICS_ERR_IO. */

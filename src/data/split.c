@@ -72,9 +72,10 @@ static mics_status compile(const mics_split *split, const char *where, const cha
     pcre2_set_max_pattern_length(context, PATTERN_BYTES);
     int error = 0;
     PCRE2_SIZE offset = 0;
-    pcre2_code *code =
-        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, context);
+    // \C, a single byte, would end a match inside a character.
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error,
+                                     &offset, context);
     pcre2_compile_context_free(context);
     if (code == NULL && error == PCRE2_ERROR_HEAP_FAILED)
         return MICS_ERR_MEMORY;
@@ -148,8 +149,10 @@ static int match(mics_split_work *work, int32_t level, const char *text, size_t 
     options |= PCRE2_NO_UTF_CHECK;
     int found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options, data, work->match);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT && work->jit_stack == NULL) {
+        bool before = mics_log_demote(true); // without a stack, the interpreter does it
         work->jit_stack =
             pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_LIMIT, work->split->general);
+        mics_log_demote(before);
         pcre2_jit_stack_assign(work->match, NULL, work->jit_stack);
         found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options, data, work->match);
     }
@@ -165,7 +168,8 @@ static mics_status match_error(int found)
         return MICS_ERR_MEMORY; // mics_alloc has said so
     PCRE2_UCHAR text[256] = "";
     pcre2_get_error_message(found, text, sizeof text);
-    return mics_fail(MICS_ERR_FORMAT, "the tokenizer's pattern fails on this text: %s",
+    return mics_fail(MICS_ERR_FORMAT,
+                     "the tokenizer's pattern fails on this text: %s; use another tokenizer",
                      (const char *)text);
 }
 
@@ -203,8 +207,11 @@ static mics_status split_at(mics_split_work *work, int32_t level, const char *te
         MICS_TRY(give(work, level, text + given, begin - given, sink));
         MICS_TRY(give(work, level, text + begin, end - begin, sink));
         given = at = end;
-        if (begin == end && at < bytes) // an empty match cuts too, and the search goes on behind it
-            at += (size_t)mics_utf8_char(text + at, bytes - at);
+        // An empty match cuts too, and the search goes on behind it.
+        int32_t step = begin == end && at < bytes ? mics_utf8_char(text + at, bytes - at) : 1;
+        if (step < 1)
+            return mics_fail(MICS_ERR_FORMAT, "the tokenizer's pattern matches inside a character");
+        at += begin == end && at < bytes ? (size_t)step : 0;
     }
     if (!more) {
         MICS_TRY(give(work, level, text + given, bytes - given, sink));

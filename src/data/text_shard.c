@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -182,25 +183,52 @@ out:
 
 // ---- the cache ----
 
+// Waits for the lock of an open file; false where that cannot be had.
+static bool wait_for_lock(int file)
+{
+    while (flock(file, LOCK_EX) != 0) {
+        if (errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+// True when `path` still names the open file: whoever had the lock before may have removed it.
+static bool is_at(int file, const char *path)
+{
+    struct stat here, there;
+    if (fstat(file, &here) != 0 || stat(path, &there) != 0)
+        return false;
+    return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
 // Takes the lock beside a shard's place. Returns -1 where that cannot be had: it only saves work.
 static int lock(const char *path)
 {
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    while (file >= 0 && flock(file, LOCK_EX) != 0) {
-        if (errno == EINTR)
-            continue;
+    enum { ATTEMPTS = 1000 };
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (file < 0)
+            return -1;
+        bool locked = wait_for_lock(file);
+        if (locked && is_at(file, path))
+            return file;
         close(file);
-        file = -1;
+        if (!locked)
+            return -1;
     }
-    return file;
+    return -1;
 }
 
-// Removes what processes that were killed left behind. Needs the lock.
+// Removes what processes of this machine that were killed left behind. Needs the lock, which holds
+// on this machine at least; what another one has begun may be alive.
 static void remove_partials(const char *shard_path)
 {
     char pattern[PATH_MAX];
+    mics_shard_host host = mics_shard_host_get();
     glob_t found = {0};
-    if (snprintf(pattern, sizeof pattern, "%s.*.partial", shard_path) >= (int)sizeof pattern)
+    if (snprintf(pattern, sizeof pattern, "%s.%s-*.partial", shard_path, host.name) >=
+        (int)sizeof pattern)
         return;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++)

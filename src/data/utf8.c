@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
+// UTF-8 by the table of well-formed sequences of the Unicode standard.
 #include "data/utf8.h"
 
 int32_t mics_utf8_char(const char *text, size_t bytes)

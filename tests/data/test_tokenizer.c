@@ -443,6 +443,12 @@ static void test_refuses_other_kinds(void **state)
          "{\"Regex\": \"(?<=a)b\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
          "\"add_prefix_space\": false}]}",
          MICS_ERR_UNSUPPORTED, "looks behind"},
+        // It would end matches inside a character, where the search cannot go on.
+        {"pre_tokenizer",
+         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+         "{\"Regex\": \"(?=\\u00e9)\\\\C|(?=)\"}, \"behavior\": \"Isolated\"}, {\"type\": "
+         "\"ByteLevel\", \"add_prefix_space\": false}]}",
+         MICS_ERR_FORMAT, "\\C is disabled"},
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
          "{\"Regex\": \"b\"}, \"behavior\": \"Removed\"}, {\"type\": \"ByteLevel\"}]}",
@@ -479,6 +485,27 @@ static void test_refuses_other_kinds(void **state)
                      seen.line);
         ASSERT_SAID(&seen, cases[i].said);
     }
+}
+
+static void test_text_is_the_file(void **state)
+{
+    (void)state;
+    char path[512];
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/tokenizer/gpt2.json", MICS_TEST_DATA);
+    mics_json *json = NULL;
+    ASSERT_OK(mics_json_load(memory, path, 1 << 20, &json));
+    mics_tokenizer *tokenizer = open_golden("gpt2");
+    const char *text = mics_tokenizer_text(tokenizer, &bytes);
+    assert_non_null(text);
+    assert_string_equal(text, mics_json_text(json));
+    assert_int_equal(bytes, strlen(text));
+    mics_tokenizer_close(tokenizer);
+    mics_json_close(json);
+    ASSERT_OK(mics_tokenizer_open(memory, "bytes", &tokenizer));
+    assert_null(mics_tokenizer_text(tokenizer, &bytes));
+    assert_int_equal(bytes, 0);
+    mics_tokenizer_close(tokenizer);
 }
 
 static void test_missing_file(void **state)
@@ -593,6 +620,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_long_word, setup, teardown),
         cmocka_unit_test_setup_teardown(test_utf8, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses_other_kinds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_text_is_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),
