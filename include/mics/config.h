@@ -59,7 +59,8 @@ typedef struct mics_run {
     int64_t keep_checkpoints; // 0: all
     int64_t validate_every;   // steps; 0: only before and after
     int64_t validation_batches;
-    int64_t log_every; // steps between plain lines; 0: by time
+    double peak_tflops; // of a rank, for MFU; 0: unknown
+    int64_t log_every;  // steps between plain lines; 0: by time
     double comm_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node

@@ -42,6 +42,7 @@ typedef struct mics_step_result {
     double
         exposed_comm_us; // computation waited for communication; in training, up to the end of the last collective
     double step_us;
+    bool stop;       // some rank had asked for it (mics_engine_ask_stop); the same on every rank
     mics_bytes sent; // by this rank, counted
 } mics_step_result;
 
@@ -70,6 +71,12 @@ void mics_engine_init_random(mics_engine *engine, uint64_t seed);
  */
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out);
+
+/* Asks all ranks to stop: the result of this step, or of the next, says so on every rank.
+ *
+ * Threads: any.
+ */
+void mics_engine_ask_stop(mics_engine *engine);
 
 /* Mean loss of one micro-batch a rank, without training.
  *

@@ -134,6 +134,7 @@ typedef struct mics_schedule {
 typedef struct mics_agreement {
     double loss;        // sum over the rank's tokens
     double sum_squares; // of its owned gradients
+    double stop;        // 1: the rank asks for this step to be the last
 } mics_agreement;
 
 /* Makes the schedule.

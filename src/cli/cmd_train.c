@@ -127,7 +127,6 @@ static mics_status train(mics_memory *memory, const train_options *options, bool
                          bool *running_out)
 {
     cli_job job = {.memory = memory, .lock_file = -1};
-    atomic_init(&job.stop_step, INT64_MAX);
     mics_status status = parsed ? load_run(memory, options, &job.run) : MICS_ERR_INVALID;
     cli_world_spec spec = {
         .ranks = (int32_t)options->ranks,

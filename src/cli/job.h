@@ -37,7 +37,6 @@ typedef struct cli_job {
     bool finished;               // nothing is left to do
     int lock_file;               // OUT/lock, held by the first process; -1: none
     atomic_bool running;         // training has begun: what fails now is no configuration error
-    _Atomic int64_t stop_step;   // all thread ranks stop after this step; INT64_MAX: none
 } cli_job;
 
 /* Model, schedule and memory: what needs no data and no output folder. `run` is resolved.

@@ -223,6 +223,16 @@ static mics_status check_sent(const cli_trainer *self, const mics_step_result *r
                      (long long)expected.intra, (long long)expected.inter);
 }
 
+// Model FLOPs utilisation, recomputation not counted; unknown unless the run file says what a rank's peak is.
+static double utilisation(const cli_trainer *self, double tokens_per_s)
+{
+    const double peak = self->job->run->peak_tflops * 1e12 * self->rank->comm->ranks;
+    if (peak <= 0)
+        return NAN;
+    return mics_model_flops_per_token(self->job->model, cli_job_sequence(self->job)) *
+           tokens_per_s / peak;
+}
+
 static mics_status report_step(cli_trainer *self, int64_t step, double lr,
                                const mics_step_result *result)
 {
@@ -242,7 +252,7 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
         .tokens = step * tokens,
         .tokens_per_s = (double)tokens * 1e6 / result->step_us,
         .step_ms = result->step_us / 1e3,
-        .mfu = NAN, // a processor's peak depends on its clock, which nobody tells
+        .mfu = utilisation(self, (double)tokens * 1e6 / result->step_us),
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
@@ -265,28 +275,6 @@ static mics_status run_step(cli_trainer *self, int64_t step)
 }
 
 // ---- stopping ----
-
-// Ranks as threads learn of a signal from rank 0: it says before a step that this one is the last.
-// They see that after the step, since none ends it before rank 0 has begun it.
-static void announce_stop(cli_trainer *self, int64_t step)
-{
-    int64_t none = INT64_MAX;
-    if (self->rank->comm->rank == 0 && cli_signals_asked() != NULL)
-        atomic_compare_exchange_strong(&self->job->stop_step, &none, step);
-}
-
-// Processes ask each other: a signal may reach one and not the next.
-static mics_status must_stop(cli_trainer *self, int64_t step, bool *stop_out)
-{
-    if (!cli_world_is_mpi(self->rank->world)) {
-        *stop_out = atomic_load(&self->job->stop_step) <= step;
-        return MICS_OK;
-    }
-    bool asked = cli_signals_asked() != NULL;
-    mics_status status = mics_engine_agree(self->engine, asked ? MICS_ERR_INTERRUPTED : MICS_OK);
-    *stop_out = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_PEER;
-    return *stop_out ? MICS_OK : status;
-}
 
 static mics_status interrupted(cli_trainer *self, int64_t step)
 {
@@ -313,12 +301,13 @@ static mics_status run_steps(cli_trainer *self)
 {
     const mics_run *run = self->job->run;
     for (int64_t step = self->job->start_step + 1; step <= run->steps; step++) {
-        bool last = step == run->steps, stop = false;
+        const bool last = step == run->steps;
         if (self->rank->comm->rank == 0 || cli_world_is_mpi(self->rank->world))
             cli_signals_progress(step, self->saved_step);
-        announce_stop(self, step);
+        if (cli_signals_asked() != NULL) // a signal may reach one process and not the next
+            mics_engine_ask_stop(self->engine);
         MICS_TRY(run_step(self, step));
-        MICS_TRY(must_stop(self, step, &stop));
+        const bool stop = self->newest.stop;
         if (last || stop || is_due(run->checkpoint_every, step))
             MICS_TRY(save(self, step));
         if (last || (is_due(run->validate_every, step) && !stop))

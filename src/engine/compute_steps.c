@@ -96,6 +96,7 @@ static void norm(mics_engine *engine)
         sum += engine->spec.kernels->sum_squares(owned_grads(engine, unit), elems);
     }
     engine->agreements[engine->rank].sum_squares = sum;
+    engine->agreements[engine->rank].stop = atomic_load(&engine->stop_asked) ? 1 : 0;
 }
 
 static void update(mics_engine *engine, int32_t unit_index)
@@ -136,6 +137,8 @@ static mics_status settle(mics_engine *engine)
         sum += engine->agreements[rank].sum_squares;
     const double norm_all = sqrt(sum), clip = engine->spec.clip;
     engine->result.grad_norm = norm_all;
+    for (int32_t rank = 0; rank < mesh->ranks; rank++)
+        engine->result.stop = engine->result.stop || engine->agreements[rank].stop > 0;
     // As torch.nn.utils.clip_grad_norm_ has it.
     engine->grad_scale =
         clip > 0 && clip < norm_all + 1e-6 ? (float)(clip / (norm_all + 1e-6)) : 1.0f;

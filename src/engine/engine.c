@@ -5,6 +5,7 @@
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/rng.h"
+#include <stdatomic.h>
 
 static mics_status check_spec(const mics_engine_spec *spec)
 {
@@ -169,6 +170,11 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     engine->result.exposed_comm_us = exposed_us(engine);
     *result_out = engine->result;
     return MICS_OK;
+}
+
+void mics_engine_ask_stop(mics_engine *engine)
+{
+    atomic_store(&engine->stop_asked, true);
 }
 
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,

