@@ -8,7 +8,6 @@
 typedef struct init_run {
     fixture_run run;
     uint64_t seed;
-    float *whole; // units one after the other
 } init_run;
 
 static mics_status init_rank(ranks_self *self)
@@ -48,15 +47,14 @@ static float *draw(mics_memory *memory, mics_model *model, int32_t ranks, mics_s
     int64_t elems = 0;
     for (int32_t u = 0; u < model->unit_count; u++)
         elems += model->units[u].elems;
-    init.whole = calloc((size_t)elems, sizeof(float));
-    assert_non_null(init.whole);
-    init.run.params = init.whole;
+    init.run.params = calloc((size_t)elems, sizeof(float));
+    assert_non_null(init.run.params);
     ASSERT_OK(mics_mesh_init(ranks, 1, sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(memory, &spec, &init.run.schedule));
     init.run.model = model;
     ranks_run_ok(ranks, init_rank, &init);
     mics_schedule_close(init.run.schedule);
-    return init.whole;
+    return init.run.params;
 }
 
 // Mean and deviation within five standard errors; for constants, exactly.
