@@ -52,8 +52,10 @@ static mics_status explain(mics_memory *memory, const explain_options *options)
                            (int)nodes, (int)ranks);
     // Each node is taken to be a machine like this one. Threads of one process stage nothing.
     if (status == MICS_OK)
-        status = cli_job_open_plan(&job, ranks, nodes, ranks / nodes,
-                                   mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);
+        status = cli_job_open_model(&job, ranks, nodes, ranks / nodes,
+                                    mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);
+    if (status == MICS_OK)
+        status = cli_job_open_schedule(&job);
     if (status == MICS_OK && options->json)
         cli_explain_json(&job);
     else if (status == MICS_OK)

@@ -85,13 +85,29 @@ static mics_status load_run(mics_memory *memory, const train_options *options, m
 
 // ---- setup, alike in all processes ----
 
-static mics_status open_plan(cli_job *job, mics_status loaded)
+static mics_status open_model(cli_job *job, mics_status loaded)
 {
     MICS_TRY(loaded);
     size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
-    MICS_TRY(cli_job_open_plan(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
-                               cli_world_ranks_here(job->world), staging));
+    return cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
+                              cli_world_ranks_here(job->world), staging);
+}
+
+static mics_status open_schedule(cli_job *job)
+{
+    MICS_TRY(cli_job_open_schedule(job));
     return cli_check_memory(job->memory, job->run, job->schedule, &job->room);
+}
+
+// Processes read their machines' memory and cores at other moments, or have other machines; the
+// poorest decides, so that all choose the same sharding.
+static mics_status share_room(cli_job *job)
+{
+    int64_t least[] = {-(int64_t)job->room.limit_bytes, -(int64_t)job->room.threads};
+    MICS_TRY(cli_world_max(job->world, least, 2));
+    job->room.limit_bytes = (size_t)-least[0];
+    job->room.threads = (int32_t)-least[1];
+    return MICS_OK;
 }
 
 typedef struct data_request {
@@ -109,7 +125,9 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
 {
     data_request request = {.job = job,
                             .resume = options->resume != NULL ? options->resume : "auto"};
-    MICS_TRY(cli_world_agree(job->world, open_plan(job, loaded)));
+    MICS_TRY(cli_world_agree(job->world, open_model(job, loaded)));
+    MICS_TRY(share_room(job));
+    MICS_TRY(cli_world_agree(job->world, open_schedule(job)));
     MICS_TRY(cli_world_first(job->world, open_data, &request));
     if (job->finished) {
         if (cli_world_is_first(job->world))

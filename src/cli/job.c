@@ -18,8 +18,8 @@ int64_t cli_job_sequence(const cli_job *job)
     return job->schedule->spec.batch.length;
 }
 
-mics_status cli_job_open_plan(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                              size_t staging_bytes)
+mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                               size_t staging_bytes)
 {
     mics_run *run = job->run;
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
@@ -27,7 +27,12 @@ mics_status cli_job_open_plan(cli_job *job, int32_t ranks, int32_t nodes, int32_
     MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
     MICS_TRY(cli_room_read(run, ranks, nodes, ranks_here, &job->room));
     job->room.staging_bytes = staging_bytes;
-    return cli_schedule_open(job->memory, run, job->model, &job->room, &job->schedule);
+    return MICS_OK;
+}
+
+mics_status cli_job_open_schedule(cli_job *job)
+{
+    return cli_schedule_open(job->memory, job->run, job->model, &job->room, &job->schedule);
 }
 
 // ---- data ----

@@ -39,13 +39,19 @@ typedef struct cli_job {
     atomic_bool running;         // training has begun: what fails now is no configuration error
 } cli_job;
 
-/* Model, schedule and memory: what needs no data and no output folder. `run` is resolved.
+/* The model, and what memory and threads this process' ranks may use (job->room); needs no data and
+ * no output folder. `run` is resolved.
  *
- * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (job_out holds what
+ * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (the job holds what
  * was opened; cli_job_close it). For train and explain.
  */
-mics_status cli_job_open_plan(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                              size_t staging_bytes);
+mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                               size_t staging_bytes);
+
+/* The schedule for job->room, which all processes must have alike: an automatic sharding is chosen
+ * by it. Returns: as cli_job_open_model.
+ */
+mics_status cli_job_open_schedule(cli_job *job);
 
 /* The rest, for training: output folder, resumption, tokenizer, corpora, safetensors. Writes only
  * on the first process, and nothing before everything was found to be in order.

@@ -327,6 +327,11 @@ mics_status cli_rank_agree(cli_rank *rank, mics_status mine)
     return status;
 }
 
+mics_status cli_world_max(cli_world *world, int64_t *values, int32_t count)
+{
+    return world->mpi ? cli_rank_max(&world->here[0].rank, values, count) : MICS_OK;
+}
+
 mics_status cli_rank_max(cli_rank *rank, int64_t *values, int32_t count)
 {
     void *block = NULL;

@@ -78,6 +78,11 @@ mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, 
  */
 mics_status cli_rank_agree(cli_rank *rank, mics_status mine);
 
+/* The largest of every process' value, by element; on all processes. Setup only, before
+ * cli_world_run; needs count as below.
+ */
+mics_status cli_world_max(cli_world *world, int64_t *values, int32_t count);
+
 /* The largest of every rank's value, by element; on all ranks. Needs the comm to be free, and
  * 1 <= count <= CLI_MAX_VALUES.
  */
