@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Shapes: see mics/op.h; R rows of a chunk.
+// The last product with the softmax and the loss, over chunks of rows, so that no table of all
+// logits is kept. Shapes: see mics/op.h; R rows of a chunk.
 #include "op/kernels_isa.h"
 #include "op/vector_math.h"
 #include <math.h>

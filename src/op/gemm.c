@@ -4,6 +4,7 @@
 // It picks its code by the instructions that the processor has, so a model of processor that is
 // newer than the library does not fall back to slow code.
 #include "op/gemm.h"
+#include "mics/log.h"
 #include "mics/op.h"
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -27,18 +28,31 @@ void mics_gemm_plain(bool transpose_a, bool transpose_b, int64_t M, int64_t N, i
         }
 }
 
+static void warn_slow(void)
+{
+    mics_log(MICS_LOG_WARNING,
+             "the matrix library (%s) fails, which is want of memory as a rule: plain loops "
+             "compute, many times slower; use smaller micro-batches or fewer ranks on the machine",
+             mics_gemm_library());
+}
+
 void mics_gemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K, float alpha,
                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                int64_t ldc)
 {
+    static pthread_once_t warned = PTHREAD_ONCE_INIT;
     if (M <= 0 || N <= 0)
         return;
     bool done = K > 0 && dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', M, N, K,
                                     alpha, a, lda, b, ldb, beta, c, ldc) == dnnl_success;
-    if (!done) // an empty sum, or the library found no memory to pack the matrices into
-        mics_gemm_plain(transpose_a, transpose_b, M, N, K, alpha, a, lda, b, ldb, beta, c, ldc);
+    if (done)
+        return;
+    if (K > 0)
+        pthread_once(&warned, warn_slow);
+    mics_gemm_plain(transpose_a, transpose_b, M, N, K, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
+// Only names that both oneDNN 2 and 3 have.
 static const char *isa_text(dnnl_cpu_isa_t isa)
 {
     switch (isa) {
@@ -50,9 +64,6 @@ static const char *isa_text(dnnl_cpu_isa_t isa)
         return "AVX2";
     case dnnl_cpu_isa_avx2_vnni:
         return "AVX2 with VNNI";
-    case dnnl_cpu_isa_avx512_mic:
-    case dnnl_cpu_isa_avx512_mic_4ops:
-        return "AVX-512 (Xeon Phi)";
     case dnnl_cpu_isa_avx512_core:
         return "AVX-512";
     case dnnl_cpu_isa_avx512_core_vnni:

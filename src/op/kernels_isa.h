@@ -63,7 +63,8 @@ void MICS_OP(adamw_update)(float *params, float *moment1, float *moment2, const 
 double MICS_OP(sum_squares)(const float *x, int64_t elems);
 void MICS_OP(accumulate)(float *y, const float *x, int64_t elems);
 
-/* dst_C (+)= the column sums of rows_RC, in row order (rows R >= 1). One thread; shared by kernels
+/* dst_C (+)= the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows are
+ * added in pairs, then to the sum. One thread; shared by kernels
  * that reduce over fixed blocks. */
 void MICS_OP(sum_rows)(float *dst_C, const float *rows_RC, int64_t R, int64_t C, int64_t row_stride,
                        bool add);

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
+// The one table of kernels on processors other than x86.
 #include "op/kernels_list.h"
 
 extern const mics_kernels mics_kernels_generic;

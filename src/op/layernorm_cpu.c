@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Shapes: see mics/op.h.
+// Normalisation of rows, with what backward needs of each. Shapes: see mics/op.h.
 #include "op/kernels_isa.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Shapes: see mics/op.h. W^T of an OUT_IN weight is its transpose as stored.
+// Products with a weight and its bias. Shapes: see mics/op.h. W^T of an OUT_IN weight is its transpose as stored.
 #include "op/kernels_isa.h"
 
 void MICS_OP(linear_forward)(float *y_NO, const float *x_NI, const float *weight,

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products and the linear op.
+#include "base/capture.h"
 #include "mics/rng.h"
 #include "op/gemm.h"
 #include "op_harness.h"
@@ -63,6 +64,25 @@ static void plain_loops_are_right(void **state)
     // a^T: (1 3 5; 2 4 6), b^T: (7 10; 8 11; 9 12)
     const float product[] = {152, 206, 200, 272};
     assert_memory_equal(d, product, sizeof d);
+}
+
+// The library refuses rows that lie too close: the loops do it, and one line tells.
+static void gemm_tells_once_that_it_is_slow(void **state)
+{
+    (void)state;
+    const float a[] = {1, 2}, b[] = {10, 20};
+    float c = 0.0F;
+    capture seen;
+    capture_begin(&seen);
+    for (int i = 0; i < 3; i++)
+        mics_gemm(false, false, 1, 1, 2, 1.0F, a, 2, b, 1, 0.0F, &c, 1);
+    assert_int_equal(seen.warnings, 0);
+    for (int i = 0; i < 3; i++)
+        mics_gemm(false, false, 1, 1, 2, 1.0F, a, 2, b, 0, 0.0F, &c, 1);
+    capture_end();
+    assert_true(c == 30.0F); // both factors of b are its first
+    assert_int_equal(seen.warnings, 1);
+    assert_int_equal(seen.errors, 0);
 }
 
 static void gemm_leaves_empty_results_alone(void **state)
@@ -317,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_loops_are_right),
         cmocka_unit_test(gemm_matches_plain_loops),
+        cmocka_unit_test(gemm_tells_once_that_it_is_slow),
         cmocka_unit_test(gemm_leaves_empty_results_alone),
         cmocka_unit_test(linear_matches_reference),
         cmocka_unit_test(bias_gradient_ignores_threads),
