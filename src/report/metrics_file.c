@@ -3,15 +3,17 @@
 // metrics.jsonl: one object a line, each handed to the system before the next step.
 //
 // Invariants:
-//   1. The file at `path` is at all times a sequence of whole lines, but for the last after a
-//   crash.
+//   1. The file at `path` is at all times a sequence of whole lines, but for what a crash leaves
+//   in its last ones.
 //   2. What a resume drops is dropped by renaming a complete file over the old one.
 #include "mics/json.h"
+#include "mics/log.h"
 #include "mics/report.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,29 +48,76 @@ static mics_status read_step(mics_memory *memory, const char *name, const char *
     return status;
 }
 
-// Copies the lines of steps up to `last` that are whole.
+// One line, or as much of it as fits, as fgets gave it.
+typedef struct text_line {
+    char text[LINE_BYTES];
+    size_t bytes; // before the newline, or before what stands in its place
+    bool whole;   // it ends in a newline
+    bool zeros;   // it has a NUL: blocks of them are what a file system leaves after a power loss
+} text_line;
+
+static bool next_line(FILE *from, text_line *line_out)
+{
+    if (fgets(line_out->text, sizeof line_out->text, from) == NULL)
+        return false;
+    line_out->bytes = strcspn(line_out->text, "\n");
+    line_out->whole = line_out->text[line_out->bytes] == '\n';
+    line_out->zeros = !line_out->whole && line_out->bytes < sizeof line_out->text - 1;
+    return true;
+}
+
+static mics_status read_line(mics_memory *memory, const char *name, const text_line *line,
+                             int64_t *step_out)
+{
+    if (line->whole)
+        return read_step(memory, name, line->text, line->bytes, step_out);
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: has a NUL, or more than %d bytes; this is none of our metrics.jsonl: "
+                     "move the file away",
+                     name, LINE_BYTES);
+}
+
+// The same for a file that has shown to be ours: damage is a warning, and gives step INT64_MAX.
+static mics_status read_own_line(mics_memory *memory, const char *name, const text_line *line,
+                                 int64_t *step_out)
+{
+    *step_out = INT64_MAX;
+    if (line->zeros) // there may be many; counted by the caller
+        return MICS_OK;
+    bool before = mics_log_demote(true);
+    mics_status status = read_line(memory, name, line, step_out);
+    mics_log_demote(before);
+    if (status == MICS_OK || status == MICS_ERR_FORMAT)
+        return MICS_OK;
+    return mics_fail(status, "%s: cannot be read: %s", name, mics_status_text(status));
+}
+
+// Copies the lines of steps up to `last` that are whole. A file without a line of ours is refused;
+// in one of ours damage is left out, as it must not keep a run from going on.
 static mics_status copy_lines(mics_memory *memory, const char *path, FILE *from, int64_t last,
                               FILE *to)
 {
-    char line[LINE_BYTES];
+    text_line line;
     char name[LINE_BYTES];
-    for (int64_t number = 1; fgets(line, sizeof line, from) != NULL; number++) {
-        size_t bytes = strcspn(line, "\n");
+    bool ours = false, zeros = false;
+    for (int64_t number = 1; next_line(from, &line); number += line.whole ? 1 : 0) {
         int64_t step = 0;
         snprintf(name, sizeof name, "%s, line %" PRId64, path, number);
-        if (line[bytes] != '\n' && feof(from) != 0)
+        if (!line.whole && feof(from) != 0)
             break; // cut short by a crash
-        if (line[bytes] != '\n')
-            return mics_fail(MICS_ERR_FORMAT,
-                             "%s: has a NUL, or more than %d bytes; this is none of our "
-                             "metrics.jsonl: move the file away",
-                             name, LINE_BYTES);
-        MICS_TRY(read_step(memory, name, line, bytes, &step));
+        if (ours || line.zeros)
+            MICS_TRY(read_own_line(memory, name, &line, &step));
+        else
+            MICS_TRY(read_line(memory, name, &line, &step));
+        ours = ours || step < INT64_MAX;
+        zeros = zeros || line.zeros;
         if (step <= last)
-            fputs(line, to);
+            fputs(line.text, to);
     }
     if (ferror(from) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    if (zeros)
+        mics_log(MICS_LOG_WARNING, "%s: lines with NULs in them are left out", path);
     return MICS_OK;
 }
 

@@ -142,6 +142,28 @@ static void test_torn_tail(void **state)
     assert_string_equal(steps_in("t.jsonl"), "1 ");
 }
 
+// Damage in a file of ours is left out, wherever it lies, and never keeps a run from going on.
+static void test_damaged_lines(void **state)
+{
+    (void)state;
+    static char text[20000];
+    size_t bytes =
+        (size_t)sprintf(text, "{\"step\": 1}\n{\"step\": 2, \"lo\n{\"step\": 3}\n") + 8192;
+    write_whole("d.jsonl", text, bytes); // ends in two pages of zeros
+    write_steps("d.jsonl", 9, 1, 0);
+    assert_string_equal(steps_in("d.jsonl"), "1 3 ");
+    bytes += (size_t)sprintf(text + bytes, "{\"step\": 4}\n{\"step\": 5}\n");
+    write_whole("d.jsonl", text, bytes);
+    write_steps("d.jsonl", 9, 1, 0);
+    assert_string_equal(steps_in("d.jsonl"), "1 3 5 ");
+    memset(text, 0, sizeof text);
+    write_whole("d.jsonl", text, sizeof text);
+    write_steps("d.jsonl", 9, 1, 1);
+    assert_string_equal(steps_in("d.jsonl"), "1 ");
+    assert_int_equal(seen.errors, 0);
+    assert_true(seen.warnings >= 3);
+}
+
 static void test_foreign_files(void **state)
 {
     (void)state;
@@ -150,7 +172,7 @@ static void test_foreign_files(void **state)
     static const struct {
         const char *text, *part;
     } cases[] = {
-        {"{\"step\": 1}\nnot json\n{\"step\": 2}\n", "f.jsonl, line 2:1:"},
+        {"not json\n{\"step\": 2}\n", "f.jsonl, line 1:1:"},
         {"{\"step\": -1}\n", "line 1: no \"step\" that counts"},
         {"{\"step\": 1.5}\n", "no \"step\""},
         {"{\"loss\": 1}\n", "no \"step\""},
@@ -273,6 +295,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_object_a_step, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resume, setup, teardown),
         cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_lines, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
