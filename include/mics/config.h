@@ -62,6 +62,7 @@ typedef struct mics_run {
     double peak_tflops; // of a rank, for MFU; 0: unknown
     int64_t log_every;  // steps between plain lines; 0: by time
     double comm_timeout_s;
+    double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;

@@ -73,7 +73,7 @@ static mics_status fail_value(const config *run, const key *row, mics_status sta
                               const char *expected, const mics_json_value *value)
 {
     char text[LIST_BYTES / 4];
-    config_value_text(value, text, sizeof text);
+    mics_config_value_text(value, text, sizeof text);
     return mics_json_fail(run->run.json, row->path, status, "must be %s, not %s%s%s", expected,
                           text, row->refusal != NULL ? "; " : "",
                           row->refusal != NULL ? row->refusal : "");
@@ -122,7 +122,7 @@ static mics_status take_int(config *run, const key *row, const mics_json_value *
     mics_json_type type = mics_json_type_of(value);
     if (type != MICS_JSON_INT && type != MICS_JSON_REAL)
         return fail_type(run, row, value, "an integer");
-    if (!config_value_int(value, &number))
+    if (!mics_config_value_int(value, &number))
         return fail_value(run, row, MICS_ERR_INVALID, "a whole number", value);
     if ((double)number < row->low || (double)number > row->high)
         return fail_range(run, row, value);
@@ -147,7 +147,7 @@ static mics_status take_bytes(config *run, const key *row, const mics_json_value
     if (mics_json_type_of(value) != MICS_JSON_STRING)
         return take_int(run, row, value);
     int64_t bytes = 0;
-    if (!config_bytes_parse(mics_json_string(value), &bytes))
+    if (!mics_config_bytes_parse(mics_json_string(value), &bytes))
         return fail_value(run, row, MICS_ERR_INVALID, "a number of bytes or as \"8GiB\"", value);
     store_int(run, row, bytes);
     return MICS_OK;
@@ -247,7 +247,7 @@ static mics_status take_value(config *run, const key *row, const mics_json_value
     case KEY_BETAS:
         return take_betas(run, row, value);
     case KEY_REFUSED:
-        if (config_value_off(value))
+        if (mics_config_value_off(value))
             return MICS_OK;
         return mics_json_fail(run->run.json, row->path, MICS_ERR_UNSUPPORTED,
                               "cannot be honoured: %s", row->refusal);
@@ -274,14 +274,14 @@ static bool is_child(const char *path, const char *parent)
 static const char *nearest_path(const char *parent, const char *name)
 {
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     const char *names[CONFIG_KEY_LIMIT], *paths[CONFIG_KEY_LIMIT];
     for (int pass = 0; pass < 2; pass++) {
         int32_t listed = 0;
         for (int32_t i = 0; i < count; i++) {
             if (pass == 0 && !is_child(rows[i].path, parent))
                 continue;
-            names[listed] = config_leaf(rows[i].path);
+            names[listed] = mics_config_leaf(rows[i].path);
             paths[listed++] = rows[i].path;
         }
         const char *near = mics_json_nearest(name, names, listed);
@@ -296,7 +296,7 @@ static const char *nearest_path(const char *parent, const char *name)
 static void list_children(const char *parent, char *list, size_t capacity)
 {
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     size_t used = 0;
     list[0] = '\0';
     for (int32_t i = 0; i < count; i++) {
@@ -304,7 +304,7 @@ static void list_children(const char *parent, char *list, size_t capacity)
             (rows[i].flags & KEY_HINT) != 0)
             continue;
         int written = snprintf(list + used, capacity - used, "%s%s", used == 0 ? "" : ", ",
-                               config_leaf(rows[i].path));
+                               mics_config_leaf(rows[i].path));
         if (written < 0 || (size_t)written >= capacity - used)
             return;
         used += (size_t)written;
@@ -352,7 +352,7 @@ static bool was_set(const config *run, const char *path)
 static mics_status check_key(config *run, int32_t index, const mics_json_value *value)
 {
     int32_t count = 0;
-    const key *row = &config_keys(&count)[index];
+    const key *row = &mics_config_keys(&count)[index];
     bool set = was_set(run, row->path);
     bool is_auto = mics_json_type_of(value) == MICS_JSON_STRING &&
                    strcmp(mics_json_string(value), "auto") == 0;
@@ -379,11 +379,11 @@ static mics_status check_section(config *run, const char *parent, const mics_jso
                                   "a space or other letters than a-z; no known key does",
                                   KEY_SHOWN_BYTES);
         snprintf(path, sizeof path, "%s%s%s", parent, *parent != '\0' ? "." : "", name);
-        int32_t index = config_find(path), count = 0;
+        int32_t index = mics_config_find(path), count = 0;
         if (index < 0)
             return fail_unknown(run, parent, path, name);
         MICS_TRY(check_key(run, index, value));
-        const key *row = &config_keys(&count)[index];
+        const key *row = &mics_config_keys(&count)[index];
         if (row->type == KEY_SECTION) // one level down; the table has three
             MICS_TRY(check_section(run, row->path, value));
     }
@@ -393,7 +393,7 @@ static mics_status check_section(config *run, const char *parent, const mics_jso
 static mics_status check_required(const config *run)
 {
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     for (int32_t i = 0; i < count; i++) {
         if ((rows[i].flags & KEY_REQUIRED) != 0 && rows[i].type != KEY_SECTION &&
             run->states[i] == KEY_ABSENT)
@@ -403,10 +403,10 @@ static mics_status check_required(const config *run)
     return MICS_OK;
 }
 
-mics_status config_check(config *run)
+mics_status mics_config_check(config *run)
 {
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     for (int32_t i = 0; i < count; i++)
         store_default(run, &rows[i]);
     const mics_json_value *root = mics_json_root(run->run.json);

@@ -21,7 +21,7 @@ static bool is_degree(const key *row)
 static bool has_row(const config *run, int32_t index)
 {
     int32_t count = 0;
-    const key *row = &config_keys(&count)[index];
+    const key *row = &mics_config_keys(&count)[index];
     if (row->type == KEY_SECTION)
         return false;
     if (run->states[index] != KEY_ABSENT || is_degree(row))
@@ -42,7 +42,7 @@ static void number_text(const key *row, const void *field, size_t bytes, char *t
     if (row->type == KEY_SWITCH)
         snprintf(text, capacity, "%s", *(const bool *)field ? "true" : "false");
     else if (row->type == KEY_REAL)
-        config_real_text(*(const double *)field, text, capacity);
+        mics_config_real_text(*(const double *)field, text, capacity);
     else
         snprintf(text, capacity, "%lld",
                  bytes == sizeof(int32_t) ? (long long)*(const int32_t *)field
@@ -55,22 +55,22 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
     char pair[2][40];
     if (bytes == 0) {
-        config_value_text(mics_json_at(run->run.json, row->path), text, capacity);
+        mics_config_value_text(mics_json_at(run->run.json, row->path), text, capacity);
         return;
     }
     switch (row->type) {
     case KEY_TEXT:
     case KEY_CHOICE:
-        config_string_text(*(const char *const *)field, text, capacity);
+        mics_config_string_text(*(const char *const *)field, text, capacity);
         break;
     case KEY_TEXTS:
-        config_strings_text(((const text_list *)field)->texts, ((const text_list *)field)->count,
-                            text, capacity);
+        mics_config_strings_text(((const text_list *)field)->texts,
+                                 ((const text_list *)field)->count, text, capacity);
         break;
     case KEY_BETAS:
         snprintf(text, capacity, "[%s, %s]",
-                 config_real_text(run->betas[0], pair[0], sizeof pair[0]),
-                 config_real_text(run->betas[1], pair[1], sizeof pair[1]));
+                 mics_config_real_text(run->betas[0], pair[0], sizeof pair[0]),
+                 mics_config_real_text(run->betas[1], pair[1], sizeof pair[1]));
         break;
     default:
         number_text(row, field, bytes, text, capacity);
@@ -81,7 +81,7 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
 static const char *origin_text(const config *run, int32_t index)
 {
     int32_t count = 0;
-    const key *row = &config_keys(&count)[index];
+    const key *row = &mics_config_keys(&count)[index];
     if (is_degree(row) && run->sharding_origin != NULL)
         return run->sharding_origin;
     if (strcmp(row->path, "run.prefetch") == 0 && run->states[index] == KEY_ABSENT && !run->overlap)
@@ -107,7 +107,7 @@ int32_t mics_run_row_count(const mics_run *public_run)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
     int32_t count = 0, rows = 0;
-    config_keys(&count);
+    mics_config_keys(&count);
     for (int32_t i = 0; i < count; i++)
         rows += has_row(run, i) ? 1 : 0;
     return rows;
@@ -117,7 +117,7 @@ mics_run_row mics_run_row_at(const mics_run *public_run, int32_t index)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     mics_run_row shown = {.key = "", .origin = "", .help = ""};
     for (int32_t i = 0; i < count; i++) {
         if (!has_row(run, i) || index-- != 0)

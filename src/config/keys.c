@@ -77,7 +77,7 @@ static const key keys[] = {
      FIELD(validation),
      .low = 0,
      .high = 65536,
-     .help = "the same for validation; none: no validation"},
+     .help = "the same for validation; none: the last twentieth of data.train is held out"},
     {.path = "data.tokenizer",
      .type = KEY_TEXT,
      FIELD(run.tokenizer),
@@ -133,10 +133,10 @@ static const key keys[] = {
     {.path = "run.validation_batches",
      .type = KEY_INT,
      FIELD(run.validation_batches),
-     .low = 1,
+     .low = 0,
      .high = 1e9,
      .value = 8,
-     .help = "micro-batches that each rank reads for a validation"},
+     .help = "global batches that a validation reads; 0: no validation, nothing held out"},
     {.path = "run.log_every",
      .type = KEY_INT,
      FIELD(run.log_every),
@@ -196,6 +196,13 @@ static const key keys[] = {
      .high = 1e6,
      .value = 300,
      .help = "seconds after which a collective that has not ended is an error"},
+    {.path = "run.files_timeout_s",
+     .type = KEY_REAL,
+     FIELD(run.files_timeout_s),
+     .low = 0.1,
+     .high = 1e6,
+     .value = 3600,
+     .help = "the same where ranks wait for one that reads or writes files, as in a save"},
     // ---- batch ----
     {.path = "train_batch_size",
      .type = KEY_INT,
@@ -601,13 +608,13 @@ static const key keys[] = {
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 _Static_assert((int)KEY_COUNT <= (int)CONFIG_KEY_LIMIT, "raise CONFIG_KEY_LIMIT");
 
-const key *config_keys(int32_t *count_out)
+const key *mics_config_keys(int32_t *count_out)
 {
     *count_out = KEY_COUNT;
     return keys;
 }
 
-int32_t config_find(const char *path)
+int32_t mics_config_find(const char *path)
 {
     for (int32_t i = 0; i < KEY_COUNT; i++) {
         if (strcmp(keys[i].path, path) == 0)
@@ -616,27 +623,27 @@ int32_t config_find(const char *path)
     return -1;
 }
 
-const char *config_leaf(const char *path)
+const char *mics_config_leaf(const char *path)
 {
     const char *dot = strrchr(path, '.');
     return dot != NULL ? dot + 1 : path;
 }
 
-bool config_given(const config *run, const char *path)
+bool mics_config_given(const config *run, const char *path)
 {
-    int32_t index = config_find(path);
+    int32_t index = mics_config_find(path);
     assert(index >= 0);
     return run->states[index] != KEY_ABSENT;
 }
 
-bool config_valued(const config *run, const char *path)
+bool mics_config_valued(const config *run, const char *path)
 {
-    int32_t index = config_find(path);
+    int32_t index = mics_config_find(path);
     assert(index >= 0);
     return run->states[index] == KEY_FROM_FILE || run->states[index] == KEY_FROM_SET;
 }
 
-mics_lr_kind config_lr_kind(const char *scheduler)
+mics_lr_kind mics_config_lr_kind(const char *scheduler)
 {
     for (int i = 0; scheduler != NULL && schedulers[i] != NULL; i++) {
         if (strcmp(schedulers[i], scheduler) == 0)

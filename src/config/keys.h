@@ -4,8 +4,8 @@
 //
 // Invariants of a config:
 //   1. `run` is its first member, so a mics_run that we handed out is its config.
-//   2. states[i] belongs to config_keys()[i].
-//   3. What a key with a field gives, or its default, lies in the field after config_check.
+//   2. states[i] belongs to mics_config_keys()[i].
+//   3. What a key with a field gives, or its default, lies in the field after mics_config_check.
 #ifndef MICS_CONFIG_KEYS_H
 #define MICS_CONFIG_KEYS_H
 
@@ -93,29 +93,29 @@ typedef struct config {
 } config;
 
 /* The table, in the order of explain and docs/config.md, and its length. */
-const key *config_keys(int32_t *count_out);
+const key *mics_config_keys(int32_t *count_out);
 
 /* Index of a key by its path, or -1. */
-int32_t config_find(const char *path);
+int32_t mics_config_find(const char *path);
 
 /* Last name of a dotted path. */
-const char *config_leaf(const char *path);
+const char *mics_config_leaf(const char *path);
 
 /* True when the key at `path` (which must be in the table) stands in the file or is set. */
-bool config_given(const config *run, const char *path);
+bool mics_config_given(const config *run, const char *path);
 /* The same, and not as "auto". */
-bool config_valued(const config *run, const char *path);
+bool mics_config_valued(const config *run, const char *path);
 
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
-mics_lr_kind config_lr_kind(const char *scheduler);
+mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.
-mics_status config_check(config *run);
+mics_status mics_config_check(config *run);
 
 // optimizer.c: fills run.lr and the like from what is stored.
-mics_status config_fill_optimizer(config *run);
+mics_status mics_config_fill_optimizer(config *run);
 
 // resolve.c: what can be said about batch and sharding before the ranks are known.
-mics_status config_check_sources(config *run);
+mics_status mics_config_check_sources(config *run);
 
 #endif

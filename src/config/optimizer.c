@@ -11,18 +11,14 @@
 static mics_status check_scheduler_keys(const config *run)
 {
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     for (int32_t i = 0; i < count; i++) {
         if ((rows[i].flags & KEY_SCHEDULERS) == 0 || run->states[i] == KEY_ABSENT)
             continue;
-        if (run->scheduler == NULL)
-            return mics_json_fail(run->run.json, "scheduler.type", MICS_ERR_INVALID,
-                                  "is missing: WarmupLR, WarmupDecayLR, WarmupCosineLR or WSD; "
-                                  "without a scheduler the learning rate is constant");
         if ((rows[i].flags & (1 << (8 + run->run.lr.kind))) == 0)
             return mics_json_fail(run->run.json, rows[i].path, MICS_ERR_INVALID,
                                   "%s has no %s; leave it out", run->scheduler,
-                                  config_leaf(rows[i].path));
+                                  mics_config_leaf(rows[i].path));
     }
     return MICS_OK;
 }
@@ -33,9 +29,9 @@ static mics_status fill_warmup_rates(config *run)
     static const char path[] = "scheduler.params.warmup_max_lr";
     mics_lr *lr = &run->run.lr;
     lr->start = run->warmup_min_lr;
-    if (config_valued(run, path))
+    if (mics_config_valued(run, path))
         lr->peak = run->warmup_max_lr;
-    else if (lr->kind == MICS_LR_WARMUP_DECAY && !config_given(run, path) &&
+    else if (lr->kind == MICS_LR_WARMUP_DECAY && !mics_config_given(run, path) &&
              lr->peak != DECAY_MAX_LR)
         return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
                               "is missing: DeepSpeed would take 0.001 here and not "
@@ -53,31 +49,32 @@ static mics_status fill_warmup_rates(config *run)
 static mics_status fill_wsd(config *run)
 {
     mics_lr *lr = &run->run.lr;
-    if (!config_valued(run, "scheduler.params.decay_num_steps"))
+    if (!mics_config_valued(run, "scheduler.params.decay_num_steps"))
         run->decay_steps = lr->total_steps / 10;
     lr->warmup = MICS_WARMUP_LINEAR;
     lr->decay_steps = run->decay_steps;
     lr->end_ratio = run->min_ratio;
     if (lr->warmup_steps + lr->decay_steps > lr->total_steps)
-        return mics_json_fail(run->run.json, "scheduler.params.warmup_num_steps", MICS_ERR_INVALID,
-                              "%lld + decay_num_steps %lld are more than total_num_steps %lld",
-                              (long long)lr->warmup_steps, (long long)lr->decay_steps,
-                              (long long)lr->total_steps);
+        return mics_json_fail(
+            run->run.json, "scheduler.params.warmup_num_steps", MICS_ERR_INVALID,
+            "%lld + decay_num_steps %lld are more than total_num_steps %lld; lower "
+            "one of them",
+            (long long)lr->warmup_steps, (long long)lr->decay_steps, (long long)lr->total_steps);
     return MICS_OK;
 }
 
 static mics_status fill_scheduler(config *run)
 {
     mics_lr *lr = &run->run.lr;
-    *lr = (mics_lr){.kind = config_lr_kind(run->scheduler), .peak = run->lr};
-    MICS_TRY(check_scheduler_keys(run));
-    if (lr->kind == MICS_LR_CONSTANT && config_given(run, "scheduler"))
+    *lr = (mics_lr){.kind = mics_config_lr_kind(run->scheduler), .peak = run->lr};
+    if (lr->kind == MICS_LR_CONSTANT && mics_config_given(run, "scheduler"))
         return mics_json_fail(run->run.json, "scheduler.type", MICS_ERR_INVALID,
                               "is missing: WarmupLR, WarmupDecayLR, WarmupCosineLR or WSD; "
                               "without a scheduler the learning rate is constant");
     if (lr->kind == MICS_LR_CONSTANT)
         return MICS_OK;
-    if (!config_valued(run, "scheduler.params.total_num_steps"))
+    MICS_TRY(check_scheduler_keys(run));
+    if (!mics_config_valued(run, "scheduler.params.total_num_steps"))
         run->total_steps = run->run.steps;
     lr->warmup = strcmp(run->warmup_type, "log") == 0 ? MICS_WARMUP_LOG : MICS_WARMUP_LINEAR;
     lr->warmup_steps = run->warmup_steps;
@@ -95,7 +92,7 @@ static mics_status fill_scheduler(config *run)
     return MICS_OK;
 }
 
-mics_status config_fill_optimizer(config *run)
+mics_status mics_config_fill_optimizer(config *run)
 {
     run->run.beta1 = run->betas[0];
     run->run.beta2 = run->betas[1];

@@ -158,14 +158,14 @@ static request request_zero(const config *run, int32_t ranks)
 
 static bool is_native(const config *run)
 {
-    return config_valued(run, "sharding");
+    return mics_config_valued(run, "sharding");
 }
 
 static request make_request(const config *run, int32_t ranks)
 {
     if (is_native(run))
         return request_native(run);
-    if (config_given(run, zero_key))
+    if (mics_config_given(run, zero_key))
         return request_zero(run, ranks);
     if (run->sdp_degree != 0)
         return request_mics(run->sdp_degree, sdp_key, "auto: sharded_data_parallel_degree");
@@ -176,7 +176,7 @@ static request make_request(const config *run, int32_t ranks)
 
 static bool is_auto(const config *run)
 {
-    return !is_native(run) && !config_given(run, zero_key) && run->sdp_degree == 0 &&
+    return !is_native(run) && !mics_config_given(run, zero_key) && run->sdp_degree == 0 &&
            run->hybrid_degree == 0;
 }
 
@@ -200,7 +200,8 @@ static mics_status check_hierarchical(const config *run, int64_t params, int32_t
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
 {
     if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
-        return mics_fail(MICS_ERR_INVALID, "%d ranks cannot be spread evenly over %d nodes",
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d ranks cannot be spread evenly over %d nodes; give --nodes a divisor",
                          (int)ranks, (int)nodes);
     int32_t ranks_per_node = ranks / nodes;
     request r = make_request(run, ranks);
@@ -254,7 +255,7 @@ static mics_status check_one_source(const config *run)
     static const char *const sources[] = {"sharding", zero_key, sdp_key, hybrid_key};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        if (!config_given(run, sources[i]))
+        if (!mics_config_given(run, sources[i]))
             continue;
         if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree))
             return mics_json_fail(run->run.json, sources[i], MICS_ERR_INVALID,
@@ -269,7 +270,7 @@ static mics_status check_one_source(const config *run)
     return MICS_OK;
 }
 
-mics_status config_check_sources(config *run)
+mics_status mics_config_check_sources(config *run)
 {
     if (run->train_batch == 0 && run->micro_batch == 0)
         return mics_json_fail(run->run.json, micro_key, MICS_ERR_INVALID,

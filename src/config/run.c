@@ -20,7 +20,7 @@ static mics_status set_text(config *run, const char *path, const char *text)
     void *block = NULL;
     size_t capacity = 6 * strlen(text) + 8; // each byte as \u0000, quotes and room for dots
     MICS_TRY(mics_alloc(run->memory, MICS_MEM_HOST, capacity, &block));
-    quoted = config_string_text(text, block, capacity);
+    quoted = mics_config_string_text(text, block, capacity);
     mics_status status = mics_json_set(run->run.json, path, quoted);
     mics_free(run->memory, block);
     return status;
@@ -33,8 +33,8 @@ static mics_status apply_set(config *run, const char *set)
     if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof path)
         return mics_fail(MICS_ERR_INVALID, "--set %s: must be KEY=VALUE, as in run.steps=20", set);
     snprintf(path, sizeof path, "%.*s", (int)(equals - set), set);
-    int32_t index = config_find(path), count = 0;
-    const key *rows = config_keys(&count);
+    int32_t index = mics_config_find(path), count = 0;
+    const key *rows = mics_config_keys(&count);
     if (index >= 0 && rows[index].type == KEY_TEXT && equals[1] != '"')
         return set_text(run, path, equals + 1);
     return mics_json_set(run->run.json, path, equals + 1);
@@ -43,7 +43,7 @@ static mics_status apply_set(config *run, const char *set)
 static mics_status apply_sets(config *run)
 {
     if (run->set_count > 0 && mics_json_type_of(mics_json_root(run->run.json)) != MICS_JSON_OBJECT)
-        return MICS_OK; // config_check says it better
+        return MICS_OK; // mics_config_check says it better
     for (int32_t i = 0; i < run->set_count; i++)
         MICS_TRY(apply_set(run, run->sets[i]));
     return MICS_OK;
@@ -116,16 +116,16 @@ static mics_status join_twins(config *run)
 {
     static const char print_key[] = "steps_per_print",
                       overlap_key[] = "zero_optimization.overlap_comm";
-    if (config_valued(run, print_key)) {
-        if (config_given(run, "run.log_every"))
+    if (mics_config_valued(run, print_key)) {
+        if (mics_config_given(run, "run.log_every"))
             return mics_json_fail(run->run.json, print_key, MICS_ERR_INVALID,
                                   "says the same as run.log_every; leave one out");
         run->run.log_every = run->steps_per_print;
     }
     run->steps_per_print = run->run.log_every;
-    if (!config_valued(run, overlap_key))
+    if (!mics_config_valued(run, overlap_key))
         return MICS_OK;
-    if (config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))
+    if (mics_config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))
         return mics_json_fail(run->run.json, overlap_key, MICS_ERR_INVALID,
                               "%s contradicts run.prefetch %d; leave one out",
                               run->overlap ? "true" : "false", (int)run->run.prefetch);
@@ -136,13 +136,13 @@ static mics_status join_twins(config *run)
 
 static mics_status fill(config *run, const char *path)
 {
-    MICS_TRY(config_check(run));
-    MICS_TRY(config_check_sources(run));
+    MICS_TRY(mics_config_check(run));
+    MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(join_twins(run));
-    MICS_TRY(config_fill_optimizer(run));
+    MICS_TRY(mics_config_fill_optimizer(run));
     if (run->run.out == NULL)
         MICS_TRY(name_out(run, path));
-    run->run.ignore_dropout = config_given(run, "model.dropout");
+    run->run.ignore_dropout = mics_config_given(run, "model.dropout");
     run->run.train = run->train.texts;
     run->run.train_count = run->train.count;
     run->run.validation = run->validation.texts;

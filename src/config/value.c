@@ -13,7 +13,7 @@
 #define TWO_63 9223372036854775808.0
 #define TWO_53 9007199254740992.0
 
-bool config_value_int(const mics_json_value *value, int64_t *number_out)
+bool mics_config_value_int(const mics_json_value *value, int64_t *number_out)
 {
     double number = mics_json_real(value);
     if (mics_json_type_of(value) == MICS_JSON_INT) {
@@ -42,7 +42,7 @@ static double unit_bytes(const char *unit)
     return strcasecmp(unit + 1, "b") == 0 ? pow(1000.0, power) : 0.0;
 }
 
-bool config_bytes_parse(const char *text, int64_t *bytes_out)
+bool mics_config_bytes_parse(const char *text, int64_t *bytes_out)
 {
     double number = 0.0, scale = 0.0; // scale: of the next digit behind the dot; 0 before it
     const char *at = text;
@@ -67,7 +67,7 @@ bool config_bytes_parse(const char *text, int64_t *bytes_out)
     return true;
 }
 
-bool config_value_off(const mics_json_value *value)
+bool mics_config_value_off(const mics_json_value *value)
 {
     const char *name = NULL;
     const mics_json_value *member = NULL;
@@ -84,17 +84,17 @@ bool config_value_off(const mics_json_value *value)
         return strcasecmp(mics_json_string(value), "none") == 0;
     case MICS_JSON_ARRAY:
         for (int32_t i = 0; off && i < mics_json_count(value); i++)
-            off = config_value_off(mics_json_element(value, i));
+            off = mics_config_value_off(mics_json_element(value, i));
         return off;
     case MICS_JSON_OBJECT:
         break;
     }
     if (mics_json_get(value, "enabled") != NULL)
-        return config_value_off(mics_json_get(value, "enabled"));
+        return mics_config_value_off(mics_json_get(value, "enabled"));
     if (mics_json_get(value, "device") != NULL)
-        return config_value_off(mics_json_get(value, "device"));
+        return mics_config_value_off(mics_json_get(value, "device"));
     while (off && (member = mics_json_next(value, &name)) != NULL)
-        off = config_value_off(member);
+        off = mics_config_value_off(member);
     return off;
 }
 
@@ -142,7 +142,7 @@ static void put_string(writer *out, const char *string)
     put(out, "\"");
 }
 
-char *config_real_text(double value, char *text, size_t capacity)
+char *mics_config_real_text(double value, char *text, size_t capacity)
 {
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(text, capacity, "%.*g", digits, value);
@@ -167,7 +167,7 @@ static void put_value(writer *out, const mics_json_value *value)
         put(out, number);
         break;
     case MICS_JSON_REAL:
-        put(out, config_real_text(mics_json_real(value), number, sizeof number));
+        put(out, mics_config_real_text(mics_json_real(value), number, sizeof number));
         break;
     case MICS_JSON_STRING:
         put_string(out, mics_json_string(value));
@@ -186,7 +186,7 @@ static void put_value(writer *out, const mics_json_value *value)
     }
 }
 
-char *config_value_text(const mics_json_value *value, char *text, size_t capacity)
+char *mics_config_value_text(const mics_json_value *value, char *text, size_t capacity)
 {
     writer out = {.text = text, .capacity = capacity};
     text[0] = '\0';
@@ -194,7 +194,7 @@ char *config_value_text(const mics_json_value *value, char *text, size_t capacit
     return text;
 }
 
-char *config_string_text(const char *string, char *text, size_t capacity)
+char *mics_config_string_text(const char *string, char *text, size_t capacity)
 {
     writer out = {.text = text, .capacity = capacity};
     text[0] = '\0';
@@ -202,7 +202,8 @@ char *config_string_text(const char *string, char *text, size_t capacity)
     return text;
 }
 
-char *config_strings_text(const char *const *strings, int32_t count, char *text, size_t capacity)
+char *mics_config_strings_text(const char *const *strings, int32_t count, char *text,
+                               size_t capacity)
 {
     writer out = {.text = text, .capacity = capacity};
     text[0] = '\0';

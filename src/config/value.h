@@ -7,24 +7,25 @@
 #include "mics/json.h"
 
 /* A whole number, also one written as a real (5e8) up to 2^53. False: it is none. */
-bool config_value_int(const mics_json_value *value, int64_t *number_out);
+bool mics_config_value_int(const mics_json_value *value, int64_t *number_out);
 
 /* "8GiB", "1.5 GB", "4096": digits, at most one dot, a unit (B, K, M, G, T, each also with B or iB;
  * K to T alone mean 1024s). False: not of that form, or 2^63 and more. */
-bool config_bytes_parse(const char *text, int64_t *bytes_out);
+bool mics_config_bytes_parse(const char *text, int64_t *bytes_out);
 
 /* True when a value switches off what it stands for: null, false, 0, "none", an object with
  * "enabled" or "device" off, or an object or array that holds nothing else than such values. */
-bool config_value_off(const mics_json_value *value);
+bool mics_config_value_off(const mics_json_value *value);
 
 // Writers put at most `capacity` bytes, with a closing NUL, and "..." where they had to cut.
 
 /* A value as JSON on one line; of an object only that it is one. Returns `text`. */
-char *config_value_text(const mics_json_value *value, char *text, size_t capacity);
+char *mics_config_value_text(const mics_json_value *value, char *text, size_t capacity);
 /* A number with as few digits as give it back exactly. */
-char *config_real_text(double value, char *text, size_t capacity);
+char *mics_config_real_text(double value, char *text, size_t capacity);
 /* Strings as JSON: an array of them, or one. */
-char *config_string_text(const char *string, char *text, size_t capacity);
-char *config_strings_text(const char *const *strings, int32_t count, char *text, size_t capacity);
+char *mics_config_string_text(const char *string, char *text, size_t capacity);
+char *mics_config_strings_text(const char *const *strings, int32_t count, char *text,
+                               size_t capacity);
 
 #endif

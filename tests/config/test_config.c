@@ -91,6 +91,7 @@ static void test_defaults(void **state)
     assert_int_equal(run->validation_batches, 8);
     assert_int_equal(run->log_every, 0);
     assert_true(run->comm_timeout_s == 300.0);
+    assert_true(run->files_timeout_s == 3600.0);
     assert_int_equal(run->memory_limit_bytes, 0);
     assert_int_equal(run->threads, 0);
     assert_int_equal(run->prefetch, 1);
@@ -294,6 +295,9 @@ static void test_hostile_files(void **state)
     check_refused("{\"run\": {\"memory_limit\": \"lots\"}}", MICS_ERR_INVALID,
                   "must be a number of bytes or as \"8GiB\", not \"lots\"");
     check_refused("{\"run\": {\"comm_timeout_s\": 0}}", MICS_ERR_INVALID, "must be 0.1 to 1000000");
+    check_refused("{\"run\": {\"files_timeout_s\": 0}}", MICS_ERR_INVALID,
+                  "must be 0.1 to 1000000");
+    check_refused("{\"run\": {\"validation_batches\": -1}}", MICS_ERR_INVALID, "must be 0 to");
     check_refused("{\"run\": {\"seed\": -1}}", MICS_ERR_INVALID, "must be 0 or more, not -1");
     mics_run *run = NULL;
     ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "absent.json", NULL, 0, &run));
@@ -325,7 +329,7 @@ static void test_every_key_with_every_type(void **state)
         "1e17", "0.5",   "\"\"",       "\"auto\"", "\"x\"",
         "[]",   "[[1]]", "[0.1, 0.2]", "{}",       "{\"enabled\": true}"};
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     write_file("run.json", RUN_PLAIN);
     for (int32_t i = 0; i < count; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
@@ -529,11 +533,11 @@ static void test_table(void **state)
 {
     (void)state;
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     for (int32_t i = 0; i < count; i++) {
         assert_non_null(rows[i].path);
         assert_non_null(rows[i].help);
-        assert_int_equal(config_find(rows[i].path), i);
+        assert_int_equal(mics_config_find(rows[i].path), i);
         if (rows[i].type == KEY_CHOICE)
             assert_non_null(rows[i].choices);
         if (rows[i].type == KEY_REFUSED)
@@ -544,7 +548,7 @@ static void test_table(void **state)
         if (dot == NULL)
             continue;
         *dot = '\0'; // what it stands in is a section above it
-        int32_t holder = config_find(section);
+        int32_t holder = mics_config_find(section);
         assert_true(holder >= 0 && holder < i);
         assert_int_equal(rows[holder].type, KEY_SECTION);
     }
@@ -562,7 +566,7 @@ static void test_docs_have_every_key(void **state)
     fclose(file);
     text[bytes] = '\0';
     int32_t count = 0;
-    const key *rows = config_keys(&count);
+    const key *rows = mics_config_keys(&count);
     for (int32_t i = 0; i < count; i++) {
         char start[200];
         snprintf(start, sizeof start, "| `%s` |", rows[i].path);

@@ -41,7 +41,7 @@ static void test_bytes(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t bytes = -1;
-        bool good = config_bytes_parse(cases[i].text, &bytes);
+        bool good = mics_config_bytes_parse(cases[i].text, &bytes);
         if (bytes != cases[i].bytes || good != (cases[i].bytes >= 0))
             fail_msg("\"%s\" gave %lld, expected %lld", cases[i].text, (long long)bytes,
                      (long long)cases[i].bytes);
@@ -74,7 +74,7 @@ static void test_whole_numbers(void **state)
         const mics_json_value *value = NULL;
         mics_json *json = parse(cases[i].text, &value);
         int64_t number = 0;
-        assert_int_equal(config_value_int(value, &number), cases[i].whole);
+        assert_int_equal(mics_config_value_int(value, &number), cases[i].whole);
         assert_int_equal(number, cases[i].number);
         mics_json_close(json);
     }
@@ -106,7 +106,7 @@ static void test_off(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const mics_json_value *value = NULL;
         mics_json *json = parse(cases[i].text, &value);
-        if (config_value_off(value) != cases[i].off)
+        if (mics_config_value_off(value) != cases[i].off)
             fail_msg("%s is %s", cases[i].text, cases[i].off ? "off" : "not off");
         mics_json_close(json);
     }
@@ -123,10 +123,10 @@ static void test_writes(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const mics_json_value *value = NULL;
         mics_json *json = parse(texts[i], &value);
-        assert_string_equal(config_value_text(value, text, sizeof text), texts[i]);
+        assert_string_equal(mics_config_value_text(value, text, sizeof text), texts[i]);
         mics_json_close(json);
     }
-    assert_string_equal(config_real_text(1.0 / 3.0, text, sizeof text), "0.3333333333333333");
+    assert_string_equal(mics_config_real_text(1.0 / 3.0, text, sizeof text), "0.3333333333333333");
 }
 
 // Whatever the room, the text ends inside it, and says when it was cut.
@@ -135,12 +135,12 @@ static void test_writes_into_little_room(void **state)
     (void)state;
     static const char *const words[] = {"one", "\xc3\xa4\xc3\xa4\xc3\xa4", "\x01\x02", "four"};
     char whole[128];
-    config_strings_text(words, 4, whole, sizeof whole);
+    mics_config_strings_text(words, 4, whole, sizeof whole);
     size_t needed = strlen(whole) + 1;
     for (size_t capacity = 1; capacity <= needed + 4; capacity++) {
         char room[128];
         memset(room, '!', sizeof room);
-        config_strings_text(words, 4, room, capacity);
+        mics_config_strings_text(words, 4, room, capacity);
         assert_true(strlen(room) < capacity);
         assert_true(room[capacity] == '!');
         if (strcmp(room, whole) != 0 && capacity >= 4)
