@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// X(name, text). The order is the severity used when ranks agree: the largest value wins.
+// X(name, text). Ordered by severity: of several failures of a process, the largest value counts.
 #define MICS_STATUS_LIST(X)                                                                        \
     X(MICS_OK, "ok")                                                                               \
     X(MICS_ERR_PEER, "another rank failed")                                                        \

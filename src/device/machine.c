@@ -266,7 +266,7 @@ static void read_processor(const char *root, mics_machine *machine)
 
 // ---- all of it ----
 
-mics_status machine_read_at(const char *root, int32_t cores, mics_machine *machine_out)
+mics_status mics_machine_read_at(const char *root, int32_t cores, mics_machine *machine_out)
 {
     mics_machine machine = {.cores = cores};
     if (!read_meminfo(root, "MemTotal", &machine.memory_total_bytes) ||
@@ -293,5 +293,5 @@ static int32_t affinity_cores(void)
 
 mics_status mics_machine_read(mics_machine *machine_out)
 {
-    return machine_read_at("", affinity_cores(), machine_out);
+    return mics_machine_read_at("", affinity_cores(), machine_out);
 }

@@ -10,6 +10,6 @@
  *
  * Returns: as mics_machine_read.
  */
-mics_status machine_read_at(const char *root, int32_t cores, mics_machine *machine_out);
+mics_status mics_machine_read_at(const char *root, int32_t cores, mics_machine *machine_out);
 
 #endif

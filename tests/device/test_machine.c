@@ -35,7 +35,7 @@ static mics_machine read_machine(void)
     mics_machine machine;
     put("/proc/meminfo", "MemTotal:        1024000 kB\nMemFree:          100 kB\n"
                          "MemAvailable:     614400 kB\nSwapTotal: 0 kB\n");
-    ASSERT_OK(machine_read_at(root, 8, &machine));
+    ASSERT_OK(mics_machine_read_at(root, 8, &machine));
     return machine;
 }
 
@@ -131,7 +131,7 @@ static void test_no_meminfo(void **state)
     mics_machine machine = {.cores = 77};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         put("/proc/meminfo", texts[i]);
-        ASSERT_STATUS(MICS_ERR_IO, machine_read_at(root, 8, &machine));
+        ASSERT_STATUS(MICS_ERR_IO, mics_machine_read_at(root, 8, &machine));
         ASSERT_SAID(&seen, "does not say how much memory there is");
         assert_int_equal(machine.cores, 77);
     }
