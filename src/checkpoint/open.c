@@ -31,13 +31,16 @@ static mics_status compare_files(const mics_checkpoint *checkpoint)
         const mics_manifest_file *listed = &manifest->files[i];
         const mics_rank_file *found = &checkpoint->catalog.files[i];
         if (listed->bytes != found->file_bytes)
-            return mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes, the manifest says %lld",
+            return mics_fail(MICS_ERR_FORMAT,
+                             "%s: %lld bytes, the manifest says %lld; restore the file, or use an "
+                             "older checkpoint",
                              checkpoint->paths[i], (long long)found->file_bytes,
                              (long long)listed->bytes);
         if (listed->hash != found->header_hash)
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: offset 16: the header's checksum is not the one in the manifest; "
-                             "the file belongs to another save",
+                             "the file belongs to another save: restore it, or use an older "
+                             "checkpoint",
                              checkpoint->paths[i]);
     }
     return MICS_OK;
@@ -49,7 +52,8 @@ static mics_status compare_units(const mics_checkpoint *checkpoint)
     const mics_catalog *catalog = &checkpoint->catalog;
     const char *name = mics_json_name(manifest->json);
     if (manifest->unit_count != catalog->unit_count)
-        return mics_fail(MICS_ERR_FORMAT, "%s: %d units, the rank files hold %d", name,
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: %d units, the rank files hold %d; use an older checkpoint", name,
                          (int)manifest->unit_count, (int)catalog->unit_count);
     for (int32_t i = 0; i < catalog->unit_count; i++) {
         const mics_manifest_unit *listed = &manifest->units[i];
@@ -57,7 +61,7 @@ static mics_status compare_units(const mics_checkpoint *checkpoint)
         if (strcmp(listed->name, found->name) != 0 || listed->elems != found->elems)
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: unit %d is %s of %lld elements; in the rank files it is %s of "
-                             "%lld",
+                             "%lld; use an older checkpoint",
                              name, (int)i, listed->name, (long long)listed->elems, found->name,
                              (long long)found->elems);
     }
