@@ -7,16 +7,14 @@
 //   1. A mics_json_value is jansson's json_t, owned by the document's tree.
 //   2. `text` is what was read; `overrides` has the paths that mics_json_set changed since.
 #include "mics/json.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DEPTH_LIMIT = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
@@ -80,57 +78,26 @@ out:
     return status;
 }
 
-static mics_status read_whole(const char *path, int file, char *text, size_t bytes)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t got = read(file, text + done, bytes - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return mics_fail(MICS_ERR_IO, "%s: cannot read at byte %zu: %s", path, done,
-                             strerror(errno));
-        if (got == 0)
-            return mics_fail(MICS_ERR_IO, "%s: ended at byte %zu of %zu; it changed while read",
-                             path, done, bytes);
-        done += (size_t)got;
-    }
-    return MICS_OK;
-}
-
-// Size of an open file that is fit to be read whole.
-static mics_status check_file(const char *path, int file, size_t max_bytes, size_t *bytes_out)
-{
-    struct stat facts;
-    if (fstat(file, &facts) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(facts.st_mode))
-        return mics_fail(MICS_ERR_IO, "%s: %s, expected a JSON file", path,
-                         S_ISDIR(facts.st_mode) ? "is a folder" : "is not a regular file");
-    if ((uintmax_t)facts.st_size > max_bytes)
-        return mics_fail(MICS_ERR_FORMAT, "%s: has %jd bytes, more than the %zu expected of it",
-                         path, (intmax_t)facts.st_size, max_bytes);
-    *bytes_out = (size_t)facts.st_size;
-    return MICS_OK;
-}
-
 mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_bytes,
                            mics_json **json_out)
 {
     mics_status status = MICS_OK;
     void *text = NULL;
-    size_t bytes = 0;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO must not block us
-    if (file < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    MICS_TRY_OUT(check_file(path, file, max_bytes, &bytes));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, bytes + 1, &text));
-    MICS_TRY_OUT(read_whole(path, file, text, bytes));
-    status = open_take(memory, path, text, bytes, json_out);
+    int fd = -1;
+    int64_t bytes = 0;
+    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
+    if ((uint64_t)bytes > max_bytes) {
+        status = mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, more than the %zu expected of it",
+                           path, (long long)bytes, max_bytes);
+        goto out;
+    }
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes + 1, &text));
+    MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
+    status = open_take(memory, path, text, (size_t)bytes, json_out);
     text = NULL;
 out:
     mics_free(memory, text);
-    close(file);
+    close(fd);
     return status;
 }
 

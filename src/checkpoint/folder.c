@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and removing checkpoints in a run's folder.
 #include "checkpoint/folder.h"
-#include "checkpoint/file_io.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include <dirent.h>
 #include <errno.h>
@@ -154,7 +154,7 @@ static mics_status has_length(mics_memory *memory, const char *folder,
                               const mics_manifest_file *file, bool *so_out)
 {
     char *path = NULL;
-    MICS_TRY(mics_ckpt_join(memory, folder, file->name, &path));
+    MICS_TRY(mics_file_join(memory, folder, file->name, &path));
     struct stat info;
     mics_status status = MICS_OK;
     if (stat(path, &info) == 0)
@@ -217,9 +217,9 @@ static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t st
     char *folder = NULL;
     char *path = NULL;
     *state_out = (step_state){.step = step};
-    mics_status status = mics_ckpt_join(memory, dir, mics_ckpt_step_name(step).text, &folder);
+    mics_status status = mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder);
     if (status == MICS_OK)
-        status = mics_ckpt_join(memory, folder, MICS_MANIFEST_NAME, &path);
+        status = mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path);
     if (status == MICS_OK)
         status = inspect_manifest(memory, folder, path, state_out);
     mics_free(memory, path);
@@ -272,16 +272,16 @@ static mics_status read_latest(mics_memory *memory, const char *dir, int64_t *st
 {
     *step_out = -1;
     char *path = NULL;
-    MICS_TRY(mics_ckpt_join(memory, dir, MICS_LATEST_NAME, &path));
+    MICS_TRY(mics_file_join(memory, dir, MICS_LATEST_NAME, &path));
     mics_status status = MICS_OK;
     int fd = -1;
     int64_t bytes = 0;
     char text[MICS_CKPT_NAME_BYTES] = "";
     if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         goto out;
-    MICS_TRY_OUT(mics_ckpt_open_read(path, &fd, &bytes));
+    MICS_TRY_OUT(mics_file_open_read(path, &fd, &bytes));
     if (bytes < (int64_t)sizeof text)
-        MICS_TRY_OUT(mics_ckpt_read_at(fd, path, text, (size_t)bytes, 0));
+        MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
     text[strcspn(text, "\n")] = '\0';
     if (!parse_step_name(text, step_out))
         mics_log(MICS_LOG_WARNING, "%s: does not name a step's folder", path);
@@ -341,7 +341,7 @@ mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **
                          "warnings say; restore the files, or begin anew in another folder",
                          dir, (int)found.damaged_count, found.damaged.text);
     if (found.name.text[0] != '\0')
-        MICS_TRY(mics_ckpt_join(memory, dir, found.name.text, &path));
+        MICS_TRY(mics_file_join(memory, dir, found.name.text, &path));
     *path_out = path;
     return MICS_OK;
 }
@@ -403,7 +403,7 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
         if (list.steps[i] == step)
             continue;
         char *path = NULL;
-        status = mics_ckpt_join(memory, dir, mics_ckpt_step_name(list.steps[i]).text, &path);
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(list.steps[i]).text, &path);
         if (status == MICS_OK && is_leftover(path))
             remove_folder(path);
         mics_free(memory, path);
@@ -448,7 +448,7 @@ mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, 
         if (states[i].step == step || kept++ < keep)
             continue;
         char *path = NULL;
-        status = mics_ckpt_join(memory, dir, mics_ckpt_step_name(states[i].step).text, &path);
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(states[i].step).text, &path);
         if (status == MICS_OK)
             remove_folder(path);
         mics_free(memory, path);

@@ -3,7 +3,7 @@
 // manifest.json, written and read. 64-bit values that are no counts (hashes, the seed) are strings:
 // a JSON number loses their low bits in most readers.
 #include "checkpoint/manifest.h"
-#include "checkpoint/file_io.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include <inttypes.h>
 #include <stdbool.h>
@@ -23,60 +23,59 @@ enum { HEX_DIGITS = 16, TAIL_BYTES = sizeof TAIL_PREFIX - 1 + HEX_DIGITS + sizeo
 
 // ---- writing ----
 
-static void write_file(mics_ckpt_text *text, const mics_manifest_file *file)
+static void write_file(mics_text *text, const mics_manifest_file *file)
 {
-    mics_ckpt_text_printf(text, "{\"name\": ");
-    mics_ckpt_text_quoted(text, file->name);
-    mics_ckpt_text_printf(text, ", \"bytes\": %" PRId64 ", \"xxh3\": \"%016" PRIx64 "\"}",
-                          file->bytes, file->hash);
+    mics_text_printf(text, "{\"name\": ");
+    mics_text_quoted(text, file->name);
+    mics_text_printf(text, ", \"bytes\": %" PRId64 ", \"xxh3\": \"%016" PRIx64 "\"}", file->bytes,
+                     file->hash);
 }
 
-static void write_lists(const mics_manifest *manifest, mics_ckpt_text *text)
+static void write_lists(const mics_manifest *manifest, mics_text *text)
 {
-    mics_ckpt_text_printf(text, "  \"units\": [");
+    mics_text_printf(text, "  \"units\": [");
     for (int32_t i = 0; i < manifest->unit_count; i++) {
-        mics_ckpt_text_printf(text, "%s\n    {\"name\": ", i == 0 ? "" : ",");
-        mics_ckpt_text_quoted(text, manifest->units[i].name);
-        mics_ckpt_text_printf(text, ", \"elems\": %" PRId64 "}", manifest->units[i].elems);
+        mics_text_printf(text, "%s\n    {\"name\": ", i == 0 ? "" : ",");
+        mics_text_quoted(text, manifest->units[i].name);
+        mics_text_printf(text, ", \"elems\": %" PRId64 "}", manifest->units[i].elems);
     }
-    mics_ckpt_text_printf(text, "\n  ],\n  \"files\": [");
+    mics_text_printf(text, "\n  ],\n  \"files\": [");
     for (int32_t i = 0; i < manifest->file_count; i++) {
-        mics_ckpt_text_printf(text, "%s\n    ", i == 0 ? "" : ",");
+        mics_text_printf(text, "%s\n    ", i == 0 ? "" : ",");
         write_file(text, &manifest->files[i]);
     }
-    mics_ckpt_text_printf(text, "\n  ],\n");
+    mics_text_printf(text, "\n  ],\n");
 }
 
-void mics_manifest_write(const mics_manifest *manifest, mics_ckpt_text *text)
+void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
 {
     const mics_checkpoint_meta *meta = &manifest->meta;
     size_t begin = text->used;
-    mics_ckpt_text_printf(text,
-                          "{\n  \"format\": \"" FORMAT_NAME "\",\n  \"version\": %d,\n"
-                          "  \"generation\": %" PRId64 ",\n  \"serial\": %" PRId64 ",\n"
-                          "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n"
-                          "  \"seed\": \"%016" PRIx64 "\",\n  \"corpus_hash\": \"%016" PRIx64
-                          "\",\n",
-                          FORMAT_VERSION, manifest->generation, manifest->serial, meta->step,
-                          meta->samples, meta->seed, meta->corpus_hash);
-    mics_ckpt_text_printf(text, "  \"tokenizer\": ");
+    mics_text_printf(text,
+                     "{\n  \"format\": \"" FORMAT_NAME "\",\n  \"version\": %d,\n"
+                     "  \"generation\": %" PRId64 ",\n  \"serial\": %" PRId64 ",\n"
+                     "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n"
+                     "  \"seed\": \"%016" PRIx64 "\",\n  \"corpus_hash\": \"%016" PRIx64 "\",\n",
+                     FORMAT_VERSION, manifest->generation, manifest->serial, meta->step,
+                     meta->samples, meta->seed, meta->corpus_hash);
+    mics_text_printf(text, "  \"tokenizer\": ");
     if (manifest->tokenizer.name != NULL)
         write_file(text, &manifest->tokenizer);
     else
-        mics_ckpt_text_quoted(text, meta->tokenizer);
-    mics_ckpt_text_printf(text, ",\n  \"config\": ");
-    mics_ckpt_text_quoted(text, meta->model_json);
-    mics_ckpt_text_printf(text, ",\n  \"run\": ");
+        mics_text_quoted(text, meta->tokenizer);
+    mics_text_printf(text, ",\n  \"config\": ");
+    mics_text_quoted(text, meta->model_json);
+    mics_text_printf(text, ",\n  \"run\": ");
     if (meta->run_json != NULL)
-        mics_ckpt_text_quoted(text, meta->run_json);
+        mics_text_quoted(text, meta->run_json);
     else
-        mics_ckpt_text_printf(text, "null");
-    mics_ckpt_text_printf(text, ",\n");
+        mics_text_printf(text, "null");
+    mics_text_printf(text, ",\n");
     write_lists(manifest, text);
-    if (mics_ckpt_text_status(text) != MICS_OK)
+    if (mics_text_status(text) != MICS_OK)
         return;
     uint64_t hash = XXH3_64bits(text->bytes + begin, text->used - begin);
-    mics_ckpt_text_printf(text, TAIL_PREFIX "%016" PRIx64 TAIL_SUFFIX, hash);
+    mics_text_printf(text, TAIL_PREFIX "%016" PRIx64 TAIL_SUFFIX, hash);
 }
 
 // ---- reading ----
@@ -158,7 +157,7 @@ static mics_status read_file(const mics_json *json, const mics_json_value *objec
                              const char *where, mics_manifest_file *file)
 {
     MICS_TRY(member_text(json, object, where, "name", &file->name));
-    if (!mics_ckpt_plain_name(file->name))
+    if (!mics_file_plain_name(file->name))
         return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is not a plain file name",
                          mics_json_name(json), where, file->name);
     MICS_TRY(member_count(json, object, where, "bytes", &file->bytes));
@@ -312,7 +311,7 @@ mics_status mics_manifest_paths(mics_memory *memory, const char *folder,
         mics_alloc(memory, MICS_MEM_HOST, (size_t)manifest->file_count * sizeof(char *), &block));
     char **paths = block;
     for (int32_t i = 0; i < manifest->file_count; i++) {
-        mics_status status = mics_ckpt_join(memory, folder, manifest->files[i].name, &paths[i]);
+        mics_status status = mics_file_join(memory, folder, manifest->files[i].name, &paths[i]);
         if (status != MICS_OK) {
             mics_manifest_paths_free(memory, paths, manifest->file_count);
             return status;

@@ -5,7 +5,7 @@
 #ifndef MICS_CHECKPOINT_MANIFEST_H
 #define MICS_CHECKPOINT_MANIFEST_H
 
-#include "checkpoint/text.h"
+#include "base/text.h"
 #include "mics/checkpoint.h"
 #include "mics/json.h"
 #include "mics/memory.h"
@@ -39,7 +39,7 @@ typedef struct mics_manifest {
 } mics_manifest;
 
 /* Appends a manifest's text, with its checksum. */
-void mics_manifest_write(const mics_manifest *manifest, mics_ckpt_text *text);
+void mics_manifest_write(const mics_manifest *manifest, mics_text *text);
 
 /* Reads and checks a manifest; the files that it lists are not looked at.
  *

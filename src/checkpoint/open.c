@@ -4,8 +4,8 @@
 // files costs no descriptors, however many ranks of one process have it open.
 //
 // Invariant: an open checkpoint is not changed, so any number of threads may read it.
+#include "base/file.h"
 #include "checkpoint/catalog.h"
-#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "mics/checkpoint.h"
@@ -75,11 +75,11 @@ static mics_status check_tokenizer(mics_checkpoint *checkpoint, const char *fold
     if (file->name == NULL)
         return MICS_OK;
     mics_memory *memory = checkpoint->memory;
-    MICS_TRY(mics_ckpt_join(memory, folder, file->name, &checkpoint->tokenizer_path));
+    MICS_TRY(mics_file_join(memory, folder, file->name, &checkpoint->tokenizer_path));
     checkpoint->meta.tokenizer = checkpoint->tokenizer_path;
     void *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_ckpt_read_whole(memory, checkpoint->tokenizer_path, &text, &bytes));
+    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, &text, &bytes));
     bool same = (int64_t)bytes == file->bytes && XXH3_64bits(text, bytes) == file->hash;
     mics_free(memory, text);
     if (!same)
@@ -95,7 +95,7 @@ static mics_status open_folder(mics_checkpoint *checkpoint, const char *path)
     mics_memory *memory = checkpoint->memory;
     mics_manifest *manifest = &checkpoint->manifest;
     char *manifest_path = NULL;
-    MICS_TRY(mics_ckpt_join(memory, path, MICS_MANIFEST_NAME, &manifest_path));
+    MICS_TRY(mics_file_join(memory, path, MICS_MANIFEST_NAME, &manifest_path));
     mics_status status = mics_manifest_load(memory, manifest_path, manifest);
     mics_free(memory, manifest_path);
     MICS_TRY(status);

@@ -5,8 +5,8 @@
 // Writing: the header's length is known before the data, so the data is streamed first and the
 // header, which carries the checksums, is written last. An interrupted file therefore has no magic.
 #include "checkpoint/rank_file.h"
+#include "base/file.h"
 #include "checkpoint/bytes.h"
-#include "checkpoint/file_io.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <errno.h>
@@ -170,7 +170,7 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
         size_t bytes = (size_t)(left < CHUNK_ELEMS ? left : CHUNK_ELEMS) * 4;
         put_u64(out->next_hash, XXH3_64bits(data + at, bytes));
         out->next_hash += HASH_BYTES;
-        MICS_TRY(mics_ckpt_write_at(out->fd, out->path, data + at, bytes, out->offset));
+        MICS_TRY(mics_file_write_at(out->fd, out->path, data + at, bytes, out->offset));
         out->offset += (int64_t)bytes;
         begin_writeback(out);
     }
@@ -206,13 +206,13 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
     stream out = {.fd = -1, .path = path, .offset = plan.data_at};
     out.next_hash = head + MICS_RANK_FILE_PREFIX + FIXED_BYTES + (int64_t)count * RECORD_BYTES +
                     plan.names_bytes;
-    mics_status status = mics_ckpt_create(path, plan.file_bytes, &out.fd);
+    mics_status status = mics_file_create(path, plan.file_bytes, &out.fd);
     if (status == MICS_OK) {
         status = write_data(&out, pieces, count, plan.file_bytes);
         put_u64(head + 16, XXH3_64bits(head + MICS_RANK_FILE_PREFIX, (size_t)plan.header_bytes));
         if (status == MICS_OK)
-            status = mics_ckpt_write_at(out.fd, path, head, head_bytes, 0);
-        status = mics_ckpt_close_written(out.fd, path, status);
+            status = mics_file_write_at(out.fd, path, head, head_bytes, 0);
+        status = mics_file_close_written(out.fd, path, status);
         if (status != MICS_OK)
             unlink(path);
     }
@@ -232,7 +232,7 @@ static mics_status read_header(mics_memory *memory, const char *path, int fd, in
                                mics_rank_file *file, int64_t *header_bytes_out)
 {
     unsigned char prefix[MICS_RANK_FILE_PREFIX];
-    MICS_TRY(mics_ckpt_read_at(fd, path, prefix, sizeof prefix, 0));
+    MICS_TRY(mics_file_read_at(fd, path, prefix, sizeof prefix, 0));
     if (memcmp(prefix, MAGIC, sizeof MAGIC) != 0)
         return malformed(path, 0, "does not begin with MICSCKP1: not a rank file, or not complete");
     uint64_t bytes = get_u64(prefix + 8);
@@ -245,7 +245,7 @@ static mics_status read_header(mics_memory *memory, const char *path, int fd, in
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &block));
     file->header = block;
-    MICS_TRY(mics_ckpt_read_at(fd, path, block, (size_t)bytes, MICS_RANK_FILE_PREFIX));
+    MICS_TRY(mics_file_read_at(fd, path, block, (size_t)bytes, MICS_RANK_FILE_PREFIX));
     file->header_hash = get_u64(prefix + 16);
     if (XXH3_64bits(block, (size_t)bytes) != file->header_hash)
         return malformed(path, 16, "the header differs from its checksum; the file is damaged");
@@ -375,7 +375,7 @@ mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank
 {
     int fd = -1;
     int64_t size = 0;
-    MICS_TRY(mics_ckpt_open_read(path, &fd, &size));
+    MICS_TRY(mics_file_open_read(path, &fd, &size));
     mics_rank_file file = {0};
     int64_t header_bytes = 0;
     mics_status status = read_header(memory, path, fd, size, &file, &header_bytes);
@@ -413,7 +413,7 @@ static mics_status read_chunk(const reading *in, int64_t chunk, int64_t elems, v
 {
     int64_t offset = in->piece->data_offset[in->state] + chunk * MICS_RANK_FILE_CHUNK;
     size_t bytes = (size_t)elems * 4;
-    MICS_TRY(mics_ckpt_read_at(in->fd, in->path, to, bytes, offset));
+    MICS_TRY(mics_file_read_at(in->fd, in->path, to, bytes, offset));
     if (XXH3_64bits(to, bytes) != get_u64(in->piece->hashes[in->state] + chunk * HASH_BYTES))
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %lld: %zu bytes of unit %s differ from their checksum; the "
@@ -453,7 +453,7 @@ mics_status mics_rank_file_read(mics_memory *memory, const char *path, const mic
         return MICS_OK;
     int64_t size = 0;
     reading in = {.memory = memory, .fd = -1, .path = path, .piece = piece, .state = state};
-    MICS_TRY(mics_ckpt_open_read(path, &in.fd, &size));
+    MICS_TRY(mics_file_open_read(path, &in.fd, &size));
     mics_status status = read_part(&in, begin - piece->begin, end - piece->begin, data_out);
     mics_free(memory, in.scratch);
     close(in.fd);

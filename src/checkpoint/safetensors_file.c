@@ -3,8 +3,8 @@
 // The header of one .safetensors file: u64 length, JSON, then the data that its offsets tile.
 // Source: https://github.com/huggingface/safetensors, README "Format", version 0.5.
 #include "checkpoint/safetensors_file.h"
+#include "base/file.h"
 #include "checkpoint/bytes.h"
-#include "checkpoint/file_io.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -200,7 +200,7 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
                                mics_safetensors_file *file, opening *in_out)
 {
     unsigned char prefix[MICS_SAFETENSORS_PREFIX];
-    MICS_TRY(mics_ckpt_read_at(file->fd, path, prefix, sizeof prefix, 0));
+    MICS_TRY(mics_file_read_at(file->fd, path, prefix, sizeof prefix, 0));
     uint64_t bytes = get_u64(prefix);
     if (bytes > MICS_SAFETENSORS_HEADER_MAX || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
         return mics_fail(MICS_ERR_FORMAT,
@@ -210,7 +210,7 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
     void *text = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &text));
     mics_status status =
-        mics_ckpt_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
+        mics_file_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
     if (status == MICS_OK)
         status = mics_json_parse(memory, path, text, (size_t)bytes, &file->header);
     mics_free(memory, text);
@@ -228,7 +228,7 @@ mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, in
     opening in = {0};
     mics_status status = mics_strdup(memory, path, &file.path);
     if (status == MICS_OK)
-        status = mics_ckpt_open_read(path, &file.fd, &size);
+        status = mics_file_open_read(path, &file.fd, &size);
     if (status == MICS_OK)
         status = read_header(memory, path, size, &file, &in);
     if (status == MICS_OK)

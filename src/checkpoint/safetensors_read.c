@@ -4,7 +4,7 @@
 //
 // Invariants: `by_name` holds every index into `slots` once, in ascending order of names, and no
 // two names are equal. An open reader is not changed, so any number of threads may read it.
-#include "checkpoint/file_io.h"
+#include "base/file.h"
 #include "checkpoint/safetensors_file.h"
 #include "mics/log.h"
 #include "mics/safetensors.h"
@@ -95,7 +95,7 @@ static mics_status read_promises(mics_memory *memory, const mics_json *index,
     const mics_json_value *file;
     for (int32_t i = 0; (file = mics_json_next(map, &tensor)) != NULL; i++) {
         bool good = mics_json_type_of(file) == MICS_JSON_STRING &&
-                    mics_ckpt_plain_name(mics_json_string(file));
+                    mics_file_plain_name(mics_json_string(file));
         if (!good) {
             mics_free(memory, block);
             return mics_fail(MICS_ERR_FORMAT,
@@ -143,7 +143,7 @@ static mics_status open_promised(mics_safetensors *reader, const char *index, co
     while (taken < count && strcmp(promises[taken].file, promises[0].file) == 0)
         taken++;
     char *path = NULL;
-    MICS_TRY(mics_ckpt_join(reader->memory, dir, promises[0].file, &path));
+    MICS_TRY(mics_file_join(reader->memory, dir, promises[0].file, &path));
     int32_t number = reader->file_count;
     mics_status status =
         mics_safetensors_file_open(reader->memory, path, number, &reader->files[number]);
@@ -197,8 +197,8 @@ static mics_status open_folder(mics_safetensors *reader, const char *path)
     char *index = NULL;
     char *single = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_ckpt_join(reader->memory, path, MICS_SAFETENSORS_INDEX, &index));
-    MICS_TRY_OUT(mics_ckpt_join(reader->memory, path, MICS_SAFETENSORS_SINGLE, &single));
+    MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_INDEX, &index));
+    MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_SINGLE, &single));
     if (access(index, F_OK) == 0)
         status = open_index(reader, index);
     else if (access(single, F_OK) == 0)
@@ -381,13 +381,13 @@ static mics_status read_converted(const mics_safetensors_file *file, const conve
                                   int64_t offset, int64_t count, float *data_out)
 {
     if (how->convert == NULL)
-        return mics_ckpt_read_at(file->fd, file->path, data_out, (size_t)count * 4, offset);
+        return mics_file_read_at(file->fd, file->path, data_out, (size_t)count * 4, offset);
     unsigned char raw[CONVERT_BYTES];
     int64_t most = CONVERT_BYTES / how->elem_bytes;
     while (count > 0) {
         int64_t now = count < most ? count : most;
         MICS_TRY(
-            mics_ckpt_read_at(file->fd, file->path, raw, (size_t)(now * how->elem_bytes), offset));
+            mics_file_read_at(file->fd, file->path, raw, (size_t)(now * how->elem_bytes), offset));
         how->convert(raw, now, data_out);
         data_out += now;
         offset += now * how->elem_bytes;

@@ -7,10 +7,10 @@
 //   1. shards[0 .. shard - 1] are written aside and on disk; shards[shard] is open when fd >= 0.
 //   2. left_elems is what the current tensor still lacks; tensors before it are complete.
 //   3. buffer holds the last `buffered` bytes of the current file, which are not written yet.
+#include "base/file.h"
+#include "base/text.h"
 #include "checkpoint/bytes.h"
-#include "checkpoint/file_io.h"
 #include "checkpoint/safetensors_file.h"
-#include "checkpoint/text.h"
 #include "mics/log.h"
 #include "mics/safetensors.h"
 #include <dirent.h>
@@ -157,33 +157,32 @@ static mics_status name_shard(mics_safetensors_writer *writer, int32_t index)
                  (int)writer->shard_count);
     char aside[NAME_BYTES + 8];
     snprintf(aside, sizeof aside, "%s.tmp", now->name);
-    MICS_TRY(mics_ckpt_join(writer->memory, writer->dir, now->name, &now->path));
-    return mics_ckpt_join(writer->memory, writer->dir, aside, &now->aside);
+    MICS_TRY(mics_file_join(writer->memory, writer->dir, now->name, &now->path));
+    return mics_file_join(writer->memory, writer->dir, aside, &now->aside);
 }
 
 // A file's header: 8 bytes of length, then JSON padded with spaces to a multiple of 8.
 static mics_status compose_header(mics_safetensors_writer *writer,
                                   const mics_safetensors_entry *entries, shard *now)
 {
-    mics_ckpt_text text = {.memory = writer->memory};
-    mics_ckpt_text_printf(&text, "%*s{\"__metadata__\":{\"format\":\"pt\"}",
-                          MICS_SAFETENSORS_PREFIX, "");
+    mics_text text = {.memory = writer->memory};
+    mics_text_printf(&text, "%*s{\"__metadata__\":{\"format\":\"pt\"}", MICS_SAFETENSORS_PREFIX,
+                     "");
     int64_t begin = 0;
     for (int32_t i = now->first; i < now->first + now->count; i++) {
         int64_t end = begin + writer->elems[i] * 4;
-        mics_ckpt_text_printf(&text, ",");
-        mics_ckpt_text_quoted(&text, entries[i].name);
-        mics_ckpt_text_printf(&text, ":{\"dtype\":\"F32\",\"shape\":[");
+        mics_text_printf(&text, ",");
+        mics_text_quoted(&text, entries[i].name);
+        mics_text_printf(&text, ":{\"dtype\":\"F32\",\"shape\":[");
         for (int32_t d = 0; d < entries[i].dims; d++)
-            mics_ckpt_text_printf(&text, "%s%lld", d == 0 ? "" : ",",
-                                  (long long)entries[i].shape[d]);
-        mics_ckpt_text_printf(&text, "],\"data_offsets\":[%lld,%lld]}", (long long)begin,
-                              (long long)end);
+            mics_text_printf(&text, "%s%lld", d == 0 ? "" : ",", (long long)entries[i].shape[d]);
+        mics_text_printf(&text, "],\"data_offsets\":[%lld,%lld]}", (long long)begin,
+                         (long long)end);
         begin = end;
     }
-    mics_ckpt_text_printf(&text, "}");
-    mics_ckpt_text_printf(&text, "%*s", (int)((8 - text.used % 8) % 8), "");
-    mics_status status = mics_ckpt_text_status(&text);
+    mics_text_printf(&text, "}");
+    mics_text_printf(&text, "%*s", (int)((8 - text.used % 8) % 8), "");
+    mics_status status = mics_text_status(&text);
     size_t json_bytes = text.used - MICS_SAFETENSORS_PREFIX;
     if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_HEADER_MAX)
         status =
@@ -191,7 +190,7 @@ static mics_status compose_header(mics_safetensors_writer *writer,
                       "%s: a header of %zu bytes; readers take at most %d: allow smaller files",
                       now->path, json_bytes, MICS_SAFETENSORS_HEADER_MAX);
     if (status != MICS_OK) {
-        mics_ckpt_text_fini(&text);
+        mics_text_fini(&text);
         return status;
     }
     put_u64((unsigned char *)text.bytes, json_bytes);
@@ -206,21 +205,21 @@ static mics_status compose_index(mics_safetensors_writer *writer,
     int64_t total = 0;
     for (int32_t i = 0; i < writer->shard_count; i++)
         total += writer->shards[i].data_bytes;
-    mics_ckpt_text text = {.memory = writer->memory};
-    mics_ckpt_text_printf(&text, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {",
-                          (long long)total);
+    mics_text text = {.memory = writer->memory};
+    mics_text_printf(&text, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {",
+                     (long long)total);
     for (int32_t i = 0; i < writer->shard_count; i++) {
         const shard *now = &writer->shards[i];
         for (int32_t t = now->first; t < now->first + now->count; t++) {
-            mics_ckpt_text_printf(&text, "%s\n    ", t == 0 ? "" : ",");
-            mics_ckpt_text_quoted(&text, entries[t].name);
-            mics_ckpt_text_printf(&text, ": \"%s\"", now->name);
+            mics_text_printf(&text, "%s\n    ", t == 0 ? "" : ",");
+            mics_text_quoted(&text, entries[t].name);
+            mics_text_printf(&text, ": \"%s\"", now->name);
         }
     }
-    mics_ckpt_text_printf(&text, "\n  }\n}\n");
-    mics_status status = mics_ckpt_text_status(&text);
+    mics_text_printf(&text, "\n  }\n}\n");
+    mics_status status = mics_text_status(&text);
     if (status != MICS_OK)
-        mics_ckpt_text_fini(&text);
+        mics_text_fini(&text);
     else
         writer->index = text.bytes;
     return status;
@@ -237,7 +236,7 @@ static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_
     }
     if (writer->shard_count > 1) {
         MICS_TRY(compose_index(writer, entries));
-        MICS_TRY(mics_ckpt_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
+        MICS_TRY(mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
                                 &writer->index_path));
     }
     void *block = NULL;
@@ -262,7 +261,7 @@ static mics_status prepare_folder(mics_safetensors_writer *writer)
 {
     struct stat info;
     writer->made_dir = stat(writer->dir, &info) != 0 && errno == ENOENT;
-    MICS_TRY(mics_ckpt_make_dirs(writer->memory, writer->dir));
+    MICS_TRY(mics_file_make_dirs(writer->memory, writer->dir));
     DIR *folder = opendir(writer->dir);
     if (folder == NULL)
         return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", writer->dir,
@@ -285,16 +284,16 @@ static mics_status open_shard(mics_safetensors_writer *writer)
 {
     const shard *now = &writer->shards[writer->shard];
     MICS_TRY(
-        mics_ckpt_create(now->aside, (int64_t)now->header_bytes + now->data_bytes, &writer->fd));
+        mics_file_create(now->aside, (int64_t)now->header_bytes + now->data_bytes, &writer->fd));
     writer->offset = (int64_t)now->header_bytes;
-    return mics_ckpt_write_at(writer->fd, now->aside, now->header, now->header_bytes, 0);
+    return mics_file_write_at(writer->fd, now->aside, now->header, now->header_bytes, 0);
 }
 
 static mics_status flush(mics_safetensors_writer *writer)
 {
     if (writer->buffered == 0)
         return MICS_OK;
-    MICS_TRY(mics_ckpt_write_at(writer->fd, writer->shards[writer->shard].aside, writer->buffer,
+    MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside, writer->buffer,
                                 writer->buffered, writer->offset));
     writer->offset += (int64_t)writer->buffered;
     writer->buffered = 0;
@@ -307,7 +306,7 @@ static mics_status put(mics_safetensors_writer *writer, const void *data, size_t
     if (writer->buffered + bytes > BUFFER_BYTES)
         MICS_TRY(flush(writer));
     if (bytes >= BUFFER_BYTES) {
-        MICS_TRY(mics_ckpt_write_at(writer->fd, writer->shards[writer->shard].aside, data, bytes,
+        MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside, data, bytes,
                                     writer->offset));
         writer->offset += (int64_t)bytes;
         return MICS_OK;
@@ -323,7 +322,7 @@ static mics_status close_shard(mics_safetensors_writer *writer)
     mics_status status = flush(writer);
     int fd = writer->fd;
     writer->fd = -1;
-    status = mics_ckpt_close_written(fd, writer->shards[writer->shard].aside, status);
+    status = mics_file_close_written(fd, writer->shards[writer->shard].aside, status);
     MICS_TRY(status);
     writer->shard++;
     return writer->shard < writer->shard_count ? open_shard(writer) : MICS_OK;
@@ -442,12 +441,12 @@ static mics_status rename_files(mics_safetensors_writer *writer)
             return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", now->aside, now->path,
                              strerror(errno));
     }
-    MICS_TRY(mics_ckpt_sync_dir(writer->dir));
+    MICS_TRY(mics_file_sync_dir(writer->dir));
     if (writer->index == NULL)
         return MICS_OK;
-    MICS_TRY(mics_ckpt_replace_file(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
-                                    writer->index, strlen(writer->index)));
-    return mics_ckpt_sync_dir(writer->dir);
+    MICS_TRY(mics_file_replace(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX, writer->index,
+                               strlen(writer->index)));
+    return mics_file_sync_dir(writer->dir);
 }
 
 mics_status mics_safetensors_finish(mics_safetensors_writer *writer, mics_status status)

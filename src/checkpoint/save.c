@@ -20,12 +20,12 @@
 //      needed. agree.
 // Only rank 0 publishes, and only when it knows of every other rank's success. So when it knows of
 // a failure, it can remove the files of this save: nothing lists them, and nothing will.
+#include "base/file.h"
+#include "base/text.h"
 #include "checkpoint/catalog.h"
-#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rank_file.h"
-#include "checkpoint/text.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -82,13 +82,13 @@ static mics_status prepare(save_job *job)
 {
     const mics_checkpoint_writer *writer = job->writer;
     MICS_TRY(check_arguments(job));
-    MICS_TRY(mics_ckpt_join(job->memory, writer->dir, mics_ckpt_step_name(job->meta->step).text,
+    MICS_TRY(mics_file_join(job->memory, writer->dir, mics_ckpt_step_name(job->meta->step).text,
                             &job->folder));
     if (writer->rank != 0)
         return MICS_OK;
-    MICS_TRY(mics_ckpt_make_dirs(job->memory, writer->dir));
+    MICS_TRY(mics_file_make_dirs(job->memory, writer->dir));
     MICS_TRY(mics_ckpt_remove_leftovers(job->memory, writer->dir, job->meta->step));
-    return mics_ckpt_make_dirs(job->memory, job->folder);
+    return mics_file_make_dirs(job->memory, job->folder);
 }
 
 // One more than the manifest's generation; 0 without a manifest. Only a manifest that is surely not
@@ -118,7 +118,7 @@ static mics_status find_generation(save_job *job)
 {
     char *path = NULL;
     int64_t generation = 0;
-    MICS_TRY(mics_ckpt_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path));
+    MICS_TRY(mics_file_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path));
     mics_status status = read_generation(job->memory, path, &generation);
     mics_free(job->memory, path);
     if (status == MICS_OK)
@@ -133,14 +133,14 @@ static mics_status write_pieces(save_job *job)
         return MICS_OK;
     MICS_TRY(find_generation(job));
     char *path = NULL;
-    MICS_TRY(mics_ckpt_join(job->memory, job->folder,
+    MICS_TRY(mics_file_join(job->memory, job->folder,
                             mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
     mics_rank_file_id id = {job->meta->step, writer->rank, writer->writers};
     mics_status status = mics_rank_file_write(job->memory, path, id, job->pieces, job->count);
     mics_free(job->memory, path);
     MICS_TRY(status);
     // On a cluster's file system, another node's sync of the folder may not cover this one's file.
-    return mics_ckpt_sync_dir(job->folder);
+    return mics_file_sync_dir(job->folder);
 }
 
 // ---- rank 0: publishing ----
@@ -209,7 +209,7 @@ static mics_status store_tokenizer_text(save_job *job, const char *text, size_t 
     job->tokenizer_name = mics_ckpt_tokenizer_name(job->generation);
     job->manifest.tokenizer =
         (mics_manifest_file){job->tokenizer_name.text, (int64_t)bytes, XXH3_64bits(text, bytes)};
-    return mics_ckpt_replace_file(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
+    return mics_file_replace(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
 }
 
 static mics_status store_tokenizer(save_job *job)
@@ -221,23 +221,23 @@ static mics_status store_tokenizer(save_job *job)
         return store_tokenizer_text(job, meta->tokenizer_text, meta->tokenizer_bytes);
     void *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_ckpt_read_whole(job->memory, meta->tokenizer, &text, &bytes));
+    MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &text, &bytes));
     mics_status status = store_tokenizer_text(job, text, bytes);
     mics_free(job->memory, text);
     return status;
 }
 
 // Writes the manifest aside, reads it back as a later start will, and only then lets it count.
-static mics_status rename_manifest(save_job *job, const mics_ckpt_text *text)
+static mics_status rename_manifest(save_job *job, const mics_text *text)
 {
     mics_memory *memory = job->memory;
     mics_manifest check = {0};
     char *aside = NULL;
     char *target = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_ckpt_join(memory, job->folder, MICS_MANIFEST_NAME ".tmp", &aside));
-    MICS_TRY_OUT(mics_ckpt_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
-    MICS_TRY_OUT(mics_ckpt_write_whole(aside, text->bytes, text->used));
+    MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME ".tmp", &aside));
+    MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
+    MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
     MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
     job->published = true;
     if (rename(aside, target) != 0)
@@ -252,26 +252,26 @@ out:
 
 static mics_status store_manifest(save_job *job)
 {
-    mics_ckpt_text text = {.memory = job->memory};
+    mics_text text = {.memory = job->memory};
     mics_manifest_write(&job->manifest, &text);
-    mics_status status = mics_ckpt_text_status(&text);
+    mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
         status = rename_manifest(job, &text);
-    mics_ckpt_text_fini(&text);
+    mics_text_fini(&text);
     return status;
 }
 
 static mics_status store_latest(const save_job *job)
 {
     const char *dir = job->writer->dir;
-    mics_ckpt_text text = {.memory = job->memory};
-    mics_ckpt_text_printf(&text, "%s\n", mics_ckpt_step_name(job->meta->step).text);
-    mics_status status = mics_ckpt_text_status(&text);
+    mics_text text = {.memory = job->memory};
+    mics_text_printf(&text, "%s\n", mics_ckpt_step_name(job->meta->step).text);
+    mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_ckpt_replace_file(job->memory, dir, MICS_LATEST_NAME, text.bytes, text.used);
-    mics_ckpt_text_fini(&text);
+        status = mics_file_replace(job->memory, dir, MICS_LATEST_NAME, text.bytes, text.used);
+    mics_text_fini(&text);
     MICS_TRY(status);
-    return mics_ckpt_sync_dir(dir);
+    return mics_file_sync_dir(dir);
 }
 
 // Removes what is no longer needed. The checkpoint is on disk: nothing here can fail the save.
@@ -292,11 +292,11 @@ static mics_status publish(save_job *job)
         return MICS_OK;
     MICS_TRY(describe(job));
     MICS_TRY(store_tokenizer(job));
-    MICS_TRY(mics_ckpt_replace_file(job->memory, job->folder, "config.json", job->meta->model_json,
-                                    strlen(job->meta->model_json)));
-    MICS_TRY(mics_ckpt_sync_dir(job->folder));
+    MICS_TRY(mics_file_replace(job->memory, job->folder, "config.json", job->meta->model_json,
+                               strlen(job->meta->model_json)));
+    MICS_TRY(mics_file_sync_dir(job->folder));
     MICS_TRY(store_manifest(job));
-    MICS_TRY(mics_ckpt_sync_dir(job->folder));
+    MICS_TRY(mics_file_sync_dir(job->folder));
     MICS_TRY(store_latest(job));
     tidy(job);
     return MICS_OK;
@@ -305,7 +305,7 @@ static mics_status publish(save_job *job)
 static void discard_file(const save_job *job, const char *name)
 {
     char *path = NULL;
-    if (mics_ckpt_join(job->memory, job->folder, name, &path) != MICS_OK)
+    if (mics_file_join(job->memory, job->folder, name, &path) != MICS_OK)
         return;
     unlink(path);
     mics_free(job->memory, path);

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The rows of `mics explain`: every key that has a say in this run, its value and its origin.
+#include "base/text.h"
 #include "config/keys.h"
 #include "config/value.h"
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void number_text(const key *row, const void *field, size_t bytes, char *t
     if (row->type == KEY_SWITCH)
         snprintf(text, capacity, "%s", *(const bool *)field ? "true" : "false");
     else if (row->type == KEY_REAL)
-        mics_config_real_text(*(const double *)field, text, capacity);
+        mics_text_real(*(const double *)field, text, capacity);
     else
         snprintf(text, capacity, "%lld",
                  bytes == sizeof(int32_t) ? (long long)*(const int32_t *)field
@@ -68,9 +69,8 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
                                  ((const text_list *)field)->count, text, capacity);
         break;
     case KEY_BETAS:
-        snprintf(text, capacity, "[%s, %s]",
-                 mics_config_real_text(run->betas[0], pair[0], sizeof pair[0]),
-                 mics_config_real_text(run->betas[1], pair[1], sizeof pair[1]));
+        snprintf(text, capacity, "[%s, %s]", mics_text_real(run->betas[0], pair[0], sizeof pair[0]),
+                 mics_text_real(run->betas[1], pair[1], sizeof pair[1]));
         break;
     default:
         number_text(row, field, bytes, text, capacity);

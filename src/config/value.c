@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single values of a run file.
 #include "config/value.h"
+#include "base/text.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -142,19 +142,9 @@ static void put_string(writer *out, const char *string)
     put(out, "\"");
 }
 
-char *mics_config_real_text(double value, char *text, size_t capacity)
-{
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, capacity, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    return text;
-}
-
 static void put_value(writer *out, const mics_json_value *value)
 {
-    char number[40];
+    char number[32];
     switch (mics_json_type_of(value)) {
     case MICS_JSON_NULL:
         put(out, "null");
@@ -167,7 +157,7 @@ static void put_value(writer *out, const mics_json_value *value)
         put(out, number);
         break;
     case MICS_JSON_REAL:
-        put(out, mics_config_real_text(mics_json_real(value), number, sizeof number));
+        put(out, mics_text_real(mics_json_real(value), number, sizeof number));
         break;
     case MICS_JSON_STRING:
         put_string(out, mics_json_string(value));

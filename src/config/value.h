@@ -21,8 +21,6 @@ bool mics_config_value_off(const mics_json_value *value);
 
 /* A value as JSON on one line; of an object only that it is one. Returns `text`. */
 char *mics_config_value_text(const mics_json_value *value, char *text, size_t capacity);
-/* A number with as few digits as give it back exactly. */
-char *mics_config_real_text(double value, char *text, size_t capacity);
 /* Strings as JSON: an array of them, or one. */
 char *mics_config_string_text(const char *string, char *text, size_t capacity);
 char *mics_config_strings_text(const char *const *strings, int32_t count, char *text,

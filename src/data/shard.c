@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token shards in llm.c's format: written aside and renamed, read where they are mapped.
 #include "data/shard.h"
-#include "data/files.h"
+#include "base/file.h"
 #include "mics/data.h"
 #include "mics/log.h"
 #include <ctype.h>
@@ -63,34 +63,21 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
     return MICS_OK;
 }
 
-static mics_status write_all(const mics_shard_writer *writer, const void *data, size_t bytes,
-                             off_t offset)
+static mics_status write_at(const mics_shard_writer *writer, const void *data, size_t bytes,
+                            int64_t offset)
 {
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t wrote = pwrite(writer->file, at, bytes, offset);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return mics_fail(MICS_ERR_IO, "%s: cannot write at byte %lld: %s", writer->partial,
-                             (long long)offset, strerror(wrote < 0 ? errno : ENOSPC));
-        at += wrote;
-        bytes -= (size_t)wrote;
-        offset += wrote;
-    }
-    return MICS_OK;
+    return mics_file_write_at(writer->file, writer->partial, data, bytes, offset);
 }
 
 // Where in the file the buffer's first byte belongs.
-static off_t buffer_offset(const mics_shard_writer *writer)
+static int64_t buffer_offset(const mics_shard_writer *writer)
 {
-    return (off_t)(MICS_SHARD_HEADER_BYTES + writer->count * writer->token_bytes) -
-           (off_t)writer->used;
+    return MICS_SHARD_HEADER_BYTES + writer->count * writer->token_bytes - (int64_t)writer->used;
 }
 
 static mics_status flush(mics_shard_writer *writer)
 {
-    MICS_TRY(write_all(writer, writer->buffer, writer->used, buffer_offset(writer)));
+    MICS_TRY(write_at(writer, writer->buffer, writer->used, buffer_offset(writer)));
     writer->used = 0;
     return MICS_OK;
 }
@@ -121,13 +108,13 @@ static mics_status complete(mics_shard_writer *writer)
     const uint64_t count = (uint64_t)writer->count;
     const uint32_t head[4] = {(uint32_t)kind->magic, (uint32_t)kind->version, (uint32_t)count,
                               (uint32_t)(count >> 32)};
-    MICS_TRY(write_all(writer, head, sizeof head, 0));
+    MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
     if (rename(writer->partial, writer->path) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", writer->partial, writer->path,
                          strerror(errno));
-    return mics_file_sync_folder_of(writer->path);
+    return mics_file_sync_dir_of(writer->path);
 }
 
 mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status)
@@ -198,7 +185,9 @@ mics_status mics_shard_open(const char *path, mics_shard *shard_out)
     mics_status status = MICS_OK;
     mics_shard shard = {0};
     int file = -1;
-    MICS_TRY(mics_file_open(path, &file, &shard.map_bytes));
+    int64_t bytes = 0;
+    MICS_TRY(mics_file_open_read(path, &file, &bytes));
+    shard.map_bytes = (size_t)bytes;
     MICS_TRY_OUT(read_header(path, file, shard.map_bytes, &shard));
     void *map = mmap(NULL, shard.map_bytes, PROT_READ, MAP_SHARED, file, 0);
     if (map == MAP_FAILED) {

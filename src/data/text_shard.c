@@ -3,7 +3,7 @@
 // A text goes through a window that slides: the encoder consumes what later text cannot change, the
 // rest moves to the front, and the file fills the window up again.
 #include "data/text_shard.h"
-#include "data/files.h"
+#include "base/file.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
 #include "mics/clock.h"
@@ -31,8 +31,8 @@ typedef struct source {
     mics_memory *memory;
     const char *path;
     int file;
-    size_t bytes; // when it was opened
-    size_t read;
+    int64_t bytes; // when it was opened
+    int64_t read;
     XXH3_state_t *hash;
     char *window; // [0, filled) is known, of `capacity` bytes
     size_t filled, capacity;
@@ -41,11 +41,9 @@ typedef struct source {
 
 static mics_status source_rewind(source *s, uint64_t seed)
 {
-    s->read = s->filled = 0;
+    s->read = 0;
+    s->filled = 0;
     s->ended = false;
-    if (lseek(s->file, 0, SEEK_SET) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot go back to its beginning: %s", s->path,
-                         strerror(errno));
     if (XXH3_128bits_reset_withSeed(s->hash, seed) != XXH_OK)
         return mics_fail(MICS_ERR_MEMORY, "%s: cannot start a hash", s->path);
     return MICS_OK;
@@ -63,7 +61,7 @@ static mics_status source_open(mics_memory *memory, const char *path, source *s)
 {
     void *window = NULL;
     *s = (source){.memory = memory, .path = path, .file = -1, .capacity = WINDOW_BYTES};
-    MICS_TRY(mics_file_open(path, &s->file, &s->bytes));
+    MICS_TRY(mics_file_open_read(path, &s->file, &s->bytes));
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, WINDOW_BYTES, &window));
     s->window = window;
     s->hash = XXH3_createState();
@@ -76,10 +74,10 @@ static mics_status source_open(mics_memory *memory, const char *path, source *s)
 static mics_status source_fill(source *s)
 {
     size_t got = 0, room = s->capacity - s->filled;
-    MICS_TRY(mics_file_read(s->path, s->file, s->window + s->filled, room, &got));
+    MICS_TRY(mics_file_read_up_to(s->file, s->path, s->window + s->filled, room, s->read, &got));
     (void)XXH3_128bits_update(s->hash, s->window + s->filled, got); // fails only without a state
     s->filled += got;
-    s->read += got;
+    s->read += (int64_t)got;
     s->ended = got < room;
     return MICS_OK;
 }
@@ -268,7 +266,7 @@ static mics_status find_or_make(source *s, const mics_tokenizer *tokenizer, cons
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", cache_dir);
     if (access(shard_path, F_OK) == 0)
         return MICS_OK;
-    MICS_TRY(mics_file_make_folders(cache_dir));
+    MICS_TRY(mics_file_make_dirs(s->memory, cache_dir));
     return make_once(s, tokenizer, hash, shard_path);
 }
 

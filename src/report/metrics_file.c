@@ -6,6 +6,8 @@
 //   1. The file at `path` is at all times a sequence of whole lines, but for what a crash leaves
 //   in its last ones.
 //   2. What a resume drops is dropped by renaming a complete file over the old one.
+#include "base/file.h"
+#include "base/text.h"
 #include "mics/json.h"
 #include "mics/log.h"
 #include "mics/report.h"
@@ -151,7 +153,7 @@ static mics_status write_aside(mics_memory *memory, const char *path, const char
             mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, path, strerror(errno));
     if (status != MICS_OK)
         unlink(aside);
-    return status;
+    return status == MICS_OK ? mics_file_sync_dir_of(path) : status;
 }
 
 // Drops what a resume at step `last` will write again.
@@ -215,12 +217,8 @@ static mics_status flush_line(mics_metrics_file *file, bool written)
 // null when it is no number of JSON's.
 static bool put_real(FILE *stream, const char *name, double value)
 {
-    char text[32] = "null";
-    for (int digits = 9; isfinite(value) && digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
+    char digits[32];
+    const char *text = isfinite(value) ? mics_text_real(value, digits, sizeof digits) : "null";
     return fprintf(stream, ", \"%s\": %s", name, text) > 0;
 }
 

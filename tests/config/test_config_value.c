@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Single values: whole numbers, sizes, what counts as off, and how values are written.
+#include "base/text.h"
 #include "config/value.h"
 #include "test.h"
 #include <stdio.h>
@@ -126,7 +127,7 @@ static void test_writes(void **state)
         assert_string_equal(mics_config_value_text(value, text, sizeof text), texts[i]);
         mics_json_close(json);
     }
-    assert_string_equal(mics_config_real_text(1.0 / 3.0, text, sizeof text), "0.3333333333333333");
+    assert_string_equal(mics_text_real(1.0 / 3.0, text, sizeof text), "0.3333333333333333");
 }
 
 // Whatever the room, the text ends inside it, and says when it was cut.

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Files that must be on disk when a call returns.
-#include "checkpoint/file_io.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -14,7 +15,7 @@
 
 enum { WHOLE_MAX = 256 << 20 };
 
-mics_status mics_ckpt_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
+mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
 {
     size_t capacity = strlen(dir) + strlen(name) + 2;
     void *block = NULL;
@@ -24,13 +25,13 @@ mics_status mics_ckpt_join(mics_memory *memory, const char *dir, const char *nam
     return MICS_OK;
 }
 
-bool mics_ckpt_plain_name(const char *name)
+bool mics_file_plain_name(const char *name)
 {
     return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
            strcmp(name, "..") != 0;
 }
 
-mics_status mics_ckpt_sync_dir(const char *path)
+mics_status mics_file_sync_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -44,16 +45,28 @@ mics_status mics_ckpt_sync_dir(const char *path)
     return MICS_OK;
 }
 
+mics_status mics_file_sync_dir_of(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        return mics_file_sync_dir(".");
+    int bytes = slash == path ? 1 : (int)(slash - path);
+    if (snprintf(folder, sizeof folder, "%.*s", bytes, path) >= (int)sizeof folder)
+        return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
+    return mics_file_sync_dir(folder);
+}
+
 // Makes one folder whose parent exists. `slash` is its last '/', or NULL; the path is restored.
 static mics_status make_dir(char *path, char *slash)
 {
     if (mkdir(path, 0777) == 0) {
         if (slash == NULL)
-            return mics_ckpt_sync_dir(".");
+            return mics_file_sync_dir(".");
         if (slash == path)
-            return mics_ckpt_sync_dir("/");
+            return mics_file_sync_dir("/");
         *slash = '\0';
-        mics_status status = mics_ckpt_sync_dir(path);
+        mics_status status = mics_file_sync_dir(path);
         *slash = '/';
         return status;
     }
@@ -65,7 +78,7 @@ static mics_status make_dir(char *path, char *slash)
     return mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", path, strerror(cause));
 }
 
-mics_status mics_ckpt_make_dirs(mics_memory *memory, const char *path)
+mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
 {
     if (path[0] == '\0')
         return mics_fail(MICS_ERR_INVALID, "the name of a folder to make is empty");
@@ -95,8 +108,7 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
     mics_size_text((double)bytes, text, sizeof text);
     bool full = cause == ENOSPC || cause == EDQUOT;
     return mics_fail(MICS_ERR_IO, "%s: cannot write %lld bytes (%s): %s%s", path, (long long)bytes,
-                     text, strerror(cause),
-                     full ? "; make room there, or keep fewer checkpoints" : "");
+                     text, strerror(cause), full ? "; make room there" : "");
 }
 
 // Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
@@ -113,7 +125,7 @@ static mics_status check_size_limit(const char *path, int64_t bytes)
                      path, (long long)bytes, (unsigned long long)limit.rlim_cur);
 }
 
-mics_status mics_ckpt_create(const char *path, int64_t bytes, int *fd_out)
+mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
 {
     MICS_TRY(check_size_limit(path, bytes));
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -132,7 +144,7 @@ mics_status mics_ckpt_create(const char *path, int64_t bytes, int *fd_out)
     return MICS_OK;
 }
 
-mics_status mics_ckpt_write_at(int fd, const char *path, const void *data, size_t bytes,
+mics_status mics_file_write_at(int fd, const char *path, const void *data, size_t bytes,
                                int64_t offset)
 {
     const char *from = data;
@@ -149,7 +161,7 @@ mics_status mics_ckpt_write_at(int fd, const char *path, const void *data, size_
     return MICS_OK;
 }
 
-mics_status mics_ckpt_close_written(int fd, const char *path, mics_status status)
+mics_status mics_file_close_written(int fd, const char *path, mics_status status)
 {
     int cause = 0;
     if (status == MICS_OK) {
@@ -163,7 +175,7 @@ mics_status mics_ckpt_close_written(int fd, const char *path, mics_status status
     return status;
 }
 
-mics_status mics_ckpt_open_read(const char *path, int *fd_out, int64_t *bytes_out)
+mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
@@ -172,7 +184,8 @@ mics_status mics_ckpt_open_read(const char *path, int *fd_out, int64_t *bytes_ou
     int cause = fstat(fd, &info) == 0 ? 0 : errno;
     if (cause == 0 && !S_ISREG(info.st_mode)) {
         close(fd);
-        return mics_fail(MICS_ERR_IO, "%s: not a regular file", path);
+        return mics_fail(MICS_ERR_IO, "%s: is %s, not a regular file", path,
+                         S_ISDIR(info.st_mode) ? "a folder" : "a device or the like");
     }
     if (cause != 0) {
         close(fd);
@@ -183,33 +196,42 @@ mics_status mics_ckpt_open_read(const char *path, int *fd_out, int64_t *bytes_ou
     return MICS_OK;
 }
 
-mics_status mics_ckpt_read_at(int fd, const char *path, void *data, size_t bytes, int64_t offset)
+mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t bytes, int64_t offset,
+                                 size_t *got_out)
 {
-    char *to = data;
-    while (bytes > 0) {
-        ssize_t got = pread(fd, to, bytes, offset);
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got = pread(fd, (char *)data + done, bytes - done, offset + (int64_t)done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
             return mics_fail(MICS_ERR_IO, "%s: offset %lld: cannot read %zu bytes: %s", path,
-                             (long long)offset, bytes, strerror(errno));
+                             (long long)(offset + (int64_t)done), bytes - done, strerror(errno));
         if (got == 0)
-            return mics_fail(MICS_ERR_FORMAT, "%s: offset %lld: the file ends %zu bytes too early",
-                             path, (long long)offset, bytes);
-        to += got;
-        offset += got;
-        bytes -= (size_t)got;
+            break;
+        done += (size_t)got;
     }
+    *got_out = done;
     return MICS_OK;
 }
 
-mics_status mics_ckpt_read_whole(mics_memory *memory, const char *path, void **data_out,
+mics_status mics_file_read_at(int fd, const char *path, void *data, size_t bytes, int64_t offset)
+{
+    size_t got = 0;
+    MICS_TRY(mics_file_read_up_to(fd, path, data, bytes, offset, &got));
+    if (got < bytes)
+        return mics_fail(MICS_ERR_FORMAT, "%s: offset %lld: the file ends %zu bytes too early",
+                         path, (long long)(offset + (int64_t)got), bytes - got);
+    return MICS_OK;
+}
+
+mics_status mics_file_read_whole(mics_memory *memory, const char *path, void **data_out,
                                  size_t *bytes_out)
 {
     int fd = -1;
     int64_t bytes = 0;
     void *data = NULL;
-    MICS_TRY(mics_ckpt_open_read(path, &fd, &bytes));
+    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
     mics_status status = MICS_OK;
     if (bytes > WHOLE_MAX)
         status = mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes; at most %d are read", path,
@@ -217,7 +239,7 @@ mics_status mics_ckpt_read_whole(mics_memory *memory, const char *path, void **d
     if (status == MICS_OK)
         status = mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &data);
     if (status == MICS_OK)
-        status = mics_ckpt_read_at(fd, path, data, (size_t)bytes, 0);
+        status = mics_file_read_at(fd, path, data, (size_t)bytes, 0);
     close(fd);
     if (status != MICS_OK) {
         mics_free(memory, data);
@@ -228,30 +250,30 @@ mics_status mics_ckpt_read_whole(mics_memory *memory, const char *path, void **d
     return MICS_OK;
 }
 
-mics_status mics_ckpt_write_whole(const char *path, const void *data, size_t bytes)
+mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes)
 {
     int fd = -1;
-    MICS_TRY(mics_ckpt_create(path, (int64_t)bytes, &fd));
-    mics_status status = mics_ckpt_write_at(fd, path, data, bytes, 0);
-    status = mics_ckpt_close_written(fd, path, status);
+    MICS_TRY(mics_file_create(path, (int64_t)bytes, &fd));
+    mics_status status = mics_file_write_at(fd, path, data, bytes, 0);
+    status = mics_file_close_written(fd, path, status);
     if (status != MICS_OK)
         unlink(path);
     return status;
 }
 
-mics_status mics_ckpt_replace_file(mics_memory *memory, const char *dir, const char *name,
-                                   const char *text, size_t bytes)
+mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *name,
+                              const char *text, size_t bytes)
 {
     char *target = NULL;
     char *aside = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_ckpt_join(memory, dir, name, &target));
+    MICS_TRY_OUT(mics_file_join(memory, dir, name, &target));
     size_t capacity = strlen(target) + sizeof ".tmp";
     void *block = NULL;
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
     aside = block;
     snprintf(aside, capacity, "%s.tmp", target);
-    MICS_TRY_OUT(mics_ckpt_write_whole(aside, text, bytes));
+    MICS_TRY_OUT(mics_file_write_whole(aside, text, bytes));
     if (rename(aside, target) != 0) {
         status =
             mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));

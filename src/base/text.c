@@ -3,16 +3,17 @@
 // A growing text with JSON strings.
 //
 // Invariant: bytes == NULL, or used < capacity and bytes[used] == '\0'.
-#include "checkpoint/text.h"
+#include "base/text.h"
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_CAPACITY = 4096 };
 
 // Makes room for `more` bytes and the NUL.
-static bool reserve(mics_ckpt_text *text, size_t more)
+static bool reserve(mics_text *text, size_t more)
 {
     if (text->status != MICS_OK)
         return false;
@@ -31,7 +32,7 @@ static bool reserve(mics_ckpt_text *text, size_t more)
     return true;
 }
 
-static void append(mics_ckpt_text *text, const char *bytes, size_t count)
+static void append(mics_text *text, const char *bytes, size_t count)
 {
     if (!reserve(text, count))
         return;
@@ -40,7 +41,7 @@ static void append(mics_ckpt_text *text, const char *bytes, size_t count)
     text->bytes[text->used] = '\0';
 }
 
-void mics_ckpt_text_printf(mics_ckpt_text *text, const char *format, ...)
+void mics_text_printf(mics_text *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -73,7 +74,7 @@ static const char *short_escape(char c)
     }
 }
 
-void mics_ckpt_text_quoted(mics_ckpt_text *text, const char *string)
+void mics_text_quoted(mics_text *text, const char *string)
 {
     append(text, "\"", 1);
     const char *plain = string; // start of the bytes that need no escape
@@ -87,19 +88,29 @@ void mics_ckpt_text_quoted(mics_ckpt_text *text, const char *string)
         if (escape != NULL)
             append(text, escape, 2);
         else
-            mics_ckpt_text_printf(text, "\\u%04x", (unsigned)(unsigned char)*c);
+            mics_text_printf(text, "\\u%04x", (unsigned)(unsigned char)*c);
     }
     append(text, plain, (size_t)(c - plain));
     append(text, "\"", 1);
 }
 
-mics_status mics_ckpt_text_status(const mics_ckpt_text *text)
+char *mics_text_real(double value, char *text, size_t capacity)
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, capacity, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return text;
+}
+
+mics_status mics_text_status(const mics_text *text)
 {
     return text->status;
 }
 
-void mics_ckpt_text_fini(mics_ckpt_text *text)
+void mics_text_fini(mics_text *text)
 {
     mics_free(text->memory, text->bytes);
-    *text = (mics_ckpt_text){.memory = text->memory};
+    *text = (mics_text){.memory = text->memory};
 }

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Files for every module: opened only when regular, read and written whole, on disk when a call
+// returns. Every failure is one line with path and cause.
+#ifndef MICS_BASE_FILE_H
+#define MICS_BASE_FILE_H
+
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "dir/name". Owns: the caller frees *path_out with mics_free. */
+mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out);
+
+/* True when `name` is a plain file name: not empty, no '/', not "." or "..". */
+bool mics_file_plain_name(const char *name);
+
+/* Makes a folder and its parents; what exists stays. New entries are on disk on return. */
+mics_status mics_file_make_dirs(mics_memory *memory, const char *path);
+
+/* fsync of a folder: what was created, renamed or removed in it is on disk. */
+mics_status mics_file_sync_dir(const char *path);
+
+/* The same for the folder that holds `path`. */
+mics_status mics_file_sync_dir_of(const char *path);
+
+/* Creates or empties a file for writing and reserves `bytes`, so that a full disk or a file size
+ * limit shows before the first byte is written. */
+mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out);
+
+/* Writes all of `data` at `offset`. */
+mics_status mics_file_write_at(int fd, const char *path, const void *data, size_t bytes,
+                               int64_t offset);
+
+/* fsync and close; closes in any case. `status` not MICS_OK only closes, and is returned. */
+mics_status mics_file_close_written(int fd, const char *path, mics_status status);
+
+/* Opens a regular file for reading; never waits (a FIFO is refused). */
+mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_out);
+
+/* Reads at `offset` until `bytes` or the end of the file. Threads: any. */
+mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t bytes, int64_t offset,
+                                 size_t *got_out);
+
+/* Reads `bytes` at `offset`; a file that ends earlier is MICS_ERR_FORMAT. Threads: any. */
+mics_status mics_file_read_at(int fd, const char *path, void *data, size_t bytes, int64_t offset);
+
+/* Reads a whole file of at most 256 MiB. Owns: the caller frees *data_out with mics_free. */
+mics_status mics_file_read_whole(mics_memory *memory, const char *path, void **data_out,
+                                 size_t *bytes_out);
+
+/* Writes a file and brings it to disk; one that could not be completed is removed. */
+mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes);
+
+/* Writes dir/name aside, fsyncs it and renames it into place; the folder's own fsync is left to the
+ * caller. */
+mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *name,
+                              const char *text, size_t bytes);
+
+#endif
