@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening and closing what a process' ranks share.
 #include "job.h"
+#include "base/file.h"
 #include "cli.h"
-#include "files.h"
 #include "import.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,6 +36,11 @@ mics_status cli_job_open_schedule(cli_job *job)
     return cli_schedule_open(job->memory, job->run, job->model, &job->room, &job->schedule);
 }
 
+double cli_job_files_timeout_s(const cli_job *job)
+{
+    return fmax(job->run->files_timeout_s, job->run->comm_timeout_s);
+}
+
 // ---- data ----
 
 static mics_status open_tokenizer(cli_job *job)
@@ -54,11 +60,11 @@ static mics_status open_corpora(cli_job *job)
 {
     const mics_run *run = job->run;
     char *cache = NULL;
-    MICS_TRY(cli_path_join(job->memory, run->out, "cache", &cache));
+    MICS_TRY(mics_file_join(job->memory, run->out, "cache", &cache));
     int32_t vocab = (int32_t)job->model->vocab;
     mics_status status = mics_corpus_open(job->memory, run->train, run->train_count, job->tokenizer,
                                           vocab, cache, &job->train);
-    if (status == MICS_OK && run->validation_count > 0)
+    if (status == MICS_OK && run->validation_count > 0 && run->validation_batches > 0)
         status = mics_corpus_open(job->memory, run->validation, run->validation_count,
                                   job->tokenizer, vocab, cache, &job->validation);
     mics_free(job->memory, cache);
@@ -83,8 +89,8 @@ static mics_status open_import(cli_job *job)
 static mics_status lock_out(cli_job *job)
 {
     char *path = NULL;
-    MICS_TRY(cli_make_dirs(job->run->out));
-    MICS_TRY(cli_path_join(job->memory, job->run->out, "lock", &path));
+    MICS_TRY(mics_file_make_dirs(job->memory, job->run->out));
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "lock", &path));
     job->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     mics_status status = MICS_OK;
     if (job->lock_file < 0)
@@ -102,14 +108,12 @@ static mics_status lock_out(cli_job *job)
 
 static mics_status write_run_json(cli_job *job)
 {
-    char *path = NULL;
+    const char *out = job->run->out;
     MICS_TRY(cli_run_text(job->memory, job->run, &job->run_json));
     if (!cli_world_is_first(job->world) || job->finished)
         return MICS_OK;
-    MICS_TRY(cli_path_join(job->memory, job->run->out, "run.json", &path));
-    mics_status status = cli_write_file(job->memory, path, job->run_json);
-    mics_free(job->memory, path);
-    return status;
+    MICS_TRY(mics_file_replace(job->memory, out, "run.json", job->run_json, strlen(job->run_json)));
+    return mics_file_sync_dir(out);
 }
 
 mics_status cli_job_open_data(cli_job *job, const char *resume)
@@ -118,7 +122,7 @@ mics_status cli_job_open_data(cli_job *job, const char *resume)
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(lock_out(job));
     MICS_TRY(open_corpora(job));
-    MICS_TRY(cli_path_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
     MICS_TRY(cli_job_resume(job, resume));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));

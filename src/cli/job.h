@@ -65,6 +65,9 @@ void cli_job_close(cli_job *job);
 /* Tokens of a sequence, of one micro-step, and so on. */
 int64_t cli_job_sequence(const cli_job *job);
 
+/* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
+double cli_job_files_timeout_s(const cli_job *job);
+
 // ---- resume.c ----
 
 /* Finds what to resume from and checks that it is the same run: sets checkpoint, start_step and

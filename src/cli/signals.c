@@ -3,8 +3,10 @@
 // The thread that waits for signals. What it shares with others is global, as signals belong to the
 // process.
 #include "signals.h"
+#include "mics/clock.h"
 #include "mics/log.h"
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,14 +15,16 @@
 #include <unistd.h>
 
 enum {
-    DEADLINE_S = 20, // for the step and its checkpoint, under MPI
-    LAST_WORD = 1    // byte of the lock file; byte 0 belongs to the run
+    STEP_S = 20,  // for a step, under MPI
+    LAST_WORD = 1 // byte of the lock file; byte 0 belongs to the run
 };
 
 static atomic_bool training;
 static atomic_int asked_signal;
 static atomic_bool ended;
 static _Atomic int64_t running_step, saved_step;
+static _Atomic double phase_begin_us, phase_s; // what training does now: since when, for how long
+static atomic_bool saving;
 static int32_t named_rank = -1; // this and the next are set before `training`
 static int lock = -1;
 
@@ -75,24 +79,34 @@ static void say_late(void)
     char from[64];
     if (takes_the_word())
         fprintf(stderr,
-                "mics: error: rank %d: other ranks did not finish step %lld within %d s after the "
-                "signal; %s\n",
-                (int)named_rank, (long long)atomic_load(&running_step), DEADLINE_S,
+                "mics: error: rank %d: asked to stop, but other ranks did not %s step %lld within "
+                "%.0f s; %s\n",
+                (int)named_rank, atomic_load(&saving) ? "save" : "finish",
+                (long long)atomic_load(&running_step), atomic_load(&phase_s),
                 where_from(from, sizeof from));
 }
 
-// Threads of one process always finish their step, however long it takes; processes may not.
+// Threads of one process always finish their step, however long it takes; processes may not. Each
+// phase that begins after the signal has its time from then on.
 static void await_end(const sigset_t *set)
 {
-    struct timespec deadline = {.tv_sec = DEADLINE_S};
+    const double asked_us = mics_clock_us();
     say_asked();
-    int number = sigtimedwait(set, NULL, &deadline);
-    if (number > 0)
-        end_by(number);
-    if (atomic_load(&ended))
-        return;
-    say_late();
-    _exit(1);
+    while (!atomic_load(&ended)) {
+        double begin_us = fmax(asked_us, atomic_load(&phase_begin_us));
+        double left_s = atomic_load(&phase_s) - (mics_clock_us() - begin_us) / 1e6;
+        if (left_s <= 0) {
+            say_late();
+            _exit(1);
+        }
+        // Looks up each second at the latest: a phase may end sooner than its deadline.
+        double wait_s = fmin(left_s, 1);
+        struct timespec wait = {.tv_sec = (time_t)wait_s,
+                                .tv_nsec = (long)((wait_s - floor(wait_s)) * 1e9)};
+        int number = sigtimedwait(set, NULL, &wait);
+        if (number > 0)
+            end_by(number);
+    }
 }
 
 static void *wait_for_signals(void *argument)
@@ -104,7 +118,8 @@ static void *wait_for_signals(void *argument)
         int number = 0;
         if (sigwait(&set, &number) != 0)
             continue;
-        if (!atomic_load(&training) || atomic_load(&asked_signal) != 0)
+        bool asks = atomic_load(&training) && !atomic_load(&ended);
+        if (!asks || atomic_load(&asked_signal) != 0)
             end_by(number);
         atomic_store(&asked_signal, number);
         if (named_rank >= 0)
@@ -125,10 +140,18 @@ mics_status cli_signals_start(void)
     return MICS_OK;
 }
 
+static void begin_phase(bool saves, double seconds)
+{
+    atomic_store(&phase_begin_us, mics_clock_us());
+    atomic_store(&phase_s, seconds);
+    atomic_store(&saving, saves);
+}
+
 void cli_signals_training(int32_t rank, int lock_file)
 {
     named_rank = rank;
     lock = lock_file;
+    begin_phase(false, STEP_S);
     atomic_store(&training, true);
 }
 
@@ -136,6 +159,12 @@ void cli_signals_progress(int64_t step, int64_t saved)
 {
     atomic_store(&saved_step, saved);
     atomic_store(&running_step, step);
+    begin_phase(false, STEP_S);
+}
+
+void cli_signals_saving(double seconds)
+{
+    begin_phase(true, seconds);
 }
 
 const char *cli_signals_asked(void)

@@ -9,7 +9,8 @@
 //
 // Under MPI a launcher sends SIGTERM to the ranks that are left when one has died, and kills them
 // soon after. The step they are in will never end then. So a rank that is asked to stop says at
-// once where the run can go on, and a deadline ends it if the step does not. The line is written by
+// once where the run can go on, and a deadline ends it if the step does not. The deadline starts
+// again with each step and with each save, which may take longer. The line is written by
 // one process of a machine or shared disk: the first to lock a byte of the run's lock file.
 #ifndef MICS_CLI_SIGNALS_H
 #define MICS_CLI_SIGNALS_H
@@ -30,15 +31,22 @@ mics_status cli_signals_start(void);
  */
 void cli_signals_training(int32_t rank, int lock_file);
 
-/* Says where training is, for the line: `step` runs, `saved` is the newest checkpoint's (0: none).
- * Threads: any.
+/* Says where training is, for the line and the deadline: `step` runs, `saved` is the newest
+ * checkpoint's (0: none). Threads: any.
  */
 void cli_signals_progress(int64_t step, int64_t saved);
+
+/* From now on, until cli_signals_progress, the step is being saved, which may take `seconds`.
+ * Threads: any.
+ */
+void cli_signals_saving(double seconds);
 
 /* The signal that asks to stop: "SIGINT", "SIGTERM", or NULL. Threads: any. */
 const char *cli_signals_asked(void);
 
-/* Ends the deadline: an orderly end was reached. Threads: any. */
+/* Ends the deadline: an orderly end was reached. A signal now ends the process as it always does.
+ * Threads: any.
+ */
 void cli_signals_done(void);
 
 #endif

@@ -7,16 +7,13 @@
 // r) * micro-batch, so the order of data is the same whatever the mesh. Validation reads
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
+#include "base/file.h"
 #include "cli.h"
-#include "files.h"
 #include "import.h"
 #include "mics/log.h"
 #include "signals.h"
 #include <math.h>
 #include <stdio.h>
-
-// How long ranks wait for one that reads or writes files, which may take longer than a collective.
-static const double FILES_TIMEOUT_S = 3600;
 
 // ---- batches ----
 
@@ -100,7 +97,7 @@ static mics_status open_reports(cli_trainer *self)
     char *path = NULL;
     if (self->rank->comm->rank != 0)
         return MICS_OK;
-    MICS_TRY(cli_path_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
+    MICS_TRY(mics_file_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
     mics_status status =
         mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
     mics_free(self->rank->memory, path);
@@ -123,7 +120,7 @@ static mics_status open_all(cli_trainer *self)
 static mics_status setup(cli_trainer *self)
 {
     mics_comm *comm = self->rank->comm;
-    MICS_TRY(mics_comm_set_timeout(comm, FILES_TIMEOUT_S));
+    MICS_TRY(mics_comm_set_timeout(comm, cli_job_files_timeout_s(self->job)));
     MICS_TRY(cli_rank_agree(self->rank, open_all(self)));
     return mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
 }
@@ -176,7 +173,13 @@ static mics_status agree_to_save(void *ctx, mics_status mine)
     return mics_engine_agree(ctx, mine);
 }
 
-static mics_status save(cli_trainer *self, int64_t step)
+// For who must say, when a signal comes, where the run can go on: one rank a process.
+static bool tells_signals(const cli_trainer *self)
+{
+    return self->rank->comm->rank == 0 || cli_world_is_mpi(self->rank->world);
+}
+
+static mics_status save_waiting(cli_trainer *self, int64_t step)
 {
     const cli_job *job = self->job;
     const mics_run *run = job->run;
@@ -198,11 +201,22 @@ static mics_status save(cli_trainer *self, int64_t step)
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
     };
-    MICS_TRY(mics_comm_set_timeout(self->rank->comm, FILES_TIMEOUT_S));
-    MICS_TRY(mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
-                                  rank < writers ? job->model->unit_count : 0));
-    MICS_TRY(mics_comm_set_timeout(self->rank->comm, run->comm_timeout_s));
+    meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    return mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
+                                rank < writers ? job->model->unit_count : 0);
+}
+
+static mics_status save(cli_trainer *self, int64_t step)
+{
+    const double files_s = cli_job_files_timeout_s(self->job);
+    if (tells_signals(self))
+        cli_signals_saving(files_s);
+    MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
+    MICS_TRY(save_waiting(self, step));
+    MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
     self->saved_step = step;
+    if (tells_signals(self))
+        cli_signals_progress(step, step);
     return MICS_OK;
 }
 
@@ -302,7 +316,7 @@ static mics_status run_steps(cli_trainer *self)
     const mics_run *run = self->job->run;
     for (int64_t step = self->job->start_step + 1; step <= run->steps; step++) {
         const bool last = step == run->steps;
-        if (self->rank->comm->rank == 0 || cli_world_is_mpi(self->rank->world))
+        if (tells_signals(self))
             cli_signals_progress(step, self->saved_step);
         if (cli_signals_asked() != NULL) // a signal may reach one process and not the next
             mics_engine_ask_stop(self->engine);
@@ -315,6 +329,8 @@ static mics_status run_steps(cli_trainer *self)
         if (stop && !last)
             return interrupted(self, step);
     }
+    if (tells_signals(self))
+        cli_signals_done();
     return MICS_OK;
 }
 
@@ -363,5 +379,7 @@ mics_status cli_train_rank(void *ctx, cli_rank *rank)
     MICS_TRY(status);
     MICS_TRY(closed);
     MICS_TRY(measure_memory(&self, measured));
+    // Rank 0 now writes text with the whole model, and the others wait for it in their end.
+    MICS_TRY(mics_comm_set_timeout(rank->comm, cli_job_files_timeout_s(job)));
     return rank->comm->rank == 0 ? cli_print_end(&self, measured) : MICS_OK;
 }
