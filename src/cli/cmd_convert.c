@@ -3,8 +3,8 @@
 // mics convert: a checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory. (The
 // other way is model.init of a run file.)
 #include "args.h"
+#include "base/file.h"
 #include "cli.h"
-#include "files.h"
 #include "load.h"
 #include "mics/safetensors.h"
 #include <stdio.h>
@@ -116,7 +116,7 @@ static mics_status write_model(const cli_saved *saved, const char *dir, int64_t 
 static mics_status refuse_existing(mics_memory *memory, const char *dir, const char *name)
 {
     char *path = NULL;
-    MICS_TRY(cli_path_join(memory, dir, name, &path));
+    MICS_TRY(mics_file_join(memory, dir, name, &path));
     mics_status status = MICS_OK;
     if (access(path, F_OK) == 0)
         status = mics_fail(MICS_ERR_INVALID,
@@ -125,25 +125,15 @@ static mics_status refuse_existing(mics_memory *memory, const char *dir, const c
     return status;
 }
 
-static mics_status write_beside(mics_memory *memory, const char *dir, const char *name,
-                                const char *text)
+static mics_status write_beside(const cli_saved *saved, const char *dir)
 {
-    char *path = NULL;
-    MICS_TRY(cli_path_join(memory, dir, name, &path));
-    mics_status status = cli_write_file(memory, path, text);
-    mics_free(memory, path);
-    return status;
-}
-
-static mics_status copy_tokenizer(const cli_saved *saved, const char *dir)
-{
-    mics_json *json = NULL;
-    if (strcmp(saved->meta->tokenizer, "bytes") == 0)
-        return MICS_OK;
-    MICS_TRY(mics_json_load(saved->memory, saved->meta->tokenizer, 1 << 28, &json));
-    mics_status status = write_beside(saved->memory, dir, "tokenizer.json", mics_json_text(json));
-    mics_json_close(json);
-    return status;
+    const char *config = saved->meta->model_json;
+    size_t bytes = 0;
+    const char *tokenizer = mics_tokenizer_text(saved->tokenizer, &bytes);
+    MICS_TRY(mics_file_replace(saved->memory, dir, "config.json", config, strlen(config)));
+    if (tokenizer != NULL)
+        MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", tokenizer, bytes));
+    return mics_file_sync_dir(dir);
 }
 
 static mics_status convert(mics_memory *memory, const convert_options *options, bool *running_out)
@@ -154,11 +144,10 @@ static mics_status convert(mics_memory *memory, const convert_options *options, 
     MICS_TRY_OUT(cli_saved_init(memory, options->arguments.items[0], &saved));
     MICS_TRY_OUT(refuse_existing(memory, dir, "config.json"));
     MICS_TRY_OUT(refuse_existing(memory, dir, "tokenizer.json"));
-    MICS_TRY_OUT(cli_make_dirs(dir));
+    MICS_TRY_OUT(mics_file_make_dirs(memory, dir));
     MICS_TRY_OUT(write_model(&saved, dir, options->max_shard_bytes));
     *running_out = true;
-    MICS_TRY_OUT(write_beside(memory, dir, "config.json", saved.meta->model_json));
-    MICS_TRY_OUT(copy_tokenizer(&saved, dir));
+    MICS_TRY_OUT(write_beside(&saved, dir));
     printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(saved.model),
            saved.path);
 out:

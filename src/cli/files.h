@@ -9,18 +9,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* DIR/NAME in a new block (mics_free). */
-mics_status cli_path_join(mics_memory *memory, const char *dir, const char *name, char **path_out);
-
-/* Makes a folder and those above it. Returns: MICS_OK; MICS_ERR_IO, logged. */
-mics_status cli_make_dirs(const char *path);
-
-/* Writes a file aside, fsyncs and renames it. Returns: MICS_OK; MICS_ERR_IO, logged. */
-mics_status cli_write_file(mics_memory *memory, const char *path, const char *text);
-
-/* Whether two files hold the same bytes; false when either cannot be read. */
-bool cli_same_files(const char *a, const char *b);
-
 /* Writes text as a JSON string, quotes included. */
 void cli_write_json_string(FILE *out, const char *text);
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
+#include "base/file.h"
 #include "files.h"
 #include "job.h"
 #include "mics/log.h"
@@ -98,13 +99,23 @@ static mics_status check_model(const cli_job *job, const mics_checkpoint_meta *m
 
 // ---- data ----
 
+// The text that this run's tokens were made with, which its file need not hold any more.
+static mics_status check_tokenizer(const cli_job *job, const mics_checkpoint_meta *meta)
+{
+    size_t our_bytes = 0, their_bytes = 0;
+    const char *ours = mics_tokenizer_text(job->tokenizer, &our_bytes);
+    void *theirs = NULL;
+    if (strcmp(meta->tokenizer, "bytes") != 0)
+        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &theirs, &their_bytes));
+    bool same = (ours == NULL) == (theirs == NULL) && our_bytes == their_bytes &&
+                (ours == NULL || memcmp(ours, theirs, our_bytes) == 0);
+    mics_free(job->memory, theirs);
+    return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer);
+}
+
 static mics_status check_data(const cli_job *job, const mics_checkpoint_meta *meta)
 {
-    const char *tokenizer = job->run->tokenizer;
-    bool bytes = strcmp(tokenizer, "bytes") == 0;
-    if (bytes != (strcmp(meta->tokenizer, "bytes") == 0) ||
-        (!bytes && !cli_same_files(tokenizer, meta->tokenizer)))
-        return differs(job, "tokenizer", meta->tokenizer, tokenizer);
+    MICS_TRY(check_tokenizer(job, meta));
     if (meta->corpus_hash != mics_corpus_hash(job->train))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: was made with other training text (data.train) than this run's; "
