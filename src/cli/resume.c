@@ -124,7 +124,25 @@ static mics_status check_data(const cli_job *job, const mics_checkpoint_meta *me
     return MICS_OK;
 }
 
-static mics_status check_sequence(const cli_job *job, const mics_checkpoint_meta *meta)
+// What is held out for validation does not train, so it decides the order of all that does.
+static mics_status check_hold_out(const cli_job *job, const mics_json *theirs)
+{
+    static const char *const shares[] = {"nothing", "the last twentieth"};
+    const mics_run *run = job->run;
+    bool held = mics_json_int(mics_json_at(theirs, "run.validation_batches")) > 0 &&
+                mics_json_count(mics_json_at(theirs, "data.validation")) == 0;
+    bool holds = run->validation_batches > 0 && run->validation_count == 0;
+    if (held == holds)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s of data.train held out for validation, this run holds "
+                     "out %s; restore run.validation_batches and data.validation, or begin anew "
+                     "with another --out",
+                     job->checkpoint_path, shares[held], shares[holds]);
+}
+
+// Which windows of the text train: run_json, which is for people, is who knows.
+static mics_status check_windows(const cli_job *job, const mics_checkpoint_meta *meta)
 {
     mics_json *json = NULL;
     if (meta->run_json == NULL)
@@ -136,6 +154,8 @@ static mics_status check_sequence(const cli_job *job, const mics_checkpoint_meta
     if (theirs == 0) // the model's positions
         theirs = job->model->positions;
     mics_status status = differs_int(job, "data.sequence_length", theirs, cli_job_sequence(job));
+    if (status == MICS_OK)
+        status = check_hold_out(job, json);
     mics_json_close(json);
     return status;
 }
@@ -146,7 +166,7 @@ static mics_status check_same_run(const cli_job *job)
     MICS_TRY(check_model(job, meta));
     MICS_TRY(differs_int(job, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
     MICS_TRY(check_data(job, meta));
-    MICS_TRY(check_sequence(job, meta));
+    MICS_TRY(check_windows(job, meta));
     if (meta->step > 0)
         MICS_TRY(differs_int(job, "train_batch_size", meta->samples / meta->step,
                              job->run->global_batch));
