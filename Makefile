@@ -2,21 +2,26 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: all deps build test demo install clean help
+MAKEFLAGS += --no-print-directory
+
+.PHONY: all deps configure build test demo install clean help
 all: build
 
 deps: ## install what is missing (says what)
 	@tools/deps.sh
 
-build: deps
+configure: deps
 	@cmake -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
+
+build: configure
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build ## build and run the quick test suite
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE slow
 
-demo: build ## build and train a small GPT-2 with 4 ranks as 2 nodes x 2
-	@tools/demo.sh
+demo: configure ## build the program and train a small GPT-2 with 4 ranks as 2 nodes x 2
+	@cmake --build $(BUILD) -j $(JOBS) --target mics_cli
+	@BUILD=$(BUILD) tools/demo.sh
 
 install: build ## install program, library, headers and man page (PREFIX, DESTDIR)
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
