@@ -4,6 +4,7 @@
 # own, with a small model (2 layers of 32), a text, and the run file run.json.
 set -u
 mics=$1
+golden=$(cd "$(dirname "$0")/../golden" && pwd) || exit 1
 run_name=none
 work=$(mktemp -d)
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT

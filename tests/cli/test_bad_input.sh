@@ -3,10 +3,12 @@
 # Every wrong input: its exit status, one line that names the matter, and nothing written over.
 . "$(dirname "$0")/lib.sh"
 
-run 0 train "$mics" train run.json --ranks 2 --steps 2 --out good
-cp -r good kept
+# The run's own folder, out, holds a run too: none of the mistakes below may change it.
+run 0 train "$mics" train run.json --ranks 2 --steps 2
+cp -r out good
+cp -r out kept
 
-# wrong STATUS TEXT ARGUMENTS...: of the program.
+# wrong STATUS TEXT ARGUMENTS...: of the program. Texts that were read are kept as tokens.
 wrong() {
     wrong_status=$1
     wrong_text=$2
@@ -16,6 +18,7 @@ wrong() {
     grep -q '^mics: error: ' wrong.err || fail "no error line: $*"
     contains wrong.err "$wrong_text"
     diff -r good kept || fail "changed: $*"
+    diff -r -x cache out kept || fail "changed: $*"
 }
 
 # ---- usage ----
@@ -46,8 +49,22 @@ wrong 2 "cut.json:" train cut.json
 wrong 2 "optimizer" train key.json
 wrong 2 "run.steps" train run.json --ranks 2 --set run.steps=-1
 wrong 2 "sharding" train run.json --ranks 2 --set sharding.params=4
+wrong 2 "1, 2, 4" train run.json --ranks 4 --set sharding.params=3
+wrong 2 "1, 2, 4" explain run.json --ranks 4 --set sharding.params=3
+mkfifo pipe
+mkdir folder
+printf '\377\000{' >noise.json
+awk 'BEGIN { for (i = 0; i < 200000; i++) printf "["; }' >deep.json
+: >nothing.json
+for file in folder pipe noise.json deep.json nothing.json; do
+    wrong 2 "$file" train $file
+    wrong 2 "$file" train run.json --ranks 2 --set model.config=$file
+    wrong 2 "$file" train run.json --ranks 2 --set data.tokenizer=$file
+done
 wrong 2 "data.sequence_length" train run.json --ranks 2 --set data.sequence_length=64
-wrong 2 "memory" train run.json --ranks 2 --set run.memory_limit=100000
+wrong 2 "a rank needs" train run.json --ranks 2 --set run.memory_limit=100000
+sed 's/"n_embd": 32/"n_embd": 65536/; s/"n_layer": 2/"n_layer": 200/' model.json >giant.json
+wrong 2 "a rank needs" train run.json --ranks 2 --set model.config=giant.json
 wrong 2 "what fits" train run.json --ranks 2 --set run.memory_limit=100000
 wrong 2 "train_batch_size" train run.json --ranks 2 --set train_batch_size=17
 
@@ -58,16 +75,40 @@ wrong 2 "none.json" train run.json --ranks 2 --set model.config=none.json
 wrong 2 "llama" train run.json --ranks 2 --set model.config=llama.json
 wrong 2 "model_cut.json" train run.json --ranks 2 --set model.config=model_cut.json
 mkdir empty
-wrong 2 "empty" train run.json --ranks 2 --set model.init=empty
 run 0 convert "$mics" convert good exported
 head -c 60000 exported/model.safetensors >cut.safetensors
-wrong 2 "cut.safetensors" train run.json --ranks 2 --set model.init=cut.safetensors
+head -c 5 exported/model.safetensors >stub.safetensors
+{ printf '\377\377\377\377\377\377\377\177'; cat exported/model.safetensors; } >huge.safetensors
+sed 's/"F32"/"F99"/' exported/model.safetensors >type.safetensors
+run 0 convert "$mics" convert good lacking --max-shard-bytes 20000
+rm lacking/model-00002-of-*
+cp -r exported torn && echo '{"weight_map": {' >torn/model.safetensors.index.json
+rm torn/model.safetensors
+for init in empty cut.safetensors stub.safetensors huge.safetensors type.safetensors lacking torn pipe; do
+    wrong 2 "$init" train run.json --ranks 2 --out begun --set model.init=$init
+done
+[ -f begun/run.json ] && fail "a run without weights was begun"
 
 # ---- data ----
 printf 'short' >short.txt
 printf 'not a shard' >false.bin
 run 0 tokenize "$mics" tokenize text.txt --out whole.bin
 head -c 2000 whole.bin >half.bin
+if [ "$(id -u)" != 0 ]; then # whom no file is closed to
+    cp text.txt closed.txt && cp run.json closed.json && chmod 0 closed.txt closed.json
+    wrong 2 "closed.txt" train run.json --ranks 2 --set 'data.train=["closed.txt"]'
+    wrong 2 "closed.json" train closed.json
+fi
+head -c 100 whole.bin >stub.bin
+{ cat whole.bin; printf x; } >longer.bin
+for file in stub.bin longer.bin folder pipe; do
+    wrong 2 "$file" train run.json --ranks 2 --set "data.train=[\"$file\"]"
+    wrong 2 "$file" eval good --data $file
+done
+head -c 4000 "$golden/tokenizer/gpt2.json" >cut_tokenizer.json
+wrong 2 "cut_tokenizer.json" train run.json --ranks 2 --set data.tokenizer=cut_tokenizer.json
+wrong 2 "cut_tokenizer.json" tokenize text.txt --tokenizer cut_tokenizer.json --out never.bin
+[ -f never.bin ] && fail "a shard was made without a tokenizer"
 wrong 2 "none.txt" train run.json --ranks 2 --set 'data.train=["none.txt"]'
 wrong 2 "no file matches" train run.json --ranks 2 --set 'data.train=["none*.txt"]'
 wrong 2 "too few" train run.json --ranks 2 --set 'data.train=["short.txt"]'
@@ -94,10 +135,22 @@ wrong 2 "short" generate short
 wrong 2 "short" train run.json --ranks 2 --steps 4 --out fresh --resume short
 cp -r good/checkpoints/step-00000002 flipped
 printf 'XXXX' | dd of=flipped/rank-00000.mics bs=1 seek=5000 conv=notrunc 2>/dev/null
+cp -r good/checkpoints/step-00000002 manifest
+head -c 200 good/checkpoints/step-00000002/manifest.json >manifest/manifest.json
+cp -r good/checkpoints/step-00000002 edited
+sed -i 's/"step": 2/"step": 3/' edited/manifest.json
+for folder in manifest edited; do
+    wrong 2 "$folder" generate $folder
+    wrong 2 "$folder" eval $folder --data text.txt
+    wrong 2 "$folder" convert $folder never
+    wrong 2 "$folder" train run.json --ranks 2 --steps 4 --out begun --resume $folder
+done
+[ -d never ] && fail "a damaged checkpoint was exported"
 wrong 2 "flipped" generate flipped
 wrong 2 "flipped" convert flipped flipped_out
 [ -f flipped_out/model.safetensors ] && fail "a damaged checkpoint was exported"
 wrong 2 "flipped" train run.json --ranks 4 --steps 4 --out other --resume flipped
+[ -d begun/checkpoints ] && fail "a run was begun from a damaged checkpoint"
 wrong 2 "not overwritten" train run.json --ranks 2 --resume none --out good
 wrong 2 "run.seed" train run.json --ranks 2 --steps 4 --out good --set run.seed=9
 exit 0

@@ -69,12 +69,8 @@ contains onward.out "step $stopped, resumed"
 # Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
 # with the losses of a run that never stopped. It saves after each step, so that most kills hit it
 # while it saves.
-for delay in 0 0.03 0.11 0.17; do
-    start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed \
-        --set run.checkpoint_every=1 --set run.log_every=1 --set run.keep_checkpoints=1
-    sleep $delay
-    victim=$(ls pids | head -n 1)
-    kill -9 "$victim" || fail "the run ended before it was killed"
+kill_one() { # PID
+    kill -9 "$1" || fail "the run ended before it was killed"
     begin=$(date +%s)
     wait $launcher && fail "a killed run should fail"
     [ $(($(date +%s) - begin)) -le 30 ] || fail "survivors took too long to end"
@@ -84,10 +80,52 @@ for delay in 0 0.03 0.11 0.17; do
     # We, or the launcher, or what the MPI library says when its peer is gone.
     grep -q 'resume auto goes on from step\|nothing is saved yet\|[Ss]ignal\|No such process' \
         killed.err killed.out || fail "nobody said what happened"
+}
+for delay in 0 0.11; do
+    start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed \
+        --set run.checkpoint_every=1 --set run.log_every=1 --set run.keep_checkpoints=1
+    sleep $delay
+    kill_one "$(ls pids | head -n 1)"
 done
-steps=$(($(sed 's/.*step-0*//' killed/checkpoints/latest) + 5))
-run 0 onward "$@" "$mics" train run.json --nodes 2 --steps $steps --out killed
-contains onward.out "resumed from killed/checkpoints"
-run 0 whole "$mics" train run.json --ranks 4 --nodes 2 --steps $steps --out whole
-same_losses whole killed
+
+goes_on() { # OUT LAUNCHER...: from its newest checkpoint, with the losses of an unbroken run
+    out=$1
+    shift
+    newest=$(sed 's/.*step-0*//' "$out/checkpoints/latest")
+    run 0 onward "$@" "$mics" train run.json --nodes 2 --steps $((newest + 5)) --out "$out"
+    contains onward.out "step $newest, resumed from $out/checkpoints"
+    run 0 whole "$mics" train run.json --ranks 4 --nodes 2 --steps $((newest + 5)) \
+        --out "whole-$out"
+    same_losses "whole-$out" "$out"
+}
+goes_on killed "$@"
+
+# Certainly in the middle of a save: the newest step's folder has no manifest, and a rank that is
+# stopped keeps it so. The model is large enough for a save to take its time.
+sed -i 's/"n_embd": 32/"n_embd": 256/' model.json
+unfinished() { # prints the folder of a save that is under way
+    newest=torn/checkpoints/$(ls torn/checkpoints | grep step | tail -n 1)
+    [ ! -f "$newest/manifest.json" ] && echo "$newest"
+}
+start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out torn \
+    --set run.checkpoint_every=1 --set run.log_every=1
+for _ in $(seq 300); do
+    [ -f torn/checkpoints/latest ] && break
+    sleep 0.1
+done
+victim=$(ls pids | tail -n 1)
+torn=
+for _ in $(seq 2000); do
+    torn=$(unfinished) || continue
+    kill -STOP "$victim" || fail "the run ended before it was killed"
+    sleep 0.3
+    [ "$(unfinished)" = "$torn" ] && break
+    torn=
+    kill -CONT "$victim"
+done
+[ -n "$torn" ] || fail "no save was seen under way"
+kill_one "$victim"
+[ -f "$torn/manifest.json" ] && fail "a save counts that a rank did not live to finish"
+grep -q "${torn##*/}" torn/checkpoints/latest && fail "latest names a save that was cut short"
+goes_on torn "$@"
 exit 0

@@ -42,6 +42,38 @@ run 0 onward train signal --steps $((stopped + 2))
 run 0 straight train whole --steps $((stopped + 2)) --out straight
 same_losses whole/straight signal/out
 
+# A tokenizer whose file is changed while the run goes on: what was read at the start is saved, and
+# only that one is gone on with.
+cp "$golden/tokenizer/gpt2.json" whole/words.json
+sed 's/"vocab_size": 256/"vocab_size": 1024/' model.json >whole/words_model.json
+words() { # FLAGS...
+    cd whole && exec "$mics" train run.json --ranks 2 --out words --set run.checkpoint_every=0 \
+        --set run.log_every=1 --set model.config=words_model.json \
+        --set data.tokenizer=words.json "$@"
+}
+(words --steps 100000) >words.out 2>words.err &
+pid=$!
+for _ in $(seq 300); do
+    grep -qs '^step 2/' words.out && break
+    sleep 0.1
+done
+sed 's/"version":"1.0"/"version":"1.1"/' whole/words.json >whole/edited.json
+mv whole/edited.json whole/words.json
+kill -INT $pid
+wait $pid
+stopped=$(sed -n 's/.*SIGINT after step \([0-9]*\),.*/\1/p' words.err)
+cmp "$golden/tokenizer/gpt2.json" whole/words/checkpoints/step-*/tokenizer.json ||
+    fail "the tokenizer that was saved is not the one that was read"
+(words --steps $((stopped + 1))) >edited.out 2>edited.err && fail "another tokenizer was accepted"
+one_line edited.err
+contains edited.err "tokenizer"
+cp "$golden/tokenizer/gpt2.json" whole/words.json
+(words --steps $((stopped + 1))) >restored.out || fail "the right tokenizer was refused"
+contains restored.out "step $stopped, resumed"
+run 0 exported "$mics" convert whole/words whole/words_exported
+cmp "$golden/tokenizer/gpt2.json" whole/words_exported/tokenizer.json ||
+    fail "the tokenizer that was exported is not the one that was saved"
+
 # From another folder, into a new one; and on another mesh with the same global batch.
 run 0 named train whole --resume ../whole/out/checkpoints/step-00000004 --out named
 losses whole/out | tail -n 4 >left.txt
@@ -67,9 +99,27 @@ refuse "train_batch_size" --set train_batch_size=32
 refuse "data.sequence_length" --set data.sequence_length=16
 refuse "training text" --set 'data.train=["other.txt"]'
 refuse "n_head" --set model.config=heads.json
+refuse "held out" --set run.validation_batches=0
+refuse "held out" --set 'data.validation=["other.txt"]'
 run 2 refused train whole --steps 7
 one_line refused.err
 contains refused.err "step 8 already"
 rm -rf before/cache whole/out/cache # texts that were read are kept as tokens
 diff -r whole/out before || fail "a refused run was changed"
+
+# Damaged checkpoints: the newest whole one counts; with none left, nothing is begun over them.
+rm before/checkpoints/step-00000008/rank-00001.mics
+(cd whole && cp -r ../before older && cp -r older lost)
+run 0 older train whole --out older --steps 5
+contains older.out "resumed from older/checkpoints/step-00000004"
+head -c 50 before/checkpoints/step-00000004/manifest.json \
+    >whole/lost/checkpoints/step-00000004/manifest.json
+cp -r whole/lost kept
+for how in auto none lost lost/checkpoints/step-00000004; do
+    run 2 lost train whole --out lost --steps 9 --resume $how
+    [ "$(grep -c '^mics: error: ' lost.err)" = 1 ] || fail "one error line is due"
+    contains lost.err "step-0000000"
+    rm -rf whole/lost/cache
+    diff -r whole/lost kept || fail "a damaged run was changed by --resume $how"
+done
 exit 0

@@ -36,6 +36,18 @@ one_line none.err
 contains none.err "holds checkpoints"
 diff -r out before || fail "a refused run was changed"
 
+# No validation: no losses of it anywhere, no numbers that are none, and all of the text trains,
+# also beside a validation text.
+run 0 unvalidated "$mics" train run.json --ranks 2 --out unvalidated --set run.validation_batches=0
+grep -v '^  | ' unvalidated.out | cat - unvalidated/metrics.jsonl | grep -qi 'validation\|nan' &&
+    fail "a validation that is none was shown"
+[ "$(losses unvalidated | wc -l)" = 8 ] || fail "metrics.jsonl lacks steps"
+run 0 ignored "$mics" train run.json --ranks 2 --out ignored --set run.validation_batches=0 \
+    --set 'data.validation=["text.txt"]'
+same_losses unvalidated ignored
+run 0 beside "$mics" train run.json --ranks 2 --out beside --set 'data.validation=["text.txt"]'
+same_losses unvalidated beside
+
 # The same run file gives the same bits, in two ways of saying it.
 run 0 twice "$mics" train run.json --ranks 4 --nodes=2 --out twice
 same_losses out twice
