@@ -113,7 +113,7 @@ for _ in $(seq 300); do
     [ -f torn/checkpoints/latest ] && break
     sleep 0.1
 done
-victim=$(ls pids | tail -n 1)
+victim=$(ls pids | sed -n 2p)
 torn=
 for _ in $(seq 2000); do
     torn=$(unfinished) || continue
