@@ -67,6 +67,7 @@ typedef struct mics_run {
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;
     bool recompute;
+    bool hierarchical; // collectives over several nodes in two stages
     double beta1, beta2, eps, weight_decay;
     double clip; // 0: no clipping
     mics_lr lr;

@@ -49,7 +49,8 @@ typedef enum mics_group_kind {
     MICS_GROUP_PUBLISH,  // same parameter piece in one optimizer group: all-gather of what was
                          // updated, O up to P
     MICS_GROUP_NODE,     // ranks of one node
-    MICS_GROUP_LOCAL,    // equal local rank in each node of one parameter group
+    MICS_GROUP_PARAMS_ACROSS, // equal local rank in the nodes of one partition group: between nodes
+    MICS_GROUP_GRADS_ACROSS,  // equal local rank in the nodes of one gradient group
     MICS_GROUP_KINDS
 } mics_group_kind;
 
@@ -72,7 +73,7 @@ mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t 
 
 /* Which block of its group's collective a member owns: a permutation of [0, size) over the members.
  *
- * WORLD, REPLICAS, NODE and LOCAL: the member's own index.
+ * WORLD and REPLICAS: the member's own index.
  */
 int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t rank);
 

@@ -23,13 +23,19 @@ extern "C" {
 typedef enum mics_stream { MICS_STREAM_COMPUTE, MICS_STREAM_COMM, MICS_STREAMS } mics_stream;
 
 typedef enum mics_step_kind {
-    MICS_STEP_GATHER,   // comm: all-gather a unit's parameters into a slot (partition group)
+    // comm: first stage of a gather over several nodes, between equal local ranks
+    MICS_STEP_GATHER_ACROSS,
+    // comm: all-gather a unit's parameters into a slot (partition group), or its second stage, in the node
+    MICS_STEP_GATHER,
     MICS_STEP_FORWARD,  // compute
     MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
-    MICS_STEP_REDUCE,  // comm: reduce-scatter a unit's gradient slot into the accumulator (gradient
-                       // group)
-    MICS_STEP_SCATTER, // comm: second hop, reduce-scatter the accumulator, G down to O (scatter
-                       // group)
+    // comm: first stage of a reduction over several nodes, inside each node
+    MICS_STEP_REDUCE_INSIDE,
+    // comm: reduce-scatter a unit's gradient slot into the accumulator (gradient group), or its second
+    // stage, between equal local ranks
+    MICS_STEP_REDUCE,
+    // comm: second hop, reduce-scatter the accumulator, G down to O (scatter group)
+    MICS_STEP_SCATTER,
     MICS_STEP_ALL_REDUCE, // comm: second hop, all-reduce the owned piece (replication group)
     MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
     MICS_STEP_AGREE,      // comm: every rank's loss and sum of squares to all (world)
@@ -98,7 +104,9 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t
         prefetch; // units gathered ahead; 0: none, and each backward waits for the reduction before it
-    bool recompute;            // keep only each unit's input; run its forward again in backward
+    bool recompute; // keep only each unit's input; run its forward again in backward
+    bool
+        hierarchical; // gathers and reductions over several nodes in two stages, for fewer bytes there
     size_t comm_staging_bytes; // of the transport, a rank
 } mics_schedule_spec;
 

@@ -67,6 +67,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .micro_steps = as->micro_steps,
         .prefetch = run->prefetch,
         .recompute = as->recompute,
+        .hierarchical = run->hierarchical,
         .comm_staging_bytes = room->staging_bytes,
     };
     MICS_TRY(mics_mesh_init(room->ranks, room->nodes, as->sharding, &spec.mesh));

@@ -86,6 +86,9 @@ static const char *origin_text(const config *run, int32_t index)
         return run->sharding_origin;
     if (strcmp(row->path, "run.prefetch") == 0 && run->states[index] == KEY_ABSENT && !run->overlap)
         return "auto: zero_optimization.overlap_comm is false";
+    if (strcmp(row->path, "run.hierarchical") == 0 && run->states[index] == KEY_ABSENT &&
+        !run->run.hierarchical)
+        return "auto: the key that says the same";
     if (strcmp(row->path, "run.log_every") == 0 && run->states[index] == KEY_ABSENT &&
         run->run.log_every != 0)
         return "auto: steps_per_print";

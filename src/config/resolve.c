@@ -180,23 +180,6 @@ static bool is_auto(const config *run)
            run->hybrid_degree == 0;
 }
 
-// The gather in two stages is not built; over one node it is the gather that is.
-static mics_status check_hierarchical(const config *run, int64_t params, int32_t ranks_per_node)
-{
-    if (!run->hierarchical && !run->sdp_hierarchical)
-        return MICS_OK;
-    if (params <= ranks_per_node)
-        return MICS_OK;
-    return mics_json_fail(run->run.json,
-                          run->hierarchical ? "zero_optimization.mics_hierarchical_params_gather"
-                                            : "sdp_hierarchical_allgather",
-                          MICS_ERR_UNSUPPORTED,
-                          "the hierarchical gather is not built yet, and a partition group of "
-                          "%" PRId64
-                          " ranks spans nodes of %d; use false, or a group inside a node",
-                          params, (int)ranks_per_node);
-}
-
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
 {
     if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
@@ -208,7 +191,6 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     MICS_TRY(check_degree(run, r.paths[0], r.params, 1, ranks, ranks_per_node));
     MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, ranks, ranks_per_node));
     MICS_TRY(check_degree(run, r.paths[2], r.optimizer, r.grads, ranks, ranks_per_node));
-    MICS_TRY(check_hierarchical(run, r.params, ranks_per_node));
     *out = r;
     return MICS_OK;
 }

@@ -111,6 +111,19 @@ static mics_status name_out(config *run, const char *path)
     return MICS_OK;
 }
 
+// Keys of others for run.hierarchical.
+static mics_status join_hierarchical(config *run, const char *path, bool value)
+{
+    if (!mics_config_valued(run, path))
+        return MICS_OK;
+    if (mics_config_given(run, "run.hierarchical") && value != run->run.hierarchical)
+        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                              "%s contradicts run.hierarchical; leave one out",
+                              value ? "true" : "false");
+    run->run.hierarchical = value;
+    return MICS_OK;
+}
+
 // Keys that say the same in two ways.
 static mics_status join_twins(config *run)
 {
@@ -123,6 +136,9 @@ static mics_status join_twins(config *run)
         run->run.log_every = run->steps_per_print;
     }
     run->steps_per_print = run->run.log_every;
+    MICS_TRY(join_hierarchical(run, "zero_optimization.mics_hierarchical_params_gather",
+                               run->hierarchical));
+    MICS_TRY(join_hierarchical(run, "sdp_hierarchical_allgather", run->sdp_hierarchical));
     if (!mics_config_valued(run, overlap_key))
         return MICS_OK;
     if (mics_config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))

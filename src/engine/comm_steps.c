@@ -10,23 +10,39 @@ static float *param_shard(const mics_engine *engine, int32_t unit)
     return engine->params + engine->map.params[unit];
 }
 
-static mics_status gather(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+// A block of a slot that the ranks of a node fill together, in the two-stage collectives.
+static float *node_block(const mics_engine *engine, float *slot, const mics_step *step)
 {
-    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
-    float *slot = engine->gather + engine->map.param_slots[step->uses[0].param_slot];
-    const int64_t elems = (int64_t)(step->block_bytes / sizeof(float));
-    memcpy(slot + group->own_block * elems, param_shard(engine, step->unit), step->block_bytes);
-    return mics_comm_all_gather(engine->spec.comm, ring, slot, step->block_bytes);
+    const int64_t elems =
+        (int64_t)(step->block_bytes / sizeof(float)) * engine->rings[step->group].group.size;
+    return slot + engine->rings[MICS_GROUP_NODE].own_block * elems;
 }
 
+// In one stage over the partition group; or between nodes, which fills this rank's block of the node,
+// and then inside the node, all in place.
+static mics_status gather(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+{
+    const int64_t shard =
+        engine->schedule->padded_elems[step->unit] / engine->schedule->spec.mesh.sharding.params;
+    float *slot = engine->gather + engine->map.param_slots[step->uses[0].param_slot];
+    float *buffer = step->kind == MICS_STEP_GATHER_ACROSS ? node_block(engine, slot, step) : slot;
+    if (step->group != MICS_GROUP_NODE)
+        memcpy(slot + engine->rings[MICS_GROUP_PARAMS].own_block * shard,
+               param_shard(engine, step->unit), (size_t)shard * sizeof(float));
+    return mics_comm_all_gather(engine->spec.comm, ring, buffer, step->block_bytes);
+}
+
+// The same backwards: inside the node, which leaves its sum in this rank's block of the node, then between nodes.
 static mics_status reduce(mics_engine *engine, const mics_step *step, const mics_ring *ring)
 {
-    const group_ring *group = &engine->rings[MICS_GROUP_GRADS];
     float *slot = engine->reduce + engine->map.grad_slots[step->uses[0].grad_slot];
     float *accumulator = engine->grads + engine->map.grads[step->unit];
     const int64_t elems = (int64_t)(step->block_bytes / sizeof(float));
-    MICS_TRY(mics_comm_reduce_scatter(engine->spec.comm, ring, slot, elems));
-    const float *own = slot + group->own_block * elems;
+    if (step->kind == MICS_STEP_REDUCE_INSIDE)
+        return mics_comm_reduce_scatter(engine->spec.comm, ring, slot, elems);
+    float *buffer = step->group == MICS_GROUP_GRADS_ACROSS ? node_block(engine, slot, step) : slot;
+    MICS_TRY(mics_comm_reduce_scatter(engine->spec.comm, ring, buffer, elems));
+    const float *own = buffer + engine->rings[step->group].own_block * elems;
     if (step->accumulate)
         engine->spec.kernels->accumulate(accumulator, own, elems);
     else
@@ -46,8 +62,10 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
     const int64_t elems = (int64_t)(step->block_bytes / sizeof(float));
     mics_comm *comm = engine->spec.comm;
     switch (step->kind) {
+    case MICS_STEP_GATHER_ACROSS:
     case MICS_STEP_GATHER:
         return gather(engine, step, &ring);
+    case MICS_STEP_REDUCE_INSIDE:
     case MICS_STEP_REDUCE:
         return reduce(engine, step, &ring);
     case MICS_STEP_SCATTER:

@@ -37,11 +37,6 @@ static mics_status map_slots(mics_engine *engine, const int64_t *elems, int32_t 
     return MICS_OK;
 }
 
-// Groups in which the lists have collectives.
-static const mics_group_kind ring_kinds[] = {MICS_GROUP_WORLD,    MICS_GROUP_PARAMS,
-                                             MICS_GROUP_GRADS,    MICS_GROUP_SCATTER,
-                                             MICS_GROUP_REPLICAS, MICS_GROUP_PUBLISH};
-
 static mics_status open_ring(mics_engine *engine, mics_group_kind kind)
 {
     const mics_mesh *mesh = &engine->schedule->spec.mesh;
@@ -100,8 +95,8 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
-    for (size_t i = 0; i < sizeof ring_kinds / sizeof ring_kinds[0]; i++)
-        MICS_TRY(open_ring(engine, ring_kinds[i]));
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
+        MICS_TRY(open_ring(engine, (mics_group_kind)kind));
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         (size_t)schedule->spec.mesh.ranks * sizeof(mics_agreement), &block));
     engine->agreements = block;

@@ -109,6 +109,13 @@ static mics_group column(int32_t rank, int32_t inner, int32_t outer)
                         .index = in_outer / inner};
 }
 
+// One rank alone when the group of this degree lies inside a node.
+static mics_group across(const mics_mesh *mesh, int32_t rank, int32_t degree)
+{
+    const int32_t inner = degree > mesh->ranks_per_node ? mesh->ranks_per_node : degree;
+    return column(rank, inner, degree);
+}
+
 mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
 {
     const mics_sharding s = mesh->sharding;
@@ -125,9 +132,10 @@ mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t 
         return column(rank, s.params, s.optimizer);
     case MICS_GROUP_NODE:
         return column(rank, 1, mesh->ranks_per_node);
-    case MICS_GROUP_LOCAL: // one rank alone when the parameter group lies inside a node
-        return s.params > mesh->ranks_per_node ? column(rank, mesh->ranks_per_node, s.params)
-                                               : column(rank, s.params, s.params);
+    case MICS_GROUP_PARAMS_ACROSS:
+        return across(mesh, rank, s.params);
+    case MICS_GROUP_GRADS_ACROSS:
+        return across(mesh, rank, s.grads);
     case MICS_GROUP_WORLD:
     case MICS_GROUP_KINDS:
         break;
@@ -157,6 +165,12 @@ int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t ran
         return mics_mesh_position(mesh, rank, s.optimizer) % (s.optimizer / s.grads);
     case MICS_GROUP_PUBLISH:
         return mics_mesh_position(mesh, rank, s.optimizer) % (s.optimizer / s.params);
+    case MICS_GROUP_NODE:
+        return mics_mesh_position(mesh, rank, mesh->ranks_per_node);
+    case MICS_GROUP_PARAMS_ACROSS:
+        return mics_mesh_position(mesh, rank, s.params) % across(mesh, rank, s.params).size;
+    case MICS_GROUP_GRADS_ACROSS:
+        return mics_mesh_position(mesh, rank, s.grads) % across(mesh, rank, s.grads).size;
     default:
         return mics_mesh_group(mesh, kind, rank).index;
     }
@@ -185,7 +199,8 @@ const char *mics_group_kind_text(mics_group_kind kind)
         [MICS_GROUP_REPLICAS] = "replication group",
         [MICS_GROUP_PUBLISH] = "publish group",
         [MICS_GROUP_NODE] = "node",
-        [MICS_GROUP_LOCAL] = "inter-node group",
+        [MICS_GROUP_PARAMS_ACROSS] = "partition group across nodes",
+        [MICS_GROUP_GRADS_ACROSS] = "gradient group across nodes",
     };
     return (unsigned)kind < MICS_GROUP_KINDS ? texts[kind] : "unknown group";
 }

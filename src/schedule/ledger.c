@@ -9,11 +9,18 @@ static const size_t elem_bytes = sizeof(float);
 const char *mics_step_kind_text(mics_step_kind kind)
 {
     static const char *const texts[MICS_STEP_KINDS] = {
-        [MICS_STEP_GATHER] = "gather",     [MICS_STEP_FORWARD] = "forward",
-        [MICS_STEP_BACKWARD] = "backward", [MICS_STEP_REDUCE] = "reduce",
-        [MICS_STEP_SCATTER] = "scatter",   [MICS_STEP_ALL_REDUCE] = "all-reduce",
-        [MICS_STEP_NORM] = "norm",         [MICS_STEP_AGREE] = "agree",
-        [MICS_STEP_UPDATE] = "update",     [MICS_STEP_PUBLISH] = "publish",
+        [MICS_STEP_GATHER_ACROSS] = "gather across",
+        [MICS_STEP_REDUCE_INSIDE] = "reduce inside",
+        [MICS_STEP_GATHER] = "gather",
+        [MICS_STEP_FORWARD] = "forward",
+        [MICS_STEP_BACKWARD] = "backward",
+        [MICS_STEP_REDUCE] = "reduce",
+        [MICS_STEP_SCATTER] = "scatter",
+        [MICS_STEP_ALL_REDUCE] = "all-reduce",
+        [MICS_STEP_NORM] = "norm",
+        [MICS_STEP_AGREE] = "agree",
+        [MICS_STEP_UPDATE] = "update",
+        [MICS_STEP_PUBLISH] = "publish",
     };
     return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "unknown step";
 }

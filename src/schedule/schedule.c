@@ -137,18 +137,34 @@ static mics_step blank_step(mics_step_kind kind, mics_stream stream, int32_t uni
         .kind = kind, .stream = stream, .unit = unit, .micro_step = micro_step, .wait = {-1, -1}};
 }
 
+// Whether a collective over `degree` ranks runs in two stages.
+static bool two_stages(const builder *b, int32_t degree)
+{
+    const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
+    return b->schedule->spec.hierarchical && per_node > 1 && degree > per_node;
+}
+
 static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, int32_t micro_step)
 {
     mics_step step = blank_step(kind, MICS_STREAM_COMM, unit, micro_step);
     const mics_sharding *s = sharding_of(b);
     const size_t bytes = unit >= 0 ? (size_t)b->schedule->padded_elems[unit] * sizeof(float) : 0;
+    const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
     switch (kind) {
-    case MICS_STEP_GATHER:
-        step.group = MICS_GROUP_PARAMS;
+    case MICS_STEP_GATHER_ACROSS:
+        step.group = MICS_GROUP_PARAMS_ACROSS;
         step.block_bytes = bytes / (size_t)s->params;
         break;
+    case MICS_STEP_GATHER:
+        step.group = two_stages(b, s->params) ? MICS_GROUP_NODE : MICS_GROUP_PARAMS;
+        step.block_bytes = bytes / (size_t)(two_stages(b, s->params) ? per_node : s->params);
+        break;
+    case MICS_STEP_REDUCE_INSIDE:
+        step.group = MICS_GROUP_NODE;
+        step.block_bytes = bytes / (size_t)per_node;
+        break;
     case MICS_STEP_REDUCE:
-        step.group = MICS_GROUP_GRADS;
+        step.group = two_stages(b, s->grads) ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS;
         step.block_bytes = bytes / (size_t)s->grads;
         break;
     case MICS_STEP_SCATTER:
@@ -174,20 +190,28 @@ static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, 
 }
 
 // Lists the gathers that a pass needs and that are not in a slot.
+static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
+{
+    MICS_TRY(slots_take(&b->params, unit, b->schedule->padded_elems[unit]));
+    slot *taken = &b->params.slots[b->params.slot_of[unit]];
+    mics_step_kind kinds[] = {MICS_STEP_GATHER_ACROSS, MICS_STEP_GATHER};
+    for (int stage = two_stages(b, sharding_of(b)->params) ? 0 : 1; stage < 2; stage++) {
+        mics_step step = comm_step(b, kinds[stage], unit, micro_step);
+        step.uses[0].param_slot = b->params.slot_of[unit];
+        wait_for(&step, MICS_STREAM_COMPUTE, taken->last[MICS_STREAM_COMPUTE]);
+        MICS_TRY(add_step(b, step, &b->last_gather[unit]));
+    }
+    taken->last[MICS_STREAM_COMM] = b->last_gather[unit];
+    return MICS_OK;
+}
+
 static mics_status list_gathers(builder *b, pass p)
 {
     int32_t units[MICS_STEP_USES];
     int32_t count = sharding_of(b)->params > 1 ? units_read(b, p, units) : 0;
     for (int32_t i = 0; i < count; i++) {
-        if (b->params.slot_of[units[i]] >= 0)
-            continue;
-        MICS_TRY(slots_take(&b->params, units[i], b->schedule->padded_elems[units[i]]));
-        slot *taken = &b->params.slots[b->params.slot_of[units[i]]];
-        mics_step step = comm_step(b, MICS_STEP_GATHER, units[i], p.micro_step);
-        step.uses[0].param_slot = b->params.slot_of[units[i]];
-        wait_for(&step, MICS_STREAM_COMPUTE, taken->last[MICS_STREAM_COMPUTE]);
-        MICS_TRY(add_step(b, step, &b->last_gather[units[i]]));
-        taken->last[MICS_STREAM_COMM] = b->last_gather[units[i]];
+        if (b->params.slot_of[units[i]] < 0)
+            MICS_TRY(list_gather(b, units[i], p.micro_step));
     }
     return MICS_OK;
 }
@@ -302,6 +326,22 @@ static mics_status list_second_hop(builder *b, int32_t unit)
     return MICS_OK;
 }
 
+// Sums one unit's gradient slot into the accumulator.
+static mics_status list_reduction(builder *b, int32_t unit, int32_t micro_step)
+{
+    mics_step_kind kinds[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
+    for (int stage = two_stages(b, sharding_of(b)->grads) ? 0 : 1; stage < 2; stage++) {
+        mics_step step = comm_step(b, kinds[stage], unit, micro_step);
+        step.uses[0].grad_slot = b->grads.slot_of[unit];
+        step.accumulate = stage == 1 && micro_step > 0;
+        wait_for(&step, MICS_STREAM_COMPUTE, b->last_writer[unit]);
+        int32_t listed = 0;
+        MICS_TRY(add_step(b, step, &listed));
+        mark_slots(b, &step, listed);
+    }
+    return MICS_OK;
+}
+
 // After a backward: reduces the gradients that nothing will write any more in this micro-step.
 static mics_status list_reductions(builder *b, pass p)
 {
@@ -311,13 +351,7 @@ static mics_status list_reductions(builder *b, pass p)
         if (b->ends_with[units[i]] != p.unit)
             continue;
         if (sharding_of(b)->grads > 1) {
-            mics_step step = comm_step(b, MICS_STEP_REDUCE, units[i], p.micro_step);
-            step.uses[0].grad_slot = b->grads.slot_of[units[i]];
-            step.accumulate = p.micro_step > 0;
-            wait_for(&step, MICS_STREAM_COMPUTE, b->last_writer[units[i]]);
-            int32_t listed = 0;
-            MICS_TRY(add_step(b, step, &listed));
-            mark_slots(b, &step, listed);
+            MICS_TRY(list_reduction(b, units[i], p.micro_step));
             if (b->prefetch > 0)
                 slots_retire(&b->grads, units[i]);
             else

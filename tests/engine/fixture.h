@@ -33,7 +33,7 @@ typedef struct fixture_case {
     int32_t sequences, micro_steps, steps; // sequences of the global batch
     int32_t prefetch;
     int32_t threads; // of a rank; 0: 1
-    bool recompute, untied;
+    bool recompute, untied, hierarchical;
     float clip;
 } fixture_case;
 
@@ -231,7 +231,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
                   .threads = run->want.threads > 0 ? run->want.threads : 1},
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
-        .recompute = run->want.recompute};
+        .recompute = run->want.recompute,
+        .hierarchical = run->want.hierarchical};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);
     assert_int_equal(

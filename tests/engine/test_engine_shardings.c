@@ -60,6 +60,7 @@ static void check_family(int32_t ranks, int32_t sequences, int32_t micro_steps,
                 run.want.micro_steps = micro_steps;
                 run.want.prefetch = cases % 3;
                 run.want.recompute = cases % 4 == 1;
+                run.want.hierarchical = cases % 3 != 2;
                 fixture_go(&run);
                 check_curve(&run, reference);
                 cases++;
@@ -84,6 +85,32 @@ static void test_family_of_8_ranks(void **state)
     (void)state;
     const fixture_run reference = one_rank(48, 2, false);
     check_family(8, 48, 3, &reference);
+}
+
+// Groups over several nodes, in two stages: a partition group over nodes, and gradient groups that hold
+// partition groups which are smaller than a node, as large, and larger.
+static void test_two_stages(void **state)
+{
+    (void)state;
+    const fixture_run reference = one_rank(48, 2, false);
+    static const struct {
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+    } cases[] = {
+        {4, 2, {4, 4, 4}}, {4, 2, {1, 4, 4}}, {4, 2, {2, 4, 4}},
+        {8, 2, {8, 8, 8}}, {8, 4, {8, 8, 8}}, {8, 4, {4, 4, 8}},
+        {8, 2, {2, 8, 8}}, {8, 4, {4, 8, 8}}, {8, 4, {4, 4, 4}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fixture_run run = {.want = reference.want};
+        run.want.ranks = cases[i].ranks;
+        run.want.nodes = cases[i].nodes;
+        run.want.sharding = cases[i].sharding;
+        run.want.micro_steps = cases[i].ranks == 8 ? 3 : 2;
+        run.want.hierarchical = true;
+        fixture_go(&run);
+        check_curve(&run, &reference);
+    }
 }
 
 static void test_untied_head(void **state)
@@ -137,8 +164,11 @@ static void test_memory_choices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_family_up_to_4_ranks), cmocka_unit_test(test_family_of_8_ranks),
-        cmocka_unit_test(test_untied_head),          cmocka_unit_test(test_64_ranks),
+        cmocka_unit_test(test_family_up_to_4_ranks),
+        cmocka_unit_test(test_family_of_8_ranks),
+        cmocka_unit_test(test_two_stages),
+        cmocka_unit_test(test_untied_head),
+        cmocka_unit_test(test_64_ranks),
         cmocka_unit_test(test_memory_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,8 +83,10 @@ static int32_t expected_size(const mics_mesh *mesh, mics_group_kind kind)
         return s.optimizer / s.params;
     case MICS_GROUP_NODE:
         return mesh->ranks_per_node;
-    case MICS_GROUP_LOCAL:
+    case MICS_GROUP_PARAMS_ACROSS:
         return s.params > mesh->ranks_per_node ? s.params / mesh->ranks_per_node : 1;
+    case MICS_GROUP_GRADS_ACROSS:
+        return s.grads > mesh->ranks_per_node ? s.grads / mesh->ranks_per_node : 1;
     default:
         return mesh->ranks;
     }
@@ -238,7 +240,7 @@ static void check_hierarchy(const mics_mesh *mesh)
     if (p <= mesh->ranks_per_node)
         return;
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
-        const mics_group between = mics_mesh_group(mesh, MICS_GROUP_LOCAL, rank);
+        const mics_group between = mics_mesh_group(mesh, MICS_GROUP_PARAMS_ACROSS, rank);
         const mics_group node = mics_mesh_group(mesh, MICS_GROUP_NODE, rank);
         const int32_t begin = node.index * between.size;
         for (int32_t member = 0; member < between.size; member++) {

@@ -56,7 +56,7 @@ static const by_hand cases[] = {
 typedef struct setting {
     mics_mesh mesh;
     int32_t micro_steps, prefetch;
-    bool tied;
+    bool tied, hierarchical;
 } setting;
 
 static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model,
@@ -66,7 +66,8 @@ static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model
                                      .mesh = want->mesh,
                                      .batch = {.sequences = 1, .length = 5, .threads = 1},
                                      .micro_steps = want->micro_steps,
-                                     .prefetch = want->prefetch};
+                                     .prefetch = want->prefetch,
+                                     .hierarchical = want->hierarchical};
     mics_schedule *schedule = NULL;
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
     return schedule;
@@ -190,6 +191,31 @@ static void test_nodes_share_the_same_sum(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Two stages, 2 nodes of 4, k = 4, p = 8: (p - k) / p of a gather leaves each node, half of it, so all
+// of it in sum, where one ring over both nodes sends 7/8 over each of its two links. In the nodes each
+// rank sends 3 blocks of a quarter.
+static void test_two_stages_by_hand(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 2, true);
+    static const by_hand two_stages[] = {
+        {{8, 8, 8}, "zero3", 6, 6, 0, 1, 1, 0},
+        {{1, 8, 8}, "zero2", 0, 6, 5.25 + 0, 0, 1, 1.75},
+    };
+    for (size_t c = 0; c < sizeof two_stages / sizeof two_stages[0]; c++) {
+        setting want = {.micro_steps = 3, .prefetch = 1, .tied = true, .hierarchical = true};
+        ASSERT_OK(mics_mesh_init(RANKS, 2, two_stages[c].sharding, &want.mesh));
+        mics_schedule *schedule = open_schedule(memory, model, &want);
+        check_train(schedule, &two_stages[c], &want);
+        check_sums(schedule);
+        mics_schedule_close(schedule);
+    }
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_one_rank_sends_nothing(void **state)
 {
     (void)state;
@@ -212,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_family_by_hand),
         cmocka_unit_test(test_nodes_share_the_same_sum),
+        cmocka_unit_test(test_two_stages_by_hand),
         cmocka_unit_test(test_one_rank_sends_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

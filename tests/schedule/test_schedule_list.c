@@ -134,8 +134,12 @@ static void check_param_read(const order *o, int32_t reader, int32_t unit)
     int32_t filled = -1;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *gather = &o->list->steps[i];
-        if (gather->kind != MICS_STEP_GATHER || gather->uses[0].param_slot != use->param_slot)
+        const bool fills = gather->kind == MICS_STEP_GATHER;
+        if ((!fills && gather->kind != MICS_STEP_GATHER_ACROSS) ||
+            gather->uses[0].param_slot != use->param_slot)
             continue;
+        if (!fills && precedes(o, i, reader))
+            continue; // the first stage; its second one counts
         if (precedes(o, i, reader))
             filled = i;
         else
@@ -159,6 +163,9 @@ static void check_params(const order *o)
             else if (use_of(step, u) == NULL || use_of(step, u)->param_slot >= 0)
                 fail_at(o, i, "reads a unit's persistent buffer, but does not say so");
         }
+        if (step->kind == MICS_STEP_REDUCE_INSIDE &&
+            step->wait[MICS_STREAM_COMPUTE] != o->list->steps[i + 1].wait[MICS_STREAM_COMPUTE])
+            fail_at(o, i, "the two stages of a reduction wait for different gradients");
         if (step->kind == MICS_STEP_GATHER && o->schedule->spec.mesh.sharding.params == 1)
             fail_at(o, i, "there is nothing to gather");
     }
@@ -242,7 +249,14 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
     }
     if (reduce->accumulate != (micro_step > 0))
         fail_at(o, reduced, "the first micro-step overwrites, later ones add");
-    if (reduce->group != MICS_GROUP_GRADS)
+    const mics_mesh *mesh = &o->schedule->spec.mesh;
+    const bool two_stages =
+        o->schedule->spec.hierarchical && mesh->sharding.grads > mesh->ranks_per_node;
+    const mics_step *before = reduce - 1; // a reduction follows its backward, so there is one
+    if (two_stages && (before->kind != MICS_STEP_REDUCE_INSIDE || before->unit != unit ||
+                       before->uses[0].grad_slot != slot))
+        fail_at(o, reduced, "has no first stage");
+    if (reduce->group != (two_stages ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS))
         fail_at(o, reduced, "is over another group");
     check_grad_slot(o, slot, unit, first, reduced);
 }
@@ -413,10 +427,11 @@ static void check_model(mics_memory *memory, const mics_model *model)
         for (int32_t g = p; g <= 8; g *= 2) {
             for (int32_t o = g; o <= 8; o *= 2) {
                 ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){p, g, o}, &spec.mesh));
-                for (int variant = 0; variant < 8; variant++) {
+                for (int variant = 0; variant < 16; variant++) {
                     spec.micro_steps = variant % 2 == 0 ? 1 : 3;
-                    spec.prefetch = variant / 2;
-                    spec.recompute = variant >= 4;
+                    spec.prefetch = variant % 8 / 2;
+                    spec.recompute = variant % 8 >= 4;
+                    spec.hierarchical = variant >= 8;
                     check_schedule(memory, &spec);
                 }
             }
