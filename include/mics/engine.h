@@ -66,7 +66,8 @@ void mics_engine_init_random(mics_engine *engine, uint64_t seed);
  * every rank, before any parameter changes, and the next step may follow. After any other failure
  * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
  * returns MICS_OK, and MICS_ERR_PEER from its next collective.
- * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned; MICS_ERR_PEER.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned; MICS_ERR_PEER;
+ *          MICS_ERR_INVALID (the schedule is for evaluation only; alike on every rank).
  * Collective: yes.
  */
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
@@ -93,9 +94,9 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 typedef struct mics_engine_piece {
     mics_range range; // of the optimizer's piece
     float *params;    // master weights: range.end - range.begin floats, inside the parameter shard
-    float *moment1, *moment2;
-    mics_range shard;    // of the parameter shard (contains range)
-    float *shard_params; // shard.end - shard.begin floats
+    float *moment1, *moment2; // NULL when the schedule is for evaluation only
+    mics_range shard;         // of the parameter shard (contains range)
+    float *shard_params;      // shard.end - shard.begin floats
 } mics_engine_piece;
 
 /* The rank's piece of a unit; valid until close. Between steps the caller may read it, and write it

@@ -102,11 +102,10 @@ typedef struct mics_schedule_spec {
     mics_mesh mesh;
     mics_batch batch;    // of one micro-step of one rank
     int32_t micro_steps; // a step
-    int32_t
-        prefetch; // units gathered ahead; 0: none, and each backward waits for the reduction before it
-    bool recompute; // keep only each unit's input; run its forward again in backward
-    bool
-        hierarchical; // gathers and reductions over several nodes in two stages, for fewer bytes there
+    int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
+    bool recompute;      // keep only each unit's input; run its forward again in backward
+    bool hierarchical;   // collectives over several nodes in two stages: fewer bytes between them
+    bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
 } mics_schedule_spec;
 

@@ -106,6 +106,8 @@ static mics_status open_schedule(const evaluation *self, mics_schedule **schedul
         .model = self->saved->model,
         .batch = {.sequences = self->sequences, .length = self->length, .threads = machine.cores},
         .micro_steps = 1,
+        .recompute = true, // nothing is kept from unit to unit
+        .evaluation_only = true,
     };
     MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     MICS_TRY(mics_schedule_open(self->saved->memory, &spec, schedule_out));

@@ -163,6 +163,9 @@ static double exposed_us(const mics_engine *engine)
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out)
 {
+    if (engine->schedule->spec.evaluation_only)
+        return mics_fail(MICS_ERR_INVALID,
+                         "the schedule is for evaluation only; it has no training step");
     begin_list(engine, MICS_PHASE_TRAIN, source);
     engine->step = step;
     engine->lr = lr;
@@ -223,6 +226,9 @@ static mics_status publish_job(mics_engine *engine)
 
 mics_status mics_engine_publish(mics_engine *engine)
 {
+    if (engine->schedule->spec.evaluation_only)
+        return mics_fail(MICS_ERR_INVALID,
+                         "the schedule is for evaluation only; fill the whole shards");
     worker_start(engine, publish_job);
     return worker_join(engine);
 }

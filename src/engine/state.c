@@ -190,9 +190,11 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
         .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
         .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
         .shard_params = engine->params + engine->map.params[unit],
-        .moment1 = engine->moments + engine->map.moments[unit],
     };
     result.params = result.shard_params + (piece.begin - shard.begin);
+    if (engine->moments == NULL) // an engine for evaluation
+        return result;
+    result.moment1 = engine->moments + engine->map.moments[unit];
     result.moment2 = result.moment1 + moments_elems;
     return result;
 }

@@ -63,8 +63,10 @@ static void sum_memory(mics_schedule *schedule)
     const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     size_t *bytes = schedule->ledger.bytes;
     bytes[MICS_MEM_PARAMS] = model_bytes / (size_t)s->params;
-    bytes[MICS_MEM_GRADS] = model_bytes / (size_t)s->grads;
-    bytes[MICS_MEM_OPTIMIZER] = 2 * (model_bytes / (size_t)s->optimizer);
+    if (!spec->evaluation_only) {
+        bytes[MICS_MEM_GRADS] = model_bytes / (size_t)s->grads;
+        bytes[MICS_MEM_OPTIMIZER] = 2 * (model_bytes / (size_t)s->optimizer);
+    }
     bytes[MICS_MEM_GATHER] = sum_bytes(schedule->param_slots, schedule->param_slot_count);
     bytes[MICS_MEM_REDUCE] = sum_bytes(schedule->grad_slots, schedule->grad_slot_count);
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems * elem_bytes;

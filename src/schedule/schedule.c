@@ -504,8 +504,9 @@ static mics_status build(mics_schedule *schedule)
     mics_status status = MICS_OK;
     MICS_TRY_OUT(open_builder(&b));
     find_last_writers(&b);
-    for (int phase = 0; phase < MICS_PHASES; phase++)
-        MICS_TRY_OUT(build_list(&b, (mics_phase)phase));
+    if (!schedule->spec.evaluation_only)
+        MICS_TRY_OUT(build_list(&b, MICS_PHASE_TRAIN));
+    MICS_TRY_OUT(build_list(&b, MICS_PHASE_EVAL));
     MICS_TRY_OUT(
         copy_slots(schedule, &b.params, &schedule->param_slots, &schedule->param_slot_count));
     MICS_TRY_OUT(copy_slots(schedule, &b.grads, &schedule->grad_slots, &schedule->grad_slot_count));

@@ -161,6 +161,65 @@ static void test_memory_choices(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+typedef struct eval_case {
+    fixture_run run;
+    double loss;
+} eval_case;
+
+static mics_status evaluate(ranks_self *self)
+{
+    eval_case *one = (eval_case *)self->arg;
+    fixture_source source = {.run = &one->run, .rank = 0, .step = 1};
+    const mics_batch_source read = {.read = fixture_read, .ctx = &source};
+    mics_engine *engine = NULL;
+    mics_step_result result;
+    mics_status status = MICS_OK;
+    MICS_TRY(fixture_count(self, &one->run));
+    MICS_TRY(fixture_open_engine(self, &one->run, &engine));
+    mics_engine_init_random(engine, 1);
+    MICS_TRY_OUT(mics_engine_eval(engine, &read, &result));
+    one->loss = result.loss;
+    if (one->run.schedule->spec.evaluation_only) {
+        MICS_TRY_OUT(fixture_check_memory(self, &one->run));
+        if (mics_engine_step(engine, 1, 1e-3f, &read, &result) != MICS_ERR_INVALID ||
+            mics_engine_publish(engine) != MICS_ERR_INVALID ||
+            mics_engine_piece_get(engine, 0).moment1 != NULL)
+            status = mics_fail(MICS_ERR_COMM, "an engine for evaluation trains");
+    }
+out:
+    mics_engine_close(engine);
+    return status;
+}
+
+// Without gradients and optimizer state the loss has the same bits, and memory is what the ledger says.
+static void test_evaluation_only(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    double losses[2];
+    for (int only = 0; only < 2; only++) {
+        eval_case one = {.run = {.want = {.ranks = 1,
+                                          .nodes = 1,
+                                          .sharding = {1, 1, 1},
+                                          .sequences = 8,
+                                          .micro_steps = 1}}};
+        fixture_open(memory, &one.run);
+        mics_schedule_spec spec = one.run.schedule->spec;
+        mics_schedule_close(one.run.schedule);
+        spec.evaluation_only = only == 1;
+        spec.recompute = only == 1;
+        ASSERT_OK(mics_schedule_open(memory, &spec, &one.run.schedule));
+        assert_int_equal(one.run.schedule->ledger.bytes[MICS_MEM_OPTIMIZER] == 0, only == 1);
+        assert_int_equal(one.run.schedule->ledger.bytes[MICS_MEM_GRADS] == 0, only == 1);
+        ranks_run_ok(1, evaluate, &one);
+        losses[only] = one.loss;
+        fixture_close(&one.run);
+    }
+    assert_memory_equal(&losses[0], &losses[1], sizeof(double));
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_untied_head),
         cmocka_unit_test(test_64_ranks),
         cmocka_unit_test(test_memory_choices),
+        cmocka_unit_test(test_evaluation_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
