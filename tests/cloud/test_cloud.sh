@@ -54,7 +54,7 @@ link_bytes() {
     "$cloud" stats --json | sed 's/.*"sent_bytes": \([0-9]*\)}$/\1/'
 }
 counted_bytes() { # OUT
-    awk -F '"sent_inter_bytes": ' '{ split($2, value, ","); sum += value[1] } END { printf "%d\n", sum }' \
+    awk -F '"sent_inter_bytes": ' '{ split($2, value, ","); sum += value[1] } END { printf "%.0f\n", sum }' \
         "$1/metrics.jsonl"
 }
 train() { # NAME STEPS FLAGS...: leaves the links' bytes in NAME.links
