@@ -18,7 +18,7 @@
 #define PLAIN_EVERY_US 5e6 // between plain lines when log_every is 0
 #define LIVE_EVERY_US 1e5  // between two drawings of the live line
 
-enum { LINE_BYTES = 512, BAR_CELLS = 20, DEFAULT_COLUMNS = 80, MOST_COLUMNS = 400 };
+enum { LINE_BYTES = 512, BAR_CELLS = 20, BAR_LEAST = 4, DEFAULT_COLUMNS = 80, MOST_COLUMNS = 400 };
 
 struct mics_progress {
     mics_memory *memory;
@@ -70,14 +70,24 @@ static double seconds_left(const mics_progress *progress, const mics_metrics *me
     return left * metrics->step_ms / 1e3;
 }
 
-static void numbers_text(const mics_progress *progress, const mics_metrics *metrics, char *text,
-                         size_t capacity)
+// How much room the numbers may take; a narrow terminal shows them all, with fewer digits.
+typedef enum numbers_width { WIDE, NARROW, NARROWEST } numbers_width;
+
+static void numbers_text(const mics_progress *progress, const mics_metrics *metrics,
+                         numbers_width width, char *text, size_t capacity)
 {
     char rate[32], left[32];
-    snprintf(text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
-             metrics->loss, metrics->lr, metrics->grad_norm,
-             rate_text(metrics->tokens_per_s, rate, sizeof rate), metrics->step_ms,
-             duration_text(seconds_left(progress, metrics), left, sizeof left));
+    rate_text(metrics->tokens_per_s, rate, sizeof rate);
+    duration_text(seconds_left(progress, metrics), left, sizeof left);
+    if (width == WIDE)
+        snprintf(text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
+                 metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+    else if (width == NARROW)
+        snprintf(text, capacity, "loss %.4f lr %.1e norm %.3f %s tok/s %.0f ms/step %s left",
+                 metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+    else
+        snprintf(text, capacity, "loss %.4g lr %.0e norm %.3g %s tok/s %.0f ms/step %s left",
+                 metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
 }
 
 // ---- lines ----
@@ -90,25 +100,51 @@ static int terminal_columns(const mics_progress *progress)
     return DEFAULT_COLUMNS;
 }
 
-static void draw_live(mics_progress *progress, const mics_metrics *metrics)
+// A bar of what room the rest of the line leaves: 20 cells, fewer, or none. Returns its length.
+static int bar_text(const mics_metrics *metrics, int room, char text[BAR_CELLS + 4])
 {
-    char bar[BAR_CELLS + 1], numbers[LINE_BYTES / 2];
     double share = (double)metrics->step / (double)(metrics->steps > 0 ? metrics->steps : 1);
-    int filled = (int)(share * BAR_CELLS);
-    for (int i = 0; i < BAR_CELLS; i++)
-        bar[i] = i < filled ? '#' : '.';
-    bar[BAR_CELLS] = '\0';
-    numbers_text(progress, metrics, numbers, sizeof numbers);
-    snprintf(progress->line, sizeof progress->line, "[%s] %" PRId64 "/%" PRId64 "  %s", bar,
-             metrics->step, metrics->steps, numbers);
+    int cells = room - 3 < BAR_CELLS ? room - 3 : BAR_CELLS; // brackets and a space
+    text[0] = '\0';
+    if (cells < BAR_LEAST)
+        return 0;
+    text[0] = '[';
+    for (int i = 0; i < cells; i++)
+        text[i + 1] = i < (int)(share * cells) ? '#' : '.';
+    memcpy(text + cells + 1, "] ", 3);
+    return cells + 2;
+}
+
+// Returns how much of the line is the bar. What people watch comes before the bar: it is the bar,
+// and then digits, that a narrow terminal loses.
+static int compose_live(mics_progress *progress, const mics_metrics *metrics)
+{
+    char bar[BAR_CELLS + 4], steps[48], numbers[LINE_BYTES / 2];
     // A line as wide as the terminal would wrap, and could not be written over.
-    int columns = terminal_columns(progress) - 1;
+    const int columns = terminal_columns(progress) - 1;
+    int length = 0;
+    snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, metrics->step, metrics->steps);
+    for (int width = WIDE; width <= NARROWEST; width++) {
+        numbers_text(progress, metrics, (numbers_width)width, numbers, sizeof numbers);
+        length = (int)(strlen(steps) + strlen(numbers)) + (width == WIDE ? 2 : 1);
+        if (length <= columns)
+            break;
+    }
+    int bar_length = bar_text(metrics, columns - length, bar);
+    snprintf(progress->line, sizeof progress->line, "%s%s %s%s", bar, steps,
+             length == (int)(strlen(steps) + strlen(numbers)) + 2 ? " " : "", numbers);
     if ((int)strlen(progress->line) > columns)
         progress->line[columns] = '\0';
+    return bar_length;
+}
+
+static void draw_live(mics_progress *progress, const mics_metrics *metrics)
+{
+    int bar = compose_live(progress, metrics);
     // Return, the line, erase what is left of the one before.
-    if (progress->colour)
-        fprintf(progress->stream, "\r\033[36m%.*s\033[0m%s\033[K", BAR_CELLS + 2, progress->line,
-                (int)strlen(progress->line) > BAR_CELLS + 2 ? progress->line + BAR_CELLS + 2 : "");
+    if (progress->colour && bar > 0)
+        fprintf(progress->stream, "\r\033[36m%.*s\033[0m%s\033[K", bar, progress->line,
+                progress->line + bar);
     else
         fprintf(progress->stream, "\r%s\033[K", progress->line);
     progress->open = true;
@@ -117,7 +153,7 @@ static void draw_live(mics_progress *progress, const mics_metrics *metrics)
 static void print_plain(mics_progress *progress, const mics_metrics *metrics)
 {
     char numbers[LINE_BYTES / 2];
-    numbers_text(progress, metrics, numbers, sizeof numbers);
+    numbers_text(progress, metrics, WIDE, numbers, sizeof numbers);
     fprintf(progress->stream, "step %" PRId64 "/%" PRId64 "  %s\n", metrics->step, metrics->steps,
             numbers);
 }

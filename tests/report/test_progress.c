@@ -86,7 +86,7 @@ static void test_live_line(void **state)
     // The note clears the live line, and the live line comes again.
     const char *note = strstr(shown, "\r\033[Kvalidation loss 2.50\n");
     assert_non_null(note);
-    assert_non_null(strstr(note, "[....................] 1/200  loss 2.25"));
+    assert_non_null(strstr(note, "\n1/200  loss 2.25"));
     assert_int_equal(shown[strlen(shown) - 1], '\n');
 }
 
@@ -114,7 +114,26 @@ static void test_odd_numbers(void **state)
     fclose(stream);
 }
 
-// A terminal of 60 columns: the line is cut to 59, and is coloured unless NO_COLOR is set.
+// On a terminal the bar shrinks before any number goes, a line too long is cut to its width less
+// one, and the bar is coloured unless NO_COLOR is set.
+static void show_terminal(int master, FILE *stream, bool colour, const char *numbers)
+{
+    mics_progress *progress = NULL;
+    mics_metrics metrics = metrics_of(100);
+    assert_int_equal(colour ? unsetenv("NO_COLOR") : setenv("NO_COLOR", "1", 1), 0);
+    ASSERT_OK(mics_progress_open(memory, stream, MICS_PROGRESS_AUTO, 0, &progress));
+    mics_progress_step(progress, &metrics);
+    struct pollfd ready = {.fd = master, .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, 1000), 1);
+    ssize_t bytes = read(master, shown, sizeof shown - 1);
+    assert_true(bytes > 0);
+    shown[bytes] = '\0';
+    assert_non_null(strstr(shown, numbers));
+    mics_progress_close(progress);
+    char rest[16];
+    assert_true(read(master, rest, sizeof rest) > 0);
+}
+
 static void test_terminal(void **state)
 {
     (void)state;
@@ -122,29 +141,32 @@ static void test_terminal(void **state)
     if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
         skip();
     int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
-    const struct winsize size = {.ws_row = 24, .ws_col = 60};
-    if (slave < 0 || ioctl(slave, TIOCSWINSZ, &size) != 0)
+    static const struct {
+        unsigned short columns;
+        const char *numbers; // as far as they do not depend on time
+    } cases[] = {
+        {60, "\r100/200 loss 2.25 lr 3e-04 norm 1.5 15.3k tok/s 120 ms/step"},
+        {80, "\r100/200 loss 2.2500 lr 3.0e-04 norm 1.500 15.3k tok/s 120 ms/step "},
+        {100, "..] 100/200  loss 2.2500  lr 3.00e-04  norm 1.500  15.3k tok/s  120 ms/step"},
+        {120, "[##########..........] 100/200  loss 2.2500  lr 3.00e-04  norm 1.500  15.3k tok/s"},
+    };
+    if (slave < 0)
         skip();
     assert_int_equal(setenv("TERM", "xterm", 1), 0);
     FILE *stream = fdopen(slave, "w");
     assert_non_null(stream);
-    for (int colour = 0; colour < 2; colour++) {
-        mics_progress *progress = NULL;
-        mics_metrics metrics = metrics_of(100);
-        assert_int_equal(colour ? unsetenv("NO_COLOR") : setenv("NO_COLOR", "1", 1), 0);
-        ASSERT_OK(mics_progress_open(memory, stream, MICS_PROGRESS_AUTO, 0, &progress));
-        mics_progress_step(progress, &metrics);
-        struct pollfd ready = {.fd = master, .events = POLLIN};
-        assert_int_equal(poll(&ready, 1, 1000), 1);
-        ssize_t bytes = read(master, shown, sizeof shown - 1);
-        assert_true(bytes > 0);
-        shown[bytes] = '\0';
-        assert_int_equal(lines_with("\033[36m"), colour);
-        if (!colour) // return, 59 columns, erase
-            assert_int_equal(strlen(shown), 1 + 59 + 3);
-        assert_non_null(strstr(shown, "[##########..........]"));
-        mics_progress_close(progress);
-        assert_true(read(master, shown, sizeof shown - 1) > 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct winsize size = {.ws_row = 24, .ws_col = cases[i].columns};
+        if (ioctl(slave, TIOCSWINSZ, &size) != 0)
+            skip();
+        const int colours = cases[i].columns > 80; // of the bar
+        show_terminal(master, stream, true, colours ? "norm 1.500" : cases[i].numbers);
+        assert_int_equal(lines_with("\033[36m"), colours);
+        show_terminal(master, stream, false, cases[i].numbers);
+        assert_int_equal(lines_with("\033[36m"), 0);
+        assert_true(strlen(shown) <= 1 + (size_t)cases[i].columns - 1 + 3); // return, erase
+        if (cases[i].columns >= 80)
+            assert_non_null(strstr(shown, "s left\033[K"));
     }
     fclose(stream);
     close(master);
