@@ -120,6 +120,26 @@ static bool is_section_of(const char *key, const char *other)
     return strncmp(key, other, length) == 0 && other[length] == '.';
 }
 
+// Keys that say the whole sharding in the words of others.
+static bool is_foreign_sharding(const row_text *row)
+{
+    return strncmp(row->key, "zero_optimization.", 18) == 0 ||
+           ((strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
+             strcmp(row->key, "hybrid_shard_degree") == 0) &&
+            strcmp(row->value, "0") != 0); // 0: given as "auto", which is off
+}
+
+// Keys that would contradict what they were resolved to, when the text is read as a run file.
+static bool is_said_elsewhere(const row_text *row, bool foreign)
+{
+    if (strncmp(row->key, "sharding.", 9) == 0 || strcmp(row->key, "sharding") == 0)
+        return foreign;
+    if (strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
+        strcmp(row->key, "hybrid_shard_degree") == 0)
+        return strcmp(row->value, "0") == 0;
+    return strcmp(row->key, "steps_per_print") == 0; // run.log_every
+}
+
 static int32_t collect_rows(const mics_run *run, row_text *rows)
 {
     int32_t count = 0, kept = 0;
@@ -128,13 +148,12 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
         mics_run_row row = mics_run_row_at(run, i);
         rows[count].key = row.key;
         memcpy(rows[count++].value, row.value, sizeof row.value);
-        foreign = foreign || strncmp(row.key, "zero_optimization.", 18) == 0;
+        foreign = foreign || is_foreign_sharding(&rows[count - 1]);
     }
     qsort(rows, (size_t)count, sizeof *rows, compare_rows);
     for (int32_t i = 0; i < count; i++) {
         bool section = i + 1 < count && is_section_of(rows[i].key, rows[i + 1].key);
-        bool own = strncmp(rows[i].key, "sharding", 8) == 0;
-        if (!section && !(own && foreign))
+        if (!section && !is_said_elsewhere(&rows[i], foreign))
             rows[kept++] = rows[i];
     }
     return kept;

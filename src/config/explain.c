@@ -50,13 +50,22 @@ static void number_text(const key *row, const void *field, size_t bytes, char *t
                                           : (long long)*(const int64_t *)field);
 }
 
+// The value of a key without a field, as it stands in the file: always whole JSON, because
+// resolved runs are read again. Only an object under a key that must be off can be too long; null
+// says the same.
+static void unstored_text(const config *run, const key *row, char *text, size_t capacity)
+{
+    if (!mics_config_value_whole(mics_json_at(run->run.json, row->path), text, capacity))
+        snprintf(text, capacity, "null");
+}
+
 static void value_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
     char pair[2][40];
     if (bytes == 0) {
-        mics_config_value_text(mics_json_at(run->run.json, row->path), text, capacity);
+        unstored_text(run, row, text, capacity);
         return;
     }
     switch (row->type) {

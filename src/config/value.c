@@ -142,6 +142,34 @@ static void put_string(writer *out, const char *string)
     put(out, "\"");
 }
 
+static void put_value(writer *out, const mics_json_value *value);
+
+static void put_array(writer *out, const mics_json_value *array)
+{
+    put(out, "[");
+    for (int32_t i = 0; i < mics_json_count(array) && !out->cut; i++) {
+        put(out, i == 0 ? "" : ", ");
+        put_value(out, mics_json_element(array, i)); // nested at most 64 levels
+    }
+    put(out, "]");
+}
+
+static void put_object(writer *out, const mics_json_value *object)
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    const char *between = "";
+    put(out, "{");
+    while (!out->cut && (member = mics_json_next(object, &name)) != NULL) {
+        put(out, between);
+        put_string(out, name);
+        put(out, ": ");
+        put_value(out, member); // nested at most 64 levels
+        between = ", ";
+    }
+    put(out, "}");
+}
+
 static void put_value(writer *out, const mics_json_value *value)
 {
     char number[32];
@@ -163,24 +191,25 @@ static void put_value(writer *out, const mics_json_value *value)
         put_string(out, mics_json_string(value));
         break;
     case MICS_JSON_ARRAY:
-        put(out, "[");
-        for (int32_t i = 0; i < mics_json_count(value) && !out->cut; i++) {
-            put(out, i == 0 ? "" : ", ");
-            put_value(out, mics_json_element(value, i)); // nested at most 64 levels
-        }
-        put(out, "]");
+        put_array(out, value);
         break;
     case MICS_JSON_OBJECT:
-        put(out, "{...}");
+        put_object(out, value);
         break;
     }
 }
 
-char *mics_config_value_text(const mics_json_value *value, char *text, size_t capacity)
+bool mics_config_value_whole(const mics_json_value *value, char *text, size_t capacity)
 {
     writer out = {.text = text, .capacity = capacity};
     text[0] = '\0';
     put_value(&out, value);
+    return !out.cut;
+}
+
+char *mics_config_value_text(const mics_json_value *value, char *text, size_t capacity)
+{
+    mics_config_value_whole(value, text, capacity);
     return text;
 }
 

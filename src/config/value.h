@@ -19,7 +19,9 @@ bool mics_config_value_off(const mics_json_value *value);
 
 // Writers put at most `capacity` bytes, with a closing NUL, and "..." where they had to cut.
 
-/* A value as JSON on one line; of an object only that it is one. Returns `text`. */
+/* A value as JSON on one line. Returns false when it had to be cut. */
+bool mics_config_value_whole(const mics_json_value *value, char *text, size_t capacity);
+/* The same. Returns `text`. */
 char *mics_config_value_text(const mics_json_value *value, char *text, size_t capacity);
 /* Strings as JSON: an array of them, or one. */
 char *mics_config_string_text(const char *string, char *text, size_t capacity);

@@ -116,10 +116,20 @@ static void test_off(void **state)
 static void test_writes(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"null",          "true",        "-3",
-                                        "0.0003",        "1e-08",       "0.1",
-                                        "\"a\"",         "[]",          "[1, \"b\", [2.5]]",
-                                        "\"q\\\"\\\\\"", "\"\\u0007\"", "\"\xc3\xa4\""};
+    static const char *const texts[] = {"null",
+                                        "true",
+                                        "-3",
+                                        "0.0003",
+                                        "1e-08",
+                                        "0.1",
+                                        "\"a\"",
+                                        "[]",
+                                        "[1, \"b\", [2.5]]",
+                                        "\"q\\\"\\\\\"",
+                                        "\"\\u0007\"",
+                                        "\"\xc3\xa4\"",
+                                        "{}",
+                                        "{\"a\": {\"b\": [0]}, \"c\": null}"};
     char text[64];
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const mics_json_value *value = NULL;

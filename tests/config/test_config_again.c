@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The resolved run (run.json, and what checkpoints hold) is a run file: whatever the first file
+// said, its text parses, loads again, and resolves to the same.
+#include "cli/job.h"
+#include "config/run_file.h"
+
+static char *text_of(const char *text)
+{
+    char *resolved = NULL;
+    mics_run *run = load_good(text);
+    ASSERT_OK(mics_run_resolve(run, 4, 2));
+    ASSERT_OK(cli_run_text(memory, run, &resolved));
+    mics_run_close(run);
+    return resolved;
+}
+
+static void check_again(const char *text)
+{
+    char *once = text_of(text);
+    mics_json *json = NULL;
+    if (mics_json_parse(memory, "resolved", once, strlen(once), &json) != MICS_OK)
+        fail_msg("%s became %s: %s", text, once, seen.line);
+    mics_json_close(json);
+    char *twice = text_of(once);
+    assert_string_equal(twice, once);
+    mics_free(memory, once);
+    mics_free(memory, twice);
+}
+
+static void test_resolved_runs_load_again(void **state)
+{
+    (void)state;
+    static const char *const members[] = {
+        "\"flops_profiler\": {\"enabled\": false}",
+        "\"flops_profiler\": {\"enabled\": false, \"profile_step\": 1, \"module_depth\": -1, "
+        "\"top_modules\": 1, \"detailed\": true, \"output_file\": \"a \\\"file\\\" \\u0007\", "
+        "\"more\": \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+        "\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2, \"offload_optimizer\": "
+        "{\"device\": \"none\", \"pin_memory\": true}, \"offload_param\": {\"device\": \"none\"}}",
+        "\"activation_checkpointing\": {\"partition_activations\": false, \"cpu_checkpointing\": "
+        "false, \"contiguous_memory_optimization\": false, \"number_checkpoints\": null, "
+        "\"synchronize_checkpoint_boundary\": false, \"profile\": false}",
+        "\"wandb\": {}, \"aio\": [], \"timers\": null, \"amp\": [false, {\"a\": 0}]",
+        "\"steps_per_print\": 10, \"zero_optimization\": {\"overlap_comm\": false}",
+        "\"steps_per_print\": \"auto\", \"sharding\": \"auto\"",
+        "\"sharding\": {\"params\": 2, \"grads\": 4}",
+        "\"sharded_data_parallel_degree\": 2, \"sdp_hierarchical_allgather\": true",
+        "\"sharded_data_parallel_degree\": \"auto\"",
+        "\"hybrid_shard_degree\": 4",
+        "\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0}, \"bf16\": {\"enabled\": false}",
+        "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_max_lr\": \"auto\", "
+        "\"warmup_min_lr\": \"auto\", \"total_num_steps\": \"auto\"}}",
+        "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, 0.95]}}",
+        "\"gradient_accumulation_steps\": \"auto\"",
+    };
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{%s, \"train_micro_batch_size_per_gpu\": 4, %s}", RUN_BASE,
+                 members[i]);
+        if (strstr(members[i], "gradient_accumulation_steps") != NULL)
+            snprintf(text, sizeof text, "{%s, \"train_batch_size\": 16, %s}", RUN_BASE, members[i]);
+        check_again(text);
+    }
+    check_again(RUN_PLAIN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_resolved_runs_load_again, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
