@@ -51,8 +51,9 @@ static mics_status parse_text(mics_json *json, size_t bytes)
         return MICS_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return mics_fail(MICS_ERR_MEMORY, "%s: no memory for its tree", json->name);
-    return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: %s; expected a JSON object or array", json->name,
-                     error.line, error.column, error.text);
+    bool is_other = strncmp(error.text, "'[' or '{' expected", 19) == 0;
+    return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: %s%s", json->name, error.line, error.column,
+                     error.text, is_other ? ": it must be a JSON object or array" : "");
 }
 
 // Takes `text` over, in success and failure; its bytes are followed by a NUL.

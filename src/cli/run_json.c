@@ -129,15 +129,17 @@ static bool is_foreign_sharding(const row_text *row)
             strcmp(row->value, "0") != 0); // 0: given as "auto", which is off
 }
 
-// Keys that would contradict what they were resolved to, when the text is read as a run file.
-static bool is_said_elsewhere(const row_text *row, bool foreign)
+// Keys that say nothing, or that would contradict what they were resolved to, when the text is read
+// as a run file.
+static bool is_left_out(const row_text *row, bool foreign)
 {
     if (strncmp(row->key, "sharding.", 9) == 0 || strcmp(row->key, "sharding") == 0)
         return foreign;
     if (strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
         strcmp(row->key, "hybrid_shard_degree") == 0)
         return strcmp(row->value, "0") == 0;
-    return strcmp(row->key, "steps_per_print") == 0; // run.log_every
+    return strcmp(row->value, "null") == 0 ||        // as if it were absent
+           strcmp(row->key, "steps_per_print") == 0; // run.log_every
 }
 
 static int32_t collect_rows(const mics_run *run, row_text *rows)
@@ -153,7 +155,7 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
     qsort(rows, (size_t)count, sizeof *rows, compare_rows);
     for (int32_t i = 0; i < count; i++) {
         bool section = i + 1 < count && is_section_of(rows[i].key, rows[i + 1].key);
-        if (!section && !is_said_elsewhere(&rows[i], foreign))
+        if (!section && !is_left_out(&rows[i], foreign))
             rows[kept++] = rows[i];
     }
     return kept;

@@ -382,6 +382,8 @@ static mics_status check_section(config *run, const char *parent, const mics_jso
         int32_t index = mics_config_find(path), count = 0;
         if (index < 0)
             return fail_unknown(run, parent, path, name);
+        if (mics_json_type_of(value) == MICS_JSON_NULL)
+            continue; // as if it were absent
         MICS_TRY(check_key(run, index, value));
         const key *row = &mics_config_keys(&count)[index];
         if (row->type == KEY_SECTION) // one level down; the table has three

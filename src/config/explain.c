@@ -50,12 +50,19 @@ static void number_text(const key *row, const void *field, size_t bytes, char *t
                                           : (long long)*(const int64_t *)field);
 }
 
-// The value of a key without a field, as it stands in the file: always whole JSON, because
-// resolved runs are read again. Only an object under a key that must be off can be too long; null
+static bool is_auto(const config *run, const key *row)
+{
+    return mics_config_given(run, row->path) && !mics_config_valued(run, row->path);
+}
+
+// The value of a key without a field, as it stands in the file, or what its "auto" becomes: always
+// whole JSON, because resolved runs are read again. Only an object under a key that must be off can be too long; null
 // says the same.
 static void unstored_text(const config *run, const key *row, char *text, size_t capacity)
 {
-    if (!mics_config_value_whole(mics_json_at(run->run.json, row->path), text, capacity))
+    if (row->type == KEY_SWITCH && row->automatic != NULL && is_auto(run, row))
+        snprintf(text, capacity, "%s", row->value != 0.0 ? "true" : "false");
+    else if (!mics_config_value_whole(mics_json_at(run->run.json, row->path), text, capacity))
         snprintf(text, capacity, "null");
 }
 

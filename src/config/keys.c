@@ -16,7 +16,7 @@
 #define MOST_RANKS 1048576
 #define MOST_ELEMS 1e15
 
-static const char *const optimizers[] = {"Adam", "AdamW", NULL};
+static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", NULL};
 static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD",
                                          NULL};
 static const char *const warmups[] = {"log", "linear", NULL};
@@ -43,6 +43,7 @@ static const char *const precisions[] = {"fp32", NULL};
     }
 #define WHOLE_UNITS "hint: no effect here, a unit is gathered and reduced whole, in one call"
 #define ONE_BUFFER "hint: no effect here, a unit is one flat buffer"
+#define IS_FP32 "auto: fp32 only on the cpu device"
 #define IN_FP16 "hint: only for fp16, which is off"
 
 static const key keys[] = {
@@ -248,8 +249,8 @@ static const key keys[] = {
      FIELD(optimizer),
      .choices = optimizers,
      .text = "AdamW",
-     .help = "Adam is AdamW too, as in DeepSpeed while adam_w_mode is true",
-     .refusal = "only Adam and AdamW are built"},
+     .help = "all are AdamW, as in DeepSpeed while adam_w_mode is true",
+     .refusal = "only AdamW is built"},
     {.path = "optimizer.params", .type = KEY_SECTION, .help = "its numbers"},
     {.path = "optimizer.params.lr",
      .type = KEY_REAL,
@@ -327,7 +328,8 @@ static const key keys[] = {
      .low = 0,
      .high = MOST_STEPS,
      .value = 1000,
-     .help = "steps of the warm-up (DeepSpeed's kinds take at least 2)"},
+     .help =
+         "steps of the warm-up; 0 only for WSD, and 1 counts as 2 for the others, as in DeepSpeed"},
     {.path = "scheduler.params.warmup_type",
      .type = KEY_CHOICE,
      .flags = KEY_WARMUP | KEY_DECAY | KEY_COSINE,
@@ -527,6 +529,7 @@ static const key keys[] = {
      .type = KEY_SWITCH,
      .flags = KEY_HINT,
      ONLY_FALSE,
+     .automatic = IS_FP32,
      .help = "must be false",
      .refusal = "fp32 only on the cpu device; use false"},
     HINT_SWITCH("bf16.immediate_grad_update", "hint: only for bf16, which is off"),
@@ -536,6 +539,7 @@ static const key keys[] = {
      .type = KEY_SWITCH,
      .flags = KEY_HINT,
      ONLY_FALSE,
+     .automatic = IS_FP32,
      .help = "must be false",
      .refusal = "fp32 only on the cpu device; use false"},
     {.path = "fp16.loss_scale",
@@ -566,9 +570,10 @@ static const key keys[] = {
      .help = "as run.log_every, in DeepSpeed's words"},
     HINT_SWITCH("zero_allow_untested_optimizer", "hint: no effect here, there is one AdamW"),
     HINT_SWITCH("zero_force_ds_cpu_optimizer", "hint: no effect here, there is one AdamW"),
-    MUST_BE_FALSE("wall_clock_breakdown", "metrics.jsonl has each step's times; use false"),
-    MUST_BE_FALSE("memory_breakdown", "mics explain shows what takes memory; use false"),
-    MUST_BE_FALSE("dump_state", "mics explain shows every resolved key; use false"),
+    HINT_SWITCH("wall_clock_breakdown",
+                "hint: no effect here, metrics.jsonl has each step's times"),
+    HINT_SWITCH("memory_breakdown", "hint: no effect here, mics explain shows what takes memory"),
+    HINT_SWITCH("dump_state", "hint: no effect here, mics explain shows every resolved key"),
     MUST_BE_FALSE("prescale_gradients", "gradients are averaged once, in fp32; use false"),
     MUST_BE_FALSE("sparse_gradients", "gradients are dense; use false"),
     MUST_BE_FALSE("disable_allgather", "use false"),

@@ -92,7 +92,7 @@ bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
 }
 
 static mics_status check_degree(const config *run, const char *path, int64_t degree, int64_t below,
-                                int32_t ranks, int32_t ranks_per_node)
+                                const char *below_name, int32_t ranks, int32_t ranks_per_node)
 {
     if (fits(degree, below, ranks, ranks_per_node))
         return MICS_OK;
@@ -108,9 +108,11 @@ static mics_status check_degree(const config *run, const char *path, int64_t deg
             break;
         used += (size_t)written;
     }
-    const char *why = degree > ranks || ranks % degree != 0 ? "does not divide the ranks"
-                      : degree % below != 0 ? "is no multiple of the degree before it"
-                                            : "would straddle nodes unevenly";
+    char why[64] = "would straddle nodes unevenly";
+    if (degree > ranks || ranks % degree != 0)
+        snprintf(why, sizeof why, "does not divide the ranks");
+    else if (degree % below != 0)
+        snprintf(why, sizeof why, "is no multiple of %s = %" PRId64, below_name, below);
     return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
                           "%" PRId64 " %s (%d ranks, %d a node); %s%s", degree, why, (int)ranks,
                           (int)ranks_per_node,
@@ -188,9 +190,10 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
                          (int)ranks, (int)nodes);
     int32_t ranks_per_node = ranks / nodes;
     request r = make_request(run, ranks);
-    MICS_TRY(check_degree(run, r.paths[0], r.params, 1, ranks, ranks_per_node));
-    MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, ranks, ranks_per_node));
-    MICS_TRY(check_degree(run, r.paths[2], r.optimizer, r.grads, ranks, ranks_per_node));
+    MICS_TRY(check_degree(run, r.paths[0], r.params, 1, "1", ranks, ranks_per_node));
+    MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, "params (P)", ranks, ranks_per_node));
+    MICS_TRY(
+        check_degree(run, r.paths[2], r.optimizer, r.grads, "grads (G)", ranks, ranks_per_node));
     *out = r;
     return MICS_OK;
 }
@@ -242,8 +245,8 @@ static mics_status check_one_source(const config *run)
         if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree))
             return mics_json_fail(run->run.json, sources[i], MICS_ERR_INVALID,
                                   "cannot stand together with %s: each says the whole sharding; "
-                                  "leave one out",
-                                  first);
+                                  "leave one out, as with --set %s=null",
+                                  first, first);
         first = sources[i];
     }
     if (run->sdp_hierarchical && run->sdp_degree == 0 && run->hybrid_degree == 0)

@@ -177,7 +177,14 @@ static void test_sharding(void **state)
          8,
          2,
          {0, 0, 0},
-         "sharding.grads: 2 is no multiple"},
+         "sharding.grads: 2 is no multiple of params (P) = 4 (8 ranks, 4 a node); these would "
+         "work: 4, "
+         "8"},
+        {NATIVE("\"params\": 2, \"grads\": 4, \"optimizer\": 2"),
+         8,
+         2,
+         {0, 0, 0},
+         "2 is no multiple of grads (G) = 4"},
         {NATIVE("\"params\": 2, \"optimizer\": 3"), 8, 2, {0, 0, 0}, "sharding.optimizer: 3"},
         {ZERO(""), 4, 3, {0, 0, 0}, "4 ranks cannot be spread evenly over 3 nodes"},
         {ZERO(""), 0, 1, {0, 0, 0}, "0 ranks"},
