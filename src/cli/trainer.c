@@ -209,6 +209,8 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
 static mics_status save(cli_trainer *self, int64_t step)
 {
     const double files_s = cli_job_files_timeout_s(self->job);
+    if (self->progress != NULL && step == self->job->run->steps)
+        mics_progress_note(self->progress, "saving step %lld", (long long)step);
     if (tells_signals(self))
         cli_signals_saving(files_s);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
@@ -217,6 +219,9 @@ static mics_status save(cli_trainer *self, int64_t step)
     self->saved_step = step;
     if (tells_signals(self))
         cli_signals_progress(step, step);
+    if (self->progress != NULL)
+        mics_progress_note(self->progress, "checkpoint step %lld written to %s/step-%08lld",
+                           (long long)step, self->job->checkpoints_dir, (long long)step);
     return MICS_OK;
 }
 

@@ -8,6 +8,9 @@ run 0 train "$mics" train run.json --ranks 4 --nodes 2
 contains train.out "4 on 2 nodes, mics(2)"
 contains train.out "validation loss"
 contains train.out "before training"
+contains train.out "checkpoint step 4 written to out/checkpoints/step-00000004"
+contains train.out "saving step 8"
+contains train.out "checkpoint step 8 written to out/checkpoints/step-00000008"
 contains train.out "what the model writes"
 contains train.out "stored in out"
 # Rows of memory and bytes: every prediction was exact.
