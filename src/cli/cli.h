@@ -51,6 +51,11 @@ void cli_log_hold(bool quiet);
 /* Changes whether other messages are dropped; a line that is kept back stays. */
 void cli_log_set_quiet(bool quiet);
 
+/* While on, all that this thread logs is dropped: around a trial whose failure is nobody's error.
+ * Returns what was before, to be set again.
+ */
+bool cli_log_mute(bool on);
+
 /* Ends holding. Writes the line that was kept back if `speak`, with `rank` in front unless it is
  * negative. Returns whether there was one.
  */

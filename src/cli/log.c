@@ -10,7 +10,7 @@ enum { LINE_BYTES = 2048 + 1 }; // mics_log cuts at 2 KiB
 
 // What a thread keeps back.
 typedef struct held_line {
-    bool holding, quiet;
+    bool holding, quiet, muted;
     char line[LINE_BYTES];
 } held_line;
 
@@ -30,6 +30,8 @@ static void write_line(mics_log_level level, int32_t rank, const char *line)
 static void sink(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
     (void)ctx;
+    if (held.muted)
+        return;
     if (level != MICS_LOG_ERROR) {
         if (!held.quiet)
             write_line(level, rank, line);
@@ -57,6 +59,13 @@ void cli_log_hold(bool quiet)
 void cli_log_set_quiet(bool quiet)
 {
     held.quiet = quiet;
+}
+
+bool cli_log_mute(bool on)
+{
+    bool before = held.muted;
+    held.muted = on;
+    return before;
 }
 
 bool cli_log_release(bool speak, int32_t rank)

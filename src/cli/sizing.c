@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
+#include "cli.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <stdarg.h>
@@ -100,52 +101,111 @@ mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     }
 }
 
-// Tries one change and adds its words to the list of what fits.
-static void suggest(mics_memory *memory, const mics_run *run, const mics_model *model,
-                    const cli_room *room, const variant *as, const char *words,
-                    char text[TEXT_BYTES])
+// ---- advice ----
+
+// A search for what fits, and the words of what it found.
+typedef struct search {
+    mics_memory *memory;
+    const mics_run *run;
+    const mics_model *model;
+    const cli_room *room;
+    char text[TEXT_BYTES];
+} search;
+
+// Memory of a variant; false when there is no schedule for it. What is wrong with a variant that
+// nobody asked for is nobody's error.
+static bool try_variant(const search *self, const variant *as, size_t *bytes_out)
 {
     mics_schedule *schedule = NULL;
-    if (open_variant(memory, run, model, room, as, &schedule) != MICS_OK)
-        return;
-    char size[32];
-    if (schedule->ledger.total <= room->limit_bytes)
-        append(text, "%s%s (%s)", text[0] != '\0' ? ", or " : "", words,
-               mics_size_text((double)schedule->ledger.total, size, sizeof size));
+    const bool muted = cli_log_mute(true);
+    mics_status status =
+        open_variant(self->memory, self->run, self->model, self->room, as, &schedule);
+    cli_log_mute(muted);
+    if (status == MICS_OK)
+        *bytes_out = schedule->ledger.total;
     mics_schedule_close(schedule);
+    return status == MICS_OK;
 }
 
-static void suggest_all(mics_memory *memory, const mics_run *run, const mics_model *model,
-                        const cli_room *room, char text[TEXT_BYTES])
+// Tries one change and adds its words to the list of what fits.
+static bool suggest(search *self, const variant *as, const char *words)
+{
+    char size[32];
+    size_t bytes = 0;
+    if (!try_variant(self, as, &bytes) || bytes > self->room->limit_bytes)
+        return false;
+    append(self->text, "%s%s (%s)", self->text[0] != '\0' ? ", or " : "", words,
+           mics_size_text((double)bytes, size, sizeof size));
+    return true;
+}
+
+// The largest micro-batch that fits, by halves, so that the global batch stays what it is.
+static bool suggest_micro_batch(search *self, variant as, const char *words)
+{
+    char text[160];
+    while (as.micro_batch % 2 == 0 && as.micro_steps <= INT32_MAX / 2) {
+        as.micro_batch /= 2;
+        as.micro_steps *= 2;
+        snprintf(text, sizeof text,
+                 "%strain_micro_batch_size_per_gpu %lld with gradient_accumulation_steps %d", words,
+                 (long long)as.micro_batch, (int)as.micro_steps);
+        if (suggest(self, &as, text))
+            return true;
+    }
+    if (as.micro_batch == 1 || as.micro_batch > INT32_MAX / as.micro_steps)
+        return false;
+    as.micro_steps *= (int32_t)as.micro_batch;
+    as.micro_batch = 1;
+    snprintf(text, sizeof text,
+             "%strain_micro_batch_size_per_gpu 1 with gradient_accumulation_steps %d", words,
+             (int)as.micro_steps);
+    return suggest(self, &as, text);
+}
+
+// run.memory_limit, where it is what stands in the way.
+static void suggest_limit(search *self, size_t needed)
+{
+    const cli_room *room = self->room;
+    const size_t mib = (size_t)1 << 20;
+    if (room->limit_is_set && needed <= room->available_bytes / (size_t)room->ranks_here)
+        append(self->text, "raise run.memory_limit to %zuMiB", (needed + mib - 1) / mib);
+}
+
+static void suggest_all(search *self, size_t needed)
 {
     char words[96];
+    const mics_run *run = self->run;
+    const cli_room *room = self->room;
+    suggest_limit(self, needed);
     variant as = variant_of(run);
-    for (int32_t index = 0; text[0] == '\0'; index++) {
-        if (!mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding))
-            break;
+    for (int32_t index = 0; mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
+         index++) {
         int32_t p = as.sharding.params;
         snprintf(words, sizeof words,
                  "\"sharding\": {\"params\": %d, \"grads\": %d, \"optimizer\": %d}", (int)p, (int)p,
                  (int)p);
-        suggest(memory, run, model, room, &as, words, text);
+        if (suggest(self, &as, words))
+            break;
     }
     as = variant_of(run);
     as.recompute = true;
     if (!run->recompute)
-        suggest(memory, run, model, room, &as, "run.recompute true", text);
-    as = variant_of(run);
-    as.micro_batch = 1;
-    as.micro_steps = (int32_t)(run->micro_batch * run->micro_steps);
-    snprintf(words, sizeof words,
-             "train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps %d",
-             (int)as.micro_steps);
-    if (run->micro_batch > 1)
-        suggest(memory, run, model, room, &as, words, text);
-    as.recompute = true;
+        suggest(self, &as, "run.recompute true");
+    suggest_micro_batch(self, variant_of(run), "");
     as.sharding = (mics_sharding){room->ranks, room->ranks, room->ranks};
-    if (text[0] == '\0')
-        suggest(memory, run, model, room, &as,
-                "all of: sharding over all ranks, run.recompute true, micro-batches of 1", text);
+    if (self->text[0] == '\0' && !suggest(self, &as, "sharding over all ranks, run.recompute true"))
+        suggest_micro_batch(self, as, "sharding over all ranks, run.recompute true, ");
+}
+
+static void ledger_text(const mics_memory_ledger *ledger, char text[TEXT_BYTES])
+{
+    char size[32];
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        if (ledger->bytes[tag] > 0)
+            append(text, "%s%s %s", text[0] != '\0' ? ", " : "",
+                   mics_memory_tag_text((mics_memory_tag)tag),
+                   mics_size_text((double)ledger->bytes[tag], size, sizeof size));
+    }
 }
 
 mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
@@ -154,24 +214,18 @@ mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
     const mics_memory_ledger *ledger = &schedule->ledger;
     if (ledger->total <= room->limit_bytes)
         return MICS_OK;
-    char table[TEXT_BYTES] = "", fits[TEXT_BYTES] = "", size[32], needed[32], there[32], all[32];
-    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
-        if (ledger->bytes[tag] > 0)
-            append(table, "%s%s %s", table[0] != '\0' ? ", " : "",
-                   mics_memory_tag_text((mics_memory_tag)tag),
-                   mics_size_text((double)ledger->bytes[tag], size, sizeof size));
-    }
-    suggest_all(memory, run, schedule->spec.model, room, fits);
+    char table[TEXT_BYTES] = "", needed[32], there[32], all[32];
+    search fits = {
+        .memory = memory, .run = run, .model = schedule->spec.model, .room = room, .text = ""};
+    ledger_text(ledger, table);
+    suggest_all(&fits, ledger->total);
     mics_size_text((double)ledger->total, needed, sizeof needed);
     mics_size_text((double)room->limit_bytes, there, sizeof there);
     mics_size_text((double)room->available_bytes, all, sizeof all);
-    if (room->limit_is_set)
-        snprintf(size, sizeof size, "run.memory_limit is ");
-    else
-        snprintf(size, sizeof size, "there is ");
-    return mics_fail(
-        MICS_ERR_MEMORY,
-        "a rank needs %s (%s), but %s%s (%s available to %d ranks here); what fits: %s", needed,
-        table, size, there, all, (int)room->ranks_here,
-        fits[0] != '\0' ? fits : "nothing on these ranks; use more nodes");
+    return mics_fail(MICS_ERR_MEMORY,
+                     "a rank needs %s (%s), but %s%s (the machine has %s available for %d "
+                     "rank%s); what fits: %s",
+                     needed, table, room->limit_is_set ? "run.memory_limit is " : "there is ",
+                     there, all, (int)room->ranks_here, room->ranks_here == 1 ? "" : "s",
+                     fits.text[0] != '\0' ? fits.text : "nothing on these ranks; use more nodes");
 }

@@ -65,7 +65,12 @@ wrong 2 "data.sequence_length" train run.json --ranks 2 --set data.sequence_leng
 wrong 2 "a rank needs" train run.json --ranks 2 --set run.memory_limit=100000
 sed 's/"n_embd": 32/"n_embd": 65536/; s/"n_layer": 2/"n_layer": 200/' model.json >giant.json
 wrong 2 "a rank needs" train run.json --ranks 2 --set model.config=giant.json
-wrong 2 "what fits" train run.json --ranks 2 --set run.memory_limit=100000
+wrong 2 "what fits: raise run.memory_limit to " train run.json --ranks 2 --set run.memory_limit=100000
+large="--set train_micro_batch_size_per_gpu=100000 --set gradient_accumulation_steps=1"
+wrong 2 "a rank needs" train run.json --ranks 2 --set train_batch_size=200000 $large \
+    --set run.memory_limit=1GiB
+contains wrong.err "gradient_accumulation_steps"
+grep -q 'per_gpu 1 ' wrong.err && fail "a larger micro-batch fits: $(cat wrong.err)"
 wrong 2 "train_batch_size" train run.json --ranks 2 --set train_batch_size=17
 
 # ---- models ----
