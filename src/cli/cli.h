@@ -51,6 +51,9 @@ void cli_log_hold(bool quiet);
 /* Changes whether other messages are dropped; a line that is kept back stays. */
 void cli_log_set_quiet(bool quiet);
 
+/* Adds what to do to the line that is kept back, behind "; "; nothing when there is none. */
+void cli_log_add(const char *text);
+
 /* While on, all that this thread logs is dropped: around a trial whose failure is nobody's error.
  * Returns what was before, to be set again.
  */

@@ -75,6 +75,11 @@ double cli_job_files_timeout_s(const cli_job *job);
  */
 mics_status cli_job_resume(cli_job *job, const char *resume);
 
+/* Adds to the error line that is kept back from which older step of the run it can go on, after
+ * what job->checkpoint holds was found to be damaged.
+ */
+void cli_job_advise_older(const cli_job *job);
+
 // ---- run_json.c ----
 
 /* The resolved run as a run file that gives the same run again. The caller frees *text_out with

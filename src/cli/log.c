@@ -61,6 +61,13 @@ void cli_log_set_quiet(bool quiet)
     held.quiet = quiet;
 }
 
+void cli_log_add(const char *text)
+{
+    size_t used = strlen(held.line);
+    if (used > 0)
+        snprintf(held.line + used, sizeof held.line - used, "; %s", text);
+}
+
 bool cli_log_mute(bool on)
 {
     bool before = held.muted;

@@ -3,12 +3,15 @@
 // Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
 #include "base/file.h"
+#include "cli.h"
 #include "files.h"
 #include "job.h"
 #include "mics/log.h"
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RUN_MAX_BYTES = 1 << 20 };
 
@@ -175,7 +178,21 @@ static mics_status check_same_run(const cli_job *job)
 
 // ---- the decision ----
 
-// Sets checkpoint_path when there is something to resume from.
+// Whether the folder at `path` lies directly in `dir`.
+static bool lies_in(const char *path, const char *dir)
+{
+    char *a = realpath(path, NULL), *b = realpath(dir, NULL);
+    char *slash = a != NULL ? strrchr(a, '/') : NULL;
+    if (slash != NULL)
+        *slash = '\0';
+    bool same = a != NULL && b != NULL && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+// Sets checkpoint_path when there is something to resume from. An older step of the same folder is
+// a way back: the next save is the newest then, whatever its step, and replaces a step of its name.
 static mics_status choose(cli_job *job, const char *resume)
 {
     bool automatic = strcmp(resume, "auto") == 0;
@@ -189,14 +206,8 @@ static mics_status choose(cli_job *job, const char *resume)
     mics_status status = MICS_OK;
     if (named)
         status = cli_checkpoint_find(job->memory, resume, &job->checkpoint_path);
-    bool same = false;
-    if (status == MICS_OK && named && newest != NULL) {
-        char *a = realpath(newest, NULL), *b = realpath(job->checkpoint_path, NULL);
-        same = a != NULL && b != NULL && strcmp(a, b) == 0;
-        free(a);
-        free(b);
-    }
-    if (status == MICS_OK && newest != NULL && !same)
+    bool ours = status == MICS_OK && named && lies_in(job->checkpoint_path, job->checkpoints_dir);
+    if (status == MICS_OK && newest != NULL && !ours)
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: holds checkpoints, which are not overwritten; use --resume auto to "
                            "go on from the newest (%s), or another --out",
@@ -205,12 +216,51 @@ static mics_status choose(cli_job *job, const char *resume)
     return status;
 }
 
+// Folders of the run that are not the one that was chosen; the highest step with a manifest.
+static int64_t other_step(const cli_job *job)
+{
+    int64_t best = -1;
+    const char *slash = strrchr(job->checkpoint_path, '/');
+    const char *chosen = slash != NULL ? slash + 1 : job->checkpoint_path;
+    DIR *dir = opendir(job->checkpoints_dir);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        long long step = -1;
+        char path[4096];
+        if (sscanf(entry->d_name, "step-%lld", &step) != 1 || step <= best ||
+            strcmp(entry->d_name, chosen) == 0)
+            continue;
+        int length =
+            snprintf(path, sizeof path, "%s/%s/manifest.json", job->checkpoints_dir, entry->d_name);
+        if (length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0)
+            best = step;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return best;
+}
+
+void cli_job_advise_older(const cli_job *job)
+{
+    char text[4200];
+    const bool ours = lies_in(job->checkpoint_path, job->checkpoints_dir);
+    const int64_t step = ours ? other_step(job) : -1;
+    if (step >= 0)
+        snprintf(text, sizeof text, "--resume %s/step-%08lld goes on from that step",
+                 job->checkpoints_dir, (long long)step);
+    else
+        snprintf(text, sizeof text, "restore it, or resume from another checkpoint");
+    cli_log_add(text);
+}
+
 mics_status cli_job_resume(cli_job *job, const char *resume)
 {
     MICS_TRY(choose(job, resume));
     if (job->checkpoint_path == NULL)
         return MICS_OK;
-    MICS_TRY(mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint));
+    mics_status opened = mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint);
+    if (opened == MICS_ERR_FORMAT)
+        cli_job_advise_older(job);
+    MICS_TRY(opened);
     MICS_TRY(check_same_run(job));
     job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
     if (job->start_step > job->run->steps)

@@ -83,8 +83,12 @@ static mics_status open_engine(cli_trainer *self)
 static mics_status fill_parameters(cli_trainer *self)
 {
     const cli_job *job = self->job;
-    if (job->checkpoint != NULL)
-        return cli_resume_fill(job->model, job->checkpoint, self->engine);
+    if (job->checkpoint != NULL) {
+        mics_status status = cli_resume_fill(job->model, job->checkpoint, self->engine);
+        if (status == MICS_ERR_FORMAT)
+            cli_job_advise_older(job);
+        return status;
+    }
     if (job->import != NULL)
         return cli_import_fill(job->model, job->import, self->engine);
     mics_engine_init_random(self->engine, job->run->seed);
