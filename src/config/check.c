@@ -6,6 +6,7 @@
 #include "config/value.h"
 #include "mics/log.h"
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -68,31 +69,72 @@ static void store_default(config *run, const key *row)
 
 // ---- values ----
 
+// Notes a key that cannot be honoured; the walk goes on, so that the file's others are told too.
+static mics_status refuse(config *run, const key *row, mics_status status, const char *format, ...)
+{
+    refusals *refused = &run->refused;
+    char what[sizeof refused->what], line[32] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    int32_t number = mics_json_line(run->run.json, row->path);
+    if (refused->count++ == 0) {
+        refused->first = row;
+        refused->status = status;
+        memcpy(refused->what, what, sizeof what);
+    }
+    if (number > 0)
+        snprintf(line, sizeof line, "line %d, ", (int)number);
+    static const char said[] = "cannot be honoured: "; // by the line's beginning
+    size_t skip = strncmp(what, said, sizeof said - 1) == 0 ? sizeof said - 1 : 0;
+    size_t used = strlen(refused->all);
+    snprintf(refused->all + used, sizeof refused->all - used, "%s(%d) %s%s: %s",
+             used != 0 ? "; " : "", (int)refused->count, line, row->path, what + skip);
+    return MICS_OK;
+}
+
+static mics_status fail_refused(const config *run)
+{
+    const refusals *refused = &run->refused;
+    if (refused->count == 0)
+        return MICS_OK;
+    if (refused->count == 1)
+        return mics_json_fail(run->run.json, refused->first->path, refused->status, "%s",
+                              refused->what);
+    bool cut = strlen(refused->all) + 1 == sizeof refused->all;
+    return mics_fail(refused->status, "%s: %d keys cannot be honoured: %s%s",
+                     mics_json_name(run->run.json), (int)refused->count, refused->all,
+                     cut ? "..." : "");
+}
+
 // "must be 1, not 3; why", for a value outside what the row allows.
-static mics_status fail_value(const config *run, const key *row, mics_status status,
-                              const char *expected, const mics_json_value *value)
+static mics_status fail_value(config *run, const key *row, mics_status status, const char *expected,
+                              const mics_json_value *value)
 {
     char text[LIST_BYTES / 4];
     mics_config_value_text(value, text, sizeof text);
+    if (status == MICS_ERR_UNSUPPORTED)
+        return refuse(run, row, status, "must be %s, not %s%s%s", expected, text,
+                      row->refusal != NULL ? "; " : "", row->refusal != NULL ? row->refusal : "");
     return mics_json_fail(run->run.json, row->path, status, "must be %s, not %s%s%s", expected,
                           text, row->refusal != NULL ? "; " : "",
                           row->refusal != NULL ? row->refusal : "");
 }
 
-static mics_status fail_type(const config *run, const key *row, const mics_json_value *value,
+static mics_status fail_type(config *run, const key *row, const mics_json_value *value,
                              const char *expected)
 {
     mics_json_type type = mics_json_type_of(value);
     if (type == MICS_JSON_STRING && strcmp(mics_json_string(value), "auto") == 0)
-        return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
-                              "cannot be \"auto\": nothing here could say what it should be; "
-                              "give %s",
-                              expected);
+        return refuse(run, row, MICS_ERR_INVALID,
+                      "cannot be \"auto\": nothing here could say what it should be; give %s",
+                      expected);
     return mics_json_fail(run->run.json, row->path, MICS_ERR_FORMAT, "must be %s, not %s", expected,
                           mics_json_type_text(type));
 }
 
-static mics_status fail_range(const config *run, const key *row, const mics_json_value *value)
+static mics_status fail_range(config *run, const key *row, const mics_json_value *value)
 {
     char range[64];
     if (row->low == row->high)
@@ -249,12 +291,14 @@ static mics_status take_value(config *run, const key *row, const mics_json_value
     case KEY_REFUSED:
         if (mics_config_value_off(value))
             return MICS_OK;
-        return mics_json_fail(run->run.json, row->path, MICS_ERR_UNSUPPORTED,
-                              "cannot be honoured: %s", row->refusal);
+        return refuse(run, row, MICS_ERR_UNSUPPORTED, "cannot be honoured: %s", row->refusal);
     case KEY_SECTION:
         break;
     }
-    return fail_type(run, row, value, "an object");
+    return fail_type(run, row, value,
+                     row->automatic != NULL
+                         ? "an object, as in {\"params\": 2, \"optimizer\": 4}, or \"auto\""
+                         : "an object");
 }
 
 // ---- keys ----
@@ -386,7 +430,8 @@ static mics_status check_section(config *run, const char *parent, const mics_jso
             continue; // as if it were absent
         MICS_TRY(check_key(run, index, value));
         const key *row = &mics_config_keys(&count)[index];
-        if (row->type == KEY_SECTION) // one level down; the table has three
+        if (row->type == KEY_SECTION &&
+            mics_json_type_of(value) == MICS_JSON_OBJECT) // one level down; the table has three
             MICS_TRY(check_section(run, row->path, value));
     }
     return MICS_OK;
@@ -417,5 +462,6 @@ mics_status mics_config_check(config *run)
                               "a run file must be an object, not %s",
                               mics_json_type_text(mics_json_type_of(root)));
     MICS_TRY(check_section(run, "", root));
+    MICS_TRY(fail_refused(run));
     return check_required(run);
 }

@@ -66,6 +66,15 @@ typedef struct text_list {
     int32_t count;
 } text_list;
 
+// Keys that cannot be honoured, as far as the file was walked: all are told in one line.
+typedef struct refusals {
+    int32_t count;
+    const key *first;
+    mics_status status; // of the first
+    char what[512];     // of the first
+    char all[1536];     // every one with its line, cut when longer
+} refusals;
+
 typedef struct config {
     mics_run run;
     mics_memory *memory;
@@ -90,6 +99,7 @@ typedef struct config {
     bool hierarchical, sdp_hierarchical, overlap;
     int64_t steps_per_print;
     const char *sharding_origin; // shown by explain
+    refusals refused;            // only while loading
 } config;
 
 /* The table, in the order of explain and docs/config.md, and its length. */

@@ -263,6 +263,41 @@ static void test_cannot_be_honoured(void **state)
                   MICS_ERR_UNSUPPORTED, "fp32 only on the cpu device");
 }
 
+// What a file for another engine has is told in one line, not in one error after the other.
+static void test_all_refusals_in_one_line(void **state)
+{
+    (void)state;
+    check_refused(RUN_WITH("\"bf16\": {\"enabled\": true},\n"
+                           "\"zero_optimization\": {\"stage\": 3, \"offload_param\":\n"
+                           "  {\"device\": \"cpu\"}},\n"
+                           "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}, \"sharding\": \"x\""),
+                  MICS_ERR_FORMAT, "sharding: must be an object, as in");
+    check_refused(RUN_WITH("\"bf16\": {\"enabled\": true},\n"
+                           "\"zero_optimization\": {\"stage\": 3, \"offload_param\":\n"
+                           "  {\"device\": \"cpu\"}},\n"
+                           "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}"),
+                  MICS_ERR_UNSUPPORTED,
+                  "run.json: 3 keys cannot be honoured: (1) line 4, bf16.enabled: must be false, "
+                  "not true; fp32 only on the cpu device; use false; (2) line 5, "
+                  "zero_optimization.offload_param: offload is not built; "
+                  "shard over more ranks, or set run.recompute; (3) line 7, optimizer.params.lr: "
+                  "cannot be \"auto\": nothing here could say what it should be; give a number");
+    check_refused(RUN_WITH("\"zero_optimization\": \"auto\", \"optimizer\": \"auto\""),
+                  MICS_ERR_INVALID, "2 keys cannot be honoured");
+    // more than the line holds
+    static char text[32768];
+    int32_t count = 0;
+    const key *rows = mics_config_keys(&count);
+    size_t used = (size_t)snprintf(text, sizeof text, "{" RUN_BASE);
+    for (int32_t i = 0; i < count; i++) {
+        if (rows[i].type == KEY_REFUSED && strchr(rows[i].path, '.') == NULL)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, ", \"%s\": true", rows[i].path);
+    }
+    snprintf(text + used, sizeof text - used, "}");
+    check_refused(text, MICS_ERR_UNSUPPORTED, "keys cannot be honoured: (1) line 2, ");
+}
+
 static void test_hostile_values(void **state)
 {
     (void)state;
@@ -642,6 +677,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cannot_be_honoured, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_all_refusals_in_one_line, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
