@@ -3,7 +3,11 @@
 // Reads Hugging Face's config.json and calls the builder that its model_type names.
 #include "mics/log.h"
 #include "model/builders.h"
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { FOUND_BYTES = 80 };
 
 typedef struct architecture {
     const char *model_type;
@@ -17,9 +21,29 @@ static const mics_json_value *lookup(config_reader *reader, const char *key)
     return reader->status == MICS_OK ? mics_json_at(reader->json, key) : NULL;
 }
 
+// What stands there instead, for errors. Returns `text`.
+static const char *found(const mics_json_value *value, char text[FOUND_BYTES])
+{
+    mics_json_type type = mics_json_type_of(value);
+    double real = mics_json_real(value);
+    bool is_whole = fabs(real) < 1e15 && real == floor(real); // 4.0 is no integer
+    if (type == MICS_JSON_INT)
+        snprintf(text, FOUND_BYTES, "%lld", (long long)mics_json_int(value));
+    else if (type == MICS_JSON_REAL)
+        snprintf(text, FOUND_BYTES, "the real %.15g%s", real, is_whole ? ".0" : "");
+    else if (type == MICS_JSON_STRING)
+        snprintf(text, FOUND_BYTES, "\"%.60s\"", mics_json_string(value));
+    else if (type == MICS_JSON_BOOL)
+        snprintf(text, FOUND_BYTES, "%s", mics_json_bool(value) ? "true" : "false");
+    else
+        snprintf(text, FOUND_BYTES, "%s", mics_json_type_text(type));
+    return text;
+}
+
 int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t max,
                    int64_t fallback)
 {
+    char text[FOUND_BYTES];
     const mics_json_value *value = lookup(reader, key);
     if (reader->status != MICS_OK)
         return fallback;
@@ -31,9 +55,9 @@ int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t 
     }
     if (mics_json_type_of(value) != MICS_JSON_INT || mics_json_int(value) < min ||
         mics_json_int(value) > max) {
-        reader->status =
-            mics_json_fail(reader->json, key, MICS_ERR_INVALID,
-                           "must be an integer from %lld to %lld", (long long)min, (long long)max);
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                                        "must be an integer from %lld to %lld, not %s",
+                                        (long long)min, (long long)max, found(value, text));
         return fallback;
     }
     return mics_json_int(value);
@@ -41,14 +65,16 @@ int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t 
 
 double config_real(config_reader *reader, const char *key, double min, double max, double fallback)
 {
+    char text[FOUND_BYTES];
     const mics_json_value *value = lookup(reader, key);
     if (value == NULL || mics_json_type_of(value) == MICS_JSON_NULL)
         return fallback;
     mics_json_type type = mics_json_type_of(value);
     bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
     if (!number || !(mics_json_real(value) >= min && mics_json_real(value) <= max)) {
-        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
-                                        "must be a number from %g to %g", min, max);
+        reader->status =
+            mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                           "must be a number from %g to %g, not %s", min, max, found(value, text));
         return fallback;
     }
     return mics_json_real(value);
@@ -56,12 +82,13 @@ double config_real(config_reader *reader, const char *key, double min, double ma
 
 bool config_bool(config_reader *reader, const char *key, bool fallback)
 {
+    char text[FOUND_BYTES];
     const mics_json_value *value = lookup(reader, key);
     if (value == NULL || mics_json_type_of(value) == MICS_JSON_NULL)
         return fallback;
     if (mics_json_type_of(value) != MICS_JSON_BOOL) {
-        reader->status =
-            mics_json_fail(reader->json, key, MICS_ERR_INVALID, "must be true or false");
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                                        "must be true or false, not %s", found(value, text));
         return fallback;
     }
     return mics_json_bool(value);
@@ -79,14 +106,31 @@ static bool among(const char *text, const char *texts)
     return false;
 }
 
+// "a|b" as `"a" or "b"`.
+static const char *options_text(const char *texts, char *list, size_t capacity)
+{
+    size_t used = 0;
+    list[0] = '\0';
+    while (*texts != '\0' && used < capacity) {
+        int length = (int)strcspn(texts, "|");
+        int written = snprintf(list + used, capacity - used, "%s\"%.*s\"", used > 0 ? " or " : "",
+                               length, texts);
+        used += (size_t)written;
+        texts += length + (texts[length] == '|');
+    }
+    return list;
+}
+
 void config_require(config_reader *reader, const char *key, const char *texts)
 {
+    char text[FOUND_BYTES], list[128];
     const mics_json_value *value = lookup(reader, key);
     if (value == NULL)
         return;
     if (mics_json_type_of(value) != MICS_JSON_STRING || !among(mics_json_string(value), texts))
         reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
-                                        "only %s can be honoured", texts);
+                                        "only %s can be honoured, not %s",
+                                        options_text(texts, list, sizeof list), found(value, text));
 }
 
 static mics_status find_architecture(const mics_json *config, const architecture **architecture_out)
