@@ -173,7 +173,7 @@ static void test_refuses_malformed(void **state)
         {"{\n \"a\": 1,\n \"a\": 2}", "run.json:3:4: duplicate object key"},
         {"{\"a\": \"\xff\"}", "run.json:1:"},
         {"{\"a\": 1} x", "run.json:1:"},
-        {"3", "run.json:1:"},
+        {"3", "expected near '3': it must be a JSON object or array"},
         {"{\"a\": 123456789012345678901234567890}", "too big"},
         {"{\"a\": 1e999}", "overflow"},
         {"{\"a\": \"\\u0000\"}", "run.json:1:"},
@@ -183,6 +183,8 @@ static void test_refuses_malformed(void **state)
         ASSERT_STATUS(MICS_ERR_FORMAT, mics_json_parse(memory, "run.json", cases[i].text,
                                                        strlen(cases[i].text), &json));
         ASSERT_SAID(&seen, cases[i].said);
+        bool is_other = cases[i].text[0] != '{'; // what is an object is not asked to be one
+        assert_true((strstr(seen.line, "object or array") != NULL) == is_other);
         assert_null(json);
     }
     char deep[200];
