@@ -242,11 +242,14 @@ static mics_status check_one_source(const config *run)
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         if (!mics_config_given(run, sources[i]))
             continue;
-        if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree))
+        if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree)) {
+            // Of what was set and what the file says, the file's is the one to take away.
+            bool was_set = run->states[mics_config_find(first)] == KEY_FROM_SET;
             return mics_json_fail(run->run.json, sources[i], MICS_ERR_INVALID,
                                   "cannot stand together with %s: each says the whole sharding; "
                                   "leave one out, as with --set %s=null",
-                                  first, first);
+                                  first, was_set ? sources[i] : first);
+        }
         first = sources[i];
     }
     if (run->sdp_hierarchical && run->sdp_degree == 0 && run->hybrid_degree == 0)

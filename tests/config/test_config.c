@@ -151,7 +151,7 @@ static void test_null_is_absent(void **state)
     assert_null(find_row(run, "zero_optimization.stage").key);
     mics_run_close(run);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_run_load(memory, "run.json", &sets[3], 1, &run));
-    ASSERT_SAID(&seen, "leave one out, as with --set sharding=null");
+    ASSERT_SAID(&seen, "leave one out, as with --set zero_optimization=null");
     check_refused(RUN_WITH("\"nonsense\": null"), MICS_ERR_INVALID, "unknown key");
     static const char *const missing[] = {"run.steps=null"};
     write_file("run.json", RUN_PLAIN);
