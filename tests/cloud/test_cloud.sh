@@ -87,12 +87,19 @@ compare() { # NAME FLAGS...: leaves counted bytes a step in NAME.counted
     same_losses "$kind-threads" "$kind-many"
 }
 compare mics
-compare zero3 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4
+# Flat rings, as ZeRO-3 has them elsewhere.
+compare zero3 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 \
+    --set run.hierarchical=false
+compare two-stage --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4
 # With 2 micro-steps mics(2) sends an all-reduce, 2 M over all links; ZeRO-3 sends up to 2 gathers and a reduce a
 # micro-step, 1.5 M each: 9 M, and somewhat less for what stays gathered between forward and backward.
 awk -v zero3="$(cat zero3.counted)" -v mics="$(cat mics.counted)" \
     'BEGIN { exit !(zero3 > 3 * mics && zero3 <= 4.5 * mics) }' ||
     fail "between nodes: mics $(cat mics.counted), zero3 $(cat zero3.counted)"
+# 2 nodes of 2: (p - k) / p of a unit leaves each node, where flat rings send (p - 1) / p over each of two links.
+awk -v flat="$(cat zero3.counted)" -v two="$(cat two-stage.counted)" \
+    'BEGIN { exit !(two < 0.7 * flat && two > 0.6 * flat) }' ||
+    fail "between nodes: flat $(cat zero3.counted), in two stages $(cat two-stage.counted)"
 run 0 stats "$cloud" stats
 contains stats.out "${CLOUD}1"
 
