@@ -244,7 +244,7 @@ static mics_status check_one_source(const config *run)
             continue;
         if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree)) {
             // Of what was set and what the file says, the file's is the one to take away.
-            bool was_set = run->states[mics_config_find(first)] == KEY_FROM_SET;
+            bool was_set = mics_json_line(run->run.json, first) == 0;
             return mics_json_fail(run->run.json, sources[i], MICS_ERR_INVALID,
                                   "cannot stand together with %s: each says the whole sharding; "
                                   "leave one out, as with --set %s=null",
