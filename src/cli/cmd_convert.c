@@ -5,6 +5,7 @@
 #include "args.h"
 #include "base/file.h"
 #include "cli.h"
+#include "files.h"
 #include "load.h"
 #include "mics/safetensors.h"
 #include <stdio.h>
@@ -129,7 +130,7 @@ static mics_status write_beside(const cli_saved *saved, const char *dir)
 {
     const char *config = saved->meta->model_json;
     size_t bytes = 0;
-    const char *tokenizer = mics_tokenizer_text(saved->tokenizer, &bytes);
+    const char *tokenizer = cli_tokenizer_text(saved->tokenizer, &bytes);
     MICS_TRY(mics_file_replace(saved->memory, dir, "config.json", config, strlen(config)));
     if (tokenizer != NULL)
         MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", tokenizer, bytes));

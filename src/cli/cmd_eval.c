@@ -177,7 +177,8 @@ static void print_result(const evaluation *self, const eval_options *options, in
 {
     double loss = self->loss_sum / (double)self->predicted, bits = loss / log(2);
     // Only where a token is a byte.
-    bool bytes = strcmp(self->saved->meta->tokenizer, "bytes") == 0;
+    bool bytes =
+        self->saved->tokenizer != NULL && strcmp(self->saved->meta->tokenizer, "bytes") == 0;
     if (options->json) {
         printf("{\"checkpoint\": ");
         cli_write_json_string(stdout, self->saved->path);
@@ -206,6 +207,19 @@ static mics_status choose_length(const cli_saved *saved, int64_t asked, int64_t 
     return MICS_OK;
 }
 
+// A text has no tokens for a model whose tokenizer nobody knows.
+static mics_status check_data(const cli_saved *saved, const cli_list *data)
+{
+    for (int32_t i = 0; i < data->count && saved->tokenizer == NULL; i++) {
+        if (!cli_is_shard(data->items[i]))
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: is a text, but %s was trained on token shards without a "
+                             "data.tokenizer; give shards (.bin)",
+                             data->items[i], saved->path);
+    }
+    return MICS_OK;
+}
+
 static mics_status run_eval(mics_memory *memory, const eval_options *options, bool *running_out)
 {
     cli_saved saved = {0};
@@ -214,6 +228,7 @@ static mics_status run_eval(mics_memory *memory, const eval_options *options, bo
     int64_t length = 0;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(cli_saved_init(memory, options->arguments.items[0], &saved));
+    MICS_TRY_OUT(check_data(&saved, &options->data));
     MICS_TRY_OUT(choose_length(&saved, options->sequence, &length));
     MICS_TRY_OUT(cli_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(memory, options->data.items, options->data.count, saved.tokenizer,

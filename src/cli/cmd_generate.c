@@ -52,6 +52,11 @@ static mics_status generate(mics_memory *memory, generate_options *options, bool
 {
     cli_saved saved;
     mics_status status = cli_saved_init(memory, options->arguments.items[0], &saved);
+    if (status == MICS_OK && saved.tokenizer == NULL)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: was trained on token shards without a data.tokenizer, so nobody "
+                           "knows what text its tokens are; name one in the run file",
+                           saved.path);
     if (status == MICS_OK)
         status = cli_saved_read_params(&saved);
     if (status == MICS_OK) {

@@ -59,6 +59,24 @@ void cli_write_json_string(FILE *out, const char *text)
     fputc('"', out);
 }
 
+bool cli_is_shard(const char *path)
+{
+    size_t length = strlen(path);
+    return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
+bool cli_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
+{
+    enum { BYTES = 256 };
+    return only_shards && strcmp(tokenizer, "bytes") == 0 && vocab != BYTES;
+}
+
+const char *cli_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
+{
+    *bytes_out = 0;
+    return tokenizer != NULL ? mics_tokenizer_text(tokenizer, bytes_out) : NULL;
+}
+
 mics_status cli_temp_dir_init(cli_temp_dir *dir_out)
 {
     const char *parent = getenv("TMPDIR");

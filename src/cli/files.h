@@ -4,6 +4,7 @@
 #ifndef MICS_CLI_FILES_H
 #define MICS_CLI_FILES_H
 
+#include "mics/data.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -17,6 +18,18 @@ void cli_write_json_string(FILE *out, const char *text);
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none.    Owns: mics_free *folder_out.
  */
 mics_status cli_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
+
+/* Whether a file is a token shard by its name. */
+bool cli_is_shard(const char *path);
+
+/* Whether nobody can say what text a run's tokens are: all of its data are token shards
+ * (`only_shards`), and no tokenizer.json was given for them. Then data.tokenizer's default has no
+ * say. A model of exactly 256 tokens is taken to be one of bytes.
+ */
+bool cli_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
+
+/* As mics_tokenizer_text; NULL for a NULL tokenizer. */
+const char *cli_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
 
 // A folder under TMPDIR (or /tmp) that is gone afterwards.
 typedef struct cli_temp_dir {

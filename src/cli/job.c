@@ -4,6 +4,7 @@
 #include "job.h"
 #include "base/file.h"
 #include "cli.h"
+#include "files.h"
 #include "import.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -43,15 +44,28 @@ double cli_job_files_timeout_s(const cli_job *job)
 
 // ---- data ----
 
+static bool only_shards(const mics_run *run)
+{
+    bool shards = true;
+    for (int32_t i = 0; i < run->train_count; i++)
+        shards = shards && cli_is_shard(run->train[i]);
+    for (int32_t i = 0; i < run->validation_count; i++)
+        shards = shards && cli_is_shard(run->validation[i]);
+    return shards;
+}
+
 static mics_status open_tokenizer(cli_job *job)
 {
     const mics_run *run = job->run;
+    if (cli_tokens_unknown(run->tokenizer, only_shards(run), job->model->vocab))
+        return MICS_OK; // nothing is read or written as text
     MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     int32_t vocab = mics_tokenizer_vocab(job->tokenizer);
     if (vocab <= job->model->vocab)
         return MICS_OK;
     return mics_json_fail(run->json, "data.tokenizer", MICS_ERR_INVALID,
-                          "%s has %d tokens, but the model's vocab_size is %lld (%s)",
+                          "%s has %d tokens, but the model's vocab_size is %lld (%s); take a "
+                          "model with as many, another tokenizer, or token shards (.bin) alone",
                           run->tokenizer, (int)vocab, (long long)job->model->vocab,
                           run->model_config);
 }

@@ -25,7 +25,7 @@ typedef struct cli_job {
     mics_model *model;
     cli_room room;
     mics_schedule *schedule;
-    mics_tokenizer *tokenizer;
+    mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     cli_samples train_samples, validation_samples;
     mics_safetensors *import;    // NULL: random, or resumed

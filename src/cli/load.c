@@ -9,8 +9,23 @@
 #include "mics/size.h"
 #include <string.h>
 
-// The run that made the checkpoint may have used fewer positions than the model has.
-static mics_status find_sequence(cli_saved *saved)
+// Neither what was trained on nor what was validated on is a text.
+static bool only_shards(const mics_json *run)
+{
+    const mics_json_value *const lists[] = {mics_json_at(run, "data.train"),
+                                            mics_json_at(run, "data.validation")};
+    bool shards = mics_json_count(lists[0]) > 0;
+    for (int list = 0; list < 2; list++) {
+        for (int32_t i = 0; i < mics_json_count(lists[list]); i++) {
+            const char *path = mics_json_string(mics_json_element(lists[list], i));
+            shards = shards && path != NULL && cli_is_shard(path);
+        }
+    }
+    return shards;
+}
+
+// What the run says: its data, and its sequences, which may use fewer positions than the model has.
+static mics_status read_run(cli_saved *saved)
 {
     mics_json *run = NULL;
     const char *text = saved->meta->run_json;
@@ -19,6 +34,7 @@ static mics_status find_sequence(cli_saved *saved)
         return MICS_OK;
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
+    saved->only_shards = only_shards(run);
     mics_json_close(run);
     if (trained > 0 && trained < saved->sequence)
         saved->sequence = trained;
@@ -35,7 +51,10 @@ mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *sav
     MICS_TRY(mics_json_parse(memory, saved_out->path, config, strlen(config), &saved_out->config));
     // Only training has dropout.
     MICS_TRY(mics_model_from_config(memory, saved_out->config, true, &saved_out->model));
-    MICS_TRY(find_sequence(saved_out));
+    MICS_TRY(read_run(saved_out));
+    if (cli_tokens_unknown(saved_out->meta->tokenizer, saved_out->only_shards,
+                           saved_out->model->vocab))
+        return MICS_OK;
     return mics_tokenizer_open(memory, saved_out->meta->tokenizer, &saved_out->tokenizer);
 }
 

@@ -17,7 +17,8 @@ typedef struct cli_saved {
     const mics_checkpoint_meta *meta;
     mics_json *config;
     mics_model *model;
-    mics_tokenizer *tokenizer;
+    mics_tokenizer *tokenizer; // NULL: trained on token shards of which nobody knows the text
+    bool only_shards;          // the run's data were token shards
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
     float **params;   // by unit, the flat buffers; NULL until cli_saved_read_params
 } cli_saved;

@@ -106,7 +106,7 @@ static mics_status check_model(const cli_job *job, const mics_checkpoint_meta *m
 static mics_status check_tokenizer(const cli_job *job, const mics_checkpoint_meta *meta)
 {
     size_t our_bytes = 0, their_bytes = 0;
-    const char *ours = mics_tokenizer_text(job->tokenizer, &our_bytes);
+    const char *ours = cli_tokenizer_text(job->tokenizer, &our_bytes);
     void *theirs = NULL;
     if (strcmp(meta->tokenizer, "bytes") != 0)
         MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &theirs, &their_bytes));

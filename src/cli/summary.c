@@ -65,7 +65,8 @@ void cli_print_beginning(const cli_job *job)
            (long long)run->global_batch, (long long)cli_job_sequence(job), (int)run->micro_steps,
            plural(run->micro_steps), (long long)run->micro_batch, (int)mesh->ranks,
            plural(mesh->ranks));
-    printf("data      %lld tokens (%s)", (long long)mics_corpus_tokens(job->train), run->tokenizer);
+    printf("data      %lld tokens (%s)", (long long)mics_corpus_tokens(job->train),
+           job->tokenizer != NULL ? run->tokenizer : "shards of an unknown tokenizer");
     print_validation(job);
     printf("\nmemory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
@@ -116,6 +117,8 @@ static mics_status sample(const cli_job *job)
         .tokens = SAMPLE_TOKENS, .temperature = 0.8, .top_k = 40, .seed = job->run->seed};
     char *text = NULL;
     size_t bytes = 0;
+    if (job->tokenizer == NULL)
+        return MICS_OK;
     MICS_TRY(mics_machine_read(&machine));
     if (param_bytes(job->model) > (int64_t)(machine.memory_available_bytes / 4)) {
         printf("\n(no sample of text: the model is large beside this machine)\n");

@@ -9,6 +9,7 @@
 #include "trainer.h"
 #include "base/file.h"
 #include "cli.h"
+#include "files.h"
 #include "import.h"
 #include "mics/log.h"
 #include "signals.h"
@@ -205,7 +206,7 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
     };
-    meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    meta.tokenizer_text = cli_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     return mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
                                 rank < writers ? job->model->unit_count : 0);
 }

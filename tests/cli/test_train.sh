@@ -95,6 +95,24 @@ run 0 json "$mics" explain run.json --ranks 4 --nodes 2 --json
 contains json.out '"sent_bytes"'
 [ -d explained ] && fail "explain wrote something"
 
+# Token shards alone, of a tokenizer that nobody named: no text is read or written.
+run 0 shard "$mics" tokenize text.txt --out bytes.bin
+sed 's/"vocab_size": 256/"vocab_size": 200/' model.json >other.json
+shards="--set model.config=other.json --set data.train=[\"bytes.bin\"]"
+run 0 shards "$mics" train run.json --ranks 2 --out shards --steps 2 $shards
+contains shards.out "shards of an unknown tokenizer"
+grep -q "what the model writes" shards.out && fail "there is no text to sample"
+run 0 further "$mics" train run.json --ranks 2 --out shards --steps 3 $shards
+run 0 eval "$mics" eval shards --data bytes.bin
+grep -q "per byte" eval.out && fail "bits per byte of what is no bytes"
+run 2 eval "$mics" eval shards --data text.txt
+contains eval.err "text.txt: is a text"
+run 2 generate "$mics" generate shards
+contains generate.err "data.tokenizer"
+run 0 convert "$mics" convert shards shards_out
+run 0 bytes "$mics" train run.json --ranks 2 --out bytes --steps 2 --set 'data.train=["bytes.bin"]'
+contains bytes.out "what the model writes"
+
 run 0 version "$mics" --version
 run 0 help "$mics" --help
 for verb in train explain generate eval tokenize convert doctor; do
