@@ -49,6 +49,18 @@ static mics_status wrong(const cli_spec *spec, const char *what, const char *whi
                      spec->verb);
 }
 
+const char *cli_nearest(const char *name, const char *const *names, int32_t count)
+{
+    const char *near = mics_json_nearest(name, names, count);
+    const size_t length = strlen(name);
+    // Short words differ in much of their length: a beginning, or the first two letters, will do.
+    for (size_t same = length; near == NULL && length >= 2 && same >= 2; same = same > 2 ? 2 : 0) {
+        for (int32_t i = 0; i < count && near == NULL; i++)
+            near = strncmp(name, names[i], same) == 0 ? names[i] : NULL;
+    }
+    return near;
+}
+
 static mics_status unknown_flag(const cli_spec *spec, const char *name)
 {
     const char *names[OPTIONS_MAX + 1];
@@ -56,7 +68,7 @@ static mics_status unknown_flag(const cli_spec *spec, const char *name)
     for (; count < spec->option_count && count < OPTIONS_MAX; count++)
         names[count] = spec->options[count].name;
     names[count++] = "help";
-    const char *near = mics_json_nearest(name, names, count);
+    const char *near = cli_nearest(name, names, count);
     if (near != NULL)
         return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; did you mean --%s?", spec->verb,
                          name, near);

@@ -54,4 +54,9 @@ typedef enum cli_parsed { CLI_PARSED_RUN, CLI_PARSED_HELP, CLI_PARSED_WRONG } cl
 cli_parsed cli_parse(mics_memory *memory, const cli_spec *spec, int argc, char **argv,
                      cli_list *arguments_out);
 
+/* The name that is meant by a mistyped one: the nearest by letters, else one that begins with it or
+ * like it; NULL when there is none.
+ */
+const char *cli_nearest(const char *name, const char *const *names, int32_t count);
+
 #endif

@@ -167,14 +167,17 @@ static void print_text(const findings *found)
            mics_size_text((double)machine->memory_total_bytes, total, sizeof total),
            mics_size_text((double)machine->memory_available_bytes, available, sizeof available));
     printf("kernels   %s", found->kernels->isa);
+    const char *before = " (also: ";
     for (int32_t i = 0; i < mics_kernels_count(); i++) {
         const mics_kernels *other = mics_kernels_at(i);
-        if (other != NULL && other != found->kernels)
-            printf(" (also: %s)", other->isa);
+        if (other == NULL || other == found->kernels)
+            continue;
+        printf("%s%s", before, other->isa);
+        before = ", ";
     }
-    printf("\nmatrices  %s: %.0f GFLOP/s on one thread, %.0f on %d (fp32, %d x %d x %d)\n",
-           found->gemm_library, found->gflops_one, found->gflops_all, (int)machine->cores,
-           GEMM_SIZE, GEMM_SIZE, GEMM_SIZE);
+    printf("%s\nmatrices  %s: %.0f GFLOP/s on one thread, %.0f on %d (fp32, %d x %d x %d)\n",
+           before[0] == ',' ? ")" : "", found->gemm_library, found->gflops_one, found->gflops_all,
+           (int)machine->cores, GEMM_SIZE, GEMM_SIZE, GEMM_SIZE);
     printf("          (OpenBLAS up to 0.3.21 takes newer Xeons for old ones and runs at a fifth of "
            "their speed;\n           this program does not use OpenBLAS)\n");
     printf("MPI       %s, %s\n", found->mpi != NULL ? found->mpi : "not in this build",

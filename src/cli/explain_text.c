@@ -38,23 +38,31 @@ static void print_keys(const mics_run *run)
     }
 }
 
-// The groups that rank 0 is in; the others are alike, shifted.
+// Ranks of a group, as many as a line holds.
+static void print_group(mics_group group)
+{
+    enum { SHOWN = 16 };
+    for (int32_t i = 0; i < group.size && i < SHOWN; i++)
+        printf("%s%d", i > 0 ? ", " : "", (int)mics_group_rank(group, i));
+    if (group.size > SHOWN)
+        printf(", ... %d", (int)mics_group_rank(group, group.size - 1));
+}
+
+// The groups of several ranks that rank 0 is in; the others are alike, shifted.
 static void print_mesh(const mics_mesh *mesh)
 {
     char name[64];
     int32_t nodes = mesh->ranks / mesh->ranks_per_node;
-    printf("\nmesh\n  %d ranks, %d node%s of %d: %s\n", (int)mesh->ranks, (int)nodes,
-           nodes == 1 ? "" : "s", (int)mesh->ranks_per_node,
-           mics_mesh_name(mesh, name, sizeof name));
+    printf("\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)mesh->ranks,
+           mesh->ranks == 1 ? "" : "s", (int)nodes, nodes == 1 ? "" : "s",
+           (int)mesh->ranks_per_node, mics_mesh_name(mesh, name, sizeof name));
     for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
         mics_group group = mics_mesh_group(mesh, (mics_group_kind)kind, 0);
-        printf("  %-28s %4d rank%s", mics_group_kind_text((mics_group_kind)kind), (int)group.size,
-               group.size == 1 ? " " : "s");
-        if (group.size > 1)
-            printf(" (rank 0's: every %d%s from %d to %d)", (int)group.stride,
-                   group.stride == 1 ? "st" : (group.stride == 2 ? "nd" : "th"), (int)group.first,
-                   (int)mics_group_rank(group, group.size - 1));
-        printf("\n");
+        if (group.size < 2)
+            continue;
+        printf("  %-28s %4d ranks: ", mics_group_kind_text((mics_group_kind)kind), (int)group.size);
+        print_group(group);
+        printf(" (of rank 0)\n");
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The program: finds the verb and runs it.
+#include "args.h"
 #include "cli.h"
-#include "mics/json.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static const cli_verb *find_verb(const char *name)
     const char *names[VERBS];
     for (int i = 0; i < VERBS; i++)
         names[i] = verbs[i].name;
-    const char *near = mics_json_nearest(name, names, VERBS);
+    const char *near = cli_nearest(name, names, VERBS);
     if (near != NULL)
         mics_fail(MICS_ERR_INVALID, "no verb \"%s\"; did you mean \"%s\"?", name, near);
     else

@@ -308,10 +308,11 @@ static mics_status interrupted(cli_trainer *self, int64_t step)
         return MICS_ERR_INTERRUPTED;
     mics_progress_break(self->progress);
     const char *by = cli_signals_asked();
-    return mics_fail(MICS_ERR_INTERRUPTED,
-                     "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
-                     by != NULL ? by : "a signal to another rank", (long long)step,
-                     self->job->checkpoints_dir);
+    mics_log_set_rank(-1); // all ranks stopped, as they were asked to: nobody's error
+    mics_log(
+        MICS_LOG_INFO, "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
+        by != NULL ? by : "a signal to another rank", (long long)step, self->job->checkpoints_dir);
+    return MICS_ERR_INTERRUPTED;
 }
 
 // ---- the loop ----

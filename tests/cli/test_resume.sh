@@ -35,7 +35,7 @@ kill -INT $pid
 wait $pid
 [ $? = 1 ] || fail "a stopped run should exit with 1"
 one_line signal.err
-contains signal.err "stopped by SIGINT after step"
+contains signal.err "mics: stopped by SIGINT after step"
 stopped=$(sed -n 's/.*SIGINT after step \([0-9]*\),.*/\1/p' signal.err)
 [ -f "signal/out/checkpoints/latest" ] || fail "nothing was saved"
 run 0 onward train signal --steps $((stopped + 2))
