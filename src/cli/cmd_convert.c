@@ -27,7 +27,8 @@ typedef struct convert_options {
 static cli_parsed parse(mics_memory *memory, int argc, char **argv, convert_options *options)
 {
     const cli_option table[] = {
-        {"max-shard-bytes", CLI_INT, "N", "several files of at most N bytes each; default: one",
+        {"max-shard-bytes", CLI_INT, "N",
+         "several files of at most N bytes each, or one tensor; default: one",
          &options->max_shard_bytes, 1, 0},
     };
     const cli_spec spec = {
@@ -96,6 +97,23 @@ static mics_status write_tensors(const cli_saved *saved, mics_safetensors_writer
     return status;
 }
 
+// A tensor is never cut, so a file may be larger than what was asked for.
+static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t most)
+{
+    int32_t larger = 0;
+    for (int32_t i = 0; i < count && most > 0; i++) {
+        int64_t elems = 1;
+        for (int32_t dim = 0; dim < entries[i].dims; dim++)
+            elems *= entries[i].shape[dim];
+        larger += elems > most / (int64_t)sizeof(float);
+    }
+    if (larger > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%d tensors are larger than --max-shard-bytes %lld; each has a larger file of its "
+                 "own",
+                 (int)larger, (long long)most);
+}
+
 static mics_status write_model(const cli_saved *saved, const char *dir, int64_t max_shard_bytes)
 {
     void *entries = NULL;
@@ -104,6 +122,7 @@ static mics_status write_model(const cli_saved *saved, const char *dir, int64_t 
     MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
                         (size_t)count * sizeof(mics_safetensors_entry), &entries));
     list_tensors(saved->model, entries);
+    warn_large(entries, count, max_shard_bytes);
     mics_status status =
         mics_safetensors_create(saved->memory, dir, entries, count, max_shard_bytes, &writer);
     if (status == MICS_OK)

@@ -121,6 +121,15 @@ static mics_status open_data(void *ctx)
     return cli_job_open_data(request->job, request->resume);
 }
 
+static void print_finished(const cli_job *job)
+{
+    const char *out = job->run->out;
+    printf("%s holds the finished run: step %lld of %lld is in %s\n"
+           "to train further: --steps N with more steps; to train again, as with changed keys: "
+           "another --out, or rm -r %s first\n",
+           out, (long long)job->start_step, (long long)job->run->steps, job->checkpoint_path, out);
+}
+
 static mics_status run_world(cli_job *job, const train_options *options, mics_status loaded)
 {
     data_request request = {.job = job,
@@ -131,8 +140,7 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
     MICS_TRY(cli_world_first(job->world, open_data, &request));
     if (job->finished) {
         if (cli_world_is_first(job->world))
-            printf("%s holds the finished run: step %lld of %lld is in %s\n", job->run->out,
-                   (long long)job->start_step, (long long)job->run->steps, job->checkpoint_path);
+            print_finished(job);
         return MICS_OK;
     }
     cli_signals_training(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,

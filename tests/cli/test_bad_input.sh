@@ -24,6 +24,8 @@ wrong() {
 # ---- usage ----
 wrong 2 "no verb given"
 wrong 2 'did you mean "train"' trainn run.json
+wrong 2 'did you mean "train"' trian run.json
+wrong 2 "did you mean --temperature" generate good --temp 3
 wrong 2 "did you mean --ranks" train run.json --rank 2
 wrong 2 "missing: RUN.json" train
 wrong 2 "one argument too many" train run.json other.json

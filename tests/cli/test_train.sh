@@ -33,6 +33,7 @@ last=$(losses out | sed -n '$s/.* \([0-9]*\).*/\1/p')
 cp -r out before
 run 0 again "$mics" train run.json --ranks 4 --nodes 2
 contains again.out "holds the finished run"
+contains again.out "to train further: --steps"
 diff -r out before || fail "a finished run was changed"
 run 2 none "$mics" train run.json --ranks 4 --nodes 2 --resume none
 one_line none.err
@@ -88,7 +89,9 @@ run 0 resolved "$mics" train auto/run.json --ranks 4 --out resolved_auto
 same_losses auto resolved_auto
 
 run 0 explain "$mics" explain run.json --ranks 4 --nodes 2
-contains explain.out "partition group"
+grep -q "partition group *2 ranks: 0, 1 (of rank 0)" explain.out || fail "groups are unclear"
+grep -q "replication group *2 ranks: 0, 2 (of rank 0)" explain.out || fail "groups are unclear"
+grep -q "  1 rank" explain.out && fail "a group of one rank is none"
 contains explain.out "all-reduce"
 contains explain.out "train_batch_size"
 run 0 json "$mics" explain run.json --ranks 4 --nodes 2 --json
