@@ -33,7 +33,8 @@ int cmd_doctor(int argc, char **argv);
 /* The exit status of a command that ended with `status`; the one place that maps them.
  *
  * Before anything runs (`running` false), what is wrong is the usage, the configuration, a file it
- * names, or a machine too small for it: 2. What fails later is a failure of the running system: 1.
+ * names, or a machine too small for it: 2. What fails later is a failure of the running system: 1. So is, at any time,
+ * a disk that is full or cannot be written.
  */
 int cli_exit_status(mics_status status, bool running);
 
@@ -42,6 +43,10 @@ int cli_exit_status(mics_status status, bool running);
 
 /* Sends the library's messages through the rules above. */
 void cli_log_install(void);
+
+/* Whether an error of this process was that of a full, read-only or broken disk, which is a failure
+ * of the system and not of the usage, whenever it happens. */
+bool cli_log_disk_failed(void);
 
 /* From now on this thread's error line is kept back, and its other messages are dropped when
  * `quiet`. For setup that all ranks do alike, where one of them speaks for all.

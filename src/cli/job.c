@@ -108,7 +108,8 @@ static mics_status lock_out(cli_job *job)
     job->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     mics_status status = MICS_OK;
     if (job->lock_file < 0)
-        status = mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+        status = mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", path,
+                           strerror(errno));
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     bool first = cli_world_is_first(job->world);
     // A file system without locks is no reason not to train.

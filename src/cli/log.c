@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error lines of the program: the first one of a process is written, and in setup one rank's.
 #include "cli.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,19 @@ typedef struct held_line {
 } held_line;
 
 static _Thread_local held_line held;
-static atomic_bool error_written;
+static atomic_bool error_written, disk_failed;
+
+// The causes that name the machine and not what the user wrote, in the system's words, with which
+// error lines say them.
+static bool names_failed_disk(const char *line)
+{
+    static const int causes[] = {ENOSPC, EDQUOT, EROFS, EIO};
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
+        if (strstr(line, strerror(causes[i])) != NULL)
+            return true;
+    }
+    return false;
+}
 
 static void write_line(mics_log_level level, int32_t rank, const char *line)
 {
@@ -37,6 +50,8 @@ static void sink(void *ctx, mics_log_level level, int32_t rank, const char *line
             write_line(level, rank, line);
         return;
     }
+    if (names_failed_disk(line))
+        atomic_store(&disk_failed, true);
     if (held.holding) {
         if (held.line[0] == '\0')
             snprintf(held.line, sizeof held.line, "%s", line);
@@ -49,6 +64,11 @@ static void sink(void *ctx, mics_log_level level, int32_t rank, const char *line
 void cli_log_install(void)
 {
     mics_log_set_sink(sink, NULL);
+}
+
+bool cli_log_disk_failed(void)
+{
+    return atomic_load(&disk_failed);
 }
 
 void cli_log_hold(bool quiet)
