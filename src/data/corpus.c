@@ -37,6 +37,8 @@ typedef struct opening {
     int32_t vocab;
     const char *cache_dir;
     XXH3_state_t *hash;
+    int32_t empty; // texts that were left out
+    char *first_empty;
 } opening;
 
 // ---- one file ----
@@ -96,7 +98,7 @@ static bool ends_in_bin(const char *path)
     return bytes >= 4 && strcmp(path + bytes - 4, ".bin") == 0;
 }
 
-static mics_status add_file(const opening *o, const char *path)
+static mics_status add_file(opening *o, const char *path)
 {
     if (ends_in_bin(path))
         return add_shard(o, path, path);
@@ -107,7 +109,9 @@ static mics_status add_file(const opening *o, const char *path)
                          path);
     char *shard_path = NULL;
     MICS_TRY(mics_text_shard(o->corpus->memory, path, o->tokenizer, o->cache_dir, &shard_path));
-    mics_status status = shard_path != NULL ? add_shard(o, path, shard_path) : MICS_OK;
+    if (shard_path == NULL)
+        return o->empty++ == 0 ? mics_strdup(o->corpus->memory, path, &o->first_empty) : MICS_OK;
+    mics_status status = add_shard(o, path, shard_path);
     mics_free(o->corpus->memory, shard_path);
     return status;
 }
@@ -119,7 +123,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static mics_status add_pattern(const opening *o, const char *pattern)
+static mics_status add_pattern(opening *o, const char *pattern)
 {
     if (access(pattern, F_OK) == 0) // a name, even when it looks like a pattern
         return add_file(o, pattern);
@@ -159,15 +163,20 @@ mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
     for (int32_t i = 0; i < pattern_count; i++)
         MICS_TRY_OUT(add_pattern(&o, patterns[i]));
     if (o.corpus->tokens == 0) {
-        status = mics_fail(MICS_ERR_INVALID, "no tokens in %s%s",
+        status = mics_fail(MICS_ERR_INVALID, "no tokens in %s%s; give a text that is not empty",
                            pattern_count > 0 ? patterns[0] : "an empty list of files",
                            pattern_count > 1 ? " and what follows it" : "");
         goto out;
     }
+    if (o.empty == 1)
+        mics_log(MICS_LOG_WARNING, "%s: is empty", o.first_empty);
+    else if (o.empty > 1)
+        mics_log(MICS_LOG_WARNING, "%s and %d more: are empty", o.first_empty, (int)o.empty - 1);
     o.corpus->hash = XXH3_64bits_digest(o.hash);
     *corpus_out = o.corpus;
     o.corpus = NULL;
 out:
+    mics_free(memory, o.first_empty);
     XXH3_freeState(o.hash);
     mics_corpus_close(o.corpus);
     return status;

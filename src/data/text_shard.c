@@ -277,9 +277,7 @@ mics_status mics_text_shard(mics_memory *memory, const char *path, const mics_to
     mics_status status = MICS_OK;
     char shard_path[PATH_MAX], *copy = NULL;
     MICS_TRY_OUT(source_open(memory, path, &s));
-    if (s.bytes == 0) {
-        mics_log(MICS_LOG_WARNING, "%s: is empty", path);
-    } else {
+    if (s.bytes > 0) {
         MICS_TRY_OUT(find_or_make(&s, tokenizer, cache_dir, shard_path, sizeof shard_path));
         MICS_TRY_OUT(mics_strdup(memory, shard_path, &copy));
     }

@@ -137,6 +137,8 @@ wrong 2 "cut_tokenizer.json" train run.json --ranks 2 --set data.tokenizer=cut_t
 wrong 2 "cut_tokenizer.json" tokenize text.txt --tokenizer cut_tokenizer.json --out never.bin
 [ -f never.bin ] && fail "a shard was made without a tokenizer"
 wrong 2 "none.txt" train run.json --ranks 2 --set 'data.train=["none.txt"]'
+: >empty.txt
+wrong 2 "no tokens in empty.txt" train run.json --ranks 2 --set 'data.train=["empty.txt"]'
 wrong 2 "no file matches" train run.json --ranks 2 --set 'data.train=["none*.txt"]'
 wrong 2 "too few" train run.json --ranks 2 --set 'data.train=["short.txt"]'
 wrong 2 "data.validation" train run.json --ranks 2 --set 'data.validation=["short.txt"]'
