@@ -165,7 +165,8 @@ static mics_status convert(mics_memory *memory, const convert_options *options, 
     MICS_TRY_OUT(refuse_existing(memory, dir, "config.json"));
     MICS_TRY_OUT(refuse_existing(memory, dir, "tokenizer.json"));
     MICS_TRY_OUT(mics_file_make_dirs(memory, dir));
-    MICS_TRY_OUT(write_model(&saved, dir, options->max_shard_bytes));
+    cli_log_hold(false);
+    MICS_TRY_OUT(cli_saved_speak(write_model(&saved, dir, options->max_shard_bytes)));
     *running_out = true;
     MICS_TRY_OUT(write_beside(&saved, dir));
     printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(saved.model),

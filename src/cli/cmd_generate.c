@@ -57,8 +57,10 @@ static mics_status generate(mics_memory *memory, generate_options *options, bool
                            "%s: was trained on token shards without a data.tokenizer, so nobody "
                            "knows what text its tokens are; name one in the run file",
                            saved.path);
-    if (status == MICS_OK)
-        status = cli_saved_read_params(&saved);
+    if (status == MICS_OK) {
+        cli_log_hold(false);
+        status = cli_saved_speak(cli_saved_read_params(&saved));
+    }
     if (status == MICS_OK) {
         *running_out = true;
         options->sampling.seed = (uint64_t)options->seed;

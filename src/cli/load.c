@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening a checkpoint in one process.
 #include "load.h"
+#include "cli.h"
 #include "files.h"
 #include "job.h"
 #include "mics/device.h"
@@ -71,6 +72,14 @@ void cli_saved_fini(cli_saved *saved)
     mics_checkpoint_close(saved->checkpoint);
     mics_free(saved->memory, saved->path);
     *saved = (cli_saved){0};
+}
+
+mics_status cli_saved_speak(mics_status status)
+{
+    if (status == MICS_ERR_FORMAT)
+        cli_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
+    cli_log_release(status != MICS_OK, -1);
+    return status;
 }
 
 static mics_status check_fits(const cli_saved *saved)

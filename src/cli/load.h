@@ -31,6 +31,11 @@ typedef struct cli_saved {
 mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *saved_out);
 void cli_saved_fini(cli_saved *saved);
 
+/* Writes the error line that cli_log_hold kept back while the checkpoint's data were read; when they
+ * are damaged (`status`), with what to do. Returns `status`.
+ */
+mics_status cli_saved_speak(mics_status status);
+
 /* Reads the whole model into memory.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY when the machine has too little (said before any is taken);

@@ -176,6 +176,7 @@ for folder in manifest edited; do
 done
 [ -d never ] && fail "a damaged checkpoint was exported"
 wrong 2 "flipped" generate flipped
+contains wrong.err "give another step's folder"
 wrong 2 "flipped" convert flipped flipped_out
 [ -f flipped_out/model.safetensors ] && fail "a damaged checkpoint was exported"
 wrong 2 "flipped" train run.json --ranks 4 --steps 4 --out other --resume flipped
