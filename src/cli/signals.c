@@ -68,8 +68,8 @@ static void say_asked(void)
     char from[64];
     if (takes_the_word())
         fprintf(stderr,
-                "mics: rank %d: asked to stop in step %lld; it is saved if all ranks finish it, "
-                "otherwise %s\n",
+                "mics: rank %d: asked to stop in step %lld, as launchers do when a rank has died; "
+                "it is saved if all ranks finish it, otherwise %s\n",
                 (int)named_rank, (long long)atomic_load(&running_step),
                 where_from(from, sizeof from));
 }
