@@ -8,6 +8,7 @@
 #include "job.h"
 #include "mics/log.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +217,18 @@ static mics_status choose(cli_job *job, const char *resume)
     return status;
 }
 
+// The step that a folder is named after, "step-00000012"; -1 for other names.
+static int64_t step_of_name(const char *name)
+{
+    static const char prefix[] = "step-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    char *end = NULL;
+    errno = 0;
+    long long step = strtoll(name + sizeof prefix - 1, &end, 10);
+    return errno == 0 && end != name + sizeof prefix - 1 && *end == '\0' ? (int64_t)step : -1;
+}
+
 // Folders of the run that are not the one that was chosen; the highest step with a manifest.
 static int64_t other_step(const cli_job *job)
 {
@@ -224,10 +237,9 @@ static int64_t other_step(const cli_job *job)
     const char *chosen = slash != NULL ? slash + 1 : job->checkpoint_path;
     DIR *dir = opendir(job->checkpoints_dir);
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        long long step = -1;
+        const int64_t step = step_of_name(entry->d_name);
         char path[4096];
-        if (sscanf(entry->d_name, "step-%lld", &step) != 1 || step <= best ||
-            strcmp(entry->d_name, chosen) == 0)
+        if (step <= best || strcmp(entry->d_name, chosen) == 0)
             continue;
         int length =
             snprintf(path, sizeof path, "%s/%s/manifest.json", job->checkpoints_dir, entry->d_name);
