@@ -43,26 +43,6 @@ if [ -w /dev/full ]; then
     contains full.err "standard output"
 fi
 
-# A disk that is full or read-only is a failure of the system, whichever verb meets it.
-mkdir disk
-on_disk() { # MOUNT-OPTIONS ARGUMENTS...
-    on_disk_options=$1
-    shift
-    unshare -rm sh -c 'mount -t tmpfs -o "$0" none disk && exec "$@"' "$on_disk_options" "$@"
-}
-if on_disk size=64k true 2>/dev/null; then
-    awk '{ for (i = 0; i < 30; i++) print }' text.txt >long.txt
-    for options in size=64k ro; do
-        run 1 disk on_disk $options "$mics" convert good disk/out
-        one_line disk.err
-        run 1 disk on_disk $options "$mics" tokenize long.txt --out disk/out.bin
-        one_line disk.err
-        run 1 disk on_disk $options "$mics" train run.json --ranks 2 --out disk/out \
-            --set 'data.train=["long.txt"]'
-        one_line disk.err
-    done
-fi
-
 # ---- run files ----
 echo '{"model": {"config": "model.json"' >cut.json
 echo '{"model": {"config": "model.json"}, "data": {"train": ["text.txt"]}, "run": {"steps": 1}, "optimiser": {}}' >key.json
