@@ -7,12 +7,16 @@
 // Ring order. Members are in ascending rank order, so a ring crosses each node boundary once. A
 // block b that is reduced starts at the member after its owner and ends at the owner: the sum is
 // ((x[o+1] + x[o+2]) + ...) + x[o], indices modulo the group's size.
+//
+// Channels. One thread a channel may use a comm at a time. Exchanges of different channels never meet,
+// so collectives on one proceed beside those on the other.
 #ifndef MICS_COMM_H
 #define MICS_COMM_H
 
 #include "mics/group.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +29,8 @@ typedef enum mics_reduce { MICS_REDUCE_COPY, MICS_REDUCE_SUM_F32 } mics_reduce;
 // In place of a world rank: nobody.
 enum { MICS_RANK_NONE = -1 };
 
+enum { MICS_CHANNELS = 2 };
+
 // Sends `bytes` to one rank while receiving as many from another (both may be the same rank, this
 // one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i].
 typedef struct mics_exchange {
@@ -34,8 +40,37 @@ typedef struct mics_exchange {
     void *recv;
     size_t bytes;
     mics_reduce reduce;
+    int32_t channel;  // 0 <= channel < MICS_CHANNELS
     const char *what; // the same on both sides: "all-gather of unit h.3"; never NULL
 } mics_exchange;
+
+// A collective's members and which block each one owns.
+typedef struct mics_ring {
+    mics_group group;
+    const int32_t
+        *block_of; // block index by member, a permutation of [0, group.size); NULL: identity
+    int32_t channel;
+    const char *what; // for errors; never NULL
+} mics_ring;
+
+// An exchange whose partner is late.
+typedef struct mics_lateness {
+    const char *what;
+    int32_t rank;    // who waits
+    int32_t peer;    // for whom
+    bool sending;    // the peer has not received; false: it has not sent
+    double waited_s; // without any part of it moving
+} mics_lateness;
+
+// Says, in the log, why an exchange is late. Called once an exchange, from its thread, before it
+// returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time.
+typedef void (*mics_late_handler)(void *ctx, const mics_lateness *late);
+
+// What a rank was last seen doing: bytes that only their writer and readers understand.
+enum { MICS_NOTE_BYTES = 64 };
+typedef struct mics_note {
+    unsigned char bytes[MICS_NOTE_BYTES];
+} mics_note;
 
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
@@ -48,8 +83,18 @@ typedef struct mics_comm_ops {
     // Makes every rank's pending and later exchanges fail (or ends their processes), without a line
     // in the log; not collective, and any thread may call it while another is in `exchange`.
     void (*abort)(void *ctx);
+    // Who speaks when an exchange of this rank is late; NULL: the transport itself, in one line.
+    void (*set_late_handler)(void *ctx, mics_late_handler handler, void *handler_ctx);
+    // The board; see mics_comm_post and mics_comm_read.
+    void (*post)(void *ctx, const mics_note *note);
+    bool (*read)(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
     // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
+    // (optional) The library's own all-gather, as mics_comm_library_gather; without them that is
+    // MICS_ERR_UNSUPPORTED.
+    mics_status (*library_open)(void *ctx, const mics_ring *ring);
+    mics_status (*library_gather)(void *ctx, const mics_ring *ring, void *buffer,
+                                  size_t block_bytes);
 } mics_comm_ops;
 
 typedef struct mics_comm {
@@ -60,14 +105,6 @@ typedef struct mics_comm {
     int32_t ranks_per_node; // as the transport found it; ranks when unknown
     size_t staging_bytes;   // what it holds of MICS_MEM_COMM from opening to closing
 } mics_comm;
-
-// A collective's members and which block each one owns.
-typedef struct mics_ring {
-    mics_group group;
-    const int32_t
-        *block_of;    // block index by member, a permutation of [0, group.size); NULL: identity
-    const char *what; // for errors; never NULL
-} mics_ring;
 
 // ---- transports ----
 
@@ -195,6 +232,25 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
 mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
                                  int64_t elems);
 
+/* Prepares the library's own all-gather for a kind of group: every rank passes its group.
+ *
+ * Up to 4 kinds of groups; one that is open already is left as it is.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); as
+ *          mics_comm_exchange.
+ * Collective: world.   Blocks: yes.
+ */
+mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
+
+/* As mics_comm_all_gather, by the library's own algorithm.
+ *
+ * What that sends over which link is the library's secret: a counting comm counts a ring's bytes,
+ * and one exchange.
+ * Needs:   mics_comm_library_open for this group.
+ * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+                                     size_t block_bytes);
+
 /* Whether all ranks of the world are well. Call it before what one rank's failure would hang.
  *
  * Sends 4 bytes in each of ceil(log2(ranks)) rounds; in round k to the rank 2^k further on.
@@ -212,6 +268,29 @@ mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
  * Returns: MICS_OK; MICS_ERR_INVALID.   Collective: no.   Blocks: no.
  */
 mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
+
+/* Gives the board this rank's newest note, in place of the one before. Nobody is waited for: notes
+ * travel beside the exchanges, a few a second, also while this rank is in one.
+ *
+ * Threads: any.   Collective: no.   Blocks: no.
+ */
+void mics_comm_post(mics_comm *comm, const mics_note *note);
+
+/* The newest note of a rank that has reached this one, and the seconds since a sign of life of that
+ * rank did. Notes reach the monitors, the first and the last rank of the world (ranks as threads:
+ * every rank); a rank always reads its own.
+ *
+ * Returns: false when there is none (outputs untouched).
+ * Threads: any.   Collective: no.   Blocks: no.
+ */
+bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *age_s_out);
+
+/* Lets `handler` speak when an exchange of this rank is late; NULL: the transport does. It says who
+ * waited for whom; a handler that reads the board can say why.
+ *
+ * Needs:   no exchange of this comm under way. The context outlives the comm or the next call.
+ */
+void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx);
 
 /* Copies `bytes` from rank `root` to all ranks of the world, along the ring in pieces: each rank
  * but the one before root sends them once, to the next.

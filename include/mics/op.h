@@ -12,6 +12,7 @@
 #ifndef MICS_OP_H
 #define MICS_OP_H
 
+#include "mics/wire.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -105,6 +106,22 @@ typedef struct mics_kernels {
     // threads.
     double (*sum_squares)(const float *x, int64_t elems);
     void (*accumulate)(float *y, const float *x, int64_t elems); // y += x
+
+    // ---- numbers on the wire (wire.h) ----
+
+    // NaN stays NaN. `packed` may begin where `values` does, or lie apart.
+    void (*pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
+    // `packed` may be the second half of `values` (values + elems / 2), or lie apart.
+    void (*unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
+    // sum[i] += packed[i].
+    void (*add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
+    // packed: mics_wire_bytes(MICS_WIRE_INT8, elems). Packs values + residual and leaves in residual
+    // what rounding lost (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
+    // arXiv:1901.09847); residual may be NULL. A block with a value that is not finite unpacks to NaN.
+    // The buffers lie apart.
+    void (*pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
+    void (*unpack_int8)(float *values, const void *packed, int64_t elems);
+    void (*add_int8)(float *sum, const void *packed, int64_t elems);
 } mics_kernels;
 
 // Rows are summed in this many fixed blocks, whatever the number of threads.

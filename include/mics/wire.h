@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as they travel: floats whole, or rounded to fewer bytes. Memory keeps fp32; sums are fp32.
+#ifndef MICS_WIRE_H
+#define MICS_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mics_wire {
+    MICS_WIRE_FP32,
+    MICS_WIRE_BF16, // nearest, ties to even
+    // Blocks of MICS_WIRE_BLOCK elements, each with one fp32 scale, its largest magnitude / 127. All
+    // scales stand first, then all elements.
+    MICS_WIRE_INT8,
+    MICS_WIRES
+} mics_wire;
+
+enum { MICS_WIRE_BLOCK = 256 };
+
+/* "fp32", "bf16", "int8"; never NULL. */
+const char *mics_wire_text(mics_wire wire);
+
+/* Bytes that `elems` numbers take; those of INT8 are rounded up to 64. Needs elems >= 0. */
+static inline size_t mics_wire_bytes(mics_wire wire, int64_t elems)
+{
+    const size_t n = (size_t)elems;
+    if (wire == MICS_WIRE_BF16)
+        return 2 * n;
+    if (wire == MICS_WIRE_INT8)
+        return (n + (n + MICS_WIRE_BLOCK - 1) / MICS_WIRE_BLOCK * 4 + 63) / 64 * 64;
+    return 4 * n;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
