@@ -4,7 +4,6 @@
 // builds agreement and broadcast from exchanges.
 #include "mics/comm.h"
 #include "mics/log.h"
-#include <stdbool.h>
 
 // A broadcast travels in pieces, so that the ranks of the chain pass them on at the same time.
 enum { BROADCAST_PIECE_BYTES = 1024 * 1024 };
@@ -30,6 +29,9 @@ static mics_status check_exchange(const mics_comm *comm, const mics_exchange *ex
     if (!is_rank_or_none(comm, exchange->to) || !is_rank_or_none(comm, exchange->from))
         return mics_fail(MICS_ERR_INVALID, "%s: ranks %d and %d are not both within the %d ranks",
                          what, (int)exchange->to, (int)exchange->from, (int)comm->ranks);
+    if (exchange->channel < 0 || exchange->channel >= MICS_CHANNELS)
+        return mics_fail(MICS_ERR_INVALID, "%s: channel %d is not one of %d", what,
+                         (int)exchange->channel, (int)MICS_CHANNELS);
     if (exchange->reduce != MICS_REDUCE_COPY && exchange->reduce != MICS_REDUCE_SUM_F32)
         return mics_fail(MICS_ERR_INVALID, "%s: unknown reduction %d", what, (int)exchange->reduce);
     if (exchange->reduce == MICS_REDUCE_SUM_F32 && exchange->bytes % sizeof(float) != 0)
@@ -118,6 +120,23 @@ mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, siz
         got += take ? in : 0;
     }
     return MICS_OK;
+}
+
+void mics_comm_post(mics_comm *comm, const mics_note *note)
+{
+    comm->ops->post(comm->ctx, note);
+}
+
+bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *age_s_out)
+{
+    if (rank < 0 || rank >= comm->ranks)
+        return false;
+    return comm->ops->read(comm->ctx, rank, note_out, age_s_out);
+}
+
+void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx)
+{
+    comm->ops->set_late_handler(comm->ctx, handler, handler_ctx);
 }
 
 void mics_comm_abort(mics_comm *comm, const char *why)

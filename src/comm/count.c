@@ -5,25 +5,51 @@
 #include "mics/log.h"
 #include <assert.h>
 
+// Two threads may exchange at once, one a channel: the counters are atomic.
 typedef struct count_comm {
     mics_comm base;
     mics_memory *memory;
     mics_comm *inner;
-    mics_traffic traffic;
+    _Atomic int64_t intra_bytes;
+    _Atomic int64_t inter_bytes;
+    _Atomic int64_t exchanges;
 } count_comm;
+
+// One exchange that sent `bytes` to rank `to`, which may be nobody.
+static void count_sent(count_comm *self, int32_t to, size_t bytes)
+{
+    int32_t per_node = self->base.ranks_per_node;
+    self->exchanges++;
+    if (to == MICS_RANK_NONE)
+        return;
+    if (to / per_node == self->base.rank / per_node)
+        self->intra_bytes += (int64_t)bytes;
+    else
+        self->inter_bytes += (int64_t)bytes;
+}
 
 static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
 {
     count_comm *self = ctx;
     MICS_TRY(self->inner->ops->exchange(self->inner->ctx, exchange));
-    self->traffic.exchanges++;
-    if (exchange->to == MICS_RANK_NONE)
-        return MICS_OK;
-    int32_t per_node = self->base.ranks_per_node;
-    if (exchange->to / per_node == self->base.rank / per_node)
-        self->traffic.intra_bytes += (int64_t)exchange->bytes;
-    else
-        self->traffic.inter_bytes += (int64_t)exchange->bytes;
+    count_sent(self, exchange->to, exchange->bytes);
+    return MICS_OK;
+}
+
+static mics_status count_library_open(void *ctx, const mics_ring *ring)
+{
+    count_comm *self = ctx;
+    return mics_comm_library_open(self->inner, ring);
+}
+
+static mics_status count_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+                                        size_t block_bytes)
+{
+    count_comm *self = ctx;
+    const mics_group *group = &ring->group;
+    MICS_TRY(mics_comm_library_gather(self->inner, ring, buffer, block_bytes));
+    int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
+    count_sent(self, mics_group_rank(*group, next), (size_t)(group->size - 1) * block_bytes);
     return MICS_OK;
 }
 
@@ -39,6 +65,24 @@ static void count_abort(void *ctx)
     self->inner->ops->abort(self->inner->ctx);
 }
 
+static void count_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+{
+    count_comm *self = ctx;
+    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+}
+
+static void count_post(void *ctx, const mics_note *note)
+{
+    count_comm *self = ctx;
+    mics_comm_post(self->inner, note);
+}
+
+static bool count_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+{
+    count_comm *self = ctx;
+    return mics_comm_read(self->inner, rank, note_out, age_s_out);
+}
+
 static void count_close(void *ctx)
 {
     count_comm *self = ctx;
@@ -51,7 +95,12 @@ static const mics_comm_ops count_ops = {
     .exchange = count_exchange,
     .set_timeout = count_set_timeout,
     .abort = count_abort,
+    .set_late_handler = count_set_late_handler,
+    .post = count_post,
+    .read = count_read,
     .close = count_close,
+    .library_open = count_library_open,
+    .library_gather = count_library_gather,
 };
 
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,
@@ -81,5 +130,7 @@ void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out)
 {
     assert(mics_comm_is_counting(counting));
     const count_comm *self = counting->ctx;
-    *traffic_out = self->traffic;
+    *traffic_out = (mics_traffic){.intra_bytes = self->intra_bytes,
+                                  .inter_bytes = self->inter_bytes,
+                                  .exchanges = self->exchanges};
 }

@@ -4,24 +4,47 @@
 #include "mics/comm.h"
 #include "mics/log.h"
 
+// Two threads may exchange at once, one a channel: each draws a number of its own.
 typedef struct fault_comm {
     mics_comm base;
     mics_memory *memory;
     mics_comm *inner;
-    int64_t countdown; // first exchange to fail; 0: none
-    int64_t exchanges; // started so far
+    int64_t countdown;         // first exchange to fail; 0: none
+    _Atomic int64_t exchanges; // started so far
 } fault_comm;
+
+// Counts an exchange. MICS_OK: it may go on.
+static mics_status draw(fault_comm *self, const char *what)
+{
+    int64_t number = ++self->exchanges;
+    if (self->countdown == 0 || number < self->countdown)
+        return MICS_OK;
+    if (number == self->countdown)
+        return mics_fail(MICS_ERR_COMM, "%s: exchange %lld was told to fail", what,
+                         (long long)number);
+    return MICS_ERR_COMM;
+}
 
 static mics_status fault_exchange(void *ctx, const mics_exchange *exchange)
 {
     fault_comm *self = ctx;
-    self->exchanges++;
-    if (self->countdown == 0 || self->exchanges < self->countdown)
-        return self->inner->ops->exchange(self->inner->ctx, exchange);
-    if (self->exchanges == self->countdown)
-        return mics_fail(MICS_ERR_COMM, "%s: exchange %lld was told to fail", exchange->what,
-                         (long long)self->exchanges);
-    return MICS_ERR_COMM;
+    MICS_TRY(draw(self, exchange->what));
+    return self->inner->ops->exchange(self->inner->ctx, exchange);
+}
+
+static mics_status fault_library_open(void *ctx, const mics_ring *ring)
+{
+    fault_comm *self = ctx;
+    MICS_TRY(draw(self, ring->what));
+    return mics_comm_library_open(self->inner, ring);
+}
+
+static mics_status fault_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+                                        size_t block_bytes)
+{
+    fault_comm *self = ctx;
+    MICS_TRY(draw(self, ring->what));
+    return mics_comm_library_gather(self->inner, ring, buffer, block_bytes);
 }
 
 static void fault_set_timeout(void *ctx, double seconds)
@@ -34,6 +57,24 @@ static void fault_abort(void *ctx)
 {
     fault_comm *self = ctx;
     self->inner->ops->abort(self->inner->ctx);
+}
+
+static void fault_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+{
+    fault_comm *self = ctx;
+    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+}
+
+static void fault_post(void *ctx, const mics_note *note)
+{
+    fault_comm *self = ctx;
+    mics_comm_post(self->inner, note);
+}
+
+static bool fault_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+{
+    fault_comm *self = ctx;
+    return mics_comm_read(self->inner, rank, note_out, age_s_out);
 }
 
 static void fault_close(void *ctx)
@@ -51,7 +92,12 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .exchange = fault_exchange,
         .set_timeout = fault_set_timeout,
         .abort = fault_abort,
+        .set_late_handler = fault_set_late_handler,
+        .post = fault_post,
+        .read = fault_read,
         .close = fault_close,
+        .library_open = fault_library_open,
+        .library_gather = fault_library_gather,
     };
     if (countdown < 0)
         return mics_fail(MICS_ERR_INVALID, "exchange number %lld cannot fail",

@@ -25,6 +25,9 @@ static mics_status check_ring(const mics_comm *comm, const mics_ring *ring, cons
     if (group->index < 0 || group->index >= group->size || mine != comm->rank)
         return mics_fail(MICS_ERR_INVALID, "%s: rank %d is not member %d of its group", what,
                          (int)comm->rank, (int)group->index);
+    if (ring->channel < 0 || ring->channel >= MICS_CHANNELS)
+        return mics_fail(MICS_ERR_INVALID, "%s: channel %d is not one of %d", what,
+                         (int)ring->channel, (int)MICS_CHANNELS);
     for (int32_t m = 0; ring->block_of != NULL && m < group->size; m++) {
         if (ring->block_of[m] < 0 || ring->block_of[m] >= group->size)
             return mics_fail(MICS_ERR_INVALID, "%s: member %d owns block %d of %d", what, (int)m,
@@ -64,6 +67,7 @@ static mics_status go_round(mics_comm *comm, const mics_ring *ring, char *buffer
                                   .recv = block_before(ring, buffer, block_bytes, lead + step + 1),
                                   .bytes = block_bytes,
                                   .reduce = reduce,
+                                  .channel = ring->channel,
                                   .what = ring->what};
         MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
     }
@@ -98,4 +102,21 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
     int64_t block_elems = elems / ring->group.size;
     MICS_TRY(mics_comm_reduce_scatter(comm, ring, buffer, block_elems));
     return mics_comm_all_gather(comm, ring, buffer, (size_t)block_elems * sizeof(float));
+}
+
+mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring)
+{
+    MICS_TRY(check_ring(comm, ring, NULL, 0));
+    if (comm->ops->library_open == NULL)
+        return MICS_ERR_UNSUPPORTED;
+    return comm->ops->library_open(comm->ctx, ring);
+}
+
+mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+                                     size_t block_bytes)
+{
+    MICS_TRY(check_ring(comm, ring, buffer, block_bytes));
+    if (comm->ops->library_gather == NULL)
+        return MICS_ERR_UNSUPPORTED;
+    return comm->ops->library_gather(comm->ctx, ring, buffer, block_bytes);
 }

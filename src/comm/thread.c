@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process. Every rank has one cell, with the one message it offers; the
-// receiver copies or adds straight from the sender's buffer, so nothing is staged.
+// Ranks as threads of one process. Every rank has one cell a channel, with the one message it offers
+// there; the receiver copies or adds straight from the sender's buffer, so nothing is staged.
 //
 // A rank locks its own cell to offer and to see its message taken, and its sender's cell to take
 // one: never two at once, and no lock is shared by the world.
@@ -12,7 +12,9 @@
 //   3. While a cell is TAKING, rank `to` reads `data`; its rank stays in the exchange until that
 //      ends, whatever fails.
 //   4. Outside of exchanges a cell is EMPTY.
+//   5. A cell meets cells of its own channel only.
 #include "internal.h"
+#include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -32,7 +34,6 @@ typedef struct cell {
     _Alignas(MICS_ALIGNMENT) pthread_mutex_t mutex;
     pthread_cond_t offered; // FULL: awaited by receivers
     pthread_cond_t taken;   // EMPTY or REFUSED: awaited by the cell's rank
-    bool open;              // a comm of this rank exists
     bool aborted;
     cell_state state;
     int32_t to;
@@ -42,14 +43,23 @@ typedef struct cell {
     int32_t waits_for; // rank this one may be waiting for; MICS_RANK_NONE outside of exchanges
 } cell;
 
+// What a rank has on the board, and whether it is there. Guarded by the world's mutex.
+typedef struct place {
+    bool open; // a comm of this rank exists
+    bool posted;
+    double posted_us;
+    mics_note note;
+} place;
+
 struct mics_thread_world {
     mics_memory *memory;
     double timeout_s; // of a rank until it sets its own
     int32_t ranks;
-    int32_t cells_ready; // cells whose mutex and conditions exist
+    int64_t cells_ready; // cells whose mutex and conditions exist
     pthread_mutex_t mutex;
     bool late_reported; // guarded by mutex
-    cell *cells;        // (ranks)
+    place *places;      // (ranks)
+    cell *cells;        // (ranks, MICS_CHANNELS)
 };
 
 typedef struct thread_comm {
@@ -57,7 +67,14 @@ typedef struct thread_comm {
     mics_memory *memory;
     mics_thread_world *world;
     double timeout_s;
+    mics_late_handler late_handler; // NULL: fail_late says it
+    void *late_ctx;
 } thread_comm;
+
+static cell *cell_of(const mics_thread_world *world, int32_t rank, int32_t channel)
+{
+    return &world->cells[(int64_t)rank * MICS_CHANNELS + channel];
+}
 
 // ---- waiting ----
 
@@ -76,16 +93,27 @@ static struct timespec deadline_of(const thread_comm *self)
     return deadline;
 }
 
+// Whom a rank waits for: on `channel`, or else on another one, or nobody.
+static int32_t waits_for(const mics_thread_world *world, int32_t rank, int32_t channel)
+{
+    int32_t next = MICS_RANK_NONE;
+    for (int32_t i = 0; i < MICS_CHANNELS && next == MICS_RANK_NONE; i++) {
+        cell *at = cell_of(world, rank, (channel + i) % MICS_CHANNELS);
+        pthread_mutex_lock(&at->mutex);
+        next = at->waits_for;
+        pthread_mutex_unlock(&at->mutex);
+    }
+    return next;
+}
+
 // Writes who is to blame for `peer` not coming: follows who waits for whom until a rank that is in
 // no exchange. Ranks whose exchange failed still count as waiting.
-static void explain_late(mics_thread_world *world, int32_t peer, char *text, size_t capacity)
+static void explain_late(const mics_thread_world *world, int32_t peer, int32_t channel, char *text,
+                         size_t capacity)
 {
     int32_t rank = peer;
     for (int32_t hop = 0; hop <= world->ranks; hop++) {
-        cell *at = &world->cells[rank];
-        pthread_mutex_lock(&at->mutex);
-        int32_t next = at->waits_for;
-        pthread_mutex_unlock(&at->mutex);
+        int32_t next = waits_for(world, rank, channel);
         if (next == MICS_RANK_NONE) {
             snprintf(text, capacity,
                      "rank %d is in no exchange: see what it does, or raise run.comm_timeout_s",
@@ -97,8 +125,8 @@ static void explain_late(mics_thread_world *world, int32_t peer, char *text, siz
     snprintf(text, capacity, "the ranks wait for one another: their collectives differ in order");
 }
 
-// Called without a lock. One line a world: the first late rank's, since others wait for the same.
-static mics_status fail_late(thread_comm *self, const char *what, const char *verb, int32_t peer)
+// Called without a lock. One word a world: the first late rank's, since others wait for the same.
+static mics_status fail_late(thread_comm *self, const mics_exchange *exchange, bool sending)
 {
     mics_thread_world *world = self->world;
     pthread_mutex_lock(&world->mutex);
@@ -107,10 +135,20 @@ static mics_status fail_late(thread_comm *self, const char *what, const char *ve
     pthread_mutex_unlock(&world->mutex);
     if (!first)
         return MICS_ERR_TIMEOUT;
+    const mics_lateness late = {.what = exchange->what,
+                                .rank = self->base.rank,
+                                .peer = sending ? exchange->to : exchange->from,
+                                .sending = sending,
+                                .waited_s = self->timeout_s};
+    if (self->late_handler != NULL) {
+        self->late_handler(self->late_ctx, &late);
+        return MICS_ERR_TIMEOUT;
+    }
     char why[128] = "";
-    explain_late(world, peer, why, sizeof why);
-    return mics_fail(MICS_ERR_TIMEOUT, "%s: rank %d waited %g s for rank %d to %s; %s", what,
-                     (int)self->base.rank, self->timeout_s, (int)peer, verb, why);
+    explain_late(world, late.peer, exchange->channel, why, sizeof why);
+    return mics_fail(MICS_ERR_TIMEOUT, "%s: rank %d waited %g s for rank %d to %s; %s", late.what,
+                     (int)late.rank, late.waited_s, (int)late.peer, sending ? "receive" : "send",
+                     why);
 }
 
 // ---- one exchange ----
@@ -118,7 +156,7 @@ static mics_status fail_late(thread_comm *self, const char *what, const char *ve
 // Offers this rank's message, if there is one; does not wait.
 static mics_status offer(thread_comm *self, const mics_exchange *exchange)
 {
-    cell *mine = &self->world->cells[self->base.rank];
+    cell *mine = cell_of(self->world, self->base.rank, exchange->channel);
     pthread_mutex_lock(&mine->mutex);
     bool aborted = mine->aborted;
     mine->waits_for = exchange->from;
@@ -174,7 +212,7 @@ static mics_status refuse(const thread_comm *self, const mics_exchange *exchange
 
 static mics_status receive(thread_comm *self, const mics_exchange *exchange)
 {
-    cell *source = &self->world->cells[exchange->from];
+    cell *source = cell_of(self->world, exchange->from, exchange->channel);
     pthread_mutex_lock(&source->mutex);
     mics_status status = await_offer(self, source);
     bool fits = status == MICS_OK && source->bytes == exchange->bytes &&
@@ -188,7 +226,7 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
     }
     pthread_mutex_unlock(&source->mutex);
     if (status == MICS_ERR_TIMEOUT)
-        return fail_late(self, exchange->what, "send", exchange->from);
+        return fail_late(self, exchange, false);
     return status;
 }
 
@@ -214,7 +252,7 @@ static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
 // `status` is how receiving went; returns how the exchange did.
 static mics_status finish(thread_comm *self, const mics_exchange *exchange, mics_status status)
 {
-    cell *mine = &self->world->cells[self->base.rank];
+    cell *mine = cell_of(self->world, self->base.rank, exchange->channel);
     bool failed = status != MICS_OK;
     pthread_mutex_lock(&mine->mutex);
     if (exchange->to != MICS_RANK_NONE) {
@@ -229,7 +267,7 @@ static mics_status finish(thread_comm *self, const mics_exchange *exchange, mics
         mine->waits_for = MICS_RANK_NONE;
     pthread_mutex_unlock(&mine->mutex);
     if (!failed && status == MICS_ERR_TIMEOUT)
-        return fail_late(self, exchange->what, "receive", exchange->to);
+        return fail_late(self, exchange, true);
     return status;
 }
 
@@ -252,8 +290,8 @@ static void thread_abort(void *ctx)
 {
     thread_comm *self = ctx;
     mics_thread_world *world = self->world;
-    for (int32_t rank = 0; rank < world->ranks; rank++) {
-        cell *at = &world->cells[rank];
+    for (int64_t i = 0; i < world->cells_ready; i++) {
+        cell *at = &world->cells[i];
         pthread_mutex_lock(&at->mutex);
         at->aborted = true;
         pthread_cond_broadcast(&at->offered);
@@ -262,15 +300,48 @@ static void thread_abort(void *ctx)
     }
 }
 
+static void thread_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+{
+    thread_comm *self = ctx;
+    self->late_handler = handler;
+    self->late_ctx = handler_ctx;
+}
+
+// ---- the board ----
+
+static void thread_post(void *ctx, const mics_note *note)
+{
+    thread_comm *self = ctx;
+    place *mine = &self->world->places[self->base.rank];
+    pthread_mutex_lock(&self->world->mutex);
+    mine->note = *note;
+    mine->posted = true;
+    mine->posted_us = mics_clock_us();
+    pthread_mutex_unlock(&self->world->mutex);
+}
+
+static bool thread_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+{
+    thread_comm *self = ctx;
+    const place *at = &self->world->places[rank];
+    pthread_mutex_lock(&self->world->mutex);
+    bool posted = at->posted;
+    if (posted) {
+        *note_out = at->note;
+        *age_s_out = rank == self->base.rank ? 0 : (mics_clock_us() - at->posted_us) * 1e-6;
+    }
+    pthread_mutex_unlock(&self->world->mutex);
+    return posted;
+}
+
 // ---- opening and closing ----
 
 static void thread_close(void *ctx)
 {
     thread_comm *self = ctx;
-    cell *mine = &self->world->cells[self->base.rank];
-    pthread_mutex_lock(&mine->mutex);
-    mine->open = false;
-    pthread_mutex_unlock(&mine->mutex);
+    pthread_mutex_lock(&self->world->mutex);
+    self->world->places[self->base.rank].open = false;
+    pthread_mutex_unlock(&self->world->mutex);
     mics_free(self->memory, self);
 }
 
@@ -314,9 +385,12 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
         mics_free(memory, world);
         return mics_fail(MICS_ERR_MEMORY, "no mutex for %d ranks", (int)ranks);
     }
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, (size_t)ranks * sizeof(cell), &block));
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, (size_t)ranks * sizeof(place), &block));
+    world->places = block;
+    size_t cells = (size_t)ranks * MICS_CHANNELS;
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, cells * sizeof(cell), &block));
     world->cells = block;
-    for (; world->cells_ready < ranks; world->cells_ready++)
+    for (; world->cells_ready < (int64_t)cells; world->cells_ready++)
         MICS_TRY_OUT(cell_init(&world->cells[world->cells_ready]));
     *world_out = world;
     return MICS_OK;
@@ -329,14 +403,15 @@ void mics_thread_world_close(mics_thread_world *world)
 {
     if (world == NULL)
         return;
-    for (int32_t rank = 0; rank < world->cells_ready; rank++) {
-        cell *at = &world->cells[rank];
+    for (int64_t i = 0; i < world->cells_ready; i++) {
+        cell *at = &world->cells[i];
         pthread_mutex_destroy(&at->mutex);
         pthread_cond_destroy(&at->offered);
         pthread_cond_destroy(&at->taken);
     }
     pthread_mutex_destroy(&world->mutex);
     mics_free(world->memory, world->cells);
+    mics_free(world->memory, world->places);
     mics_free(world->memory, world);
 }
 
@@ -348,6 +423,9 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
         .exchange = thread_exchange,
         .set_timeout = thread_set_timeout,
         .abort = thread_abort,
+        .set_late_handler = thread_set_late_handler,
+        .post = thread_post,
+        .read = thread_read,
         .close = thread_close,
     };
     if (rank < 0 || rank >= world->ranks)
@@ -356,11 +434,11 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(thread_comm), &block));
     thread_comm *self = block;
-    cell *mine = &world->cells[rank];
-    pthread_mutex_lock(&mine->mutex);
+    place *mine = &world->places[rank];
+    pthread_mutex_lock(&world->mutex);
     bool taken = mine->open;
     mine->open = true;
-    pthread_mutex_unlock(&mine->mutex);
+    pthread_mutex_unlock(&world->mutex);
     if (taken) {
         mics_free(memory, self);
         return mics_fail(MICS_ERR_INVALID, "rank %d is open already", (int)rank);

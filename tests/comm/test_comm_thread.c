@@ -537,9 +537,11 @@ static void test_exchange_arguments(void **state)
     ASSERT_OK(mics_thread_world_open(memory, 2, 1, &world));
     ASSERT_OK(mics_comm_thread_open(memory, world, 0, &comm));
     const mics_exchange good = {.send = a, .recv = b, .bytes = 16, .what = "good"};
-    mics_exchange bad[9];
-    for (int i = 0; i < 9; i++)
+    mics_exchange bad[11];
+    for (int i = 0; i < 11; i++)
         bad[i] = good;
+    bad[9].channel = -1;
+    bad[10].channel = MICS_CHANNELS;
     bad[0].to = 2;
     bad[1].from = -2;
     bad[2].what = NULL;
@@ -551,7 +553,7 @@ static void test_exchange_arguments(void **state)
     bad[8].reduce = MICS_REDUCE_SUM_F32;
     bad[8].bytes = 10;
     ASSERT_OK(mics_comm_exchange(comm, &good));
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 11; i++)
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_exchange(comm, &bad[i]));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_broadcast(comm, 2, a, 16));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_broadcast(comm, -1, a, 16));
@@ -575,8 +577,8 @@ static void test_ring_arguments(void **state)
     ASSERT_OK(mics_comm_thread_open(memory, world, 1, &comm));
     const mics_ring good = {.group = {.first = 0, .stride = 1, .size = 2, .index = 1},
                             .what = "ring"};
-    mics_ring bad[9];
-    for (int i = 0; i < 9; i++)
+    mics_ring bad[11];
+    for (int i = 0; i < 11; i++)
         bad[i] = good;
     bad[0].group.index = 0; // that is another rank
     bad[1].group.index = 2;
@@ -587,7 +589,11 @@ static void test_ring_arguments(void **state)
     bad[6].block_of = wrong_blocks;
     bad[7].block_of = negative_blocks;
     bad[8].what = NULL;
-    for (int i = 0; i < 9; i++) {
+    bad[9].channel = -1;
+    bad[10].channel = MICS_CHANNELS;
+    for (int i = 0; i < 11; i++) {
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_library_open(comm, &bad[i]));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_library_gather(comm, &bad[i], a, 4));
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &bad[i], a, 4));
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &bad[i], a, 1));
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_reduce(comm, &bad[i], a, 4));
@@ -668,7 +674,7 @@ static void test_every_allocation_fails(void **state)
             assert_int_equal(status, MICS_ERR_MEMORY);
         failed += status != MICS_OK;
     }
-    assert_int_equal(failed, 5);
+    assert_int_equal(failed, 6);
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
