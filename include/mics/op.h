@@ -107,20 +107,25 @@ typedef struct mics_kernels {
     double (*sum_squares)(const float *x, int64_t elems);
     void (*accumulate)(float *y, const float *x, int64_t elems); // y += x
 
-    // ---- numbers on the wire (wire.h) ----
+    // ---- numbers on the wire (wire.h): one thread, the same bits on every instruction set ----
 
-    // NaN stays NaN. `packed` may begin where `values` does, or lie apart.
+    // Nearest, ties to even; beyond the largest bf16, infinity. NaN stays NaN. `packed` (aligned to
+    // 2) may begin where `values` does, whose bytes from 2 * elems on then stay as they are, or lie
+    // apart.
     void (*pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
-    // `packed` may be the second half of `values` (values + elems / 2), or lie apart.
+    // Exact. `packed` may be the second half of `values`, or lie apart. Of an odd number the second
+    // half may begin at values + elems / 2, or 2 bytes later: the last 2 * elems bytes.
     void (*unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
-    // sum[i] += packed[i].
+    // sum[i] += packed[i]. The buffers lie apart.
     void (*add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
-    // packed: mics_wire_bytes(MICS_WIRE_INT8, elems). Packs values + residual and leaves in residual
-    // what rounding lost (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
-    // arXiv:1901.09847); residual may be NULL. A block with a value that is not finite unpacks to NaN.
-    // The buffers lie apart.
+    // packed: mics_wire_bytes(MICS_WIRE_INT8, elems), of any alignment; bytes that hold no number
+    // are 0. Packs v = values + residual and leaves in residual what rounding lost, v less what
+    // unpack_int8 gives (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
+    // arXiv:1901.09847); residual may be NULL. A block with a v that is not finite unpacks to NaN,
+    // and its residual becomes 0. The buffers lie apart.
     void (*pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
     void (*unpack_int8)(float *values, const void *packed, int64_t elems);
+    // sum[i] += what unpack_int8 gives.
     void (*add_int8)(float *sum, const void *packed, int64_t elems);
 } mics_kernels;
 

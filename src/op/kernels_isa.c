@@ -27,4 +27,10 @@ const mics_kernels MICS_OP_JOIN(kernels, MICS_ISA) = {
     .adamw_update = MICS_OP(adamw_update),
     .sum_squares = MICS_OP(sum_squares),
     .accumulate = MICS_OP(accumulate),
+    .pack_bf16 = MICS_OP(pack_bf16),
+    .unpack_bf16 = MICS_OP(unpack_bf16),
+    .add_bf16 = MICS_OP(add_bf16),
+    .pack_int8 = MICS_OP(pack_int8),
+    .unpack_int8 = MICS_OP(unpack_int8),
+    .add_int8 = MICS_OP(add_int8),
 };

@@ -62,6 +62,12 @@ void MICS_OP(adamw_update)(float *params, float *moment1, float *moment2, const 
                            int64_t elems, const mics_adamw *adamw);
 double MICS_OP(sum_squares)(const float *x, int64_t elems);
 void MICS_OP(accumulate)(float *y, const float *x, int64_t elems);
+void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
+void MICS_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
+void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
+void MICS_OP(pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
+void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems);
+void MICS_OP(add_int8)(float *sum, const void *packed, int64_t elems);
 
 /* dst_C (+)= the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows are
  * added in pairs, then to the sum. One thread; shared by kernels

@@ -23,7 +23,7 @@ BEGIN {
     may["engine"] = "device comm op layout model schedule"
     may["cli"] = may["mics"] = "*"
     # Public headers that are not called like their module.
-    split("status log memory size rng clock group json", base, " ")
+    split("status log memory size rng clock group json wire", base, " ")
     for (i in base)
         owner[base[i]] = "base"
     owner["safetensors"] = "checkpoint"
