@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Clusters as data: what a rank computes with, the tree of links between ranks, what a node costs.
+//
+// A cluster is a plain value: copy it, change a figure, compare. It comes from the catalogue (by
+// name), from a cluster file (JSON, docs/clusters.md), or from a program that measures.
+//
+// The tree. Tiers are counted from the rank outwards. Tier 0 joins `fan_out` ranks, tier 1 joins
+// `fan_out` such groups, and so on. Each child has one link, full duplex, into the tier that joins
+// it: in tier 0 it is a rank's, in the tier beyond the node it is all network cards of a node
+// together, in the one beyond a rack the rack's uplinks. One of the tiers is the node. Inside a node
+// every tier has wires of its own, so a message loads the links of the tier in which sender and
+// receiver meet, alone. Beyond the node messages climb: one that meets in tier t loads the links of
+// all tiers from the one beyond the node up to t.
+#ifndef MICS_CLUSTER_H
+#define MICS_CLUSTER_H
+
+#include "mics/json.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    MICS_CLUSTER_TIERS = 8,
+    MICS_CLUSTER_NAME_BYTES = 64, // with the NUL
+    MICS_CLUSTER_NOTE_BYTES = 256,
+    MICS_CURVE_POINTS = 32
+};
+
+// A figure that depends on a size: points in ascending order of size, straight lines between them
+// over the logarithm of the size, constant outside. No points: not given.
+typedef struct mics_curve {
+    int32_t count;
+    double size[MICS_CURVE_POINTS];
+    double value[MICS_CURVE_POINTS];
+} mics_curve;
+
+// What matrix products compute in.
+typedef enum mics_math {
+    MICS_MATH_FP32,
+    MICS_MATH_TF32,
+    MICS_MATH_BF16,
+    MICS_MATH_FP16,
+    MICS_MATHS
+} mics_math;
+
+// What one rank computes with.
+typedef struct mics_accelerator {
+    char name[MICS_CLUSTER_NAME_BYTES];
+    double memory_bytes;
+    double reserve_bytes; // of it: driver, context, libraries' buffers, fragmentation
+    double flops_per_s[MICS_MATHS];
+    double memory_bytes_per_s;    // peak
+    double memory_efficiency;     // share of it that kernels reach which only move memory
+    double update_bytes_per_s;    // that the optimizer's update reaches, read and written together
+    double reduce_bytes_per_s;    // at which received data is added; 0: it costs nothing
+    double launch_us;             // of one kernel, when the kernel is shorter than that
+    mics_curve matmul_efficiency; // share of flops_per_s; by the smallest of M, N, K
+    mics_curve attention_efficiency; // share of flops_per_s; by the length of the sequence
+} mics_accelerator;
+
+// Joins `fan_out` children. Figures are of one child's link and one way.
+typedef struct mics_tier {
+    char name[MICS_CLUSTER_NAME_BYTES];
+    int32_t fan_out;         // 0, only in the outermost: as many as there are
+    double bytes_per_s;      // line rate
+    double efficiency;       // share of the line rate that long messages reach
+    double rank_bytes_per_s; // line rate at which one rank moves messages over a link: its own card
+    double latency_us;       // of a message
+    double half_bytes;       // a message of this size takes, without latency, twice its bytes' time
+    mics_curve ramp;         // or measured: message bytes -> bytes/s of one rank, latency included
+    double slowdown;         // computation beside traffic of this tier takes 1 + slowdown times
+    double core_us_per_byte; // that a core of the sender and receiver together works for a byte
+} mics_tier;
+
+typedef struct mics_cluster {
+    char name[MICS_CLUSTER_NAME_BYTES];
+    char note[MICS_CLUSTER_NOTE_BYTES]; // where the figures come from
+    int32_t nodes;                      // 0: not said
+    int32_t cores;            // that all ranks together run on (emulation); 0: each has its own
+    int32_t rings;            // a collective of several ranks a node uses so many at once
+    bool pipelined;           // ring steps overlap: a step's latency counts once along the ring
+    double collective_us;     // of starting a collective
+    double step_overhead_us;  // of an optimizer step, neither computation nor communication
+    double usd_per_node_hour; // 0: unknown
+    mics_accelerator accelerator;
+    mics_tier tiers[MICS_CLUSTER_TIERS];
+    int32_t tier_count; // 1 to MICS_CLUSTER_TIERS
+    int32_t node_tier;  // which of them is the node: the one called "node", else 0
+} mics_cluster;
+
+/* A curve's value at a size.
+ *
+ * Returns: `otherwise` when the curve has no points.      Threads: any.      Pure.
+ */
+double mics_curve_at(const mics_curve *curve, double size, double otherwise);
+
+/* A curve of one point: the same everywhere. */
+mics_curve mics_curve_constant(double value);
+
+/* "fp32", "tf32", "bf16", "fp16"; never NULL. */
+const char *mics_math_text(mics_math math);
+
+/* Fills a cluster with the defaults of docs/clusters.md: for programs that measure and write a file.
+ * Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given. */
+void mics_cluster_init(mics_cluster *cluster_out);
+
+/* Derives what was left out (0): the reserve, other precisions, the update's bandwidth, a rank's
+ * rate, the node's tier; then checks every figure. Parsing does both.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, one line with the cluster's name, the key of cluster files,
+ *          and what would work (the cluster is then partly filled).
+ */
+mics_status mics_cluster_finish(mics_cluster *cluster);
+
+/* Ranks of a node: the product of the fan-outs up to the node's tier. */
+int32_t mics_cluster_ranks_per_node(const mics_cluster *cluster);
+
+/* Ranks that one child of a tier holds: 1 for tier 0, those of a node for the tier beyond it. Needs
+ * 0 <= tier < tier_count. */
+int64_t mics_cluster_child_ranks(const mics_cluster *cluster, int32_t tier);
+
+/* The ranks of `nodes` nodes.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: fewer than 1, or more than the tree can hold
+ *          (ranks_out untouched).
+ */
+mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32_t *ranks_out);
+
+// ---- files ----
+
+/* Reads a cluster file's document; docs/clusters.md has its keys.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT or MICS_ERR_INVALID, one line with file, line, key and what would
+ *          work (cluster_out untouched).
+ * Owns:    nothing of the document.
+ */
+mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out);
+
+/* A cluster as the text of a cluster file; reading it gives the same cluster, bit by bit.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID (as mics_cluster_finish would say); MICS_ERR_MEMORY.
+ * Owns:    the caller frees *text_out with mics_free.
+ */
+mics_status mics_cluster_text(mics_memory *memory, const mics_cluster *cluster, char **text_out);
+
+/* Splits "p4d.24xlarge:8" or "cluster.json:8" at the last colon that is followed by digits alone.
+ *
+ * nodes_out is 0 when no number is given.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: no name, a name of `capacity` bytes or more, or a number
+ *          that is not 1 to 1048576 (outputs untouched).
+ */
+mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity,
+                               int32_t *nodes_out);
+
+// ---- the catalogue ----
+
+// One figure of a catalogue entry.
+typedef struct mics_catalogue_figure {
+    const char *key;         // as in cluster files, dotted: "accelerator.memory_gib"; has the unit
+    double value;            // in that unit; of no meaning when there is a curve
+    const mics_curve *curve; // NULL: `value`
+    const char *source;      // never NULL
+    const char *date;        // of the source, "2026-11"; never NULL
+    bool assumed;            // not published for this machine: taken from a like one, or estimated
+} mics_catalogue_figure;
+
+/* A cluster of the catalogue by name, without regard to case; also by the other names that
+ * docs/clusters.md lists.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, one line with the nearest names (cluster_out untouched).
+ */
+mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out);
+
+/* An accelerator of the catalogue by name ("A100-SXM4-80GB"); as mics_cluster_find. */
+mics_status mics_accelerator_find(const char *name, mics_accelerator *accelerator_out);
+
+/* Entries of the catalogue, in its order; figures of an entry, its accelerator's included. */
+int32_t mics_catalogue_count(void);
+const char *mics_catalogue_name(int32_t entry);
+int32_t mics_catalogue_figure_count(int32_t entry);
+mics_catalogue_figure mics_catalogue_figure_at(int32_t entry, int32_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

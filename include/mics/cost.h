@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// How long computation and collectives take on a cluster, and what they occupy meanwhile. Pure
+// functions of descriptions; a simulator adds time and contention.
+//
+// Computation is a roofline: the longest of FLOPs at the rate that such a shape reaches, bytes at
+// the rate of memory, and the launch of its kernels.
+//
+// Contention. A collective alone takes `us`. Of that it keeps the links of tier t busy for
+// busy_us[t], if they run at their full rate; so it uses the share busy_us[t] / us of them. Several at
+// once go at full speed as long as the shares of each tier add up to at most 1, and slower in
+// proportion when they do not. Links are full duplex and rings send as much as they receive, so one
+// figure stands for both directions.
+//
+// All groups of a kind work at once: the groups of one step of a schedule together cover the ranks, and
+// their traffic through a node's link is counted together. So one call tells what a step costs the
+// whole cluster, and any node may stand for all.
+#ifndef MICS_COST_H
+#define MICS_COST_H
+
+#include "mics/cluster.h"
+#include "mics/group.h"
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- computation ----
+
+typedef enum mics_cost_op_kind {
+    MICS_COST_MATMUL,
+    MICS_COST_ATTENTION,   // fused: scores stay on the chip
+    MICS_COST_ELEMENTWISE, // moves memory: norms, activations, additions, embeddings, copies
+    MICS_COST_UPDATE,      // the optimizer's
+    MICS_COST_OP_KINDS
+} mics_cost_op_kind;
+
+typedef struct mics_cost_op {
+    mics_cost_op_kind kind;
+    mics_math math;
+    double flops;
+    double bytes;    // of memory read and written
+    int64_t m, n, k; // MATMUL: the product's dimensions; ATTENTION: m is the sequence's length
+    int32_t kernels; // that it consists of; 0 counts as 1
+} mics_cost_op;
+
+// What limits an op, or a collective.
+typedef enum mics_cost_limit {
+    MICS_COST_BY_FLOPS,
+    MICS_COST_BY_MEMORY,
+    MICS_COST_BY_LAUNCH, // a collective: latency
+    MICS_COST_BY_LINK,   // all links of a tier together
+    MICS_COST_BY_RANK    // what one rank moves over a link
+} mics_cost_limit;
+
+/* Time of one op on one rank, alone, in us; *limit_out (may be NULL) says what it is limited by.
+ *
+ * Needs:   a finished cluster; flops, bytes >= 0; sizes >= 1 where the kind reads them.
+ * Source:  Williams et al., Roofline, CACM 52(4), 2009; efficiencies: the cluster's.
+ */
+double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
+                       mics_cost_limit *limit_out);
+
+/* A matrix product (M, K) x (K, N) with operands and result of `elem_bytes`: its FLOPs and bytes. */
+mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_bytes, mics_math math);
+
+// ---- communication ----
+
+/* Time of one message of one rank over a tier's link that nobody else uses, in us.
+ *
+ * latency + (bytes + half_bytes) / rate; with a ramp, the larger of latency and bytes / ramp.
+ * Needs:   bytes >= 0; 0 gives the latency.
+ */
+double mics_cost_message_us(const mics_tier *tier, double bytes);
+
+/* The tier in which two ranks meet; -1 for the same rank. Needs ranks that the tree holds. */
+int32_t mics_cost_meeting_tier(const mics_cluster *cluster, int32_t a, int32_t b);
+
+typedef enum mics_collective_kind {
+    MICS_COLLECTIVE_ALL_GATHER,      // ring: size - 1 steps of a block
+    MICS_COLLECTIVE_REDUCE_SCATTER,  // ring: the same, backwards, with sums
+    MICS_COLLECTIVE_ALL_REDUCE,      // ring: both, one after the other
+    MICS_COLLECTIVE_ALL_REDUCE_TREE, // up and down a pair of binary trees between nodes
+    MICS_COLLECTIVE_SEND, // one step: each member to the next, as between pipeline stages
+    MICS_COLLECTIVE_KINDS
+} mics_collective_kind;
+
+typedef struct mics_collective {
+    mics_collective_kind kind;
+    mics_group group;   // one of the groups, whichever; size 1 costs nothing
+    double block_bytes; // of a member's block; the whole buffer has group.size of them (SEND: one)
+    int32_t rings;      // at once, each with its share of a block; 0: the cluster's
+} mics_collective;
+
+typedef struct mics_cost_use {
+    double us;                        // from start to end, alone on its links
+    double latency_us;                // of it: nothing moves
+    double bytes[MICS_CLUSTER_TIERS]; // through the busiest link of each tier, one way, all groups
+    double busy_us[MICS_CLUSTER_TIERS]; // those bytes at the link's full rate; <= us
+    double core_us;                     // that one core works for it, a rank
+    double slowdown;                    // computation beside it takes 1 + slowdown times
+    int32_t tier;                       // the one that sets the pace; -1: none
+    mics_cost_limit limit;              // and by what
+} mics_cost_use;
+
+/* What a collective costs on a cluster of `ranks` ranks, numbered node by node.
+ *
+ * Needs:   a finished cluster; ranks from mics_cluster_ranks; the group within them; block_bytes >= 0.
+ *          Groups are those of a mesh: their siblings tile the ranks. Where tiers beyond the node do
+ *          not divide evenly, the most loaded link counts.
+ * Returns: zeros (tier -1) for a group of one.           Threads: any.           Pure.
+ * Source:  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005 (rings); Sanders, Speck, Traeff,
+ *          Parallel Computing 35(12), 2009 (two trees).
+ */
+mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
+                                   const mics_collective *collective);
+
+/* The two collectives of which a gather or reduction in two stages consists: between equal local
+ * ranks, then inside each node (reductions: the other way round).
+ *
+ * An all-reduce becomes that of the nodes' shares between a reduce-scatter and an all-gather inside
+ * the nodes: three stages.
+ * Needs:   all-gather, reduce-scatter or all-reduce; a group of stride 1.
+ * Returns: how many stages were written: 1 (the collective as it is) when the group lies inside a
+ *          node, or does not cover whole nodes.
+ * Source:  Zhang et al., MiCS, PVLDB 16(1), 2022, arXiv:2205.00119, section 3.3.
+ */
+int32_t mics_cost_stages(const mics_cluster *cluster, const mics_collective *collective,
+                         mics_collective stages_out[3]);
+
+/* One after the other: times add up, and so do bytes and busy times. */
+mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second);
+
+/* "all-gather", "reduce-scatter", ...; "FLOPs", "memory", ...; never NULL. */
+const char *mics_collective_text(mics_collective_kind kind);
+const char *mics_cost_limit_text(mics_cost_limit limit);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
