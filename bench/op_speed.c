@@ -22,6 +22,7 @@ typedef struct bench {
     float *big[4];           // V * C: weight of the classifier and what AdamW updates
     float *a, *b, *c, *wide; // N * 4C each
     float *stats, *workspace, *loss;
+    void *packed; // V * C numbers on the wire
     int32_t *tokens;
 } bench;
 
@@ -191,6 +192,47 @@ static void copy(const bench *s)
         memcpy(s->big[1] + v * C, s->big[0] + v * C, (size_t)C * sizeof(float));
 }
 
+// Numbers on the wire are packed and unpacked by one thread: the one that communicates.
+static void copy_alone(const bench *s)
+{
+    memcpy(s->big[1], s->big[0], (size_t)(s->V * s->C) * sizeof(float));
+}
+
+static void pack_bf16(const bench *s)
+{
+    s->k->pack_bf16(s->packed, s->big[0], s->V * s->C);
+}
+
+static void unpack_bf16(const bench *s)
+{
+    s->k->unpack_bf16(s->big[1], s->packed, s->V * s->C);
+}
+
+static void add_bf16(const bench *s)
+{
+    s->k->add_bf16(s->big[1], s->packed, s->V * s->C);
+}
+
+static void pack_int8(const bench *s)
+{
+    s->k->pack_int8(s->packed, s->big[0], NULL, s->V * s->C);
+}
+
+static void pack_int8_keep(const bench *s)
+{
+    s->k->pack_int8(s->packed, s->big[0], s->big[2], s->V * s->C);
+}
+
+static void unpack_int8(const bench *s)
+{
+    s->k->unpack_int8(s->big[1], s->packed, s->V * s->C);
+}
+
+static void add_int8(const bench *s)
+{
+    s->k->add_int8(s->big[1], s->packed, s->V * s->C);
+}
+
 // ---- measuring ----
 
 // Microseconds of processor time of this thread.
@@ -280,6 +322,22 @@ static void layer_rows(const bench *s, totals *t)
                              narrow_backward_library});
 }
 
+// Bytes: what is read and written once each; a number packed to int8 takes 1 + 4 / 256. Each unpacking
+// stands behind the packing whose numbers it reads.
+static void wire_rows(const bench *s, totals *t)
+{
+    const double VC = (double)(s->V * s->C);
+    const double packed = (double)mics_wire_bytes(MICS_WIRE_INT8, s->V * s->C);
+    row(s, t, "copy (one thread)", 0, copy_alone, NULL, 0, 8 * VC);
+    row(s, t, "pack bf16", 0, pack_bf16, NULL, 0, 6 * VC);
+    row(s, t, "unpack bf16", 0, unpack_bf16, NULL, 0, 6 * VC);
+    row(s, t, "add bf16", 0, add_bf16, NULL, 0, 10 * VC);
+    row(s, t, "pack int8", 0, pack_int8, NULL, 0, 4 * VC + packed);
+    row(s, t, "pack int8, residual", 0, pack_int8_keep, NULL, 0, 12 * VC + packed);
+    row(s, t, "unpack int8", 0, unpack_int8, NULL, 0, 4 * VC + packed);
+    row(s, t, "add int8", 0, add_int8, NULL, 0, 8 * VC + packed);
+}
+
 static void all_rows(const bench *s, totals *t)
 {
     const double VC = (double)(s->V * s->C), NC = (double)(s->N * s->C);
@@ -295,6 +353,7 @@ static void all_rows(const bench *s, totals *t)
     row(s, t, "adamw", params / VC, adamw, NULL, 0, 28 * VC);
     row(s, t, "sum of squares", params / VC, sum_squares, NULL, 0, 4 * VC);
     row(s, t, "accumulate", 0, accumulate, NULL, 0, 12 * VC);
+    wire_rows(s, t);
 }
 
 // ---- program ----
@@ -329,6 +388,8 @@ static void prepare(bench *s)
     s->b = random_block(s->N * 4 * s->C, 1.0);
     s->c = random_block(s->N * 4 * s->C, 1.0);
     s->wide = random_block(s->N * 4 * s->C, 1.0);
+    s->packed = block((s->V * s->C + 1) / 2);
+    memset(s->packed, 0, (size_t)(s->V * s->C) * sizeof(uint16_t));
     s->stats = random_block(s->N * (s->H + 2), 1.0);
     s->loss = block(s->N);
     int64_t space = s->rows * s->V, other = s->threads * mics_attention_workspace(s->D);
