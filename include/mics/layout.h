@@ -16,6 +16,7 @@
 
 #include "mics/group.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,7 @@ typedef enum mics_group_kind {
     MICS_GROUP_NODE,     // ranks of one node
     MICS_GROUP_PARAMS_ACROSS, // equal local rank in the nodes of one partition group: between nodes
     MICS_GROUP_GRADS_ACROSS,  // equal local rank in the nodes of one gradient group
+    MICS_GROUP_OPTIMIZER, // together hold the optimizer state once: the second hop of small units
     MICS_GROUP_KINDS
 } mics_group_kind;
 
@@ -76,6 +78,9 @@ mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t 
  * WORLD and REPLICAS: the member's own index.
  */
 int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t rank);
+
+/* Whether the groups of a kind have members on several nodes. */
+bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_kind kind);
 
 /* Rank's block among `degree` blocks, in ownership order. Needs degree in the chain. */
 int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree);

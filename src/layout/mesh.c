@@ -136,11 +136,20 @@ mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t 
         return across(mesh, rank, s.params);
     case MICS_GROUP_GRADS_ACROSS:
         return across(mesh, rank, s.grads);
+    case MICS_GROUP_OPTIMIZER:
+        return column(rank, 1, s.optimizer);
     case MICS_GROUP_WORLD:
     case MICS_GROUP_KINDS:
         break;
     }
     return column(rank, 1, mesh->ranks);
+}
+
+// All groups of a kind are alike, and nodes hold whole groups or groups whole nodes.
+bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_kind kind)
+{
+    const mics_group group = mics_mesh_group(mesh, kind, 0);
+    return mics_group_rank(group, group.size - 1) >= mesh->ranks_per_node;
 }
 
 int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree)
@@ -161,6 +170,8 @@ int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t ran
         return mics_mesh_position(mesh, rank, s.params);
     case MICS_GROUP_GRADS:
         return mics_mesh_position(mesh, rank, s.grads);
+    case MICS_GROUP_OPTIMIZER:
+        return mics_mesh_position(mesh, rank, s.optimizer);
     case MICS_GROUP_SCATTER:
         return mics_mesh_position(mesh, rank, s.optimizer) % (s.optimizer / s.grads);
     case MICS_GROUP_PUBLISH:
@@ -201,6 +212,7 @@ const char *mics_group_kind_text(mics_group_kind kind)
         [MICS_GROUP_NODE] = "node",
         [MICS_GROUP_PARAMS_ACROSS] = "partition group across nodes",
         [MICS_GROUP_GRADS_ACROSS] = "gradient group across nodes",
+        [MICS_GROUP_OPTIMIZER] = "optimizer group",
     };
     return (unsigned)kind < MICS_GROUP_KINDS ? texts[kind] : "unknown group";
 }

@@ -75,6 +75,8 @@ static int32_t expected_size(const mics_mesh *mesh, mics_group_kind kind)
         return s.params;
     case MICS_GROUP_GRADS:
         return s.grads;
+    case MICS_GROUP_OPTIMIZER:
+        return s.optimizer;
     case MICS_GROUP_SCATTER:
         return s.optimizer / s.grads;
     case MICS_GROUP_REPLICAS:
@@ -98,6 +100,9 @@ static void check_group(const mics_mesh *mesh, mics_group_kind kind, int32_t ran
     const mics_group group = mics_mesh_group(mesh, kind, rank);
     bool taken[MOST_RANKS] = {false};
     assert_int_equal(group.size, expected_size(mesh, kind));
+    const int32_t ends[] = {group.first, mics_group_rank(group, group.size - 1)};
+    const bool spans = ends[0] / mesh->ranks_per_node != ends[1] / mesh->ranks_per_node;
+    assert_int_equal(mics_mesh_spans_nodes(mesh, kind), spans);
     assert_int_equal(mics_group_rank(group, group.index), rank);
     for (int32_t member = 0; member < group.size; member++) {
         const int32_t other = mics_group_rank(group, member);
