@@ -3,9 +3,11 @@
 // The step as data: one list of steps for (model, mesh, batch), made once. The engine runs it, the
 // ledgers sum it, a simulator can time it, and `mics explain` prints it.
 //
-// Two streams, each in list order. A step waits for the steps that it names on either stream;
-// nothing else orders the streams. All ranks have the same list, so collectives cannot be met in
-// different orders.
+// Three streams, each in list order: computation, collectives inside nodes, and collectives between
+// them, so that the slow hop of one unit runs behind the fast hop of another. A step waits for the
+// steps that it names on any stream; nothing else orders the streams. It names earlier steps only,
+// and all ranks have the same list, so collectives cannot be met in different orders, nor can the
+// streams wait for each other in a circle.
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -13,6 +15,7 @@
 #include "mics/memory.h"
 #include "mics/model.h"
 #include "mics/status.h"
+#include "mics/wire.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,9 +23,17 @@
 extern "C" {
 #endif
 
-typedef enum mics_stream { MICS_STREAM_COMPUTE, MICS_STREAM_COMM, MICS_STREAMS } mics_stream;
+typedef enum mics_stream {
+    MICS_STREAM_COMPUTE,
+    MICS_STREAM_NEAR, // collectives whose groups lie inside nodes
+    MICS_STREAM_FAR,  // collectives whose groups span nodes
+    MICS_STREAMS
+} mics_stream;
 
 typedef enum mics_step_kind {
+    // comm: all-gather the piece that the step before updated, O up to P (publish group). Comes first,
+    // so that it overlaps forward; see mics_engine_publish.
+    MICS_STEP_PUBLISH,
     // comm: first stage of a gather over several nodes, between equal local ranks
     MICS_STEP_GATHER_ACROSS,
     // comm: all-gather a unit's parameters into a slot (partition group), or its second stage, in the node
@@ -40,9 +51,24 @@ typedef enum mics_step_kind {
     MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
     MICS_STEP_AGREE,      // comm: every rank's loss and sum of squares to all (world)
     MICS_STEP_UPDATE,     // compute: optimizer on a unit's owned piece
-    MICS_STEP_PUBLISH,    // comm: all-gather the updated piece, O up to P (publish group)
     MICS_STEP_KINDS
 } mics_step_kind;
+
+// How a collective over a unit runs.
+typedef enum mics_algorithm {
+    MICS_ALGORITHM_RING,      // one ring over the whole group
+    MICS_ALGORITHM_TWO_STAGE, // between equal local ranks and inside each node; a ring in one node
+    MICS_ALGORITHM_LIBRARY,   // the transport's own; gathers only
+    MICS_ALGORITHMS
+} mics_algorithm;
+
+// Algorithms of the partition group's gathers and the gradient group's reductions, by size.
+typedef struct mics_collective_choice {
+    size_t most_bytes; // of a whole unit on the wire; the last choice counts for larger ones too
+    mics_algorithm gather, reduce;
+} mics_collective_choice;
+
+enum { MICS_CHOICES = 6 };
 
 enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 
@@ -50,6 +76,7 @@ typedef struct mics_step_use {
     int32_t unit;
     int32_t param_slot; // -1: the persistent buffer (P = 1), or values not needed
     int32_t grad_slot;  // -1: the accumulator (G = 1), or no gradient
+    bool accumulate;    // BACKWARD and REDUCE: add to the accumulator instead of overwriting it
 } mics_step_use;
 
 typedef struct mics_step {
@@ -60,11 +87,21 @@ typedef struct mics_step {
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
-    bool accumulate;       // BACKWARD and REDUCE: add to the accumulator instead of overwriting it
-    mics_group_kind group; // comm steps
-    size_t block_bytes;    // comm steps: each member's block
-    double flops;          // compute steps
+    double flops; // compute steps
+    // comm steps: each member's block of `group`, as it travels. A reduction that is packed is sent by
+    // each member to each other directly, and added in fp32: one rounding a contribution.
+    mics_group_kind group;
+    mics_wire wire;
+    int64_t block_elems;
+    size_t block_bytes;
+    mics_wire back_wire; // ALL_REDUCE: of the sums on their way back
+    bool library;        // GATHER: by the transport's own algorithm
 } mics_step;
+
+static inline bool mics_step_is_comm(const mics_step *step)
+{
+    return step->stream != MICS_STREAM_COMPUTE;
+}
 
 typedef struct mics_step_list {
     mics_step *steps;
@@ -104,8 +141,16 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
-    bool hierarchical;   // collectives over several nodes in two stages: fewer bytes between them
-    bool evaluation_only;      // no training list, no gradients, no optimizer state
+    mics_collective_choice choices[MICS_CHOICES]; // most_bytes ascending
+    int32_t choice_count;                         // 0: rings
+    // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
+    int64_t whole_below;
+    mics_wire gather_wire; // of parameters: gathers and publication; FP32 or BF16
+    mics_wire reduce_wire; // of gradients, inside the gradient group; FP32 or BF16
+    mics_wire
+        second_hop_wire;  // of gradients at the boundary. INT8: with error feedback, and BF16 for
+                          // what follows the first reduction
+    bool evaluation_only; // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
 } mics_schedule_spec;
 
@@ -125,14 +170,18 @@ typedef struct mics_schedule {
     mics_schedule_spec spec;
     mics_step_list lists[MICS_PHASES];
     mics_unit_plan *units;
-    int64_t *padded_elems; // by unit: flat length with the mesh's padding
-    int64_t *param_slots;  // by slot: elements
+    int64_t *padded_elems;   // by unit: flat length with the mesh's padding
+    mics_sharding *sharding; // by unit: the mesh's, or 1 | 1 | O
+    int64_t *param_slots;    // by slot: elements
     int32_t param_slot_count;
     int64_t *grad_slots; // by slot: elements
     int32_t grad_slot_count;
-    int64_t activation_elems; // floats of the activation arena
-    int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
-    int64_t workspace_losses; // where those losses begin
+    int64_t activation_elems;        // floats of the activation arena
+    int64_t workspace_elems;         // floats: the largest op workspace, then one loss a token
+    int64_t workspace_losses;        // where those losses begin
+    size_t wire_bytes[MICS_STREAMS]; // by stream: packed blocks of one collective
+    int64_t *residual_at; // by unit: where what int8 lost of its gradients lies, floats; -1: none
+    int64_t residual_elems;
     mics_memory_ledger ledger;
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS]; // sent by all ranks together
 } mics_schedule;
@@ -146,7 +195,8 @@ typedef struct mics_agreement {
 
 /* Makes the schedule.
  *
- * Needs:   micro_steps >= 1, prefetch >= 0, batch sizes >= 1, batch.length <= model->positions.
+ * Needs:   micro_steps >= 1, prefetch >= 0, batch sizes >= 1, batch.length <= model->positions;
+ *          publication is packed only where gathers are (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  * Owns:    close with mics_schedule_close.        Threads: any.
  */
@@ -156,6 +206,12 @@ void mics_schedule_close(mics_schedule *schedule);
 
 /* "gather", "forward", ... ; never NULL. */
 const char *mics_step_kind_text(mics_step_kind kind);
+
+/* "compute", "near", "far"; never NULL. */
+const char *mics_stream_text(mics_stream stream);
+
+/* Name of an algorithm: "ring", "two-stage", "library"; never NULL. */
+const char *mics_algorithm_text(mics_algorithm algorithm);
 
 /* Bytes that `rank` sends in one step of a list; 0 for compute steps. Rings: see comm.h. */
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,

@@ -13,7 +13,4 @@ void cli_explain_text(const cli_job *job, bool all_steps);
 /* Prints one JSON object. */
 void cli_explain_json(const cli_job *job);
 
-/* "compute" or "comm". */
-const char *cli_stream_text(mics_stream stream);
-
 #endif

@@ -54,10 +54,11 @@ static void print_steps(const mics_schedule *schedule)
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
         printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"micro_step\": %d, "
-               "\"block_bytes\": %zu, \"flops\": %.0f, \"wait\": [%d, %d]}",
-               i > 0 ? "," : "", cli_stream_text(step->stream), mics_step_kind_text(step->kind),
-               (int)step->unit, (int)step->micro_step, step->block_bytes, step->flops,
-               (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_COMM]);
+               "\"block_bytes\": %zu, \"wire\": \"%s\", \"flops\": %.0f, \"wait\": [%d, %d, %d]}",
+               i > 0 ? "," : "", mics_stream_text(step->stream), mics_step_kind_text(step->kind),
+               (int)step->unit, (int)step->micro_step, step->block_bytes,
+               mics_wire_text(step->wire), step->flops, (int)step->wait[MICS_STREAM_COMPUTE],
+               (int)step->wait[MICS_STREAM_NEAR], (int)step->wait[MICS_STREAM_FAR]);
     }
     printf("\n  ]\n");
 }

@@ -9,11 +9,6 @@
 // A longer schedule shows its first and its last steps.
 enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
 
-const char *cli_stream_text(mics_stream stream)
-{
-    return stream == MICS_STREAM_COMPUTE ? "compute" : "comm";
-}
-
 // Columns as wide as their longest entry, within bounds.
 static int width_of(int width, const char *text, int most)
 {
@@ -119,17 +114,17 @@ static void print_step(const mics_schedule *schedule, int32_t index)
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
     const mics_unit *units = schedule->spec.model->units;
     char work[32] = "", micro[16] = "-";
-    if (step->stream == MICS_STREAM_COMM)
+    if (mics_step_is_comm(step))
         mics_size_text((double)step->block_bytes, work, sizeof work);
     else
         snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);
     if (step->micro_step >= 0)
         snprintf(micro, sizeof micro, "%d", (int)step->micro_step);
-    printf("  %5d %-8s %-11s %-16s %5s %14s", (int)index, cli_stream_text(step->stream),
+    printf("  %5d %-8s %-13s %-16s %5s %14s", (int)index, mics_stream_text(step->stream),
            mics_step_kind_text(step->kind), step->unit >= 0 ? units[step->unit].name : "-", micro,
            work);
-    print_wait(step->wait[MICS_STREAM_COMPUTE]);
-    print_wait(step->wait[MICS_STREAM_COMM]);
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        print_wait(step->wait[stream]);
     printf("\n");
 }
 
@@ -138,7 +133,7 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     int32_t count = schedule->lists[MICS_PHASE_TRAIN].count;
     int32_t last = count - STEPS_LAST;
     printf("\nschedule of a step: %d entries, %.3g GFLOP a rank; a step waits for those named on "
-           "both streams\n  %5s %-8s %-11s %-16s %5s %14s %11s\n",
+           "each stream\n  %5s %-8s %-13s %-16s %5s %14s %17s\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9, "", "stream", "kind",
            "unit", "micro", "block or work", "waits for");
     for (int32_t i = 0; i < count; i++) {

@@ -68,7 +68,9 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .micro_steps = as->micro_steps,
         .prefetch = run->prefetch,
         .recompute = as->recompute,
-        .hierarchical = run->hierarchical,
+        .choices = {{SIZE_MAX, run->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+                     run->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING}},
+        .choice_count = 1,
         .comm_staging_bytes = room->staging_bytes,
     };
     MICS_TRY(mics_mesh_init(room->ranks, room->nodes, as->sharding, &spec.mesh));

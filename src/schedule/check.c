@@ -28,6 +28,35 @@ static mics_status check_uses(const mics_model *model, const mics_unit *unit)
     return MICS_OK;
 }
 
+static mics_status check_wires(const mics_schedule_spec *spec)
+{
+    if (spec->gather_wire != MICS_WIRE_FP32 && spec->gather_wire != MICS_WIRE_BF16)
+        return mics_fail(MICS_ERR_INVALID, "parameters are gathered as fp32 or bf16, not as %s",
+                         mics_wire_text(spec->gather_wire));
+    if (spec->reduce_wire != MICS_WIRE_FP32 && spec->reduce_wire != MICS_WIRE_BF16)
+        return mics_fail(MICS_ERR_INVALID, "gradients are reduced as fp32 or bf16, not as %s",
+                         mics_wire_text(spec->reduce_wire));
+    if ((unsigned)spec->second_hop_wire >= MICS_WIRES)
+        return mics_fail(MICS_ERR_INVALID, "the second hop goes as fp32, bf16 or int8");
+    return MICS_OK;
+}
+
+static mics_status check_choices(const mics_schedule_spec *spec)
+{
+    if (spec->choice_count < 0 || spec->choice_count > MICS_CHOICES || spec->whole_below < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d choices of collectives (0 to %d), units whole below %lld (0 or more)",
+                         (int)spec->choice_count, (int)MICS_CHOICES, (long long)spec->whole_below);
+    for (int32_t i = 0; i < spec->choice_count; i++) {
+        const mics_collective_choice *choice = &spec->choices[i];
+        if (choice->reduce == MICS_ALGORITHM_LIBRARY ||
+            (unsigned)choice->gather >= MICS_ALGORITHMS ||
+            (unsigned)choice->reduce >= MICS_ALGORITHMS)
+            return mics_fail(MICS_ERR_INVALID, "reductions run as ring or two-stage only");
+    }
+    return MICS_OK;
+}
+
 // Everything that is summed or allocated later stays below this, so no later product or sum can wrap: parameters four times
 // (values, gradients, two moments) with gathered copies, activations with their gradients, and workspaces. Sums in double
 // precision are within a part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in bytes.
@@ -82,5 +111,7 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
                          "use larger micro-batches",
                          (int)spec->micro_steps, (int)spec->model->unit_count, (long long)passes,
                          (long long)most_passes);
+    MICS_TRY(check_wires(spec));
+    MICS_TRY(check_choices(spec));
     return check_sizes(spec);
 }

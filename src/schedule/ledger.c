@@ -6,25 +6,6 @@
 
 static const size_t elem_bytes = sizeof(float);
 
-const char *mics_step_kind_text(mics_step_kind kind)
-{
-    static const char *const texts[MICS_STEP_KINDS] = {
-        [MICS_STEP_GATHER_ACROSS] = "gather across",
-        [MICS_STEP_REDUCE_INSIDE] = "reduce inside",
-        [MICS_STEP_GATHER] = "gather",
-        [MICS_STEP_FORWARD] = "forward",
-        [MICS_STEP_BACKWARD] = "backward",
-        [MICS_STEP_REDUCE] = "reduce",
-        [MICS_STEP_SCATTER] = "scatter",
-        [MICS_STEP_ALL_REDUCE] = "all-reduce",
-        [MICS_STEP_NORM] = "norm",
-        [MICS_STEP_AGREE] = "agree",
-        [MICS_STEP_UPDATE] = "update",
-        [MICS_STEP_PUBLISH] = "publish",
-    };
-    return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "unknown step";
-}
-
 // ---- memory ----
 
 static void size_workspace(mics_schedule *schedule)
@@ -55,23 +36,77 @@ static size_t sum_bytes(const int64_t *elems, int32_t count)
     return bytes;
 }
 
+// What one packed collective keeps packed at a time: a block to send and one that comes, or the whole
+// buffer where all blocks are gathered. Gathers pack into their slots.
+static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
+{
+    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
+    if (step->wire == MICS_WIRE_FP32 || step->kind == MICS_STEP_GATHER ||
+        step->kind == MICS_STEP_GATHER_ACROSS)
+        return 0;
+    if (step->kind == MICS_STEP_PUBLISH)
+        return members * step->block_bytes;
+    const size_t back = step->kind == MICS_STEP_ALL_REDUCE
+                            ? members * mics_wire_bytes(step->back_wire, step->block_elems)
+                            : 0;
+    return 2 * step->block_bytes > back ? 2 * step->block_bytes : back;
+}
+
+static void size_packed(mics_schedule *schedule)
+{
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
+            const mics_step *step = &schedule->lists[phase].steps[i];
+            if (!mics_step_is_comm(step))
+                continue;
+            const size_t bytes = packed_bytes(schedule, step);
+            if (bytes > schedule->wire_bytes[step->stream])
+                schedule->wire_bytes[step->stream] = bytes;
+        }
+    }
+}
+
+// What rounding to int8 lost of the gradients that a unit's second hop begins with.
+static mics_status place_residuals(mics_schedule *schedule)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST,
+                        (size_t)spec->model->unit_count * sizeof(int64_t), &block));
+    schedule->residual_at = block;
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        const mics_sharding *s = &schedule->sharding[u];
+        const bool packs = spec->second_hop_wire == MICS_WIRE_INT8 && !spec->evaluation_only &&
+                           s->grads < spec->mesh.ranks;
+        schedule->residual_at[u] = packs ? schedule->residual_elems : -1;
+        if (packs)
+            schedule->residual_elems += schedule->padded_elems[u] / s->grads;
+    }
+    return MICS_OK;
+}
+
 static void sum_memory(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
-    const mics_sharding *s = &spec->mesh.sharding;
-    const size_t model_bytes = sum_bytes(schedule->padded_elems, spec->model->unit_count);
     const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     size_t *bytes = schedule->ledger.bytes;
-    bytes[MICS_MEM_PARAMS] = model_bytes / (size_t)s->params;
-    if (!spec->evaluation_only) {
-        bytes[MICS_MEM_GRADS] = model_bytes / (size_t)s->grads;
-        bytes[MICS_MEM_OPTIMIZER] = 2 * (model_bytes / (size_t)s->optimizer);
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        const size_t unit_bytes = (size_t)schedule->padded_elems[u] * elem_bytes;
+        const mics_sharding *s = &schedule->sharding[u];
+        bytes[MICS_MEM_PARAMS] += unit_bytes / (size_t)s->params;
+        if (spec->evaluation_only)
+            continue;
+        bytes[MICS_MEM_GRADS] += unit_bytes / (size_t)s->grads;
+        bytes[MICS_MEM_OPTIMIZER] += 2 * (unit_bytes / (size_t)s->optimizer);
     }
     bytes[MICS_MEM_GATHER] = sum_bytes(schedule->param_slots, schedule->param_slot_count);
     bytes[MICS_MEM_REDUCE] = sum_bytes(schedule->grad_slots, schedule->grad_slot_count);
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems * elem_bytes;
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems * elem_bytes;
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        bytes[MICS_MEM_WIRE] += mics_memory_block_bytes(schedule->wire_bytes[stream]);
+    bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * elem_bytes;
     bytes[MICS_MEM_DATA] = 2 * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
@@ -82,37 +117,72 @@ static void sum_memory(mics_schedule *schedule)
 
 // ---- traffic ----
 
+static bool is_packed_sum(const mics_step *step)
+{
+    return step->wire != MICS_WIRE_FP32 &&
+           (step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
+            step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE);
+}
+
 static int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step, int32_t rank)
 {
-    if (step->stream != MICS_STREAM_COMM)
+    if (!mics_step_is_comm(step))
         return 0;
+    if (step->library)
+        return 1;
     const int32_t size = mics_mesh_group(&schedule->spec.mesh, step->group, rank).size;
     const int32_t rounds =
         step->kind == MICS_STEP_ALL_REDUCE ? 2 : 1; // reduce-scatter, then all-gather
     return rounds * (int64_t)(size - 1);
 }
 
-mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
-                                    int32_t rank)
-{
-    mics_bytes bytes = {0, 0};
-    if (step->stream != MICS_STREAM_COMM)
-        return bytes;
-    const mics_mesh *mesh = &schedule->spec.mesh;
-    const mics_group group = mics_mesh_group(mesh, step->group, rank);
-    const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
-    const int64_t sent = step_exchanges(schedule, step, rank) * (int64_t)step->block_bytes;
-    if (next / mesh->ranks_per_node == rank / mesh->ranks_per_node)
-        bytes.intra = sent;
-    else
-        bytes.inter = sent;
-    return bytes;
-}
-
 static void add_bytes(mics_bytes *sum, mics_bytes bytes)
 {
     sum->intra += bytes.intra;
     sum->inter += bytes.inter;
+}
+
+static mics_bytes bytes_to(const mics_mesh *mesh, int32_t rank, int32_t to, int64_t bytes)
+{
+    const bool near = to / mesh->ranks_per_node == rank / mesh->ranks_per_node;
+    return (mics_bytes){.intra = near ? bytes : 0, .inter = near ? 0 : bytes};
+}
+
+// Along the ring: all of it goes to the next member.
+static mics_bytes ring_bytes(const mics_mesh *mesh, mics_group group, int32_t rank,
+                             size_t block_bytes)
+{
+    const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
+    return bytes_to(mesh, rank, next, (group.size - 1) * (int64_t)block_bytes);
+}
+
+// One block to each other member.
+static mics_bytes direct_bytes(const mics_mesh *mesh, mics_group group, int32_t rank,
+                               size_t block_bytes)
+{
+    mics_bytes sum = {0, 0};
+    for (int32_t member = 0; member < group.size; member++) {
+        if (member != group.index)
+            add_bytes(&sum,
+                      bytes_to(mesh, rank, mics_group_rank(group, member), (int64_t)block_bytes));
+    }
+    return sum;
+}
+
+mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
+                                    int32_t rank)
+{
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    mics_bytes bytes = {0, 0};
+    if (!mics_step_is_comm(step))
+        return bytes;
+    const mics_group group = mics_mesh_group(mesh, step->group, rank);
+    bytes = is_packed_sum(step) ? direct_bytes(mesh, group, rank, step->block_bytes)
+                                : ring_bytes(mesh, group, rank, step->block_bytes);
+    if (step->kind == MICS_STEP_ALL_REDUCE)
+        add_bytes(&bytes, ring_bytes(mesh, group, rank,
+                                     mics_wire_bytes(step->back_wire, step->block_elems)));
+    return bytes;
 }
 
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
@@ -123,38 +193,57 @@ mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase ph
     return sum;
 }
 
-// Ranks whose ring neighbour in the groups of one kind is on their own node, and on another.
-typedef struct ring_links {
-    int64_t intra, inter;
-} ring_links;
+// Of all ranks, pairs (rank, next member of its ring) and pairs (rank, other member), inside nodes and
+// between them.
+typedef struct group_links {
+    mics_bytes ring, direct;
+} group_links;
 
-static ring_links count_links(const mics_mesh *mesh, mics_group_kind kind)
+static group_links count_links(const mics_mesh *mesh, mics_group_kind kind)
 {
-    ring_links links = {0, 0};
+    group_links links = {{0, 0}, {0, 0}};
+    const int32_t per_node = mesh->ranks_per_node;
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_group group = mics_mesh_group(mesh, kind, rank);
         const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
-        if (next / mesh->ranks_per_node == rank / mesh->ranks_per_node)
-            links.intra++;
-        else
-            links.inter++;
+        // Members on this rank's node: those of the progression that fall into its range of ranks.
+        const int32_t node = rank / per_node * per_node;
+        const int32_t before = (rank - (node > group.first ? node : group.first)) / group.stride;
+        const int32_t last = mics_group_rank(group, group.size - 1);
+        const int32_t end = node + per_node - 1 < last ? node + per_node - 1 : last;
+        const int32_t near = before + (end - rank) / group.stride;
+        add_bytes(&links.ring, bytes_to(mesh, rank, next, 1));
+        add_bytes(&links.direct, (mics_bytes){near, group.size - 1 - near});
     }
     return links;
+}
+
+static void add_times(mics_bytes *sum, mics_bytes links, int64_t bytes)
+{
+    sum->intra += links.intra * bytes;
+    sum->inter += links.inter * bytes;
 }
 
 // All groups of a kind have the same size, so a step's bytes are one rank's times the links.
 static void sum_traffic(mics_schedule *schedule)
 {
-    ring_links links[MICS_GROUP_KINDS];
+    group_links links[MICS_GROUP_KINDS];
     for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
         links[kind] = count_links(&schedule->spec.mesh, (mics_group_kind)kind);
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
             const mics_step *step = &schedule->lists[phase].steps[i];
-            const int64_t sent = step_exchanges(schedule, step, 0) * (int64_t)step->block_bytes;
+            if (!mics_step_is_comm(step))
+                continue;
+            const int64_t rounds = mics_mesh_group(&schedule->spec.mesh, step->group, 0).size - 1;
             mics_bytes *sum = &schedule->kind_bytes[phase][step->kind];
-            sum->intra += sent * links[step->group].intra;
-            sum->inter += sent * links[step->group].inter;
+            if (is_packed_sum(step))
+                add_times(sum, links[step->group].direct, (int64_t)step->block_bytes);
+            else
+                add_times(sum, links[step->group].ring, rounds * (int64_t)step->block_bytes);
+            if (step->kind == MICS_STEP_ALL_REDUCE)
+                add_times(sum, links[step->group].ring,
+                          rounds * (int64_t)mics_wire_bytes(step->back_wire, step->block_elems));
         }
     }
 }
@@ -189,9 +278,12 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
-void fill_ledger(mics_schedule *schedule)
+mics_status fill_ledger(mics_schedule *schedule)
 {
     size_workspace(schedule);
+    size_packed(schedule);
+    MICS_TRY(place_residuals(schedule));
     sum_memory(schedule);
     sum_traffic(schedule);
+    return MICS_OK;
 }

@@ -6,7 +6,8 @@
 
 #include "mics/schedule.h"
 
-/* Fills the workspace sizes, the memory ledger and the bytes that all ranks send, once lists, slots and activations are known. */
-void fill_ledger(mics_schedule *schedule);
+/* Fills the sizes of workspace, packed numbers and residuals, the memory ledger, and the bytes that all
+ * ranks send, once lists, slots and activations are known.   Returns: MICS_OK; MICS_ERR_MEMORY. */
+mics_status fill_ledger(mics_schedule *schedule);
 
 #endif

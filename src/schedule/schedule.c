@@ -25,9 +25,11 @@ typedef struct builder {
     slot_pool params, grads;
     pass *passes;
     int32_t pass_count;
-    int32_t gathered;     // passes whose gathers are listed
-    int32_t *last_gather; // by unit: the step that filled its slot
-    int32_t *last_writer; // by unit: newest backward that wrote its gradient
+    int32_t gathered;      // passes whose gathers are listed
+    int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
+    int32_t *published;    // by unit: the step that published it; -1: none
+    int32_t *last_writer;  // by unit: newest backward that wrote its gradient
+    int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *
         ends_with; // by unit: the unit whose backward is the last of a micro-step to write its gradient
     int32_t prefetch; // of the spec, at most the number of passes
@@ -39,9 +41,9 @@ static const mics_unit *unit_of(const builder *b, int32_t unit)
     return &b->schedule->spec.model->units[unit];
 }
 
-static const mics_sharding *sharding_of(const builder *b)
+static const mics_sharding *sharding_of(const builder *b, int32_t unit)
 {
-    return &b->schedule->spec.mesh.sharding;
+    return &b->schedule->sharding[unit];
 }
 
 // ---- what a pass touches ----
@@ -124,93 +126,172 @@ static mics_status add_step(builder *b, mics_step step, int32_t *index_out)
     return MICS_OK;
 }
 
-static void wait_for(mics_step *step, mics_stream stream, int32_t index)
+// A stream is in order, so a step names others of other streams only.
+static void wait_on(const builder *b, mics_step *step, int32_t index)
 {
-    if (index > step->wait[stream])
+    if (index < 0)
+        return;
+    const mics_stream stream = b->list->steps[index].stream;
+    if (stream != step->stream && index > step->wait[stream])
         step->wait[stream] = index;
 }
 
-static mics_step blank_step(mics_step_kind kind, mics_stream stream, int32_t unit,
-                            int32_t micro_step)
+static void wait_on_all(const builder *b, mics_step *step, const int32_t last[MICS_STREAMS])
 {
-    return (mics_step){
-        .kind = kind, .stream = stream, .unit = unit, .micro_step = micro_step, .wait = {-1, -1}};
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        wait_on(b, step, last[stream]);
 }
 
-// Whether a collective over `degree` ranks runs in two stages.
-static bool two_stages(const builder *b, int32_t degree)
+static mics_step blank_step(mics_step_kind kind, int32_t unit, int32_t micro_step)
+{
+    mics_step step = {.kind = kind, .unit = unit, .micro_step = micro_step};
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        step.wait[stream] = -1;
+    return step;
+}
+
+// ---- collectives ----
+
+// What a unit's collectives over its partition or gradient group run as.
+static mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kind kind)
+{
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    const bool gather = kind == MICS_STEP_GATHER;
+    const size_t bytes = mics_wire_bytes(gather ? spec->gather_wire : spec->reduce_wire,
+                                         b->schedule->padded_elems[unit]);
+    int32_t at = 0;
+    while (at + 1 < spec->choice_count && spec->choices[at].most_bytes < bytes)
+        at++;
+    if (spec->choice_count == 0)
+        return MICS_ALGORITHM_RING;
+    return gather ? spec->choices[at].gather : spec->choices[at].reduce;
+}
+
+// Whether a unit's gathers (its reductions) run in two stages.
+static bool two_stages(const builder *b, int32_t unit, mics_step_kind kind)
 {
     const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
-    return b->schedule->spec.hierarchical && per_node > 1 && degree > per_node;
+    const mics_sharding *s = sharding_of(b, unit);
+    const int32_t degree = kind == MICS_STEP_GATHER ? s->params : s->grads;
+    return per_node > 1 && degree > per_node &&
+           algorithm_of(b, unit, kind) == MICS_ALGORITHM_TWO_STAGE;
+}
+
+// The group of a unit's collective, and into how many blocks the unit is cut there.
+static mics_group_kind group_of(const builder *b, mics_step_kind kind, int32_t unit,
+                                int32_t *blocks_out)
+{
+    const mics_mesh *mesh = &b->schedule->spec.mesh;
+    const mics_sharding *s = sharding_of(b, unit);
+    const bool in_node = two_stages(b, unit, MICS_STEP_GATHER);
+    const bool across = two_stages(b, unit, MICS_STEP_REDUCE);
+    switch (kind) {
+    case MICS_STEP_GATHER_ACROSS:
+        *blocks_out = s->params;
+        return MICS_GROUP_PARAMS_ACROSS;
+    case MICS_STEP_GATHER:
+        *blocks_out = in_node ? mesh->ranks_per_node : s->params;
+        return in_node ? MICS_GROUP_NODE : MICS_GROUP_PARAMS;
+    case MICS_STEP_REDUCE_INSIDE:
+        *blocks_out = mesh->ranks_per_node;
+        return MICS_GROUP_NODE;
+    case MICS_STEP_REDUCE:
+        *blocks_out = s->grads;
+        return across ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS;
+    case MICS_STEP_SCATTER:
+        *blocks_out = s->optimizer;
+        return s->grads == mesh->sharding.grads ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER;
+    case MICS_STEP_ALL_REDUCE: // the owned piece, cut once more over the replicas
+        *blocks_out = mesh->ranks;
+        return MICS_GROUP_REPLICAS;
+    default: // PUBLISH
+        *blocks_out = s->optimizer;
+        return s->params == mesh->sharding.params ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER;
+    }
+}
+
+static mics_wire wire_of(const builder *b, mics_step_kind kind, int32_t unit)
+{
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    const mics_sharding *s = sharding_of(b, unit);
+    switch (kind) {
+    case MICS_STEP_GATHER_ACROSS:
+    case MICS_STEP_GATHER:
+        return spec->gather_wire;
+    case MICS_STEP_PUBLISH: // what nobody gathers stays as it is
+        return s->params > 1 ? spec->gather_wire : MICS_WIRE_FP32;
+    case MICS_STEP_REDUCE_INSIDE:
+    case MICS_STEP_REDUCE:
+        return spec->reduce_wire;
+    case MICS_STEP_ALL_REDUCE: // behind a scatter its input has no error feedback
+        return spec->second_hop_wire == MICS_WIRE_INT8 && s->optimizer > s->grads
+                   ? MICS_WIRE_BF16
+                   : spec->second_hop_wire;
+    default: // SCATTER
+        return spec->second_hop_wire;
+    }
 }
 
 static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, int32_t micro_step)
 {
-    mics_step step = blank_step(kind, MICS_STREAM_COMM, unit, micro_step);
-    const mics_sharding *s = sharding_of(b);
-    const size_t bytes = unit >= 0 ? (size_t)b->schedule->padded_elems[unit] * sizeof(float) : 0;
-    const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
-    switch (kind) {
-    case MICS_STEP_GATHER_ACROSS:
-        step.group = MICS_GROUP_PARAMS_ACROSS;
-        step.block_bytes = bytes / (size_t)s->params;
-        break;
-    case MICS_STEP_GATHER:
-        step.group = two_stages(b, s->params) ? MICS_GROUP_NODE : MICS_GROUP_PARAMS;
-        step.block_bytes = bytes / (size_t)(two_stages(b, s->params) ? per_node : s->params);
-        break;
-    case MICS_STEP_REDUCE_INSIDE:
-        step.group = MICS_GROUP_NODE;
-        step.block_bytes = bytes / (size_t)per_node;
-        break;
-    case MICS_STEP_REDUCE:
-        step.group = two_stages(b, s->grads) ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS;
-        step.block_bytes = bytes / (size_t)s->grads;
-        break;
-    case MICS_STEP_SCATTER:
-        step.group = MICS_GROUP_SCATTER;
-        step.block_bytes = bytes / (size_t)s->optimizer;
-        break;
-    case MICS_STEP_ALL_REDUCE: // the owned piece, cut once more over the replicas
-        step.group = MICS_GROUP_REPLICAS;
-        step.block_bytes = bytes / (size_t)b->schedule->spec.mesh.ranks;
-        break;
-    case MICS_STEP_PUBLISH:
-        step.group = MICS_GROUP_PUBLISH;
-        step.block_bytes = bytes / (size_t)s->optimizer;
-        break;
-    default: // AGREE
+    mics_step step = blank_step(kind, unit, micro_step);
+    int32_t blocks = 1;
+    if (kind == MICS_STEP_AGREE) {
         step.group = MICS_GROUP_WORLD;
         step.block_bytes = sizeof(mics_agreement);
-        break;
+    } else {
+        step.group = group_of(b, kind, unit, &blocks);
+        step.wire = wire_of(b, kind, unit);
+        step.back_wire = step.wire == MICS_WIRE_INT8 ? MICS_WIRE_BF16 : step.wire;
+        step.block_elems = b->schedule->padded_elems[unit] / blocks;
+        step.block_bytes = mics_wire_bytes(step.wire, step.block_elems);
+        step.uses[0] = (mics_step_use){.unit = unit, .param_slot = -1, .grad_slot = -1};
+        step.use_count = 1;
     }
-    step.uses[0] = (mics_step_use){.unit = unit, .param_slot = -1, .grad_slot = -1};
-    step.use_count = unit >= 0;
+    step.stream = mics_mesh_spans_nodes(&b->schedule->spec.mesh, step.group) ? MICS_STREAM_FAR
+                                                                             : MICS_STREAM_NEAR;
     return step;
 }
 
-// Lists the gathers that a pass needs and that are not in a slot.
+// Publication of what the step before updated, once a list, before the unit is first read.
+static mics_status list_publication(builder *b, int32_t unit)
+{
+    const mics_sharding *s = sharding_of(b, unit);
+    const bool training = b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
+    if (!training || s->optimizer == s->params || b->published[unit] >= 0)
+        return MICS_OK;
+    MICS_TRY(add_step(b, comm_step(b, MICS_STEP_PUBLISH, unit, -1), &b->published[unit]));
+    b->ready[unit] = b->published[unit];
+    return MICS_OK;
+}
+
 static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
 {
     MICS_TRY(slots_take(&b->params, unit, b->schedule->padded_elems[unit]));
     slot *taken = &b->params.slots[b->params.slot_of[unit]];
-    mics_step_kind kinds[] = {MICS_STEP_GATHER_ACROSS, MICS_STEP_GATHER};
-    for (int stage = two_stages(b, sharding_of(b)->params) ? 0 : 1; stage < 2; stage++) {
+    const mics_step_kind kinds[] = {MICS_STEP_GATHER_ACROSS, MICS_STEP_GATHER};
+    const bool two = two_stages(b, unit, MICS_STEP_GATHER);
+    for (int stage = two ? 0 : 1; stage < 2; stage++) {
         mics_step step = comm_step(b, kinds[stage], unit, micro_step);
         step.uses[0].param_slot = b->params.slot_of[unit];
-        wait_for(&step, MICS_STREAM_COMPUTE, taken->last[MICS_STREAM_COMPUTE]);
-        MICS_TRY(add_step(b, step, &b->last_gather[unit]));
+        step.library = stage == 1 && !two && sharding_of(b, unit)->params > 1 &&
+                       algorithm_of(b, unit, MICS_STEP_GATHER) == MICS_ALGORITHM_LIBRARY;
+        wait_on_all(b, &step, taken->last);
+        wait_on(b, &step, b->published[unit]);
+        MICS_TRY(add_step(b, step, &b->ready[unit]));
+        taken->last[step.stream] = b->ready[unit];
     }
-    taken->last[MICS_STREAM_COMM] = b->last_gather[unit];
     return MICS_OK;
 }
 
+// Lists what makes the units readable that a pass needs and that are not.
 static mics_status list_gathers(builder *b, pass p)
 {
     int32_t units[MICS_STEP_USES];
-    int32_t count = sharding_of(b)->params > 1 ? units_read(b, p, units) : 0;
+    const int32_t count = units_read(b, p, units);
     for (int32_t i = 0; i < count; i++) {
-        if (b->params.slot_of[units[i]] < 0)
+        MICS_TRY(list_publication(b, units[i]));
+        if (sharding_of(b, units[i])->params > 1 && b->params.slot_of[units[i]] < 0)
             MICS_TRY(list_gather(b, units[i], p.micro_step));
     }
     return MICS_OK;
@@ -219,9 +300,8 @@ static mics_status list_gathers(builder *b, pass p)
 // Gives up the slots of parameters that no pass of the coming window reads.
 static void release_params(builder *b, int32_t index)
 {
-    for (int32_t unit = 0; unit < b->params.units; unit++) {
-        if (b->params.slot_of[unit] < 0)
-            continue;
+    for (int32_t at = b->params.held_count - 1; at >= 0; at--) {
+        const int32_t unit = b->params.held[at];
         bool needed = false;
         for (int32_t next = index + 1; next <= index + 1 + b->prefetch && next < b->pass_count;
              next++)
@@ -250,13 +330,14 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
 {
     int32_t units[MICS_STEP_USES];
     int32_t count = units_written(b, p, units);
-    for (int32_t i = 0; sharding_of(b)->grads > 1 && i < count; i++) {
+    for (int32_t i = 0; i < count; i++) {
         const int32_t unit = units[i];
+        if (sharding_of(b, unit)->grads == 1)
+            continue;
         if (b->grads.slot_of[unit] >= 0 && !b->grads.retiring[unit])
             continue; // written before in this micro-step, and not reduced yet
         MICS_TRY(slots_take(&b->grads, unit, b->schedule->padded_elems[unit]));
-        wait_for(step, MICS_STREAM_COMM,
-                 b->grads.slots[b->grads.slot_of[unit]].last[MICS_STREAM_COMM]);
+        wait_on_all(b, step, b->grads.slots[b->grads.slot_of[unit]].last);
     }
     slots_settle(&b->grads); // what retired before is free from the next pass on
     return MICS_OK;
@@ -271,12 +352,13 @@ static void name_uses(builder *b, pass p, mics_step *step)
         add_unit(written[i], touched, &all);
     for (int32_t i = 0; i < all; i++) {
         const int32_t unit = touched[i];
-        const int32_t param_slot = i < read ? b->params.slot_of[unit] : -1;
+        const bool whole = sharding_of(b, unit)->grads == 1;
         step->uses[i] = (mics_step_use){.unit = unit,
-                                        .param_slot = param_slot,
-                                        .grad_slot = p.backward ? b->grads.slot_of[unit] : -1};
-        if (param_slot >= 0)
-            wait_for(step, MICS_STREAM_COMM, b->last_gather[unit]);
+                                        .param_slot = i < read ? b->params.slot_of[unit] : -1,
+                                        .grad_slot = p.backward ? b->grads.slot_of[unit] : -1,
+                                        .accumulate = p.backward && whole && p.micro_step > 0};
+        if (i < read)
+            wait_on(b, step, b->ready[unit]);
     }
     step->use_count = all;
 }
@@ -293,13 +375,12 @@ static void mark_slots(builder *b, const mics_step *step, int32_t index)
 
 static mics_status list_pass(builder *b, pass p)
 {
-    mics_step step = blank_step(p.backward ? MICS_STEP_BACKWARD : MICS_STEP_FORWARD,
-                                MICS_STREAM_COMPUTE, p.unit, p.micro_step);
+    mics_step step =
+        blank_step(p.backward ? MICS_STEP_BACKWARD : MICS_STEP_FORWARD, p.unit, p.micro_step);
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
     name_uses(b, p, &step);
     step.flops = pass_flops(b, p);
-    step.accumulate = p.backward && sharding_of(b)->grads == 1 && p.micro_step > 0;
     int32_t index = 0;
     MICS_TRY(add_step(b, step, &index));
     mark_slots(b, &step, index);
@@ -311,17 +392,16 @@ static mics_status list_pass(builder *b, pass p)
 // The second hop of one unit, as soon as its gradient is whole inside the gradient group.
 static mics_status list_second_hop(builder *b, int32_t unit)
 {
-    const mics_mesh *mesh = &b->schedule->spec.mesh;
-    int32_t index = 0;
+    const mics_sharding *s = sharding_of(b, unit);
     const mics_step_kind kinds[] = {MICS_STEP_SCATTER, MICS_STEP_ALL_REDUCE};
-    const bool needed[] = {mesh->sharding.optimizer > mesh->sharding.grads,
-                           mesh->ranks > mesh->sharding.optimizer};
+    const bool needed[] = {s->optimizer > s->grads, b->schedule->spec.mesh.ranks > s->optimizer};
+    int32_t before = s->grads > 1 ? b->last_reduced[unit] : b->last_writer[unit];
     for (int i = 0; i < 2; i++) {
         if (!needed[i])
             continue;
         mics_step step = comm_step(b, kinds[i], unit, -1);
-        wait_for(&step, MICS_STREAM_COMPUTE, b->last_writer[unit]);
-        MICS_TRY(add_step(b, step, &index));
+        wait_on(b, &step, before);
+        MICS_TRY(add_step(b, step, &before));
     }
     return MICS_OK;
 }
@@ -329,16 +409,17 @@ static mics_status list_second_hop(builder *b, int32_t unit)
 // Sums one unit's gradient slot into the accumulator.
 static mics_status list_reduction(builder *b, int32_t unit, int32_t micro_step)
 {
-    mics_step_kind kinds[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
-    for (int stage = two_stages(b, sharding_of(b)->grads) ? 0 : 1; stage < 2; stage++) {
+    const mics_step_kind kinds[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
+    int32_t before = b->last_writer[unit];
+    for (int stage = two_stages(b, unit, MICS_STEP_REDUCE) ? 0 : 1; stage < 2; stage++) {
         mics_step step = comm_step(b, kinds[stage], unit, micro_step);
         step.uses[0].grad_slot = b->grads.slot_of[unit];
-        step.accumulate = stage == 1 && micro_step > 0;
-        wait_for(&step, MICS_STREAM_COMPUTE, b->last_writer[unit]);
-        int32_t listed = 0;
-        MICS_TRY(add_step(b, step, &listed));
-        mark_slots(b, &step, listed);
+        step.uses[0].accumulate = stage == 1 && micro_step > 0;
+        wait_on(b, &step, before);
+        MICS_TRY(add_step(b, step, &before));
+        mark_slots(b, &step, before);
     }
+    b->last_reduced[unit] = before;
     return MICS_OK;
 }
 
@@ -350,7 +431,7 @@ static mics_status list_reductions(builder *b, pass p)
     for (int32_t i = 0; i < count; i++) {
         if (b->ends_with[units[i]] != p.unit)
             continue;
-        if (sharding_of(b)->grads > 1) {
+        if (sharding_of(b, units[i])->grads > 1) {
             MICS_TRY(list_reduction(b, units[i], p.micro_step));
             if (b->prefetch > 0)
                 slots_retire(&b->grads, units[i]);
@@ -379,27 +460,23 @@ static mics_status list_passes(builder *b)
 static mics_status list_agreement(builder *b, int32_t *agree_out)
 {
     mics_step step = comm_step(b, MICS_STEP_AGREE, -1, -1);
-    wait_for(&step, MICS_STREAM_COMPUTE, b->newest[MICS_STREAM_COMPUTE]);
+    wait_on(b, &step, b->newest[MICS_STREAM_COMPUTE]);
     return add_step(b, step, agree_out);
 }
 
-// The accumulation boundary: norm, agreement, update and publication unit by unit.
+// The accumulation boundary: norm, agreement and update. What was updated is published when the next
+// list begins.
 static mics_status list_boundary(builder *b)
 {
     int32_t agree = 0, index = 0;
-    mics_step norm = blank_step(MICS_STEP_NORM, MICS_STREAM_COMPUTE, -1, -1);
-    wait_for(&norm, MICS_STREAM_COMM, b->newest[MICS_STREAM_COMM]);
+    mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
+    wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));
     MICS_TRY(list_agreement(b, &agree));
-    for (int32_t unit = 0; unit < b->params.units; unit++) {
-        mics_step update = blank_step(MICS_STEP_UPDATE, MICS_STREAM_COMPUTE, unit, -1);
-        wait_for(&update, MICS_STREAM_COMM, agree);
+    for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
+        mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
+        wait_on(b, &update, agree);
         MICS_TRY(add_step(b, update, &index));
-        if (sharding_of(b)->optimizer == sharding_of(b)->params)
-            continue;
-        mics_step publish = comm_step(b, MICS_STEP_PUBLISH, unit, -1);
-        wait_for(&publish, MICS_STREAM_COMPUTE, index);
-        MICS_TRY(add_step(b, publish, &index));
     }
     return MICS_OK;
 }
@@ -428,17 +505,17 @@ static mics_status open_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     const int32_t units = b->schedule->spec.model->unit_count;
     const size_t passes = 2 * (size_t)units * (size_t)b->schedule->spec.micro_steps;
+    int32_t **const by_unit[] = {&b->ready, &b->published, &b->last_writer, &b->last_reduced,
+                                 &b->ends_with};
     void *block = NULL;
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units, &b->grads));
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, passes * sizeof(pass), &block));
     b->passes = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
-    b->last_gather = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
-    b->last_writer = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
-    b->ends_with = block;
+    for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
+        MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
+        *by_unit[i] = block;
+    }
     b->prefetch =
         b->schedule->spec.prefetch < (int32_t)passes ? b->schedule->spec.prefetch : (int32_t)passes;
     return MICS_OK;
@@ -461,24 +538,33 @@ static void close_builder(builder *b)
     slots_close(&b->params);
     slots_close(&b->grads);
     mics_free(memory, b->passes);
-    mics_free(memory, b->last_gather);
+    mics_free(memory, b->ready);
+    mics_free(memory, b->published);
     mics_free(memory, b->last_writer);
+    mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
 }
 
-// Every list begins with nothing gathered and all slots idle: the engine joins both streams between
+static void idle_slots(slot_pool *pool)
+{
+    for (int32_t i = 0; i < pool->count; i++) {
+        for (int stream = 0; stream < MICS_STREAMS; stream++)
+            pool->slots[i].last[stream] = -1;
+    }
+}
+
+// Every list begins with nothing gathered and all slots idle: the engine joins its streams between
 // lists.
 static mics_status build_list(builder *b, mics_phase phase)
 {
     b->list = &b->schedule->lists[phase];
     b->gathered = 0;
-    b->newest[MICS_STREAM_COMPUTE] = b->newest[MICS_STREAM_COMM] = -1;
-    for (int32_t i = 0; i < b->params.count; i++)
-        b->params.slots[i].last[0] = b->params.slots[i].last[1] = -1;
-    for (int32_t i = 0; i < b->grads.count; i++)
-        b->grads.slots[i].last[0] = b->grads.slots[i].last[1] = -1;
-    for (int32_t u = 0; u < b->params.units; u++)
-        b->last_gather[u] = b->last_writer[u] = -1;
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        b->newest[stream] = -1;
+    idle_slots(&b->params);
+    idle_slots(&b->grads);
+    for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++)
+        b->ready[u] = b->published[u] = b->last_writer[u] = b->last_reduced[u] = -1;
     fill_passes(b, phase);
     MICS_TRY(list_passes(b));
     int32_t index = 0;
@@ -515,6 +601,26 @@ out:
     return status;
 }
 
+// Lengths with padding, and which units stay whole.
+static mics_status lay_out_units(mics_schedule *schedule)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const size_t units = (size_t)spec->model->unit_count;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, units * sizeof(int64_t), &block));
+    schedule->padded_elems = block;
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, units * sizeof(mics_sharding), &block));
+    schedule->sharding = block;
+    for (size_t u = 0; u < units; u++) {
+        const int64_t elems = spec->model->units[u].elems;
+        schedule->padded_elems[u] = mics_layout_padded(&spec->mesh, elems);
+        schedule->sharding[u] = spec->mesh.sharding;
+        if (elems < spec->whole_below)
+            schedule->sharding[u].params = schedule->sharding[u].grads = 1;
+    }
+    return MICS_OK;
+}
+
 mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *spec,
                                mics_schedule **schedule_out)
 {
@@ -525,14 +631,10 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     schedule->memory = memory;
     schedule->spec = *spec;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST,
-                            (size_t)spec->model->unit_count * sizeof(int64_t), &block));
-    schedule->padded_elems = block;
-    for (int32_t u = 0; u < spec->model->unit_count; u++)
-        schedule->padded_elems[u] = mics_layout_padded(&spec->mesh, spec->model->units[u].elems);
+    MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));
     MICS_TRY_OUT(build(schedule));
-    fill_ledger(schedule);
+    MICS_TRY_OUT(fill_ledger(schedule));
     *schedule_out = schedule;
     return MICS_OK;
 out:
@@ -553,6 +655,8 @@ void mics_schedule_close(mics_schedule *schedule)
         mics_free(memory, schedule->lists[phase].steps);
     mics_free(memory, schedule->units);
     mics_free(memory, schedule->padded_elems);
+    mics_free(memory, schedule->sharding);
+    mics_free(memory, schedule->residual_at);
     mics_free(memory, schedule->param_slots);
     mics_free(memory, schedule->grad_slots);
     mics_free(memory, schedule);

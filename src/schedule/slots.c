@@ -3,29 +3,35 @@
 // Slots, taken and given in list order.
 #include "schedule/slots.h"
 
-mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool_out)
+static mics_status open_array(mics_memory *memory, size_t bytes, void **array_out)
 {
-    slot_pool pool = {.memory = memory, .units = units};
-    void *slot_of = NULL, *retiring = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &slot_of));
-    mics_status status = mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(bool), &retiring);
-    if (status != MICS_OK) {
-        mics_free(memory, slot_of);
-        return status;
-    }
-    pool.slot_of = slot_of;
-    pool.retiring = retiring;
+    return mics_alloc(memory, MICS_MEM_HOST, bytes, array_out);
+}
+
+mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool)
+{
+    const size_t count = (size_t)units;
+    void *block = NULL;
+    *pool = (slot_pool){.memory = memory};
+    MICS_TRY(open_array(memory, count * sizeof(int32_t), &block));
+    pool->slot_of = block;
+    MICS_TRY(open_array(memory, count * sizeof(bool), &block));
+    pool->retiring = block;
+    MICS_TRY(open_array(memory, count * sizeof(int32_t), &block));
+    pool->held = block;
     for (int32_t u = 0; u < units; u++)
-        pool.slot_of[u] = -1;
-    *pool_out = pool;
+        pool->slot_of[u] = -1;
     return MICS_OK;
 }
 
 void slots_close(slot_pool *pool)
 {
+    if (pool->memory == NULL)
+        return;
     mics_free(pool->memory, pool->slots);
     mics_free(pool->memory, pool->slot_of);
     mics_free(pool->memory, pool->retiring);
+    mics_free(pool->memory, pool->held);
 }
 
 static int32_t newest_use(const slot *s)
@@ -57,10 +63,13 @@ mics_status slots_take(slot_pool *pool, int32_t unit, int64_t elems)
                               &slots));
         pool->slots = slots;
         best = pool->count++;
-        pool->slots[best] = (slot){.elems = elems, .last = {-1, -1}};
+        pool->slots[best] = (slot){.elems = elems};
+        for (int stream = 0; stream < MICS_STREAMS; stream++)
+            pool->slots[best].last[stream] = -1;
     }
     pool->slots[best].busy = true;
     pool->slot_of[unit] = best;
+    pool->held[pool->held_count++] = unit;
     return MICS_OK;
 }
 
@@ -69,6 +78,10 @@ void slots_give(slot_pool *pool, int32_t unit)
     pool->slots[pool->slot_of[unit]].busy = false;
     pool->slot_of[unit] = -1;
     pool->retiring[unit] = false;
+    int32_t at = 0;
+    while (pool->held[at] != unit)
+        at++;
+    pool->held[at] = pool->held[--pool->held_count];
 }
 
 void slots_retire(slot_pool *pool, int32_t unit)
@@ -76,10 +89,11 @@ void slots_retire(slot_pool *pool, int32_t unit)
     pool->retiring[unit] = true;
 }
 
+// Backwards, as giving moves the last entry.
 void slots_settle(slot_pool *pool)
 {
-    for (int32_t u = 0; u < pool->units; u++) {
-        if (pool->retiring[u])
-            slots_give(pool, u);
+    for (int32_t at = pool->held_count - 1; at >= 0; at--) {
+        if (pool->retiring[pool->held[at]])
+            slots_give(pool, pool->held[at]);
     }
 }

@@ -19,10 +19,12 @@ typedef struct slot_pool {
     int32_t count;
     int32_t *slot_of; // by unit; -1: holds none
     bool *retiring;   // by unit: gives its slot up at the next slots_settle
-    int32_t units;
+    int32_t *held;    // units that hold a slot, in no order
+    int32_t held_count;
 } slot_pool;
 
-mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool_out);
+/* On failure too the pool is closed with slots_close, which takes a zeroed one as well. */
+mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool);
 void slots_close(slot_pool *pool);
 
 /* Gives the unit a slot, slot_of[unit]: of the free ones of fitting size (to twice the need) the

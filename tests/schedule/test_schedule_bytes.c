@@ -62,12 +62,14 @@ typedef struct setting {
 static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model,
                                     const setting *want)
 {
-    const mics_schedule_spec spec = {.model = model,
-                                     .mesh = want->mesh,
-                                     .batch = {.sequences = 1, .length = 5, .threads = 1},
-                                     .micro_steps = want->micro_steps,
-                                     .prefetch = want->prefetch,
-                                     .hierarchical = want->hierarchical};
+    const mics_schedule_spec spec = {
+        .model = model,
+        .mesh = want->mesh,
+        .batch = {.sequences = 1, .length = 5, .threads = 1},
+        .micro_steps = want->micro_steps,
+        .prefetch = want->prefetch,
+        .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
+        .choice_count = want->hierarchical};
     mics_schedule *schedule = NULL;
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
     return schedule;

@@ -5,11 +5,12 @@
 // reduced and every parameter updated as often as it must be.
 //
 // Step a is done before step b begins when both are on one stream and a is listed first, or when b,
-// or a step before b on its stream, waits for a or for one after a on a's stream. Waits name a step
-// on the other stream, so this relation is closed: nothing longer has to be followed.
+// or a step before b on its stream, waits for a, for one after a on a's stream, or for a step that a
+// precedes: vector clocks, one entry a stream.
 #include "mics/schedule.h"
 #include "models.h"
 #include <stdlib.h>
+#include <string.h>
 
 // ---- the order ----
 
@@ -17,7 +18,8 @@ typedef struct order {
     const mics_schedule *schedule;
     const mics_step_list *list;
     mics_phase phase;
-    int32_t *known; // by step: newest step of the other stream that is done when it begins; -1
+    int32_t (
+        *known)[MICS_STREAMS]; // by step and stream: newest step that is done when it begins; -1
 } order;
 
 static void fail_at(const order *o, int32_t step, const char *why)
@@ -31,31 +33,48 @@ static void fail_at(const order *o, int32_t step, const char *why)
              mics_step_kind_text(s->kind), (int)s->unit, (int)s->micro_step, why);
 }
 
+// Takes in that a step is done, and all that it knew.
+static void learn(const order *o, int32_t knows[MICS_STREAMS], int32_t waited)
+{
+    for (int stream = 0; waited >= 0 && stream < MICS_STREAMS; stream++) {
+        if (o->known[waited][stream] > knows[stream])
+            knows[stream] = o->known[waited][stream];
+    }
+    if (waited >= 0 && waited > knows[o->list->steps[waited].stream])
+        knows[o->list->steps[waited].stream] = waited;
+}
+
 static void order_open(order *o, const mics_schedule *schedule, mics_phase phase)
 {
     *o = (order){.schedule = schedule, .list = &schedule->lists[phase], .phase = phase};
-    int32_t newest[MICS_STREAMS] = {-1, -1};
+    int32_t newest[MICS_STREAMS][MICS_STREAMS]; // by stream: what its newest step knows
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        for (int other = 0; other < MICS_STREAMS; other++)
+            newest[stream][other] = -1;
+    }
     o->known = calloc((size_t)o->list->count, sizeof *o->known);
     assert_non_null(o->known);
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
-        const int other = 1 - (int)step->stream;
+        int32_t *knows = newest[step->stream];
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
             const int32_t waited = step->wait[stream];
             if (waited >= i)
                 fail_at(o, i, "waits for a later step: the streams could stop for ever");
             if (waited >= 0 && (int)o->list->steps[waited].stream != stream)
                 fail_at(o, i, "waits for a step of another stream than it says");
+            if (waited >= 0 && stream == (int)step->stream)
+                fail_at(o, i, "waits for its own stream, which is in order");
+            learn(o, knows, waited);
         }
-        if (step->wait[other] > newest[step->stream])
-            newest[step->stream] = step->wait[other];
-        o->known[i] = newest[step->stream];
+        memcpy(o->known[i], knows, sizeof o->known[i]);
+        knows[step->stream] = i;
     }
 }
 
 static bool precedes(const order *o, int32_t a, int32_t b)
 {
-    return o->list->steps[a].stream == o->list->steps[b].stream ? a < b : o->known[b] >= a;
+    return o->known[b][o->list->steps[a].stream] >= a;
 }
 
 static void must_precede(const order *o, int32_t a, int32_t b, const char *why)
@@ -138,8 +157,10 @@ static void check_param_read(const order *o, int32_t reader, int32_t unit)
         if ((!fills && gather->kind != MICS_STEP_GATHER_ACROSS) ||
             gather->uses[0].param_slot != use->param_slot)
             continue;
-        if (!fills && precedes(o, i, reader))
-            continue; // the first stage; its second one counts
+        if (!fills && precedes(o, i, reader)) {
+            must_precede(o, i, i + 1, "the second stage begins before the first has ended");
+            continue; // its second one counts
+        }
         if (precedes(o, i, reader))
             filled = i;
         else
@@ -158,15 +179,12 @@ static void check_params(const order *o)
         for (int32_t u = 0; computes(step) && u < o->schedule->spec.model->unit_count; u++) {
             if (!reads(o, step, u))
                 continue;
-            if (o->schedule->spec.mesh.sharding.params > 1)
+            if (o->schedule->sharding[u].params > 1)
                 check_param_read(o, i, u);
             else if (use_of(step, u) == NULL || use_of(step, u)->param_slot >= 0)
                 fail_at(o, i, "reads a unit's persistent buffer, but does not say so");
         }
-        if (step->kind == MICS_STEP_REDUCE_INSIDE &&
-            step->wait[MICS_STREAM_COMPUTE] != o->list->steps[i + 1].wait[MICS_STREAM_COMPUTE])
-            fail_at(o, i, "the two stages of a reduction wait for different gradients");
-        if (step->kind == MICS_STEP_GATHER && o->schedule->spec.mesh.sharding.params == 1)
+        if (step->kind == MICS_STEP_GATHER && o->schedule->sharding[step->unit].params == 1)
             fail_at(o, i, "there is nothing to gather");
     }
 }
@@ -205,7 +223,8 @@ static bool has_params(const order *o, int32_t unit)
 static bool uses_grad_slot(const mics_step *step, int32_t slot)
 {
     for (int32_t i = 0; i < step->use_count; i++) {
-        if ((step->kind == MICS_STEP_BACKWARD || step->kind == MICS_STEP_REDUCE) &&
+        if ((step->kind == MICS_STEP_BACKWARD || step->kind == MICS_STEP_REDUCE ||
+             step->kind == MICS_STEP_REDUCE_INSIDE) &&
             step->uses[i].grad_slot == slot)
             return true;
     }
@@ -247,15 +266,17 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
             fail_at(o, i, "writes its gradient elsewhere than it is reduced");
         must_precede(o, i, reduced, "begins before all of its gradient is there");
     }
-    if (reduce->accumulate != (micro_step > 0))
+    if (reduce->uses[0].accumulate != (micro_step > 0))
         fail_at(o, reduced, "the first micro-step overwrites, later ones add");
     const mics_mesh *mesh = &o->schedule->spec.mesh;
     const bool two_stages =
-        o->schedule->spec.hierarchical && mesh->sharding.grads > mesh->ranks_per_node;
+        o->schedule->spec.choice_count > 0 && mesh->sharding.grads > mesh->ranks_per_node;
     const mics_step *before = reduce - 1; // a reduction follows its backward, so there is one
     if (two_stages && (before->kind != MICS_STEP_REDUCE_INSIDE || before->unit != unit ||
                        before->uses[0].grad_slot != slot))
         fail_at(o, reduced, "has no first stage");
+    if (two_stages)
+        must_precede(o, reduced - 1, reduced, "begins before its first stage has ended");
     if (reduce->group != (two_stages ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS))
         fail_at(o, reduced, "is over another group");
     check_grad_slot(o, slot, unit, first, reduced);
@@ -272,7 +293,7 @@ static void check_accumulation(const order *o, int32_t unit, int32_t micro_step)
             continue;
         if (use_of(step, unit) == NULL || use_of(step, unit)->grad_slot >= 0)
             fail_at(o, i, "its gradient belongs into the accumulator");
-        if (step->accumulate != (micro_step > 0))
+        if (use_of(step, unit) != NULL && use_of(step, unit)->accumulate != (micro_step > 0))
             fail_at(o, i, "the first micro-step overwrites, later ones add");
     }
 }
@@ -298,17 +319,31 @@ static int32_t only_step(const order *o, mics_step_kind kind)
     return at;
 }
 
+// What the step before updated is published before anybody reads it.
+static void check_publication(const order *o, int32_t unit, int32_t publish)
+{
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        const bool gathers = step->unit == unit && (step->kind == MICS_STEP_GATHER ||
+                                                    step->kind == MICS_STEP_GATHER_ACROSS);
+        const bool reads_whole =
+            computes(step) && o->schedule->sharding[unit].params == 1 && reads(o, step, unit);
+        if (gathers || reads_whole)
+            must_precede(o, publish, i, "reads what is not published yet");
+    }
+}
+
 // Second hop (of units with parameters), update and publication of one unit: once each, in order.
 static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int32_t agree)
 {
     const mics_mesh *mesh = &o->schedule->spec.mesh;
-    const mics_sharding s = mesh->sharding;
+    const mics_sharding s = o->schedule->sharding[unit];
     int32_t scatter = -1, all_reduce = -1, update = -1, publish = -1;
     const bool summed = has_params(o, unit);
     must_count(o, MICS_STEP_SCATTER, unit, -1, summed && s.optimizer > s.grads, &scatter);
     must_count(o, MICS_STEP_ALL_REDUCE, unit, -1, summed && mesh->ranks > s.optimizer, &all_reduce);
     must_count(o, MICS_STEP_UPDATE, unit, -1, 1, &update);
-    must_count(o, MICS_STEP_PUBLISH, unit, -1, s.optimizer > s.params, &publish);
+    must_count(o, MICS_STEP_PUBLISH, unit, -1, summed && s.optimizer > s.params, &publish);
     check_after_gradients(o, unit, norm);
     if (scatter >= 0) {
         check_after_gradients(o, unit, scatter);
@@ -321,8 +356,10 @@ static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int3
     if (scatter >= 0 && all_reduce >= 0)
         must_precede(o, scatter, all_reduce, "the second hop is in the wrong order");
     must_precede(o, agree, update, "updates before all ranks agree");
-    if (publish >= 0)
-        must_precede(o, update, publish, "publishes what is not updated");
+    if (publish >= 0) {
+        must_precede(o, publish, update, "is published while it changes");
+        check_publication(o, unit, publish);
+    }
 }
 
 static void check_boundary(const order *o)
@@ -396,7 +433,7 @@ static void check_list(const mics_schedule *schedule, mics_phase phase)
     if (phase == MICS_PHASE_TRAIN) {
         for (int32_t micro = 0; micro < schedule->spec.micro_steps; micro++) {
             for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-                if (schedule->spec.mesh.sharding.grads > 1)
+                if (schedule->sharding[u].grads > 1)
                     check_reduction(&o, u, micro);
                 else
                     check_accumulation(&o, u, micro);
@@ -427,11 +464,15 @@ static void check_model(mics_memory *memory, const mics_model *model)
         for (int32_t g = p; g <= 8; g *= 2) {
             for (int32_t o = g; o <= 8; o *= 2) {
                 ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){p, g, o}, &spec.mesh));
-                for (int variant = 0; variant < 16; variant++) {
+                for (int variant = 0; variant < 32; variant++) {
                     spec.micro_steps = variant % 2 == 0 ? 1 : 3;
                     spec.prefetch = variant % 8 / 2;
                     spec.recompute = variant % 8 >= 4;
-                    spec.hierarchical = variant >= 8;
+                    spec.choice_count = variant % 16 >= 8;
+                    spec.choices[0] = (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
+                                                               MICS_ALGORITHM_TWO_STAGE};
+                    // Some units stay whole: the last ones of most models are the smallest.
+                    spec.whole_below = variant >= 16 ? model->units[0].elems : 0;
                     check_schedule(memory, &spec);
                 }
             }
