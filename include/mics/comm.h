@@ -57,7 +57,7 @@ typedef struct mics_ring {
 typedef struct mics_lateness {
     const char *what;
     int32_t rank;    // who waits
-    int32_t peer;    // for whom
+    int32_t peer;    // for whom; MICS_RANK_NONE: nobody in particular
     bool sending;    // the peer has not received; false: it has not sent
     double waited_s; // without any part of it moving
 } mics_lateness;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs a schedule on one rank: computation on the caller's thread, collectives on a communication
-// thread of the engine's, which is the only one that touches the communicator while the engine is
-// open.
+// Runs a schedule on one rank: computation on the caller's thread, collectives on communication
+// threads of the engine's, one a stream, which are the only ones that touch the communicator while the
+// engine is open.
 #ifndef MICS_ENGINE_H
 #define MICS_ENGINE_H
 
@@ -37,10 +37,10 @@ typedef struct mics_batch_source {
 } mics_batch_source;
 
 typedef struct mics_step_result {
-    double loss;      // mean over the global batch's tokens; the same bits on every rank
-    double grad_norm; // global, before clipping; training only
-    double
-        exposed_comm_us; // computation waited for communication; in training, up to the end of the last collective
+    double loss;            // mean over the global batch's tokens; the same bits on every rank
+    double grad_norm;       // global, before clipping; training only
+    double exposed_comm_us; // computation waited for communication
+    double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
     bool stop;       // some rank had asked for it (mics_engine_ask_stop); the same on every rank
     mics_bytes sent; // by this rank, counted
@@ -60,8 +60,11 @@ void mics_engine_close(mics_engine *engine);
  */
 void mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
-/* One training step: all micro-steps, both hops, clipping, update, publication.
+/* One training step: publication of what the step before updated, all micro-steps, both hops,
+ * clipping, update.
  *
+ * Afterwards each rank's owned pieces are up to date; of the rest of its parameter shards, other
+ * ranks' pieces are one step old, until the next step, an evaluation or mics_engine_publish.
  * `step` counts from 1 (bias correction). A loss or norm that is not finite is MICS_ERR_NUMERIC on
  * every rank, before any parameter changes, and the next step may follow. After any other failure
  * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
@@ -79,7 +82,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
  */
 void mics_engine_ask_stop(mics_engine *engine);
 
-/* Mean loss of one micro-batch a rank, without training.
+/* Mean loss of one micro-batch a rank, without training. Publishes first, if a step has been.
  *
  * Returns: as mics_engine_step.      Collective: yes.
  */
@@ -105,9 +108,14 @@ typedef struct mics_engine_piece {
  */
 mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit);
 
-/* Brings parameter shards up to date from the owned pieces (after loading a checkpoint).
- * Collective: yes. */
+/* Brings parameter shards up to date from the owned pieces (after loading a checkpoint, or before
+ * whole shards are read).      Collective: yes. */
 mics_status mics_engine_publish(mics_engine *engine);
+
+/* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
+ * that goes on from one begins without; call it whenever one is written, and both give the same bits.
+ */
+void mics_engine_forget_residual(mics_engine *engine);
 
 // When a step of the newest run began and ended, microseconds of mics_clock_us; by index in the
 // list.

@@ -1,35 +1,138 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of a schedule, each one call in place. Runs on the communication thread.
+// The collectives of a schedule, in place. Runs on the communication threads.
+//
+// Packed numbers. A gather packs this rank's shard into the second half of the slot, where all shards
+// come together, and unpacks them over the whole slot in the end. A packed reduction sends each
+// member its block directly and adds what comes in fp32, so each contribution is rounded once; the
+// bytes are those of the ring.
 #include "engine/engine_internal.h"
 #include <stdio.h>
 #include <string.h>
+
+// Channel of a stream's collectives.
+static int32_t stream_channel(mics_stream stream)
+{
+    return stream == MICS_STREAM_FAR ? 1 : 0;
+}
+
+// ---- packing ----
+
+static void pack(const mics_engine *engine, mics_wire wire, void *packed, const float *values,
+                 float *residual, int64_t elems)
+{
+    if (wire == MICS_WIRE_BF16)
+        engine->spec.kernels->pack_bf16(packed, values, elems);
+    else if (wire == MICS_WIRE_INT8)
+        engine->spec.kernels->pack_int8(packed, values, residual, elems);
+    else
+        memcpy(packed, values, (size_t)elems * sizeof(float));
+}
+
+static void add_packed(const mics_engine *engine, mics_wire wire, float *sum, const void *packed,
+                       int64_t elems)
+{
+    if (wire == MICS_WIRE_BF16)
+        engine->spec.kernels->add_bf16(sum, packed, elems);
+    else
+        engine->spec.kernels->add_int8(sum, packed, elems);
+}
+
+// Sums this rank's block of `buffer` over the group; the other blocks stay as they are.
+static mics_status reduce_packed(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                                 float *buffer, float *residual)
+{
+    const group_ring *group = &engine->rings[step->group];
+    const int32_t size = group->group.size, index = group->group.index;
+    const int64_t elems = step->block_elems;
+    char *outgoing = engine->wire[step->stream], *incoming = outgoing + step->block_bytes;
+    float *own = buffer + group->own_block * elems;
+    for (int32_t hop = 1; hop < size; hop++) {
+        const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
+        const int64_t at = group->block_of[to] * elems;
+        pack(engine, step->wire, outgoing, buffer + at, residual != NULL ? residual + at : NULL,
+             elems);
+        const mics_exchange exchange = {.to = mics_group_rank(group->group, to),
+                                        .from = mics_group_rank(group->group, from),
+                                        .send = outgoing,
+                                        .recv = incoming,
+                                        .bytes = step->block_bytes,
+                                        .reduce = MICS_REDUCE_COPY,
+                                        .channel = ring->channel,
+                                        .what = ring->what};
+        MICS_TRY(mics_comm_exchange(engine->spec.comm, &exchange));
+        add_packed(engine, step->wire, own, incoming, elems);
+    }
+    return MICS_OK;
+}
+
+static mics_status reduce_scatter(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                                  float *buffer, float *residual)
+{
+    if (step->wire != MICS_WIRE_FP32)
+        return reduce_packed(engine, step, ring, buffer, residual);
+    return mics_comm_reduce_scatter(engine->spec.comm, ring, buffer, step->block_elems);
+}
+
+// Gathers packed copies of the blocks of `buffer` and unpacks them into it; this rank's own block
+// only if `own_too`, which makes it as rounded as the others have it.
+static mics_status gather_packed(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                                 mics_wire wire, float *buffer, bool own_too)
+{
+    const group_ring *group = &engine->rings[step->group];
+    const int64_t elems = step->block_elems;
+    const size_t bytes = mics_wire_bytes(wire, elems);
+    char *image = engine->wire[step->stream];
+    pack(engine, wire, image + (size_t)group->own_block * bytes, buffer + group->own_block * elems,
+         NULL, elems);
+    MICS_TRY(mics_comm_all_gather(engine->spec.comm, ring, image, bytes));
+    for (int32_t block = 0; block < group->group.size; block++) {
+        if (block != group->own_block || own_too)
+            engine->spec.kernels->unpack_bf16(
+                buffer + block * elems,
+                (const uint16_t *)(const void *)(image + (size_t)block * bytes), elems);
+    }
+    return MICS_OK;
+}
+
+// ---- steps ----
 
 static float *param_shard(const mics_engine *engine, int32_t unit)
 {
     return engine->params + engine->map.params[unit];
 }
 
-// A block of a slot that the ranks of a node fill together, in the two-stage collectives.
-static float *node_block(const mics_engine *engine, float *slot, const mics_step *step)
+// Where the block of a slot begins that the ranks of a node fill together, in two-stage collectives.
+static size_t node_block(const mics_engine *engine, const mics_step *step)
 {
-    const int64_t elems =
-        (int64_t)(step->block_bytes / sizeof(float)) * engine->rings[step->group].group.size;
-    return slot + engine->rings[MICS_GROUP_NODE].own_block * elems;
+    return step->block_bytes * (size_t)engine->rings[step->group].group.size *
+           (size_t)engine->rings[MICS_GROUP_NODE].own_block;
 }
 
 // In one stage over the partition group; or between nodes, which fills this rank's block of the node,
 // and then inside the node, all in place.
 static mics_status gather(mics_engine *engine, const mics_step *step, const mics_ring *ring)
 {
-    const int64_t shard =
-        engine->schedule->padded_elems[step->unit] / engine->schedule->spec.mesh.sharding.params;
+    const int64_t padded = engine->schedule->padded_elems[step->unit];
+    const int64_t shard = padded / engine->schedule->sharding[step->unit].params;
     float *slot = engine->gather + engine->map.param_slots[step->uses[0].param_slot];
-    float *buffer = step->kind == MICS_STEP_GATHER_ACROSS ? node_block(engine, slot, step) : slot;
+    const bool packed = step->wire != MICS_WIRE_FP32;
+    char *blocks = (char *)(packed ? slot + padded / 2 : slot);
     if (step->group != MICS_GROUP_NODE)
-        memcpy(slot + engine->rings[MICS_GROUP_PARAMS].own_block * shard,
-               param_shard(engine, step->unit), (size_t)shard * sizeof(float));
-    return mics_comm_all_gather(engine->spec.comm, ring, buffer, step->block_bytes);
+        pack(engine, step->wire,
+             blocks + mics_wire_bytes(step->wire, shard) *
+                          (size_t)engine->rings[MICS_GROUP_PARAMS].own_block,
+             param_shard(engine, step->unit), NULL, shard);
+    if (step->kind == MICS_STEP_GATHER_ACROSS)
+        return mics_comm_all_gather(engine->spec.comm, ring, blocks + node_block(engine, step),
+                                    step->block_bytes);
+    if (step->library)
+        MICS_TRY(mics_comm_library_gather(engine->spec.comm, ring, blocks, step->block_bytes));
+    else
+        MICS_TRY(mics_comm_all_gather(engine->spec.comm, ring, blocks, step->block_bytes));
+    if (packed)
+        engine->spec.kernels->unpack_bf16(slot, (const uint16_t *)(const void *)blocks, padded);
+    return MICS_OK;
 }
 
 // The same backwards: inside the node, which leaves its sum in this rank's block of the node, then between nodes.
@@ -37,31 +140,74 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
 {
     float *slot = engine->reduce + engine->map.grad_slots[step->uses[0].grad_slot];
     float *accumulator = engine->grads + engine->map.grads[step->unit];
-    const int64_t elems = (int64_t)(step->block_bytes / sizeof(float));
+    const int64_t elems = step->block_elems;
     if (step->kind == MICS_STEP_REDUCE_INSIDE)
-        return mics_comm_reduce_scatter(engine->spec.comm, ring, slot, elems);
-    float *buffer = step->group == MICS_GROUP_GRADS_ACROSS ? node_block(engine, slot, step) : slot;
-    MICS_TRY(mics_comm_reduce_scatter(engine->spec.comm, ring, buffer, elems));
+        return reduce_scatter(engine, step, ring, slot, NULL);
+    float *buffer = slot;
+    if (step->group == MICS_GROUP_GRADS_ACROSS)
+        buffer += elems * engine->rings[step->group].group.size *
+                  engine->rings[MICS_GROUP_NODE].own_block;
+    MICS_TRY(reduce_scatter(engine, step, ring, buffer, NULL));
     const float *own = buffer + engine->rings[step->group].own_block * elems;
-    if (step->accumulate)
+    if (step->uses[0].accumulate)
         engine->spec.kernels->accumulate(accumulator, own, elems);
     else
-        memcpy(accumulator, own, step->block_bytes);
+        memcpy(accumulator, own, (size_t)elems * sizeof(float));
     return MICS_OK;
+}
+
+// The residual of what a unit's second hop begins with.
+static float *residual_of(const mics_engine *engine, const mics_step *step)
+{
+    const int64_t at = engine->schedule->residual_at[step->unit];
+    return step->wire == MICS_WIRE_INT8 && at >= 0 ? engine->residual + at : NULL;
+}
+
+static mics_status all_reduce(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+{
+    float *owned = owned_grads(engine, step->unit);
+    if (step->wire == MICS_WIRE_FP32)
+        return mics_comm_all_reduce(engine->spec.comm, ring, owned,
+                                    step->block_elems * ring->group.size);
+    MICS_TRY(reduce_packed(engine, step, ring, owned, residual_of(engine, step)));
+    return gather_packed(engine, step, ring, step->back_wire, owned, true);
+}
+
+// Masters stay as they are: this rank's own piece is not rounded.
+static mics_status publish(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+{
+    float *shard = param_shard(engine, step->unit);
+    if (step->wire != MICS_WIRE_FP32)
+        return gather_packed(engine, step, ring, step->wire, shard, false);
+    return mics_comm_all_gather(engine->spec.comm, ring, shard, step->block_bytes);
+}
+
+// What both ends of an exchange must agree on, and what errors call it.
+static void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity)
+{
+    char micro_step[32] = "";
+    if (step->micro_step >= 0)
+        snprintf(micro_step, sizeof micro_step, ", micro-step %d", (int)step->micro_step + 1);
+    snprintf(
+        text, capacity, "%s of %s over the %s (%s %lld%s, no. %d)", mics_step_kind_text(step->kind),
+        step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name : "loss and norm",
+        mics_group_kind_text(step->group),
+        engine->phase == MICS_PHASE_TRAIN ? "step" : "evaluation after step",
+        (long long)engine->step, micro_step, (int)(step - engine->list->steps));
 }
 
 mics_status run_comm_step(mics_engine *engine, const mics_step *step)
 {
     const group_ring *group = &engine->rings[step->group];
-    char what[160];
-    snprintf(what, sizeof what, "%s of %s over the %s", mics_step_kind_text(step->kind),
-             step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name
-                             : "loss and norm",
-             mics_group_kind_text(step->group));
-    const mics_ring ring = {.group = group->group, .block_of = group->block_of, .what = what};
-    const int64_t elems = (int64_t)(step->block_bytes / sizeof(float));
-    mics_comm *comm = engine->spec.comm;
+    char what[224];
+    name_step(engine, step, what, sizeof what);
+    const mics_ring ring = {.group = group->group,
+                            .block_of = group->block_of,
+                            .channel = stream_channel(step->stream),
+                            .what = what};
     switch (step->kind) {
+    case MICS_STEP_PUBLISH:
+        return publish(engine, step, &ring);
     case MICS_STEP_GATHER_ACROSS:
     case MICS_STEP_GATHER:
         return gather(engine, step, &ring);
@@ -69,15 +215,12 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
     case MICS_STEP_REDUCE:
         return reduce(engine, step, &ring);
     case MICS_STEP_SCATTER:
-        return mics_comm_reduce_scatter(comm, &ring, engine->grads + engine->map.grads[step->unit],
-                                        elems);
+        return reduce_scatter(engine, step, &ring, engine->grads + engine->map.grads[step->unit],
+                              residual_of(engine, step));
     case MICS_STEP_ALL_REDUCE:
-        return mics_comm_all_reduce(comm, &ring, owned_grads(engine, step->unit),
-                                    elems * group->group.size);
-    case MICS_STEP_PUBLISH:
-        return mics_comm_all_gather(comm, &ring, param_shard(engine, step->unit),
-                                    step->block_bytes);
+        return all_reduce(engine, step, &ring);
     default: // AGREE
-        return mics_comm_all_gather(comm, &ring, engine->agreements, step->block_bytes);
+        return mics_comm_all_gather(engine->spec.comm, &ring, engine->agreements,
+                                    step->block_bytes);
     }
 }

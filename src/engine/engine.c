@@ -6,6 +6,7 @@
 #include "mics/log.h"
 #include "mics/rng.h"
 #include <stdatomic.h>
+#include <string.h>
 
 static mics_status check_spec(const mics_engine_spec *spec)
 {
@@ -33,6 +34,7 @@ mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_
     engine->rank = spec->comm->rank;
     if (spec->kernels == NULL)
         engine->spec.kernels = mics_kernels_get(NULL);
+    mics_comm_set_late_handler(spec->comm, watch_explain, engine);
     mics_status status = state_open(engine);
     if (status == MICS_OK)
         status = worker_open(engine);
@@ -49,6 +51,7 @@ void mics_engine_close(mics_engine *engine)
     if (engine == NULL)
         return;
     worker_close(engine);
+    mics_comm_set_late_handler(engine->spec.comm, NULL, NULL);
     state_close(engine);
     mics_free(engine->spec.memory, engine);
 }
@@ -108,9 +111,9 @@ static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
     return status;
 }
 
-static mics_status run_comm_stream(mics_engine *engine)
+static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
 {
-    return end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMM, run_comm_step));
+    return end_world_unless_ok(engine, stream_run(engine, stream, run_comm_step));
 }
 
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
@@ -118,46 +121,57 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->phase = phase;
     engine->list = &engine->schedule->lists[phase];
     engine->source = source;
-    engine->done[MICS_STREAM_COMPUTE] = engine->done[MICS_STREAM_COMM] = -1;
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        engine->done[stream] = -1;
     engine->failure = MICS_OK;
     engine->all_know = false;
     engine->micro_step_read = -1;
-    engine->exposed_us = 0;
     engine->result = (mics_step_result){0};
     engine->agreements[engine->rank] = (mics_agreement){0};
     mics_op_set_threads(engine->schedule->spec.batch.threads);
 }
 
-// Runs both streams to their ends. A failure of this rank's computation also wakes its own
-// communication thread by ending the world.
+// Starts a job on every communication thread.
+static void start_workers(mics_engine *engine, worker_job job)
+{
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        worker_start(engine, (mics_stream)stream, job);
+}
+
+// Waits for all; returns the first failure.
+static mics_status join_workers(mics_engine *engine)
+{
+    mics_status first = MICS_OK;
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        mics_status status = worker_join(engine, (mics_stream)stream);
+        if (first == MICS_OK)
+            first = status;
+    }
+    return first;
+}
+
+// Runs all streams to their ends. A failure of this rank's computation also wakes its own
+// communication threads by ending the world.
 static mics_status run_list(mics_engine *engine)
 {
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
     const double begin_us = mics_clock_us();
-    worker_start(engine, run_comm_stream);
+    start_workers(engine, run_comm_stream);
     mics_status compute =
         end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
-    mics_status comm = worker_join(engine);
+    const double computed_us = mics_clock_us();
+    mics_status comm = join_workers(engine);
     mics_comm_count_get(engine->spec.comm, &after);
-    engine->result.step_us = mics_clock_us() - begin_us;
-    engine->result.sent.intra = after.intra_bytes - before.intra_bytes;
-    engine->result.sent.inter = after.inter_bytes - before.inter_bytes;
+    mics_step_result *result = &engine->result;
+    result->step_us = mics_clock_us() - begin_us;
+    result->sent.intra = after.intra_bytes - before.intra_bytes;
+    result->sent.inter = after.inter_bytes - before.inter_bytes;
+    // What comes after all computation is the agreement, in an evaluation.
+    result->exposed_us[MICS_STEP_AGREE] += mics_clock_us() - computed_us;
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
+        result->exposed_comm_us += result->exposed_us[kind];
     return compute != MICS_OK ? compute : comm;
-}
-
-// What computation waited for, and what the last collectives took after it had ended.
-static double exposed_us(const mics_engine *engine)
-{
-    const mics_step_list *list = engine->list;
-    double compute_end_us = 0, end_us = 0;
-    for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].stream == MICS_STREAM_COMPUTE)
-            compute_end_us = engine->times[i].end_us;
-        if (engine->times[i].end_us > end_us)
-            end_us = engine->times[i].end_us;
-    }
-    return engine->exposed_us + (end_us - compute_end_us);
 }
 
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
@@ -170,7 +184,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     engine->step = step;
     engine->lr = lr;
     MICS_TRY(run_list(engine));
-    engine->result.exposed_comm_us = exposed_us(engine);
+    engine->stale = true;
     *result_out = engine->result;
     return MICS_OK;
 }
@@ -183,10 +197,11 @@ void mics_engine_ask_stop(mics_engine *engine)
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
                              mics_step_result *result_out)
 {
+    if (engine->stale)
+        MICS_TRY(mics_engine_publish(engine));
     begin_list(engine, MICS_PHASE_EVAL, source);
     MICS_TRY(run_list(engine));
     MICS_TRY(settle_loss(engine));
-    engine->result.exposed_comm_us = engine->exposed_us;
     *result_out = engine->result;
     return MICS_OK;
 }
@@ -199,8 +214,9 @@ const mics_step_time *mics_engine_times(const mics_engine *engine)
 // ---- other collectives ----
 
 // That other ranks failed is an answer; that the agreement itself failed ends the world.
-static mics_status agree_job(mics_engine *engine)
+static mics_status agree_job(mics_engine *engine, mics_stream stream)
 {
+    (void)stream;
     mics_status status = mics_comm_agree(engine->spec.comm, engine->agree_mine);
     engine->all_know = status == MICS_ERR_PEER || status == engine->agree_mine;
     return end_world_unless_ok(engine, status);
@@ -209,17 +225,17 @@ static mics_status agree_job(mics_engine *engine)
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
 {
     engine->agree_mine = mine;
-    worker_start(engine, agree_job);
-    return worker_join(engine);
+    worker_start(engine, engine->home, agree_job);
+    return worker_join(engine, engine->home);
 }
 
-static mics_status publish_job(mics_engine *engine)
+// Publications wait for nothing within a list, so each stream runs its own.
+static mics_status publish_job(mics_engine *engine, mics_stream stream)
 {
-    const mics_step_list *list = &engine->schedule->lists[MICS_PHASE_TRAIN];
-    engine->all_know = false;
-    for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].kind == MICS_STEP_PUBLISH)
-            MICS_TRY(end_world_unless_ok(engine, run_comm_step(engine, &list->steps[i])));
+    for (int32_t i = 0; i < engine->list->count; i++) {
+        const mics_step *step = &engine->list->steps[i];
+        if (step->kind == MICS_STEP_PUBLISH && step->stream == stream)
+            MICS_TRY(end_world_unless_ok(engine, run_comm_step(engine, step)));
     }
     return MICS_OK;
 }
@@ -229,6 +245,17 @@ mics_status mics_engine_publish(mics_engine *engine)
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; fill the whole shards");
-    worker_start(engine, publish_job);
-    return worker_join(engine);
+    engine->list = &engine->schedule->lists[MICS_PHASE_TRAIN];
+    engine->phase = MICS_PHASE_TRAIN;
+    engine->all_know = false;
+    start_workers(engine, publish_job);
+    MICS_TRY(join_workers(engine));
+    engine->stale = false;
+    return MICS_OK;
+}
+
+void mics_engine_forget_residual(mics_engine *engine)
+{
+    if (engine->schedule->residual_elems > 0)
+        memset(engine->residual, 0, (size_t)engine->schedule->residual_elems * sizeof(float));
 }

@@ -21,15 +21,26 @@ typedef struct group_ring {
     int32_t own_block;
 } group_ring;
 
-// The communication thread: runs one job at a time.
+// What a communication thread does, on its stream.
+typedef mics_status (*worker_job)(mics_engine *engine, mics_stream stream);
+
+// The communication thread of one stream: runs one job at a time. Guarded by the engine's mutex.
 typedef struct worker {
+    mics_engine *engine;
+    mics_stream stream;
     pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
     bool started, busy, closing;
-    mics_status (*job)(mics_engine *engine);
+    worker_job job;
     mics_status job_status;
 } worker;
+
+// What the board tells of a rank: the step that each stream is in, or waits to begin.
+typedef struct engine_note {
+    int64_t step;
+    int32_t phase;
+    int32_t at[MICS_STREAMS]; // index in the list
+    int32_t inside;           // bit s: stream s is in its step; else it waits for others
+} engine_note;
 
 struct mics_engine {
     mics_engine_spec spec;
@@ -43,7 +54,9 @@ struct mics_engine {
     float *gather;  // parameter slots
     float *reduce;  // gradient slots
     float *activations;
-    float *workspace; // of ops, then one loss a token
+    float *workspace;         // of ops, then one loss a token
+    char *wire[MICS_STREAMS]; // packed blocks of the collective under way; one arena
+    float *residual;          // behind them: what int8 lost, by unit
     int32_t *inputs, *targets;
 
     arena_map map;
@@ -51,9 +64,13 @@ struct mics_engine {
     mics_agreement *agreements; // by rank
     mics_step_time *times;
 
-    worker worker;
+    worker workers[MICS_STREAMS]; // none for computation, nor for a stream without steps
+    mics_stream home;             // the stream that always has a thread
+    bool locks_open;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
 
-    // The run of one list. `done` and `failure` are guarded by worker.mutex.
+    // The run of one list. `done`, `failure` and `note` are guarded by `mutex`.
     const mics_step_list *list;
     const mics_batch_source *source;
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
@@ -65,32 +82,25 @@ struct mics_engine {
     float lr;
     float grad_scale; // clipping; known after AGREE
     _Atomic bool stop_asked;
-    double exposed_us;
+    engine_note note;
+    bool stale; // other ranks' pieces of the parameter shards are older than their masters
     mics_step_result result;
     mics_status agree_mine; // argument of the agreement job
 };
 
 // ---- worker.c ----
 
-/* Starts the communication thread.   Returns: MICS_OK; MICS_ERR_MEMORY. */
+/* Starts the communication threads that the schedule needs.   Returns: MICS_OK; MICS_ERR_MEMORY. */
 mics_status worker_open(mics_engine *engine);
 void worker_close(mics_engine *engine);
 
-/* Gives the communication thread a job, and waits for it and returns its status. One job at a time.
- */
-void worker_start(mics_engine *engine, mics_status (*job)(mics_engine *engine));
-mics_status worker_join(mics_engine *engine);
+/* Gives a stream's communication thread a job; waits for it and returns its status (MICS_OK at once
+ * where the stream has no thread). One job at a time. */
+void worker_start(mics_engine *engine, mics_stream stream, worker_job job);
+mics_status worker_join(mics_engine *engine, mics_stream stream);
 
-/* Waits until a step of a stream is done (at once for step < 0).
- *
- * Returns: MICS_OK, or the other stream's failure.
- */
-mics_status stream_wait(mics_engine *engine, mics_stream stream, int32_t step);
-void stream_done(mics_engine *engine, mics_stream stream, int32_t step);
-/* Makes every wait fail; the first failure stays. */
-void stream_fail(mics_engine *engine, mics_status status);
-
-/* Runs all steps of one stream of engine->list. */
+/* Runs all steps of one stream of engine->list; those of other streams that it must wait for, it
+ * waits for. A failure makes every wait of this list fail; the first one stays. */
 mics_status stream_run(mics_engine *engine, mics_stream stream,
                        mics_status (*run)(mics_engine *engine, const mics_step *step));
 
@@ -108,6 +118,12 @@ mics_status settle_loss(mics_engine *engine);
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);
 
+// ---- watch.c ----
+
+/* The engine's late handler: says which collective is late, who has not entered it, and what those
+ * ranks were last seen doing. `ctx` is the engine. */
+void watch_explain(void *ctx, const mics_lateness *late);
+
 // ---- state.c ----
 
 /* Computes the maps and rings, and takes the arenas as the ledger says. On failure the caller
@@ -117,6 +133,9 @@ void state_close(mics_engine *engine);
 
 /* The owned piece of a unit's accumulator. */
 float *owned_grads(const mics_engine *engine, int32_t unit);
+
+/* How a step uses a unit; NULL when it does not. */
+const mics_step_use *step_use(const mics_step *step, int32_t unit);
 
 /* The whole flat buffers of a unit in a compute step: its slot, or its persistent buffer. NULL when
  * the step does not use the unit. */

@@ -214,8 +214,10 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
     f.dout = dout;
     f.din = din;
     f.add_din = call->add_din;
-    for (int p = 0; p < MICS_OP_PARAMS; p++)
-        f.add_params[p] = step->accumulate || call->add_params[p];
+    for (int p = 0; p < MICS_OP_PARAMS; p++) {
+        const mics_step_use *use = step_use(step, f.op->params[p].unit);
+        f.add_params[p] = call->add_params[p] || (use != NULL && use->accumulate);
+    }
     unite_flags(&f);
     runners[f.op->kind].backward(&f);
 }

@@ -13,14 +13,19 @@ static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **of
     return MICS_OK;
 }
 
-static mics_status map_units(mics_engine *engine, int32_t degree, int64_t **offsets_out)
+static mics_status map_units(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
-    MICS_TRY(open_offsets(engine, schedule->spec.model->unit_count, offsets_out));
-    int64_t end = 0;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-        (*offsets_out)[u] = end;
-        end += schedule->padded_elems[u] / degree;
+    const int32_t units = schedule->spec.model->unit_count;
+    arena_map *map = &engine->map;
+    MICS_TRY(open_offsets(engine, units, &map->params));
+    MICS_TRY(open_offsets(engine, units, &map->grads));
+    MICS_TRY(open_offsets(engine, units, &map->moments));
+    for (int32_t u = 0; u + 1 < units; u++) {
+        const mics_sharding *s = &schedule->sharding[u];
+        map->params[u + 1] = map->params[u] + schedule->padded_elems[u] / s->params;
+        map->grads[u + 1] = map->grads[u] + schedule->padded_elems[u] / s->grads;
+        map->moments[u + 1] = map->moments[u] + schedule->padded_elems[u] / s->optimizer;
     }
     return MICS_OK;
 }
@@ -67,6 +72,7 @@ static mics_status open_arenas(mics_engine *engine)
         [MICS_MEM_REDUCE] = &engine->reduce,       [MICS_MEM_ACTIVATIONS] = &engine->activations,
         [MICS_MEM_WORKSPACE] = &engine->workspace,
     };
+    char *wire = NULL;
     void *block = NULL;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (arenas[tag] == NULL)
@@ -75,6 +81,14 @@ static mics_status open_arenas(mics_engine *engine)
         MICS_TRY(open_arena(engine, (mics_memory_tag)tag, &block));
         *arenas[tag] = block;
     }
+    block = NULL;
+    MICS_TRY(open_arena(engine, MICS_MEM_WIRE, &block));
+    engine->wire[0] = wire = block;
+    for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
+        engine->wire[stream] = wire;
+        wire += mics_memory_block_bytes(engine->schedule->wire_bytes[stream]);
+    }
+    engine->residual = (float *)(void *)wire;
     block = NULL;
     MICS_TRY(open_arena(engine, MICS_MEM_DATA, &block));
     engine->inputs = block;
@@ -86,12 +100,9 @@ static mics_status open_arenas(mics_engine *engine)
 mics_status state_open(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
-    const mics_sharding *s = &schedule->spec.mesh.sharding;
     arena_map *map = &engine->map;
     void *block = NULL;
-    MICS_TRY(map_units(engine, s->params, &map->params));
-    MICS_TRY(map_units(engine, s->grads, &map->grads));
-    MICS_TRY(map_units(engine, s->optimizer, &map->moments));
+    MICS_TRY(map_units(engine));
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
@@ -121,6 +132,7 @@ void state_close(mics_engine *engine)
         mics_free(memory, arenas[i]);
     for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
         mics_free(memory, engine->rings[kind].block_of);
+    mics_free(memory, engine->wire[0]);
     mics_free(memory, engine->inputs);
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
@@ -136,12 +148,12 @@ static mics_range range_at(const mics_engine *engine, int32_t unit, int32_t degr
 
 float *owned_grads(const mics_engine *engine, int32_t unit)
 {
-    const mics_sharding *s = &engine->schedule->spec.mesh.sharding;
+    const mics_sharding *s = &engine->schedule->sharding[unit];
     return engine->grads + engine->map.grads[unit] + range_at(engine, unit, s->optimizer).begin -
            range_at(engine, unit, s->grads).begin;
 }
 
-static const mics_step_use *use_of(const mics_step *step, int32_t unit)
+const mics_step_use *step_use(const mics_step *step, int32_t unit)
 {
     for (int32_t i = 0; i < step->use_count; i++) {
         if (step->uses[i].unit == unit)
@@ -152,25 +164,24 @@ static const mics_step_use *use_of(const mics_step *step, int32_t unit)
 
 float *used_params(const mics_engine *engine, const mics_step *step, int32_t unit)
 {
-    const mics_step_use *use = use_of(step, unit);
+    const mics_step_use *use = step_use(step, unit);
     if (use == NULL)
         return NULL;
     if (use->param_slot >= 0)
         return engine->gather + engine->map.param_slots[use->param_slot];
-    return engine->schedule->spec.mesh.sharding.params == 1
-               ? engine->params + engine->map.params[unit]
-               : NULL;
+    return engine->schedule->sharding[unit].params == 1 ? engine->params + engine->map.params[unit]
+                                                        : NULL;
 }
 
 float *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)
 {
-    const mics_step_use *use = use_of(step, unit);
+    const mics_step_use *use = step_use(step, unit);
     if (use == NULL || step->kind != MICS_STEP_BACKWARD)
         return NULL;
     if (use->grad_slot >= 0)
         return engine->reduce + engine->map.grad_slots[use->grad_slot];
-    return engine->schedule->spec.mesh.sharding.grads == 1 ? engine->grads + engine->map.grads[unit]
-                                                           : NULL;
+    return engine->schedule->sharding[unit].grads == 1 ? engine->grads + engine->map.grads[unit]
+                                                       : NULL;
 }
 
 static int64_t at_most(int64_t value, int64_t limit)
@@ -180,7 +191,7 @@ static int64_t at_most(int64_t value, int64_t limit)
 
 mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
 {
-    const mics_sharding *s = &engine->schedule->spec.mesh.sharding;
+    const mics_sharding *s = &engine->schedule->sharding[unit];
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = range_at(engine, unit, s->params),
                      piece = range_at(engine, unit, s->optimizer);

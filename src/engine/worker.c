@@ -1,134 +1,190 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The communication thread, and how the two streams wait for each other.
+// The communication threads, and how the streams wait for each other.
 //
-// Invariants (guarded by worker.mutex):
+// Invariants (guarded by engine->mutex):
 //   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s].
-//   2. After `failure` is set no wait blocks, so both streams end and the list is joined.
+//   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
 #include "mics/log.h"
+#include <string.h>
+
+// ---- threads ----
 
 static void *worker_main(void *arg)
 {
-    mics_engine *engine = arg;
-    worker *w = &engine->worker;
+    worker *w = arg;
+    mics_engine *engine = w->engine;
     mics_log_set_rank(engine->spec.comm->ranks > 1 ? engine->rank : -1);
     mics_op_set_threads(1); // additions of received data; the cores belong to computation
-    pthread_mutex_lock(&w->mutex);
+    pthread_mutex_lock(&engine->mutex);
     for (;;) {
         while (!w->busy && !w->closing)
-            pthread_cond_wait(&w->changed, &w->mutex);
+            pthread_cond_wait(&engine->changed, &engine->mutex);
         if (!w->busy)
             break;
-        pthread_mutex_unlock(&w->mutex);
-        mics_status status = w->job(engine);
-        pthread_mutex_lock(&w->mutex);
+        pthread_mutex_unlock(&engine->mutex);
+        mics_status status = w->job(engine, w->stream);
+        pthread_mutex_lock(&engine->mutex);
         w->job_status = status;
         w->busy = false;
-        pthread_cond_broadcast(&w->changed);
+        pthread_cond_broadcast(&engine->changed);
     }
-    pthread_mutex_unlock(&w->mutex);
+    pthread_mutex_unlock(&engine->mutex);
     return NULL;
+}
+
+static bool has_steps(const mics_engine *engine, mics_stream stream)
+{
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &engine->schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            if (list->steps[i].stream == stream)
+                return true;
+        }
+    }
+    return false;
+}
+
+static mics_status open_locks(mics_engine *engine)
+{
+    if (pthread_mutex_init(&engine->mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for the communication threads");
+    if (pthread_cond_init(&engine->changed, NULL) != 0) {
+        pthread_mutex_destroy(&engine->mutex);
+        return mics_fail(MICS_ERR_MEMORY, "no condition for the communication threads");
+    }
+    engine->locks_open = true;
+    return MICS_OK;
 }
 
 mics_status worker_open(mics_engine *engine)
 {
-    worker *w = &engine->worker;
-    if (pthread_mutex_init(&w->mutex, NULL) != 0)
-        return mics_fail(MICS_ERR_MEMORY, "no mutex for the communication thread");
-    if (pthread_cond_init(&w->changed, NULL) != 0) {
-        pthread_mutex_destroy(&w->mutex);
-        return mics_fail(MICS_ERR_MEMORY, "no condition for the communication thread");
+    MICS_TRY(open_locks(engine));
+    engine->home = mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_GROUP_WORLD)
+                       ? MICS_STREAM_FAR
+                       : MICS_STREAM_NEAR;
+    for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
+        worker *w = &engine->workers[stream];
+        w->engine = engine;
+        w->stream = (mics_stream)stream;
+        if (!has_steps(engine, w->stream))
+            continue;
+        if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
+            return mics_fail(MICS_ERR_MEMORY,
+                             "the system starts no more threads (communication thread)");
+        w->started = true;
     }
-    if (pthread_create(&w->thread, NULL, worker_main, engine) != 0) {
-        pthread_cond_destroy(&w->changed);
-        pthread_mutex_destroy(&w->mutex);
-        return mics_fail(MICS_ERR_MEMORY,
-                         "the system starts no more threads (communication thread)");
-    }
-    w->started = true;
     return MICS_OK;
 }
 
 void worker_close(mics_engine *engine)
 {
-    worker *w = &engine->worker;
+    if (!engine->locks_open)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        engine->workers[stream].closing = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->mutex);
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (engine->workers[stream].started)
+            pthread_join(engine->workers[stream].thread, NULL);
+    }
+    pthread_cond_destroy(&engine->changed);
+    pthread_mutex_destroy(&engine->mutex);
+    engine->locks_open = false;
+}
+
+void worker_start(mics_engine *engine, mics_stream stream, worker_job job)
+{
+    worker *w = &engine->workers[stream];
     if (!w->started)
         return;
-    pthread_mutex_lock(&w->mutex);
-    w->closing = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->mutex);
-    pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->mutex);
-    w->started = false;
-}
-
-void worker_start(mics_engine *engine, mics_status (*job)(mics_engine *engine))
-{
-    worker *w = &engine->worker;
-    pthread_mutex_lock(&w->mutex);
+    pthread_mutex_lock(&engine->mutex);
     w->job = job;
     w->busy = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->mutex);
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
-mics_status worker_join(mics_engine *engine)
+mics_status worker_join(mics_engine *engine, mics_stream stream)
 {
-    worker *w = &engine->worker;
-    pthread_mutex_lock(&w->mutex);
+    worker *w = &engine->workers[stream];
+    if (!w->started)
+        return MICS_OK;
+    pthread_mutex_lock(&engine->mutex);
     while (w->busy)
-        pthread_cond_wait(&w->changed, &w->mutex);
+        pthread_cond_wait(&engine->changed, &engine->mutex);
     mics_status status = w->job_status;
-    pthread_mutex_unlock(&w->mutex);
+    pthread_mutex_unlock(&engine->mutex);
     return status;
 }
 
-mics_status stream_wait(mics_engine *engine, mics_stream stream, int32_t step)
+// ---- streams ----
+
+// Tells the board where a stream is. Called with the mutex.
+static void note(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
 {
-    worker *w = &engine->worker;
-    pthread_mutex_lock(&w->mutex);
-    while (engine->done[stream] < step && engine->failure == MICS_OK)
-        pthread_cond_wait(&w->changed, &w->mutex);
-    mics_status status = engine->done[stream] >= step ? MICS_OK : engine->failure;
-    pthread_mutex_unlock(&w->mutex);
-    return status;
+    const int32_t bit = 1 << stream;
+    engine_note *own = &engine->note;
+    own->step = engine->step;
+    own->phase = (int32_t)engine->phase;
+    own->at[stream] = index;
+    own->inside = inside ? own->inside | bit : own->inside & ~bit;
+    mics_note bytes = {{0}};
+    _Static_assert(sizeof *own <= sizeof bytes.bytes, "a note holds what the engine has to say");
+    memcpy(bytes.bytes, own, sizeof *own);
+    mics_comm_post(engine->spec.comm, &bytes);
 }
 
-void stream_done(mics_engine *engine, mics_stream stream, int32_t step)
+// Waits until a step of another stream is done (at once for index < 0). Called with the mutex.
+static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t index)
 {
-    worker *w = &engine->worker;
-    pthread_mutex_lock(&w->mutex);
-    engine->done[stream] = step;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->mutex);
+    while (engine->done[stream] < index && engine->failure == MICS_OK)
+        pthread_cond_wait(&engine->changed, &engine->mutex);
+    return engine->done[stream] >= index ? MICS_OK : engine->failure;
 }
 
-void stream_fail(mics_engine *engine, mics_status status)
-{
-    worker *w = &engine->worker;
-    pthread_mutex_lock(&w->mutex);
-    if (engine->failure == MICS_OK)
-        engine->failure = status;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->mutex);
-}
-
-// Waits for what a step names on the other stream; its own stream is in order.
+// Waits for all that a step names. What computation waits for counts as exposed, by the kind of the
+// collective that it waits for.
 static mics_status wait_for_others(mics_engine *engine, const mics_step *step)
 {
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        if (stream == (int)step->stream || step->wait[stream] < 0)
+        const int32_t index = step->wait[stream];
+        if (index < 0 || engine->done[stream] >= index)
             continue;
-        double begin_us = mics_clock_us();
-        MICS_TRY(stream_wait(engine, (mics_stream)stream, step->wait[stream]));
+        const double begin_us = mics_clock_us();
+        MICS_TRY(wait_for(engine, (mics_stream)stream, index));
         if (step->stream == MICS_STREAM_COMPUTE)
-            engine->exposed_us += mics_clock_us() - begin_us;
+            engine->result.exposed_us[engine->list->steps[index].kind] +=
+                mics_clock_us() - begin_us;
     }
     return MICS_OK;
+}
+
+// Waits for what step `index` needs, and says on the board where this stream is.
+static mics_status begin(mics_engine *engine, mics_stream stream, int32_t index)
+{
+    pthread_mutex_lock(&engine->mutex);
+    note(engine, stream, index, false);
+    mics_status status = wait_for_others(engine, &engine->list->steps[index]);
+    if (status == MICS_OK)
+        note(engine, stream, index, true);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+static void end(mics_engine *engine, mics_stream stream, int32_t index, mics_status status)
+{
+    pthread_mutex_lock(&engine->mutex);
+    if (status == MICS_OK)
+        engine->done[stream] = index;
+    else if (engine->failure == MICS_OK)
+        engine->failure = status;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 mics_status stream_run(mics_engine *engine, mics_stream stream,
@@ -140,17 +196,13 @@ mics_status stream_run(mics_engine *engine, mics_stream stream,
         const mics_step *step = &list->steps[i];
         if (step->stream != stream)
             continue;
-        status = wait_for_others(engine, step);
-        if (status != MICS_OK)
-            break;
-        double begin_us = mics_clock_us();
-        status = run(engine, step);
+        status = begin(engine, stream, i);
+        const double begin_us = mics_clock_us();
+        if (status == MICS_OK)
+            status = run(engine, step);
         if (engine->phase == MICS_PHASE_TRAIN)
             engine->times[i] = (mics_step_time){begin_us, mics_clock_us()};
-        if (status == MICS_OK)
-            stream_done(engine, stream, i);
+        end(engine, stream, i, status);
     }
-    if (status != MICS_OK)
-        stream_fail(engine, status);
     return status;
 }

@@ -35,6 +35,8 @@ typedef struct fixture_case {
     int32_t threads; // of a rank; 0: 1
     bool recompute, untied, hierarchical;
     float clip;
+    int64_t whole_below;
+    mics_wire gather_wire, reduce_wire, second_hop_wire;
 } fixture_case;
 
 typedef struct fixture_run {
@@ -104,6 +106,21 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
     return mics_engine_open(&spec, engine_out);
 }
 
+// Whether two shards are the same to whoever gathers them. Where parameters travel as bf16, owners
+// hold their own pieces whole.
+static inline bool fixture_same_shards(mics_wire wire, const float *a, const float *b, size_t elems)
+{
+    const mics_kernels *kernels = mics_kernels_get(NULL);
+    for (size_t i = 0; i < elems; i++) {
+        uint16_t rounded[2];
+        kernels->pack_bf16(&rounded[0], &a[i], 1);
+        kernels->pack_bf16(&rounded[1], &b[i], 1);
+        if (wire == MICS_WIRE_BF16 ? rounded[0] != rounded[1] : memcmp(&a[i], &b[i], 4) != 0)
+            return false;
+    }
+    return true;
+}
+
 // Ranks with the same parameter shard hold the same bits; so do ranks with the same optimizer
 // piece.
 static inline mics_status fixture_compare_replicas(const fixture_run *run, int32_t rank)
@@ -111,11 +128,13 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
     const mics_mesh *mesh = &run->schedule->spec.mesh;
     for (int32_t u = 0; u < run->model->unit_count; u++) {
         mics_engine_piece own = mics_engine_piece_get(run->engines[rank], u);
-        mics_engine_piece other =
-            mics_engine_piece_get(run->engines[rank % mesh->sharding.params], u);
+        const mics_sharding *s = &run->schedule->sharding[u];
+        mics_engine_piece other = mics_engine_piece_get(run->engines[rank % s->params], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
-        RANKS_EXPECT(memcmp(own.shard_params, other.shard_params, bytes) == 0);
+        RANKS_EXPECT(fixture_same_shards(s->params > 1 ? run->want.gather_wire : MICS_WIRE_FP32,
+                                         own.shard_params, other.shard_params,
+                                         bytes / sizeof(float)));
         other = mics_engine_piece_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);
@@ -133,6 +152,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
     RANKS_EXPECT(exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
+    MICS_TRY(mics_engine_publish(engine));        // shards are whole between steps only then
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step
     mics_status same = fixture_compare_replicas(run, rank);
     if (memcmp(&run->results[rank].loss, &run->results[0].loss, 2 * sizeof(double)) != 0)
@@ -232,7 +252,12 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .recompute = run->want.recompute,
-        .hierarchical = run->want.hierarchical};
+        .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
+        .choice_count = run->want.hierarchical,
+        .whole_below = run->want.whole_below,
+        .gather_wire = run->want.gather_wire,
+        .reduce_wire = run->want.reduce_wire,
+        .second_hop_wire = run->want.second_hop_wire};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);
     assert_int_equal(

@@ -233,7 +233,8 @@ static void test_data_of_one_rank(void **state)
 
 // ---- numbers that are not finite ----
 
-// The rank's parameters and moments, one after the other; the caller frees them.
+// The rank's masters and moments, one after the other; the caller frees them. What it holds of other
+// ranks' pieces is not its own to keep.
 static float *copy_state(const fault_run *fault, const mics_engine *engine, size_t *bytes_out)
 {
     const mics_memory_ledger *ledger = &fault->run.schedule->ledger;
@@ -241,12 +242,11 @@ static float *copy_state(const fault_run *fault, const mics_engine *engine, size
     size_t elems = 0;
     for (int32_t u = 0; copy != NULL && u < fault->run.model->unit_count; u++) {
         const mics_engine_piece piece = mics_engine_piece_get(engine, u);
-        const size_t shard = (size_t)(piece.shard.end - piece.shard.begin);
         const size_t owned = (size_t)(piece.range.end - piece.range.begin);
-        memcpy(copy + elems, piece.shard_params, shard * sizeof(float));
-        memcpy(copy + elems + shard, piece.moment1, owned * sizeof(float));
-        memcpy(copy + elems + shard + owned, piece.moment2, owned * sizeof(float));
-        elems += shard + 2 * owned;
+        memcpy(copy + elems, piece.params, owned * sizeof(float));
+        memcpy(copy + elems + owned, piece.moment1, owned * sizeof(float));
+        memcpy(copy + elems + 2 * owned, piece.moment2, owned * sizeof(float));
+        elems += 3 * owned;
     }
     *bytes_out = elems * sizeof(float);
     return copy;
@@ -275,11 +275,11 @@ static mics_status poisoned_rank(ranks_self *self)
     const int32_t rank = self->comm->rank;
     MICS_TRY(open_rank(fault, self, &engine));
     const mics_engine_piece piece = mics_engine_piece_get(engine, 1);
-    const float sound = piece.shard_params[0];
+    const float sound = piece.params[0];
     if (rank == fault->faulty)
-        piece.shard_params[0] = fault->poison;
+        piece.params[0] = fault->poison;
     mics_status status = step_poisoned(fault, engine, rank);
-    piece.shard_params[0] = sound;
+    piece.params[0] = sound;
     if (status == MICS_OK)
         status = mics_engine_agree(engine, MICS_OK);
     if (status == MICS_OK)

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A collective that is late is explained: which one it is, who has not entered it, and what that rank
+// was last seen doing; once, and then the run ends on every rank.
+#include "../base/capture.h"
+#include "fixture.h"
+#include <time.h>
+
+enum { WATCH_RANKS = 4, SLEEPER = 2, SLEEPS_IN = 1 };
+
+static const double timeout_s = 0.3;
+
+// One rank is busy with its data for longer than the others wait.
+static mics_status slow_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                             int32_t *targets_out)
+{
+    const fixture_source *source = ctx;
+    if (source->rank == SLEEPER && micro_step == SLEEPS_IN && source->step == 2)
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    return fixture_read(ctx, micro_step, inputs_out, targets_out);
+}
+
+static mics_status watched_rank(ranks_self *self)
+{
+    fixture_run *run = self->arg;
+    mics_engine *engine = NULL;
+    fixture_source source = {.run = run, .rank = self->comm->rank};
+    const mics_batch_source read = {.read = slow_read, .ctx = &source};
+    mics_step_result result;
+    mics_status status = MICS_OK;
+    MICS_TRY(fixture_count(self, run));
+    MICS_TRY(fixture_open_engine(self, run, &engine));
+    mics_engine_init_random(engine, 1);
+    for (source.step = 1; source.step <= 3 && status == MICS_OK; source.step++)
+        status = mics_engine_step(engine, source.step, 1e-3f, &read, &result);
+    mics_engine_close(engine);
+    return status;
+}
+
+static void watch(mics_sharding sharding, int32_t nodes)
+{
+    capture seen;
+    mics_memory *memory = NULL;
+    mics_status statuses[WATCH_RANKS];
+    fixture_run run = {.want = {.ranks = WATCH_RANKS,
+                                .nodes = nodes,
+                                .sharding = sharding,
+                                .sequences = WATCH_RANKS * 2,
+                                .micro_steps = 2,
+                                .prefetch = 1,
+                                .hierarchical = true}};
+    assert_int_equal(mics_memory_open(&memory), MICS_OK);
+    fixture_open(memory, &run);
+    capture_begin(&seen);
+    ranks_run_timeout(WATCH_RANKS, timeout_s, watched_rank, &run, statuses);
+    capture_end();
+    fixture_close(&run);
+    assert_int_equal(mics_memory_close(memory), 0);
+    for (int32_t rank = 0; rank < WATCH_RANKS; rank++)
+        assert_int_not_equal(statuses[rank], MICS_OK);
+    assert_int_equal(seen.errors, 1);
+    // "reduce of h.1 over the gradient group (step 2, micro-step 2, no. 24) is late: rank 0 waited ..."
+    assert_non_null(strstr(seen.line, "(step 2, micro-step 2, no. "));
+    assert_non_null(strstr(seen.line, " is late: rank "));
+    assert_non_null(strstr(seen.line, "not entered by "));
+    assert_non_null(strstr(seen.line, "rank 2 ("));
+    assert_non_null(strstr(seen.line, "in forward of embed in step 2, micro-step 2"));
+}
+
+static void test_the_rank_that_is_late_is_named(void **state)
+{
+    (void)state;
+    watch((mics_sharding){4, 4, 4}, 1);
+    watch((mics_sharding){4, 4, 4}, 2);
+    watch((mics_sharding){1, 4, 4}, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_rank_that_is_late_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
