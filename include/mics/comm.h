@@ -8,8 +8,8 @@
 // block b that is reduced starts at the member after its owner and ends at the owner: the sum is
 // ((x[o+1] + x[o+2]) + ...) + x[o], indices modulo the group's size.
 //
-// Channels. One thread a channel may use a comm at a time. Exchanges of different channels never meet,
-// so collectives on one proceed beside those on the other.
+// Channels. One thread a channel may use a comm at a time. Exchanges of different channels never
+// meet, so collectives on one proceed beside those on the other. A failure on one ends both.
 #ifndef MICS_COMM_H
 #define MICS_COMM_H
 
@@ -114,7 +114,7 @@ typedef struct mics_thread_world mics_thread_world;
 /* Opens a world of `ranks` threads. It stages nothing: receivers read the sender's buffer.
  *
  * A late partner is reported once in a world, naming who is waited for and which rank is in no
- * exchange at all.
+ * exchange at all; or that rank's late handler is called, once in a world.
  * Needs:   ranks >= 1; timeout_s > 0: how long an exchange waits for its partner.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.
  * Owns:    close it with mics_thread_world_close after every rank's comm is closed.
@@ -125,7 +125,7 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
 /* Closes a world; NULL is allowed. */
 void mics_thread_world_close(mics_thread_world *world);
 
-/* One rank's end. Call once a rank; any thread may call, one thread at a time uses the result.
+/* One rank's end. Call once a rank; any thread may call. Its note is empty on the board.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (no such rank, or it is open); MICS_ERR_MEMORY.
  * Owns:    close with mics_comm_close.
@@ -148,7 +148,9 @@ size_t mics_comm_mpi_staging_bytes(void);
 
 /* Initialises MPI, unless the program has, and opens MPI_COMM_WORLD. One caller a process.
  *
- * The comm may be used by a thread other than the opener, one at a time (MPI_THREAD_SERIALIZED).
+ * The comm may be used by threads other than the opener; MPI_THREAD_SERIALIZED is enough. With more
+ * than one rank it has a thread of its own, which calls MPI a few times a second until closing: a
+ * program that calls MPI meanwhile needs MPI_THREAD_MULTIPLE.
  * `ranks_per_node` is found from shared memory; ranks must be numbered node by node, equally many
  * on each. An exchange is late when no part of it has moved for timeout_s.
  * Needs:   timeout_s > 0.
@@ -186,7 +188,8 @@ void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 int mics_comm_is_counting(const mics_comm *comm);
 
 /* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
- * logged once; 0: none. For tests.
+ * logged once, whatever channels they are on; 0: none. A call of the library's counts as one
+ * exchange. For tests.
  *
  * Needs:   countdown >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
@@ -234,9 +237,10 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
 
 /* Prepares the library's own all-gather for a kind of group: every rank passes its group.
  *
- * Up to 4 kinds of groups; one that is open already is left as it is.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); as
- *          mics_comm_exchange.
+ * Good for both channels. Up to 4 kinds of groups, orders of blocks told apart; one that is open
+ * already is left as it is.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); MICS_ERR_INVALID (too
+ *          many kinds); as mics_comm_exchange.
  * Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
@@ -245,15 +249,18 @@ mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
  *
  * What that sends over which link is the library's secret: a counting comm counts a ring's bytes,
  * and one exchange.
- * Needs:   mics_comm_library_open for this group.
- * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED.   Collective: over the group.   Blocks: yes.
+ * What is late is the gather as a whole, with nobody as the peer.
+ * Needs:   mics_comm_library_open for this group and order of blocks.
+ * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED, not logged.
+ * Collective: over the group.   Blocks: yes.
  */
 mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
                                      size_t block_bytes);
 
 /* Whether all ranks of the world are well. Call it before what one rank's failure would hang.
  *
- * Sends 4 bytes in each of ceil(log2(ranks)) rounds; in round k to the rank 2^k further on.
+ * Sends 4 bytes in each of ceil(log2(ranks)) rounds, on channel 0; in round k to the rank 2^k
+ * further on.
  * Returns: MICS_OK when every rank said MICS_OK; `mine` when this rank failed; MICS_ERR_PEER when
  *          only others did (not logged: they have said why); or why the agreement itself failed.
  * Collective: world.   Blocks: yes.
@@ -292,8 +299,8 @@ bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *
  */
 void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx);
 
-/* Copies `bytes` from rank `root` to all ranks of the world, along the ring in pieces: each rank
- * but the one before root sends them once, to the next.
+/* Copies `bytes` from rank `root` to all ranks of the world, on channel 0, along the ring in pieces:
+ * each rank but the one before root sends them once, to the next.
  *
  * Returns: as mics_comm_exchange.   Collective: world.   Blocks: yes.
  */

@@ -16,8 +16,9 @@ enum {
     COMM_CHUNK_BYTES = 1024 * 1024,
     COMM_WINDOW = 4,
     COMM_SMALL_BYTES = 4096,
-    // One piece a chunk, and a small message each way.
-    COMM_STAGING_BYTES = COMM_WINDOW * COMM_CHUNK_BYTES + 2 * COMM_SMALL_BYTES,
+    // Of a channel: one piece a chunk, and a small message each way.
+    COMM_CHANNEL_BYTES = COMM_WINDOW * COMM_CHUNK_BYTES + 2 * COMM_SMALL_BYTES,
+    COMM_STAGING_BYTES = MICS_CHANNELS * COMM_CHANNEL_BYTES,
 };
 
 /* Number of processes that the MPI launcher says it started, from the environment; 0 when it does
@@ -26,6 +27,10 @@ int32_t mics_comm_mpi_announced_ranks(void);
 
 /* This process's number among them, 0 when the launcher does not say. */
 int32_t mics_comm_mpi_announced_rank(void);
+
+/* For tests: library gathers on an MPI comm treat blocks above `bytes` as those that MPI cannot
+ * count. */
+void mics_comm_mpi_limit_library(mics_comm *comm, size_t bytes);
 
 /* sum[i] = received[i] + sum[i]: the one addition of every transport, so that all give the same
  * bits. The arrays do not overlap. */

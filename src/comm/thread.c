@@ -438,6 +438,8 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
     pthread_mutex_lock(&world->mutex);
     bool taken = mine->open;
     mine->open = true;
+    if (!taken)
+        mine->posted = false;
     pthread_mutex_unlock(&world->mutex);
     if (taken) {
         mics_free(memory, self);

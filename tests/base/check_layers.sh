@@ -30,7 +30,7 @@ BEGIN {
     owner["safetensors"] = "checkpoint"
     owner["cluster"] = "cost"
     # Files (as patterns) that may include a foreign header (as a pattern).
-    only["^mpi\\.h$"] = "^src/comm/mpi\\.c$"
+    only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
     only["^nccl\\.h$"] = "^src/comm/nccl\\.c$"
     only["^(cuda|cublas|curand)"] = "^src/(device/cuda\\.c|op/.*\\.cu|comm/nccl\\.c)$"
     only["^(dnnl|oneapi/)"] = "^src/op/"

@@ -1,8 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "comm_checks.h"
+#include "mics/clock.h"
 #include "ranks.h"
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 enum { GUARD_ELEMS = 16, GUARD_BYTE = 0x5a };
 
@@ -160,7 +163,7 @@ static mics_status check_all_reduce(const ring_case *at)
 }
 
 mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
-                        int64_t elems)
+                        int64_t elems, int32_t channel)
 {
     void *buffer = NULL, *expected = NULL, *block_of = NULL;
     size_t bytes = (size_t)(group.size * elems + 2 * GUARD_ELEMS) * sizeof(float);
@@ -171,7 +174,10 @@ mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, 
         mics_alloc(memory, MICS_MEM_HOST, (size_t)group.size * sizeof(int32_t), &block_of));
     make_order(order, group.size, block_of);
     ring_case at = {.comm = comm,
-                    .ring = {.group = group, .block_of = block_of, .what = "checked collective"},
+                    .ring = {.group = group,
+                             .block_of = block_of,
+                             .channel = channel,
+                             .what = "checked collective"},
                     .elems = elems,
                     .buffer = (float *)buffer + GUARD_ELEMS,
                     .expected = expected};
@@ -188,17 +194,17 @@ out:
 }
 
 mics_status checks_many_rings(mics_comm *comm, mics_memory *memory, int32_t rounds,
-                              int64_t elems_max)
+                              int64_t elems_max, int32_t channel)
 {
     int32_t kinds = checks_group(comm->ranks, comm->rank, -1, NULL);
     for (int32_t round = 0; round < rounds; round++) {
         // Small sizes, 0 among them, come often; sizes differ from round to round.
-        uint32_t draw = mix((uint32_t)round + 77);
+        uint32_t draw = mix((uint32_t)round + 77 + 1000 * (uint32_t)channel);
         int64_t elems =
             draw % 4 == 0 ? (int64_t)(draw >> 8) % 4 : (int64_t)(draw >> 8) % (elems_max + 1);
         mics_group group = {0};
-        checks_group(comm->ranks, comm->rank, round % kinds, &group);
-        MICS_TRY(checks_ring(comm, memory, group, (int32_t)(draw >> 4) % 5, elems));
+        checks_group(comm->ranks, comm->rank, (round + channel) % kinds, &group);
+        MICS_TRY(checks_ring(comm, memory, group, (int32_t)(draw >> 4) % 5, elems, channel));
     }
     return MICS_OK;
 }
@@ -299,4 +305,176 @@ mics_status checks_agree(mics_comm *comm)
     RANKS_EXPECT(mics_comm_agree(comm, MICS_ERR_FORMAT) == MICS_ERR_FORMAT);
     RANKS_EXPECT(mics_comm_agree(comm, MICS_OK) == MICS_OK);
     return MICS_OK;
+}
+
+// ---- two channels ----
+
+// What the thread of channel 1 does while the caller uses channel 0.
+typedef struct side_thread {
+    mics_comm *comm;
+    mics_memory *memory;
+    mics_status (*function)(struct side_thread *self);
+    int32_t rounds;
+    int64_t elems_max;
+    atomic_int rounds_done;
+    mics_status status;
+    pthread_t thread;
+} side_thread;
+
+static void *side_main(void *arg)
+{
+    side_thread *self = arg;
+    mics_log_set_rank(self->comm->rank);
+    self->status = self->function(self);
+    if (self->status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    return NULL;
+}
+
+// Runs `side` beside `own`, which is the caller's `status` when it returns.
+static mics_status join_side(side_thread *side, mics_status own)
+{
+    if (own != MICS_OK)
+        mics_comm_abort(side->comm, NULL);
+    pthread_join(side->thread, NULL);
+    return own != MICS_OK ? own : side->status;
+}
+
+static mics_status run_many(side_thread *self)
+{
+    for (int32_t i = 0; i < self->rounds; i++) {
+        MICS_TRY(checks_many_rings(self->comm, self->memory, 1, self->elems_max, 1));
+        MICS_TRY(checks_many_rings(self->comm, self->memory, i % 7, self->elems_max, 1));
+        atomic_fetch_add(&self->rounds_done, 1);
+    }
+    return MICS_OK;
+}
+
+mics_status checks_channels(mics_comm *comm, mics_memory *memory, int32_t rounds, int64_t elems_max)
+{
+    side_thread side = {.comm = comm,
+                        .memory = memory,
+                        .function = run_many,
+                        .rounds = rounds / 4,
+                        .elems_max = elems_max};
+    RANKS_EXPECT(pthread_create(&side.thread, NULL, side_main, &side) == 0);
+    mics_status status = checks_many_rings(comm, memory, rounds, elems_max, 0);
+    return join_side(&side, status);
+}
+
+// On channel 0 all ranks wait for the last one, which waits for its own channel 1.
+mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory)
+{
+    side_thread side = {
+        .comm = comm, .memory = memory, .function = run_many, .rounds = 10, .elems_max = 3000};
+    bool last = comm->rank == comm->ranks - 1;
+    RANKS_EXPECT(pthread_create(&side.thread, NULL, side_main, &side) == 0);
+    double start_us = mics_clock_us();
+    while (last && atomic_load(&side.rounds_done) < side.rounds &&
+           mics_clock_us() - start_us < 20e6)
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    bool stuck = last && atomic_load(&side.rounds_done) < side.rounds;
+    mics_status status = mics_comm_agree(comm, MICS_OK);
+    if (status == MICS_OK && stuck)
+        status = mics_fail(MICS_ERR_TIMEOUT, "a stall on channel 0 has stopped channel 1");
+    return join_side(&side, status);
+}
+
+// ---- the board ----
+
+mics_note checks_note(int32_t rank, int32_t value)
+{
+    mics_note note = {{0}};
+    memcpy(note.bytes, &rank, sizeof rank);
+    memcpy(note.bytes + MICS_NOTE_BYTES - sizeof value, &value, sizeof value);
+    return note;
+}
+
+// Whether this rank reads `value` from all ranks.
+static mics_status all_show(mics_comm *comm, int32_t value, bool *shown_out)
+{
+    *shown_out = true;
+    for (int32_t rank = 0; rank < comm->ranks; rank++) {
+        mics_note note, expected = checks_note(rank, value), before = checks_note(rank, value - 1);
+        double age_s = -1;
+        bool found = mics_comm_read(comm, rank, &note, &age_s);
+        RANKS_EXPECT(!found || (age_s >= 0 && age_s < 5));
+        bool newest = found && memcmp(&note, &expected, sizeof note) == 0;
+        bool older = !found || memcmp(&note, &before, sizeof note) == 0;
+        RANKS_EXPECT(newest || older);
+        *shown_out = *shown_out && newest;
+    }
+    return MICS_OK;
+}
+
+mics_status checks_board(mics_comm *comm, bool everybody)
+{
+    bool monitor = everybody || comm->rank == 0 || comm->rank == comm->ranks - 1;
+    mics_note note;
+    double age_s = -1;
+    RANKS_EXPECT(!mics_comm_read(comm, comm->rank, &note, &age_s) && age_s == -1);
+    RANKS_EXPECT(!mics_comm_read(comm, -1, &note, &age_s));
+    RANKS_EXPECT(!mics_comm_read(comm, comm->ranks, &note, &age_s));
+    for (int32_t value = 1; value <= 3; value++) {
+        mics_note mine = checks_note(comm->rank, value);
+        double start_us = mics_clock_us();
+        mics_comm_post(comm, &mine);
+        RANKS_EXPECT(mics_comm_read(comm, comm->rank, &note, &age_s));
+        RANKS_EXPECT(memcmp(&note, &mine, sizeof note) == 0 && age_s == 0);
+        // Agreement serves as a barrier, too: nobody posts the next note before all have seen this.
+        mics_status status = MICS_ERR_PEER;
+        while (status != MICS_OK) {
+            bool shown = true;
+            RANKS_EXPECT(mics_clock_us() - start_us < 5e6);
+            if (monitor)
+                MICS_TRY(all_show(comm, value, &shown));
+            status = mics_comm_agree(comm, shown ? MICS_OK : MICS_ERR_UNSUPPORTED);
+            nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL);
+        }
+    }
+    RANKS_EXPECT(monitor || !mics_comm_read(comm, 0, &note, &age_s));
+    return MICS_OK;
+}
+
+// ---- the library's gather ----
+
+// One gather of the library's against the ring's.
+static mics_status check_library_gather(ring_case *at, size_t bytes)
+{
+    size_t all = (size_t)at->ring.group.size * bytes;
+    fill(at);
+    memcpy(at->expected, at->buffer, all);
+    MICS_TRY(mics_comm_all_gather(at->comm, &at->ring, at->expected, bytes));
+    MICS_TRY(mics_comm_library_gather(at->comm, &at->ring, at->buffer, bytes));
+    RANKS_EXPECT(memcmp(at->buffer, at->expected, all) == 0);
+    return check_guards(at);
+}
+
+mics_status checks_library(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
+                           int32_t channel)
+{
+    static const size_t sizes[] = {0, 4, 1001, 4096, 400 * 1000 + 3};
+    enum { ELEMS = 100 * 1000 + 1 };
+    void *buffer = NULL, *expected = NULL, *block_of = NULL;
+    size_t elems = (size_t)group.size * ELEMS + 2 * GUARD_ELEMS;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, elems * sizeof(float), &buffer));
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, elems * sizeof(float), &expected));
+    MICS_TRY_OUT(
+        mics_alloc(memory, MICS_MEM_HOST, (size_t)group.size * sizeof(int32_t), &block_of));
+    make_order(order, group.size, block_of);
+    ring_case at = {
+        .comm = comm,
+        .ring = {.group = group, .block_of = block_of, .channel = channel, .what = "gather twice"},
+        .elems = ELEMS,
+        .buffer = (float *)buffer + GUARD_ELEMS,
+        .expected = expected};
+    MICS_TRY_OUT(mics_comm_library_open(comm, &at.ring));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        MICS_TRY_OUT(check_library_gather(&at, sizes[i]));
+out:
+    mics_free(memory, block_of);
+    mics_free(memory, expected);
+    mics_free(memory, buffer);
+    return status;
 }

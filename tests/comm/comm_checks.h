@@ -7,6 +7,7 @@
 
 #include "mics/comm.h"
 #include "mics/memory.h"
+#include <stdbool.h>
 
 /* This rank's group of a kind: 0 the world; then ranges and columns of the sizes that divide.
  *
@@ -17,11 +18,11 @@ int32_t checks_group(int32_t ranks, int32_t rank, int32_t kind, mics_group *grou
 /* Each collective once over one group, with blocks of `elems` floats owned as permutation number
  * `order` says (0: identity). Wrong bits and writes outside of the buffer are errors. */
 mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
-                        int64_t elems);
+                        int64_t elems, int32_t channel);
 
 /* All groups and orders, sizes up to `elems_max`, `rounds` of them chosen by a fixed seed. */
 mics_status checks_many_rings(mics_comm *comm, mics_memory *memory, int32_t rounds,
-                              int64_t elems_max);
+                              int64_t elems_max, int32_t channel);
 
 /* Exchanges with oneself, both neighbours, one neighbour, and only one way; copied and added. */
 mics_status checks_exchanges(mics_comm *comm, mics_memory *memory, size_t bytes);
@@ -31,5 +32,26 @@ mics_status checks_broadcast(mics_comm *comm, mics_memory *memory, size_t bytes)
 
 /* Agreement with nobody failing, each rank alone, and all. */
 mics_status checks_agree(mics_comm *comm);
+
+/* Many rings on both channels at once, by two threads a rank. */
+mics_status checks_channels(mics_comm *comm, mics_memory *memory, int32_t rounds,
+                            int64_t elems_max);
+
+/* Channel 0 stalls until channel 1 has done all that it does. */
+mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory);
+
+/* A note that names a rank and a value. */
+mics_note checks_note(int32_t rank, int32_t value);
+
+/* Three notes of every rank, each of which the monitors (or everybody) read while all are in
+ * exchanges. Before, no rank has posted any. */
+mics_status checks_board(mics_comm *comm, bool everybody);
+
+/* The library's gather against the ring's, for blocks of several sizes; opens the group first.
+ *
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED; or what was wrong.
+ */
+mics_status checks_library(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
+                           int32_t channel);
 
 #endif

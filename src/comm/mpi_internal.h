@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the MPI transport share, which are the only ones that know MPI.
+//
+// Invariants:
+//   1. After opening, every MPI call happens in the caller's turn; waiting gives it up. So the
+//      channels, the board and an abort go on beside one another, and MPI_THREAD_SERIALIZED is
+//      enough.
+//   2. Outside of an exchange no request of its channel is active, unless `broken`.
+//   3. When `broken`, MPI is not called again except to abort: without progress, what a failed
+//      exchange left behind does not reach the caller's buffers, unless the network moves data by
+//      itself.
+#ifndef MICS_COMM_MPI_INTERNAL_H
+#define MICS_COMM_MPI_INTERNAL_H
+
+#include "internal.h"
+#include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+// A mutex that is had in the order in which it was asked for, so that a channel that always has
+// something to do does not keep the other one out.
+typedef struct comm_turn {
+    pthread_mutex_t mutex;
+    pthread_cond_t next;
+    bool ready;      // mutex and condition exist
+    uint64_t drawn;  // numbers given out
+    uint64_t served; // the number whose turn it is
+    double since_us; // when this turn began; only who has it looks
+} comm_turn;
+
+mics_status comm_turn_init(comm_turn *turn);
+void comm_turn_fini(comm_turn *turn);
+void comm_turn_enter(comm_turn *turn);
+void comm_turn_leave(comm_turn *turn);
+
+/* Enters, or gives up after `seconds`: then nobody else ever gets a turn. For the end. */
+void comm_turn_enter_last(comm_turn *turn, time_t seconds);
+
+/* Lets others go first who wait for their turn, when this one has lasted for long. */
+void comm_turn_hand_over(comm_turn *turn);
+
+// A message to a monitor.
+typedef struct comm_board_message {
+    uint64_t kind;
+    mics_note note;
+} comm_board_message;
+
+// What a monitor knows of a rank.
+typedef struct comm_board_place {
+    bool posted; // a note has come
+    double heard_us;
+    mics_note note;
+} comm_board_place;
+
+enum { COMM_MONITORS = 2 };
+
+typedef struct comm_board {
+    bool ready; // mutex and condition exist
+    bool thread_exists;
+    pthread_t thread;
+    pthread_mutex_t mutex; // taken inside of turns, never around one
+    pthread_cond_t wake;
+    // Guarded by the mutex.
+    bool going;  // begun: receives are posted
+    bool ending; // the thread must end
+    bool posted;
+    mics_note mine;
+    comm_board_place *places; // (ranks); NULL on a rank that is no monitor
+    // Used in turns.
+    int32_t ranks;
+    bool parting;                    // send goodbyes in place of notes
+    int32_t monitors[COMM_MONITORS]; // ranks; MICS_RANK_NONE: this one is that monitor
+    bool parted[COMM_MONITORS];      // the goodbye is on its way
+    MPI_Request sends[COMM_MONITORS];
+    comm_board_message out[COMM_MONITORS];
+    MPI_Request *receives;  // (ranks), MPI_REQUEST_NULL for a rank that said goodbye
+    comm_board_message *in; // (ranks)
+    int *arrived;           // (ranks), of MPI_Testsome
+    MPI_Status *statuses;   // (ranks)
+} comm_board;
+
+// The library's communicators for one kind of group, one a channel.
+typedef struct comm_library_kind {
+    int32_t first;
+    int32_t stride;
+    int32_t size;
+    uint64_t order; // hash of the blocks by member
+    MPI_Comm comms[MICS_CHANNELS];
+} comm_library_kind;
+
+enum { COMM_LIBRARY_KINDS = 4 };
+
+typedef struct comm_library {
+    int32_t kinds;
+    size_t bytes_max; // of a block that MPI counts in bytes
+    comm_library_kind kind[COMM_LIBRARY_KINDS];
+} comm_library;
+
+typedef struct comm_mpi {
+    mics_comm base;
+    mics_memory *memory;
+    MPI_Comm world;
+    double timeout_s;
+    mics_late_handler late_handler; // NULL: the transport's own line
+    void *late_ctx;
+    bool owns_mpi; // this comm initialised MPI
+    bool broken;   // guarded by the turn
+    comm_turn turn;
+    char *staging; // (MICS_CHANNELS, COMM_CHANNEL_BYTES): COMM_WINDOW chunks, small in, small out
+    comm_board board;
+    comm_library library;
+} comm_mpi;
+
+// ---- mpi_wait.c; all but comm_mpi_await and comm_mpi_is_broken are called in the caller's turn ----
+
+/* MICS_OK, or an error with MPI's text. */
+mics_status comm_mpi_check(int code, const char *what);
+
+/* Tests one request, if it is active; *done_out is set when it is done. */
+mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out);
+
+/* Called when a poll found nothing. Sleeps outside of the turn, once nothing has moved since
+ * `since_us` for a moment. */
+void comm_mpi_give_way(comm_mpi *self, double since_us);
+
+bool comm_mpi_is_late(double since_us, double timeout_s);
+
+/* Calls the late handler, outside of the turn. Returns MICS_ERR_TIMEOUT. */
+mics_status comm_mpi_tell_late(comm_mpi *self, const mics_lateness *late);
+
+/* Waits for one of MPI's own collectives; `code` is what starting it gave. `tells`: the late handler
+ * speaks, if there is one. */
+mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
+                           double timeout_s, bool tells);
+
+/* Not in a turn. */
+bool comm_mpi_is_broken(comm_mpi *self);
+
+// ---- mpi_exchange.c ----
+
+mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange);
+
+// ---- mpi_board.c ----
+
+/* Makes what a board needs, its thread too, which waits for comm_board_start. Not collective.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY. Ends with comm_board_fini in both cases.
+ */
+mics_status comm_board_open(comm_mpi *self, int32_t rank, int32_t ranks);
+
+/* Begins: the world is open. */
+mics_status comm_board_start(comm_mpi *self);
+
+/* Ends the thread. */
+void comm_board_stop(comm_board *board);
+
+/* After comm_board_stop, on every rank, if boards have begun: says goodbye to the monitors, and as one hears it from all.
+ * Then no message is under way. */
+mics_status comm_board_part(comm_mpi *self, double timeout_s);
+
+/* Frees; stops first. A zeroed board is allowed. */
+void comm_board_fini(comm_mpi *self);
+
+void comm_mpi_post(void *ctx, const mics_note *note);
+bool comm_mpi_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
+
+// ---- mpi_library.c ----
+
+mics_status comm_mpi_library_open(void *ctx, const mics_ring *ring);
+mics_status comm_mpi_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+                                    size_t block_bytes);
+
+/* In a turn: frees the communicators. */
+void comm_mpi_library_close(comm_mpi *self);
+
+#endif
