@@ -49,7 +49,8 @@ typedef struct mics_step_result {
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
  * communication thread. Parameters and optimizer state are 0.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of
+ *          another precision than fp32); MICS_ERR_MEMORY.
  * Owns:    close with mics_engine_close.        Collective: no.
  */
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out);
@@ -117,14 +118,8 @@ mics_status mics_engine_publish(mics_engine *engine);
  */
 void mics_engine_forget_residual(mics_engine *engine);
 
-// When a step of the newest run began and ended, microseconds of mics_clock_us; by index in the
-// list.
-typedef struct mics_step_time {
-    double begin_us, end_us;
-} mics_step_time;
-
-/* Times of the newest training step: as many as lists[MICS_PHASE_TRAIN] has steps. Valid until the
- * next. */
+/* Times of the newest training step, of mics_clock_us: as many as lists[MICS_PHASE_TRAIN] has steps,
+ * by index there. Valid until the next. */
 const mics_step_time *mics_engine_times(const mics_engine *engine);
 
 // ---- generation: one process, the whole model ----

@@ -92,6 +92,7 @@ typedef struct mics_step {
     // each member to each other directly, and added in fp32: one rounding a contribution.
     mics_group_kind group;
     mics_wire wire;
+    bool packed; // numbers travel as something else than what they are held in
     int64_t block_elems;
     size_t block_bytes;
     mics_wire back_wire; // ALL_REDUCE: of the sums on their way back
@@ -107,6 +108,11 @@ typedef struct mics_step_list {
     mics_step *steps;
     int32_t count;
 } mics_step_list;
+
+// When a step of a list began and ended.
+typedef struct mics_step_time {
+    double begin_us, end_us;
+} mics_step_time;
 
 typedef enum mics_phase { MICS_PHASE_TRAIN, MICS_PHASE_EVAL, MICS_PHASES } mics_phase;
 
@@ -134,6 +140,16 @@ typedef struct mics_unit_plan {
                            // anything
 } mics_unit_plan;
 
+// What numbers are held in.
+typedef enum mics_precision {
+    MICS_PRECISION_FP32, // everything in fp32; the owned piece of the parameters is the master
+    // As on accelerators: parameters, gathered parameters, gradients of one micro-step and activations
+    // in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the optimizer holds fp32
+    // masters beside its moments. Row statistics, logits and losses stay fp32.
+    MICS_PRECISION_MIXED,
+    MICS_PRECISIONS
+} mics_precision;
+
 typedef struct mics_schedule_spec {
     const mics_model *model; // outlives the schedule
     mics_mesh mesh;
@@ -145,6 +161,8 @@ typedef struct mics_schedule_spec {
     int32_t choice_count;                         // 0: rings
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t whole_below;
+    // The CPU engine runs FP32 alone. With MIXED the first two wires are BF16, whatever is given.
+    mics_precision precision;
     mics_wire gather_wire; // of parameters: gathers and publication; FP32 or BF16
     mics_wire reduce_wire; // of gradients, inside the gradient group; FP32 or BF16
     mics_wire
@@ -176,7 +194,7 @@ typedef struct mics_schedule {
     int32_t param_slot_count;
     int64_t *grad_slots; // by slot: elements
     int32_t grad_slot_count;
-    int64_t activation_elems;        // floats of the activation arena
+    int64_t activation_elems;        // of the activation arena; floats, unless MIXED
     int64_t workspace_elems;         // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses;        // where those losses begin
     size_t wire_bytes[MICS_STREAMS]; // by stream: packed blocks of one collective
@@ -203,6 +221,13 @@ typedef struct mics_agreement {
 mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *spec,
                                mics_schedule **schedule_out);
 void mics_schedule_close(mics_schedule *schedule);
+
+/* Bytes of one element of what a tag counts, all that is held of it together: the optimizer's
+ * moments, and with MIXED its masters. 4 for what is counted in other ways. */
+size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag);
+
+/* "fp32", "mixed"; never NULL. */
+const char *mics_precision_text(mics_precision precision);
 
 /* "gather", "forward", ... ; never NULL. */
 const char *mics_step_kind_text(mics_step_kind kind);

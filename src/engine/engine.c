@@ -20,6 +20,11 @@ static mics_status check_spec(const mics_engine_spec *spec)
             "the communicator has %d ranks, %d a node; the schedule is for %d, %d a node",
             (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
             (int)mesh->ranks_per_node);
+    if (spec->schedule->spec.precision != MICS_PRECISION_FP32)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "this engine computes in fp32; a schedule in %s precision can be planned, "
+                         "not run",
+                         mics_precision_text(spec->schedule->spec.precision));
     return MICS_OK;
 }
 

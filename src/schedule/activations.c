@@ -71,6 +71,7 @@ typedef struct unit_work {
     const mics_unit *unit;
     mics_unit_plan *plan;
     int64_t tokens;
+    int64_t elem_bytes; // of activations
     int64_t boundary_at, scratch_at;
     space space;
     storage *storages; // at most one a tensor, and copies
@@ -108,8 +109,14 @@ static int64_t tensor_elems(const unit_work *work, int32_t tensor)
     return work->unit->tensors[tensor].width * work->tokens;
 }
 
-// Saved tensors go to *saved_end onwards; the others live in scratch from the op that makes them to
-// their last reader.
+// Statistics are fp32 in every precision: two elements each where an element has two bytes.
+static int64_t stats_elems(const unit_work *work, int32_t tensor)
+{
+    return tensor_elems(work, tensor) * (int64_t)sizeof(float) / work->elem_bytes;
+}
+
+// Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from the op
+// that makes them to their last reader.
 static void place_forward(unit_work *work, int64_t *saved_end)
 {
     const mics_unit *unit = work->unit;
@@ -120,8 +127,10 @@ static void place_forward(unit_work *work, int64_t *saved_end)
             if (tensor < 0 || tensor == unit->out)
                 continue;
             if (saved_for_backward(unit, tensor)) {
+                const int64_t elems =
+                    i == 1 ? stats_elems(work, tensor) : tensor_elems(work, tensor);
                 work->plan->tensor_at[tensor] = *saved_end;
-                *saved_end += mics_size_round_up(tensor_elems(work, tensor), ALIGNED_FLOATS);
+                *saved_end += mics_size_round_up(elems, ALIGNED_FLOATS);
             } else {
                 work->plan->tensor_at[tensor] =
                     space_take(&work->space, tensor_elems(work, tensor));
@@ -454,7 +463,9 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
 mics_status place_activations(mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
-    unit_work work = {.tokens = schedule->spec.batch.sequences * schedule->spec.batch.length};
+    unit_work work = {.tokens = schedule->spec.batch.sequences * schedule->spec.batch.length,
+                      .elem_bytes = (int64_t)mics_precision_bytes(schedule->spec.precision,
+                                                                  MICS_MEM_ACTIVATIONS)};
     mics_status status = MICS_OK;
     void *block = NULL;
     MICS_TRY_OUT(mics_alloc(schedule->memory, MICS_MEM_HOST,

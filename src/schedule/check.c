@@ -38,6 +38,8 @@ static mics_status check_wires(const mics_schedule_spec *spec)
                          mics_wire_text(spec->reduce_wire));
     if ((unsigned)spec->second_hop_wire >= MICS_WIRES)
         return mics_fail(MICS_ERR_INVALID, "the second hop goes as fp32, bf16 or int8");
+    if ((unsigned)spec->precision >= MICS_PRECISIONS)
+        return mics_fail(MICS_ERR_INVALID, "numbers are held as fp32 or mixed");
     return MICS_OK;
 }
 

@@ -4,7 +4,21 @@
 #include "schedule/ledger.h"
 #include "mics/size.h"
 
-static const size_t elem_bytes = sizeof(float);
+size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
+{
+    const bool mixed = precision == MICS_PRECISION_MIXED;
+    switch (tag) {
+    case MICS_MEM_PARAMS:
+    case MICS_MEM_GATHER:
+    case MICS_MEM_REDUCE:
+    case MICS_MEM_ACTIVATIONS:
+        return mixed ? 2 : sizeof(float);
+    case MICS_MEM_OPTIMIZER: // two moments; the masters
+        return (mixed ? 3 : 2) * sizeof(float);
+    default:
+        return sizeof(float);
+    }
+}
 
 // ---- memory ----
 
@@ -23,17 +37,17 @@ static void size_workspace(mics_schedule *schedule)
                 most = need;
         }
     }
-    schedule->workspace_losses = mics_size_round_up(most, MICS_ALIGNMENT / (int64_t)elem_bytes);
+    schedule->workspace_losses = mics_size_round_up(most, MICS_ALIGNMENT / (int64_t)sizeof(float));
     schedule->workspace_elems =
         schedule->workspace_losses + schedule->spec.batch.sequences * schedule->spec.batch.length;
 }
 
-static size_t sum_bytes(const int64_t *elems, int32_t count)
+static size_t sum_elems(const int64_t *elems, int32_t count)
 {
-    size_t bytes = 0;
+    size_t sum = 0;
     for (int32_t i = 0; i < count; i++)
-        bytes += (size_t)elems[i] * elem_bytes;
-    return bytes;
+        sum += (size_t)elems[i];
+    return sum;
 }
 
 // What one packed collective keeps packed at a time: a block to send and one that comes, or the whole
@@ -41,8 +55,7 @@ static size_t sum_bytes(const int64_t *elems, int32_t count)
 static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
-    if (step->wire == MICS_WIRE_FP32 || step->kind == MICS_STEP_GATHER ||
-        step->kind == MICS_STEP_GATHER_ACROSS)
+    if (!step->packed || step->kind == MICS_STEP_GATHER || step->kind == MICS_STEP_GATHER_ACROSS)
         return 0;
     if (step->kind == MICS_STEP_PUBLISH)
         return members * step->block_bytes;
@@ -91,22 +104,24 @@ static void sum_memory(mics_schedule *schedule)
     const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     size_t *bytes = schedule->ledger.bytes;
     for (int32_t u = 0; u < spec->model->unit_count; u++) {
-        const size_t unit_bytes = (size_t)schedule->padded_elems[u] * elem_bytes;
+        const size_t elems = (size_t)schedule->padded_elems[u];
         const mics_sharding *s = &schedule->sharding[u];
-        bytes[MICS_MEM_PARAMS] += unit_bytes / (size_t)s->params;
+        bytes[MICS_MEM_PARAMS] += elems / (size_t)s->params;
         if (spec->evaluation_only)
             continue;
-        bytes[MICS_MEM_GRADS] += unit_bytes / (size_t)s->grads;
-        bytes[MICS_MEM_OPTIMIZER] += 2 * (unit_bytes / (size_t)s->optimizer);
+        bytes[MICS_MEM_GRADS] += elems / (size_t)s->grads;
+        bytes[MICS_MEM_OPTIMIZER] += elems / (size_t)s->optimizer;
     }
-    bytes[MICS_MEM_GATHER] = sum_bytes(schedule->param_slots, schedule->param_slot_count);
-    bytes[MICS_MEM_REDUCE] = sum_bytes(schedule->grad_slots, schedule->grad_slot_count);
-    bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems * elem_bytes;
-    bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems * elem_bytes;
+    bytes[MICS_MEM_GATHER] = sum_elems(schedule->param_slots, schedule->param_slot_count);
+    bytes[MICS_MEM_REDUCE] = sum_elems(schedule->grad_slots, schedule->grad_slot_count);
+    bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
+    bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
+        bytes[tag] *= mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_WIRE] += mics_memory_block_bytes(schedule->wire_bytes[stream]);
-    bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * elem_bytes;
+    bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * sizeof(float);
     bytes[MICS_MEM_DATA] = 2 * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
@@ -119,7 +134,7 @@ static void sum_memory(mics_schedule *schedule)
 
 static bool is_packed_sum(const mics_step *step)
 {
-    return step->wire != MICS_WIRE_FP32 &&
+    return step->packed &&
            (step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
             step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE);
 }

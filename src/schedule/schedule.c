@@ -210,6 +210,18 @@ static mics_group_kind group_of(const builder *b, mics_step_kind kind, int32_t u
     }
 }
 
+static bool is_second_hop(mics_step_kind kind)
+{
+    return kind == MICS_STEP_SCATTER || kind == MICS_STEP_ALL_REDUCE;
+}
+
+// What the numbers of a collective are held in.
+static mics_wire held_as(const builder *b, mics_step_kind kind)
+{
+    const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
+    return mixed && !is_second_hop(kind) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+}
+
 static mics_wire wire_of(const builder *b, mics_step_kind kind, int32_t unit)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
@@ -219,7 +231,7 @@ static mics_wire wire_of(const builder *b, mics_step_kind kind, int32_t unit)
     case MICS_STEP_GATHER:
         return spec->gather_wire;
     case MICS_STEP_PUBLISH: // what nobody gathers stays as it is
-        return s->params > 1 ? spec->gather_wire : MICS_WIRE_FP32;
+        return s->params > 1 ? spec->gather_wire : held_as(b, kind);
     case MICS_STEP_REDUCE_INSIDE:
     case MICS_STEP_REDUCE:
         return spec->reduce_wire;
@@ -242,6 +254,7 @@ static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, 
     } else {
         step.group = group_of(b, kind, unit, &blocks);
         step.wire = wire_of(b, kind, unit);
+        step.packed = step.wire != held_as(b, kind);
         step.back_wire = step.wire == MICS_WIRE_INT8 ? MICS_WIRE_BF16 : step.wire;
         step.block_elems = b->schedule->padded_elems[unit] / blocks;
         step.block_bytes = mics_wire_bytes(step.wire, step.block_elems);
@@ -630,6 +643,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     mics_schedule *schedule = block;
     schedule->memory = memory;
     schedule->spec = *spec;
+    if (spec->precision == MICS_PRECISION_MIXED)
+        schedule->spec.gather_wire = schedule->spec.reduce_wire = MICS_WIRE_BF16;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));

@@ -41,3 +41,12 @@ const char *mics_stream_text(mics_stream stream)
     };
     return (unsigned)stream < MICS_STREAMS ? texts[stream] : "unknown stream";
 }
+
+const char *mics_precision_text(mics_precision precision)
+{
+    static const char *const texts[MICS_PRECISIONS] = {
+        [MICS_PRECISION_FP32] = "fp32",
+        [MICS_PRECISION_MIXED] = "mixed",
+    };
+    return (unsigned)precision < MICS_PRECISIONS ? texts[precision] : "unknown precision";
+}

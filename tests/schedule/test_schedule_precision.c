@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Mixed precision: the ledgers by hand, and beside those of fp32.
+#include "mics/schedule.h"
+#include "models.h"
+
+// On 4 ranks each tensor takes a multiple of 16 elements, each unit one of 64: embedding 592 -> 640, two
+// layers of 1920, the last norm 32 -> 64.
+enum { RANKS = 4, ELEMS = 640 + 2 * 1920 + 64, TOKENS = 5 };
+
+typedef struct pair {
+    mics_memory *memory;
+    mics_model *model;
+    mics_schedule *fp32, *mixed;
+} pair;
+
+static void pair_open(pair *p, mics_sharding sharding, mics_wire second_hop, bool recompute)
+{
+    ASSERT_OK(mics_memory_open(&p->memory));
+    p->model = model_gpt2(p->memory, 2, true);
+    mics_schedule_spec spec = {.model = p->model,
+                               .batch = {.sequences = 1, .length = TOKENS, .threads = 1},
+                               .micro_steps = 3,
+                               .prefetch = 1,
+                               .recompute = recompute,
+                               .second_hop_wire = second_hop};
+    ASSERT_OK(mics_mesh_init(RANKS, 2, sharding, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(p->memory, &spec, &p->fp32));
+    spec.precision = MICS_PRECISION_MIXED;
+    ASSERT_OK(mics_schedule_open(p->memory, &spec, &p->mixed));
+}
+
+static void pair_close(pair *p)
+{
+    mics_schedule_close(p->fp32);
+    mics_schedule_close(p->mixed);
+    mics_model_close(p->model);
+    assert_int_equal(mics_memory_close(p->memory), 0);
+}
+
+// 2 bytes at P, 4 at G, 12 at O; slots of 2 bytes.
+static void test_memory_by_hand(void **state)
+{
+    (void)state;
+    pair p;
+    pair_open(&p, (mics_sharding){2, 2, 4}, MICS_WIRE_FP32, false);
+    const size_t *mixed = p.mixed->ledger.bytes, *fp32 = p.fp32->ledger.bytes;
+    assert_int_equal(mixed[MICS_MEM_PARAMS], 2 * ELEMS / 2);
+    assert_int_equal(mixed[MICS_MEM_GRADS], 4 * ELEMS / 2);
+    assert_int_equal(mixed[MICS_MEM_OPTIMIZER], 12 * ELEMS / 4);
+    assert_int_equal(fp32[MICS_MEM_OPTIMIZER], 8 * ELEMS / 4);
+    assert_int_equal(p.mixed->param_slot_count, p.fp32->param_slot_count);
+    assert_int_equal(2 * mixed[MICS_MEM_GATHER], fp32[MICS_MEM_GATHER]);
+    assert_int_equal(2 * mixed[MICS_MEM_REDUCE], fp32[MICS_MEM_REDUCE]);
+    assert_int_equal(mixed[MICS_MEM_WORKSPACE], fp32[MICS_MEM_WORKSPACE]);
+    assert_int_equal(mixed[MICS_MEM_WIRE], fp32[MICS_MEM_WIRE]);
+    pair_close(&p);
+}
+
+// One rank: 18 bytes a parameter, padding included.
+static void test_eighteen_bytes_a_parameter(void **state)
+{
+    (void)state;
+    pair p;
+    pair_open(&p, (mics_sharding){1, 1, 1}, MICS_WIRE_FP32, false);
+    const size_t *bytes = p.mixed->ledger.bytes;
+    assert_int_equal(bytes[MICS_MEM_PARAMS] + bytes[MICS_MEM_GRADS] + bytes[MICS_MEM_OPTIMIZER],
+                     18 * ELEMS);
+    assert_int_equal(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE], 0);
+    pair_close(&p);
+}
+
+// Statistics of 5 tokens keep 4 bytes: a norm's 2 numbers a token take 32 elements in place of 16, and so
+// do an attention's 3. Two norms and an attention a layer that keeps them; with recomputation one layer's,
+// or the last norm's, at a time.
+static void test_statistics_stay_fp32(void **state)
+{
+    (void)state;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        pair p;
+        pair_open(&p, (mics_sharding){1, 1, 1}, MICS_WIRE_FP32, recompute == 1);
+        const int64_t more = recompute == 1 ? 3 * 16 : 2 * 3 * 16 + 16;
+        assert_int_equal(p.mixed->activation_elems, p.fp32->activation_elems + more);
+        assert_int_equal(p.mixed->ledger.bytes[MICS_MEM_ACTIVATIONS],
+                         mics_memory_block_bytes(2 * (size_t)p.mixed->activation_elems));
+        pair_close(&p);
+    }
+}
+
+// What is held in 2 bytes travels so, unpacked; the second hop as it is asked for.
+static void test_traffic(void **state)
+{
+    (void)state;
+    static const mics_sharding shardings[] = {{1, 1, 1}, {1, 1, 4}, {1, 4, 4}, {4, 4, 4},
+                                              {2, 2, 2}, {2, 2, 4}, {2, 4, 4}, {1, 2, 4}};
+    for (size_t i = 0; i < sizeof shardings / sizeof shardings[0]; i++) {
+        pair p;
+        pair_open(&p, shardings[i], i % 2 == 0 ? MICS_WIRE_FP32 : MICS_WIRE_INT8, false);
+        for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+            const mics_step_kind k = (mics_step_kind)kind;
+            const mics_bytes mixed = mics_schedule_kind_bytes(p.mixed, MICS_PHASE_TRAIN, k);
+            const mics_bytes fp32 = mics_schedule_kind_bytes(p.fp32, MICS_PHASE_TRAIN, k);
+            const int64_t times =
+                k == MICS_STEP_SCATTER || k == MICS_STEP_ALL_REDUCE || k == MICS_STEP_AGREE ? 1 : 2;
+            assert_int_equal(times * mixed.intra, fp32.intra);
+            assert_int_equal(times * mixed.inter, fp32.inter);
+        }
+        const mics_step_list *list = &p.mixed->lists[MICS_PHASE_TRAIN];
+        for (int32_t s = 0; s < list->count; s++) {
+            const bool second_hop = list->steps[s].kind == MICS_STEP_SCATTER ||
+                                    list->steps[s].kind == MICS_STEP_ALL_REDUCE;
+            assert_int_equal(list->steps[s].packed, second_hop && i % 2 == 1);
+        }
+        pair_close(&p);
+    }
+}
+
+static void test_an_unknown_precision_is_refused(void **state)
+{
+    (void)state;
+    pair p;
+    pair_open(&p, (mics_sharding){1, 1, 1}, MICS_WIRE_FP32, false);
+    mics_schedule_spec spec = p.fp32->spec;
+    mics_schedule *schedule = NULL;
+    spec.precision = MICS_PRECISIONS;
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(p.memory, &spec, &schedule));
+    assert_null(schedule);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_by_hand),
+        cmocka_unit_test(test_eighteen_bytes_a_parameter),
+        cmocka_unit_test(test_statistics_stay_fp32),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_an_unknown_precision_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
