@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs a schedule's training list on clocks: how long a step takes on a cluster, what computation waits
+// for, and which chain of steps is the longest.
+//
+// A discrete simulation. Each rank has the streams of the engine, each in list order. A step begins when
+// its stream is free, all steps that it names are done on this rank and, for a collective, when all
+// members of its group have come so far. Alone it takes what cost says. The list begins with publication of
+// what the step before updated, so one run of it is a step of a steady state.
+//
+// What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
+//   links       Collectives go at full speed while their shares of each tier's links add up to at most
+//               1, and slower in proportion where they do not (cost.h). A node stands for the links of
+//               all tiers above its ranks; what its ranks send is averaged over them.
+//   computation takes 1 + slowdown times beside a collective, the slowdowns of two added up.
+//   cores       Where the cluster has a number of cores that all ranks run on, they are divided as a fair
+//               scheduler divides them (max-min): nobody gets more than it can use, and who is content
+//               with less than an equal share gets all of that. A computation uses batch.threads
+//               cores; a collective on each member core_us / us of one, less where links slow it.
+//
+// Ranks do the same in the same order, so one stands for all, unless steps jitter or ranks straggle.
+#ifndef MICS_SIMULATE_H
+#define MICS_SIMULATE_H
+
+#include "mics/cluster.h"
+#include "mics/cost.h"
+#include "mics/memory.h"
+#include "mics/schedule.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A rank whose computation takes `factor` times.
+typedef struct mics_straggler {
+    int32_t rank;
+    double factor; // > 0
+} mics_straggler;
+
+// All zeros: fp32, rings as the engine runs them, one rank for all.
+typedef struct mics_simulate_options {
+    mics_math math; // that matrix products and attention compute in
+    // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does; else
+    // rings. What is counted as sent stays the schedule's.
+    bool trees;
+    bool every_rank; // simulate each, although all are alike; implied by the three below
+    // Each step of each rank, and each collective, takes exp(jitter * normal) times: log-normal with
+    // median 1, a function of (seed, rank or first member, step) alone. 0: none.
+    double jitter;
+    uint64_t seed;
+    const mics_straggler *stragglers; // borrowed during the call
+    int32_t straggler_count;
+} mics_simulate_options;
+
+// The steps of one kind.
+typedef struct mics_simulated_kind {
+    int32_t steps;
+    double alone_us;    // had each the machine to itself
+    double busy_us;     // from begin to end: with contention, without waiting for other ranks
+    double exposed_us;  // computation waited for them, as the engine counts it
+    double critical_us; // their part of the longest chain
+    int32_t
+        tier; // that sets the pace of the longest of them, and by what; -1: computation, or none
+    mics_cost_limit limit;
+} mics_simulated_kind;
+
+// Times in us. Where every rank is simulated, of the rank that ends last.
+typedef struct mics_simulation {
+    double step_us;    // = compute_us + exposed_us + overhead_us; = the critical_us and overhead_us
+    double compute_us; // busy_us of the computing kinds
+    double exposed_us; // computation waited, for whatever kind
+    double overhead_us;             // the cluster's step_overhead_us
+    double stream_us[MICS_STREAMS]; // that each stream is busy
+    mics_simulated_kind kinds[MICS_STEP_KINDS];
+    mics_step_kind
+        limit; // with the largest critical_us; forward and backward count together, as backward
+    double limit_us; // that
+
+    double tokens;                         // of the global batch
+    double tokens_per_s;                   // tokens / step_us
+    double flops;                          // of one rank, recomputation included
+    mics_bytes sent;                       // by all ranks; equals mics_schedule_all_bytes
+    double tier_bytes[MICS_CLUSTER_TIERS]; // through the busiest link of each tier, one way
+
+    int32_t rank;          // whose figures these are; 0 where one stands for all
+    int32_t ranks;         // that were simulated: 1, or the mesh's
+    int32_t steps;         // of the list
+    mics_step_time *times; // by rank simulated, then by step; the list begins at 0
+    mics_memory *memory;
+} mics_simulation;
+
+/* Simulates the training list.
+ *
+ * Takes time and memory linear in steps, times ranks where each is simulated.
+ * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its nodes;
+ *          a schedule with a training list. `options` NULL: all zeros.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, a jitter below 0, a straggler that is no rank or
+ *          whose factor is not above 0, or steps that wait for each other); MICS_ERR_MEMORY
+ *          (simulation_out untouched).
+ * Owns:    close with mics_simulation_close; borrows nothing afterwards.
+ * Threads: any.
+ */
+mics_status mics_simulate(mics_memory *memory, const mics_schedule *schedule,
+                          const mics_cluster *cluster, const mics_simulate_options *options,
+                          mics_simulation **simulation_out);
+void mics_simulation_close(mics_simulation *simulation);
+
+/* When each step of the list began and ended on a rank; the same for all where one stands for all. Needs a
+ * rank of the mesh. A collective begins when its last member has come. Valid until close. */
+const mics_step_time *mics_simulation_times(const mics_simulation *simulation, int32_t rank);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
