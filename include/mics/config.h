@@ -40,6 +40,16 @@ typedef struct mics_lr {
     int64_t warmup_steps, decay_steps, total_steps;
 } mics_lr;
 
+// run.collectives: how gathers and reductions over several ranks run. What measures is free where sums
+// are not concerned: their order, and so the bits of a run, must not depend on a clock.
+typedef enum mics_collectives {
+    MICS_COLLECTIVES_AUTO,      // gathers as measured, reductions in two stages
+    MICS_COLLECTIVES_MEASURED,  // both as measured
+    MICS_COLLECTIVES_RING,      // one ring each
+    MICS_COLLECTIVES_TWO_STAGE, // between equal local ranks, and inside nodes
+    MICS_COLLECTIVES_LIBRARY    // gathers by the transport's own, reductions in two stages
+} mics_collectives;
+
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
     mics_json *json;          // the document, with --set applied; owns most texts below
@@ -67,7 +77,7 @@ typedef struct mics_run {
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;
     bool recompute;
-    bool hierarchical; // collectives over several nodes in two stages
+    mics_collectives collectives;
     double beta1, beta2, eps, weight_decay;
     double clip; // 0: no clipping
     mics_lr lr;

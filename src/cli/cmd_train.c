@@ -95,6 +95,10 @@ static mics_status open_model(cli_job *job, mics_status loaded)
 
 static mics_status open_schedule(cli_job *job)
 {
+    if (job->run->collectives == MICS_COLLECTIVES_LIBRARY && !cli_world_is_mpi(job->world))
+        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
+                              "\"library\" is the MPI library's all-gather, and these ranks are "
+                              "threads; use \"ring\" or \"two-stage\", or mpirun");
     MICS_TRY(cli_job_open_schedule(job));
     return cli_check_memory(job->memory, job->run, job->schedule, &job->room);
 }

@@ -100,14 +100,8 @@ static const char *origin_text(const config *run, int32_t index)
     const key *row = &mics_config_keys(&count)[index];
     if (is_degree(row) && run->sharding_origin != NULL)
         return run->sharding_origin;
-    if (strcmp(row->path, "run.prefetch") == 0 && run->states[index] == KEY_ABSENT && !run->overlap)
-        return "auto: zero_optimization.overlap_comm is false";
-    if (strcmp(row->path, "run.hierarchical") == 0 && run->states[index] == KEY_ABSENT &&
-        !run->run.hierarchical)
-        return "auto: the key that says the same";
-    if (strcmp(row->path, "run.log_every") == 0 && run->states[index] == KEY_ABSENT &&
-        run->run.log_every != 0)
-        return "auto: steps_per_print";
+    if (run->origins[index] != NULL)
+        return run->origins[index];
     switch ((key_state)run->states[index]) {
     case KEY_FROM_FILE:
         return "file";

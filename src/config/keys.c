@@ -21,6 +21,7 @@ static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCos
                                          NULL};
 static const char *const warmups[] = {"log", "linear", NULL};
 static const char *const devices[] = {"cpu", "auto", NULL};
+static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
 static const char *const precisions[] = {"fp32", NULL};
 
 // A tuning hint for another engine's buckets and hooks.
@@ -185,13 +186,13 @@ static const key keys[] = {
      .high = 1024,
      .value = 1,
      .help = "units gathered ahead of the one that computes"},
-    {.path = "run.hierarchical",
-     .type = KEY_SWITCH,
-     FIELD(run.hierarchical),
-     ANY_SWITCH,
-     .value = 1,
-     .help =
-         "gathers and reductions over several nodes run in two stages: fewer bytes between nodes"},
+    {.path = "run.collectives",
+     .type = KEY_CHOICE,
+     FIELD(collectives),
+     .choices = collectives,
+     .text = "auto",
+     .help = "how gathers and reductions run; \"auto\": gathers as measured, reductions in two "
+             "stages"},
     {.path = "run.recompute",
      .type = KEY_SWITCH,
      FIELD(run.recompute),
@@ -432,7 +433,7 @@ static const key keys[] = {
      .type = KEY_SWITCH,
      FIELD(hierarchical),
      ANY_SWITCH,
-     .help = "as run.hierarchical, in DeepSpeed's words"},
+     .help = "true: run.collectives \"two-stage\", false: \"ring\", in DeepSpeed's words"},
     {.path = "zero_optimization.zero_hpz_partition_size",
      .type = KEY_INT,
      FIELD(hpz_size),
@@ -511,7 +512,7 @@ static const key keys[] = {
      .type = KEY_SWITCH,
      FIELD(sdp_hierarchical),
      ANY_SWITCH,
-     .help = "as run.hierarchical, in SageMaker's words"},
+     .help = "true: run.collectives \"two-stage\", false: \"ring\", in SageMaker's words"},
     {.path = "hybrid_shard_degree",
      .type = KEY_INT,
      FIELD(hybrid_degree),
@@ -662,4 +663,13 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler)
             return (mics_lr_kind)(MICS_LR_WARMUP + i);
     }
     return MICS_LR_CONSTANT;
+}
+
+mics_collectives mics_config_collectives(const char *text)
+{
+    int at = MICS_COLLECTIVES_AUTO;
+    while (collectives[at] != NULL && strcmp(collectives[at], text) != 0)
+        at++;
+    assert(collectives[at] != NULL); // texts come from the table
+    return (mics_collectives)at;
 }

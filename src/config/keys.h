@@ -5,7 +5,8 @@
 // Invariants of a config:
 //   1. `run` is its first member, so a mics_run that we handed out is its config.
 //   2. states[i] belongs to mics_config_keys()[i].
-//   3. What a key with a field gives, or its default, lies in the field after mics_config_check.
+//   3. origins[i] belongs to it too; NULL: nothing but the key itself has a say.
+//   4. What a key with a field gives, or its default, lies in the field after mics_config_check.
 #ifndef MICS_CONFIG_KEYS_H
 #define MICS_CONFIG_KEYS_H
 
@@ -97,9 +98,11 @@ typedef struct config {
     int64_t params, grads, optimizer_degree; // 0: not given
     int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
     bool hierarchical, sdp_hierarchical, overlap;
+    const char *collectives;
     int64_t steps_per_print;
-    const char *sharding_origin; // shown by explain
-    refusals refused;            // only while loading
+    const char *sharding_origin;           // shown by explain
+    const char *origins[CONFIG_KEY_LIMIT]; // the same of keys that another one has a say in
+    refusals refused;                      // only while loading
 } config;
 
 /* The table, in the order of explain and docs/config.md, and its length. */
@@ -119,11 +122,17 @@ bool mics_config_valued(const config *run, const char *path);
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
+/* What a run.collectives names. */
+mics_collectives mics_config_collectives(const char *text);
+
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);
 
 // optimizer.c: fills run.lr and the like from what is stored.
 mics_status mics_config_fill_optimizer(config *run);
+
+// twins.c: brings keys together that say the same in two ways.
+mics_status mics_config_join_twins(config *run);
 
 // resolve.c: what can be said about batch and sharding before the ranks are known.
 mics_status mics_config_check_sources(config *run);

@@ -111,50 +111,11 @@ static mics_status name_out(config *run, const char *path)
     return MICS_OK;
 }
 
-// Keys of others for run.hierarchical.
-static mics_status join_hierarchical(config *run, const char *path, bool value)
-{
-    if (!mics_config_valued(run, path))
-        return MICS_OK;
-    if (mics_config_given(run, "run.hierarchical") && value != run->run.hierarchical)
-        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
-                              "%s contradicts run.hierarchical; leave one out",
-                              value ? "true" : "false");
-    run->run.hierarchical = value;
-    return MICS_OK;
-}
-
-// Keys that say the same in two ways.
-static mics_status join_twins(config *run)
-{
-    static const char print_key[] = "steps_per_print",
-                      overlap_key[] = "zero_optimization.overlap_comm";
-    if (mics_config_valued(run, print_key)) {
-        if (mics_config_given(run, "run.log_every"))
-            return mics_json_fail(run->run.json, print_key, MICS_ERR_INVALID,
-                                  "says the same as run.log_every; leave one out");
-        run->run.log_every = run->steps_per_print;
-    }
-    run->steps_per_print = run->run.log_every;
-    MICS_TRY(join_hierarchical(run, "zero_optimization.mics_hierarchical_params_gather",
-                               run->hierarchical));
-    MICS_TRY(join_hierarchical(run, "sdp_hierarchical_allgather", run->sdp_hierarchical));
-    if (!mics_config_valued(run, overlap_key))
-        return MICS_OK;
-    if (mics_config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))
-        return mics_json_fail(run->run.json, overlap_key, MICS_ERR_INVALID,
-                              "%s contradicts run.prefetch %d; leave one out",
-                              run->overlap ? "true" : "false", (int)run->run.prefetch);
-    if (!run->overlap)
-        run->run.prefetch = 0;
-    return MICS_OK;
-}
-
 static mics_status fill(config *run, const char *path)
 {
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
-    MICS_TRY(join_twins(run));
+    MICS_TRY(mics_config_join_twins(run));
     MICS_TRY(mics_config_fill_optimizer(run));
     if (run->run.out == NULL)
         MICS_TRY(name_out(run, path));

@@ -53,6 +53,9 @@ wrong 2 "run.steps" train run.json --ranks 2 --set run.steps=-1
 wrong 2 "sharding" train run.json --ranks 2 --set sharding.params=4
 wrong 2 "1, 2, 4" train run.json --ranks 4 --set sharding.params=3
 wrong 2 "1, 2, 4" explain run.json --ranks 4 --set sharding.params=3
+wrong 2 "run.hierarchical" train run.json --set run.hierarchical=true
+wrong 2 'must be "auto" or' train run.json --set run.collectives=tree
+wrong 2 "these ranks are threads" train run.json --ranks 2 --set run.collectives=library
 mkfifo pipe
 mkdir folder
 printf '\377\000{' >noise.json

@@ -89,7 +89,7 @@ compare() { # NAME FLAGS...: leaves counted bytes a step in NAME.counted
 compare mics
 # Flat rings, as ZeRO-3 has them elsewhere.
 compare zero3 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 \
-    --set run.hierarchical=false
+    --set run.collectives=ring
 compare two-stage --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4
 # With 2 micro-steps mics(2) sends an all-reduce, 2 M over all links; ZeRO-3 sends up to 2 gathers and a reduce a
 # micro-step, 1.5 M each: 9 M, and somewhat less for what stays gathered between forward and backward.

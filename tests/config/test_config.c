@@ -517,6 +517,16 @@ static void test_twins(void **state)
          "false contradicts run.prefetch 2"},
         {"\"steps\": 1, \"prefetch\": 0", "\"zero_optimization\": {\"overlap_comm\": true}",
          "true contradicts run.prefetch 0"},
+        {"\"steps\": 1, \"collectives\": \"ring\"",
+         "\"zero_optimization\": {\"mics_hierarchical_params_gather\": true}",
+         "mics_hierarchical_params_gather: true contradicts run.collectives ring"},
+        {"\"steps\": 1, \"collectives\": \"measured\"",
+         "\"zero_optimization\": {\"mics_hierarchical_params_gather\": false}",
+         "false contradicts run.collectives measured"},
+        {"\"steps\": 1",
+         "\"sdp_hierarchical_allgather\": false, \"zero_optimization\": "
+         "{\"mics_hierarchical_params_gather\": true}",
+         "sdp_hierarchical_allgather: false contradicts run.collectives two-stage"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
@@ -526,6 +536,58 @@ static void test_twins(void **state)
                  cases[i].run, cases[i].more);
         check_refused(text, MICS_ERR_INVALID, cases[i].part);
     }
+}
+
+static void check_collectives(const char *said, const char *more, mics_collectives collectives,
+                              const char *value, const char *origin)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+             "\"train_batch_size\": 1, \"run\": {\"steps\": 1%s}%s}",
+             said, more);
+    mics_run *run = load_good(text);
+    assert_int_equal(run->collectives, collectives);
+    check_row(run, "run.collectives", value, origin);
+    mics_run_close(run);
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"auto", "measured", "ring", "two-stage", "library"};
+    for (int i = 0; i < 5; i++) {
+        char said[64], value[32];
+        snprintf(said, sizeof said, ", \"collectives\": \"%s\"", texts[i]);
+        snprintf(value, sizeof value, "\"%s\"", texts[i]);
+        check_collectives(said, "", (mics_collectives)i, value, "file");
+    }
+    check_collectives(", \"collectives\": \"Two-Stage\"", "", MICS_COLLECTIVES_TWO_STAGE,
+                      "\"two-stage\"", "file");
+    check_collectives("", "", MICS_COLLECTIVES_AUTO, "\"auto\"", "default");
+    // The words of others; "auto" leaves it to them.
+    static const char zero_true[] =
+        ", \"zero_optimization\": {\"mics_hierarchical_params_gather\": true}";
+    static const char zero_false[] =
+        ", \"zero_optimization\": {\"mics_hierarchical_params_gather\": false}";
+    static const char by_zero[] = "auto: zero_optimization.mics_hierarchical_params_gather";
+    check_collectives("", zero_true, MICS_COLLECTIVES_TWO_STAGE, "\"two-stage\"", by_zero);
+    check_collectives("", zero_false, MICS_COLLECTIVES_RING, "\"ring\"", by_zero);
+    check_collectives(", \"collectives\": \"auto\"", zero_false, MICS_COLLECTIVES_RING, "\"ring\"",
+                      by_zero);
+    check_collectives(", \"collectives\": \"ring\"", zero_false, MICS_COLLECTIVES_RING, "\"ring\"",
+                      "file");
+    check_collectives("", ", \"sdp_hierarchical_allgather\": false", MICS_COLLECTIVES_RING,
+                      "\"ring\"", "auto: sdp_hierarchical_allgather");
+    check_refused(
+        "{\"run\": {\"collectives\": \"tree\"}}", MICS_ERR_UNSUPPORTED,
+        "run.collectives: must be \"auto\" or \"measured\" or \"ring\" or \"two-stage\" or "
+        "\"library\", not \"tree\"");
+    check_refused("{\"run\": {\"collectives\": true}}", MICS_ERR_FORMAT, "must be a string");
+    check_refused(RUN_WITH("\"run\": {\"steps\": 1, \"hierarchical\": false}"), MICS_ERR_FORMAT,
+                  "duplicate");
+    check_refused("{\"run\": {\"steps\": 1, \"hierarchical\": false}}", MICS_ERR_INVALID,
+                  "run.hierarchical: unknown key");
 }
 
 // ---- files ----
@@ -686,6 +748,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_scheduler_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_takes_deepspeed_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_table, setup, teardown),

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Keys that say the same in two ways: one of them decides, and explain shows which.
+#include "config/keys.h"
+#include "mics/log.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char collectives_key[] = "run.collectives";
+static const char overlap_key[] = "zero_optimization.overlap_comm";
+
+// A key got its value from another one.
+static void set_origin(config *run, const char *path, const char *origin)
+{
+    int32_t index = mics_config_find(path);
+    assert(index >= 0);
+    run->origins[index] = origin;
+}
+
+static mics_status fail_contradicts(const config *run, const char *path, const char *value,
+                                    const char *other, const char *other_value)
+{
+    return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                          "%s contradicts %s %s; leave one out", value, other, other_value);
+}
+
+// Keys of others for run.collectives; "auto" there leaves it to them.
+static mics_status join_hierarchical(config *run, const char *path, bool two_stages,
+                                     const char *origin)
+{
+    const char *said = two_stages ? "two-stage" : "ring";
+    if (!mics_config_valued(run, path))
+        return MICS_OK;
+    if (strcmp(run->collectives, "auto") != 0 && strcmp(run->collectives, said) != 0)
+        return fail_contradicts(run, path, two_stages ? "true" : "false", collectives_key,
+                                run->collectives);
+    if (strcmp(run->collectives, "auto") == 0)
+        set_origin(run, collectives_key, origin);
+    run->collectives = said;
+    return MICS_OK;
+}
+
+static mics_status join_collectives(config *run)
+{
+    MICS_TRY(join_hierarchical(run, "zero_optimization.mics_hierarchical_params_gather",
+                               run->hierarchical,
+                               "auto: zero_optimization.mics_hierarchical_params_gather"));
+    MICS_TRY(join_hierarchical(run, "sdp_hierarchical_allgather", run->sdp_hierarchical,
+                               "auto: sdp_hierarchical_allgather"));
+    run->run.collectives = mics_config_collectives(run->collectives);
+    return MICS_OK;
+}
+
+static mics_status join_log(config *run)
+{
+    static const char print_key[] = "steps_per_print", log_key[] = "run.log_every";
+    if (mics_config_valued(run, print_key)) {
+        if (mics_config_given(run, log_key))
+            return mics_json_fail(run->run.json, print_key, MICS_ERR_INVALID,
+                                  "says the same as run.log_every; leave one out");
+        run->run.log_every = run->steps_per_print;
+        set_origin(run, log_key, "auto: steps_per_print");
+    }
+    run->steps_per_print = run->run.log_every;
+    return MICS_OK;
+}
+
+static mics_status join_prefetch(config *run)
+{
+    char depth[16];
+    if (!mics_config_valued(run, overlap_key))
+        return MICS_OK;
+    snprintf(depth, sizeof depth, "%d", (int)run->run.prefetch);
+    if (mics_config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))
+        return fail_contradicts(run, overlap_key, run->overlap ? "true" : "false", "run.prefetch",
+                                depth);
+    if (!run->overlap && !mics_config_given(run, "run.prefetch")) {
+        run->run.prefetch = 0;
+        set_origin(run, "run.prefetch", "auto: zero_optimization.overlap_comm is false");
+    }
+    return MICS_OK;
+}
+
+mics_status mics_config_join_twins(config *run)
+{
+    MICS_TRY(join_log(run));
+    MICS_TRY(join_collectives(run));
+    return join_prefetch(run);
+}
