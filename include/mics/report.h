@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells people and machines: the progress line, metrics.jsonl, and the table of
-// predicted against measured.
+// What a run tells people and machines: the progress line, metrics.jsonl, the table of predicted
+// against measured, and traces of what happened when.
 #ifndef MICS_REPORT_H
 #define MICS_REPORT_H
 
@@ -25,7 +25,12 @@ typedef struct mics_metrics {
     double mfu;                // share of the machine's peak; NaN when that is not known
     int64_t memory_peak_bytes; // of the rank that used most
     int64_t sent_intra_bytes, sent_inter_bytes; // in this step
+    // How long rank 0's computation waited for collectives: in all, and its parts.
     double exposed_comm_ms;
+    double exposed_gather_ms;     // parameters: gathers and publication
+    double exposed_reduce_ms;     // first hop
+    double exposed_second_hop_ms; // what crosses to other gradient groups, once a step
+    double exposed_agree_ms;      // loss and norm
 } mics_metrics;
 
 // ---- progress ----
@@ -103,6 +108,76 @@ typedef struct mics_compare_row {
  */
 mics_status mics_compare_print(FILE *stream, const char *title, const mics_compare_row *rows,
                                int32_t count);
+
+// ---- traces ----
+// Chrome's trace-event format, which ui.perfetto.dev and chrome://tracing show: events on tracks of
+// processes, here the streams of ranks. Times are microseconds of one clock for all processes, and are
+// kept to the nanosecond; names are cut at 255 bytes, and bytes in them that are no UTF-8 become '?'.
+//
+// Source:  "Trace Event Format", Google, 2016.
+
+typedef struct mics_trace mics_trace;
+
+// Tracks of a process.
+enum { MICS_TRACE_TRACKS = 64 };
+
+// What is known about an event: a text, or else a number.
+typedef struct mics_trace_arg {
+    const char *name;
+    const char *text; // NULL: `value`
+    double value;
+} mics_trace_arg;
+
+typedef struct mics_trace_event {
+    int32_t process, track;
+    const char *name;     // "gather h.3"
+    const char *category; // what one would filter by
+    double begin_us, end_us;
+    const mics_trace_arg *args;
+    int32_t arg_count;
+} mics_trace_event;
+
+/* Opens a trace. It is written aside (PATH.aside), so that PATH is at all times a whole trace or what
+ * it was before.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Owns:    close with mics_trace_close.        Threads: one at a time.
+ */
+mics_status mics_trace_open(mics_memory *memory, const char *path, mics_trace **trace_out);
+
+// The first of these calls that fails logs why; the later ones then do nothing, and
+// mics_trace_finish returns that failure. Needs process >= 0, 0 <= track < MICS_TRACE_TRACKS.
+
+/* Names a process; they are shown in ascending order. */
+void mics_trace_name_process(mics_trace *trace, int32_t process, const char *name);
+/* Names a track of a process; the same. */
+void mics_trace_name_track(mics_trace *trace, int32_t process, int32_t track, const char *name);
+
+/* Writes an event. Those of one track must not overlap; their order is free.
+ *
+ * MICS_ERR_INVALID: a time is not finite or beyond 1e15, or the end is before the begin.
+ */
+void mics_trace_write(mics_trace *trace, const mics_trace_event *event);
+
+/* Draws an arrow from the end of an event that was written to the begin of another: `to` waited for
+ * `from`. */
+void mics_trace_arrow(mics_trace *trace, const mics_trace_event *from, const mics_trace_event *to);
+
+/* Figures about the whole trace, kept under "otherData": a text, a number, an array of numbers.
+ * Numbers that are not finite become null. Each name once. */
+void mics_trace_note_text(mics_trace *trace, const char *name, const char *text);
+void mics_trace_note_real(mics_trace *trace, const char *name, double value);
+void mics_trace_note_reals(mics_trace *trace, const char *name, const double *values,
+                           int32_t count);
+
+/* Completes the trace, brings it to disk and renames it to its path. Nothing may be written after.
+ *
+ * Returns: MICS_OK; the first failure of any call; MICS_ERR_IO. What was there before stays then.
+ */
+mics_status mics_trace_finish(mics_trace *trace);
+
+/* Frees; a trace that was not finished is dropped. NULL is allowed. */
+void mics_trace_close(mics_trace *trace);
 
 #ifdef __cplusplus
 }

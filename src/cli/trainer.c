@@ -285,6 +285,29 @@ static double utilisation(const cli_trainer *self, double tokens_per_s)
            tokens_per_s / peak;
 }
 
+// What computation waited for, of several kinds of collectives, in ms.
+static double waited_ms(const mics_step_result *result, const mics_step_kind *kinds, size_t count)
+{
+    double us = 0;
+    for (size_t i = 0; i < count; i++)
+        us += result->exposed_us[kinds[i]];
+    return us / 1e3;
+}
+
+static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
+{
+    static const mics_step_kind gather[] = {MICS_STEP_PUBLISH, MICS_STEP_GATHER_ACROSS,
+                                            MICS_STEP_GATHER};
+    static const mics_step_kind reduce[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
+    static const mics_step_kind second_hop[] = {MICS_STEP_SCATTER, MICS_STEP_ALL_REDUCE};
+    metrics->exposed_comm_ms = result->exposed_comm_us / 1e3;
+    metrics->exposed_gather_ms = waited_ms(result, gather, sizeof gather / sizeof *gather);
+    metrics->exposed_reduce_ms = waited_ms(result, reduce, sizeof reduce / sizeof *reduce);
+    metrics->exposed_second_hop_ms =
+        waited_ms(result, second_hop, sizeof second_hop / sizeof *second_hop);
+    metrics->exposed_agree_ms = result->exposed_us[MICS_STEP_AGREE] / 1e3;
+}
+
 static mics_status report_step(cli_trainer *self, int64_t step, double lr,
                                const mics_step_result *result)
 {
@@ -308,8 +331,8 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
-        .exposed_comm_ms = result->exposed_comm_us / 1e3,
     };
+    fill_exposed(result, &metrics);
     MICS_TRY(mics_metrics_write(self->metrics, &metrics));
     mics_progress_step(self->progress, &metrics);
     return MICS_OK;

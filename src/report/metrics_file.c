@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 4096 }; // ours have some 400
+enum { LINE_BYTES = 4096 }; // ours have some 600
 
 struct mics_metrics_file {
     mics_memory *memory;
@@ -240,6 +240,10 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     good = good && put_int(to, "sent_intra_bytes", metrics->sent_intra_bytes);
     good = good && put_int(to, "sent_inter_bytes", metrics->sent_inter_bytes);
     good = good && put_real(to, "exposed_comm_ms", metrics->exposed_comm_ms);
+    good = good && put_real(to, "exposed_gather_ms", metrics->exposed_gather_ms);
+    good = good && put_real(to, "exposed_reduce_ms", metrics->exposed_reduce_ms);
+    good = good && put_real(to, "exposed_second_hop_ms", metrics->exposed_second_hop_ms);
+    good = good && put_real(to, "exposed_agree_ms", metrics->exposed_agree_ms);
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 

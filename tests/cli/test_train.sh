@@ -20,9 +20,20 @@ grep -E ' (B|KiB|MiB) .*[^t]$' train.out | grep -q 'inside nodes\|between nodes\
 
 [ "$(losses out | wc -l)" = 8 ] || fail "metrics.jsonl lacks steps"
 for key in step loss lr grad_norm tokens tokens_per_s step_ms mfu memory_peak_bytes \
-    sent_intra_bytes sent_inter_bytes exposed_comm_ms; do
+    sent_intra_bytes sent_inter_bytes exposed_comm_ms exposed_gather_ms exposed_reduce_ms \
+    exposed_second_hop_ms exposed_agree_ms; do
     [ "$(grep -c "\"$key\": " out/metrics.jsonl)" -ge 8 ] || fail "metrics.jsonl lacks $key"
 done
+# The parts of the exposed time are all of it.
+tr -d '"{},' <out/metrics.jsonl | awk '/exposed/ {
+    for (i = 1; i < NF; i += 2)
+        value[$i] = $(i + 1)
+    rest = value["exposed_comm_ms:"] - value["exposed_gather_ms:"] - value["exposed_reduce_ms:"]
+    rest -= value["exposed_second_hop_ms:"] + value["exposed_agree_ms:"]
+    wrong += !(value["exposed_comm_ms:"] > 0 && rest < 1e-6 && rest > -1e-6)
+    lines++
+}
+END { exit wrong > 0 || lines != 8 }' || fail "exposed times do not add up"
 [ "$(grep -c validation_loss out/metrics.jsonl)" = 2 ] || fail "two validations are due"
 first=$(losses out | sed -n '1s/.* \([0-9]*\).*/\1/p')
 last=$(losses out | sed -n '$s/.* \([0-9]*\).*/\1/p')

@@ -48,7 +48,11 @@ static mics_metrics metrics_of(int64_t step)
                           .memory_peak_bytes = INT64_C(1) << 40,
                           .sent_intra_bytes = 77,
                           .sent_inter_bytes = 0,
-                          .exposed_comm_ms = 0.125};
+                          .exposed_comm_ms = 0.125,
+                          .exposed_gather_ms = 0.0625,
+                          .exposed_reduce_ms = 0.03125,
+                          .exposed_second_hop_ms = 0,
+                          .exposed_agree_ms = 0.03125};
 }
 
 // Appends steps [first, last] after a resume at `resume`.
@@ -95,7 +99,9 @@ static void test_one_object_a_step(void **state)
         "{\"step\": 1, \"loss\": 0.3333333333333333, \"lr\": 0.0003, \"grad_norm\": 0.5, "
         "\"tokens\": 2048, \"tokens_per_s\": 1234.5, \"step_ms\": 20.25, \"mfu\": null, "
         "\"memory_peak_bytes\": 1099511627776, \"sent_intra_bytes\": 77, \"sent_inter_bytes\": 0, "
-        "\"exposed_comm_ms\": 0.125}\n");
+        "\"exposed_comm_ms\": 0.125, \"exposed_gather_ms\": 0.0625, \"exposed_reduce_ms\": "
+        "0.03125, "
+        "\"exposed_second_hop_ms\": 0, \"exposed_agree_ms\": 0.03125}\n");
     metrics.loss = INFINITY;
     ASSERT_OK(mics_metrics_write(file, &metrics));
     assert_non_null(strstr(read_whole("m.jsonl"), "\"loss\": null"));
@@ -221,7 +227,7 @@ static void test_full_disk(void **state)
     signal(SIGXFSZ, SIG_IGN);
     ASSERT_OK(mics_metrics_open(memory, "full.jsonl", 0, &file));
     ASSERT_OK(mics_metrics_write(file, &metrics));
-    limit_files(400); // inside the second line
+    limit_files(600); // inside the second line
     metrics.step = 2;
     ASSERT_STATUS(MICS_ERR_IO, mics_metrics_write(file, &metrics));
     ASSERT_SAID(&seen, "full.jsonl: cannot write: File too large");
