@@ -54,7 +54,8 @@ typedef enum mics_math {
 typedef struct mics_accelerator {
     char name[MICS_CLUSTER_NAME_BYTES];
     double memory_bytes;
-    double reserve_bytes; // of it: driver, context, libraries' buffers, fragmentation
+    double
+        reserve_bytes; // of it: driver, context, libraries' buffers, fragmentation; -1: not given
     double flops_per_s[MICS_MATHS];
     double memory_bytes_per_s;    // peak
     double memory_efficiency;     // share of it that kernels reach which only move memory
@@ -72,7 +73,7 @@ typedef struct mics_tier {
     double bytes_per_s;      // line rate
     double efficiency;       // share of the line rate that long messages reach
     double rank_bytes_per_s; // line rate at which one rank moves messages over a link: its own card
-    double latency_us;       // of a message
+    double latency_us;       // of a message that meets here
     double half_bytes;       // a message of this size takes, without latency, twice its bytes' time
     mics_curve ramp;         // or measured: message bytes -> bytes/s of one rank, latency included
     double slowdown;         // computation beside traffic of this tier takes 1 + slowdown times
@@ -111,7 +112,7 @@ const char *mics_math_text(mics_math math);
  * Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given. */
 void mics_cluster_init(mics_cluster *cluster_out);
 
-/* Derives what was left out (0): the reserve, other precisions, the update's bandwidth, a rank's
+/* Derives what was left out (0; the reserve: -1): the reserve, other precisions, the update's bandwidth, a rank's
  * rate, the node's tier; then checks every figure. Parsing does both.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, one line with the cluster's name, the key of cluster files,
@@ -143,7 +144,8 @@ mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32
  */
 mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out);
 
-/* A cluster as the text of a cluster file; reading it gives the same cluster, bit by bit.
+/* A cluster as the text of a cluster file. Figures have 12 digits: reading it gives the same cluster
+ * but for that, and writing that again the same text.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (as mics_cluster_finish would say); MICS_ERR_MEMORY.
  * Owns:    the caller frees *text_out with mics_free.

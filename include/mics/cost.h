@@ -65,6 +65,10 @@ double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
 /* A matrix product (M, K) x (K, N) with operands and result of `elem_bytes`: its FLOPs and bytes. */
 mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_bytes, mics_math math);
 
+/* Share of a core that each of `ranks` ranks has when all compute: 1, or less where one machine stands
+ * for a cluster (mics_cluster.cores). */
+double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks);
+
 // ---- communication ----
 
 /* Time of one message of one rank over a tier's link that nobody else uses, in us.

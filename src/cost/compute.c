@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Computation: a roofline whose ceilings depend on what is computed.
+#include "mics/cost.h"
+#include <stddef.h>
+
+// Of a rank that has a core of its own.
+static double flops_per_s(const mics_accelerator *accelerator, const mics_cost_op *op)
+{
+    const mics_curve *curve = NULL;
+    double size = 1.0;
+    if (op->kind == MICS_COST_MATMUL) {
+        int64_t least = op->m < op->n ? op->m : op->n;
+        curve = &accelerator->matmul_efficiency;
+        size = (double)(op->k < least ? op->k : least);
+    } else if (op->kind == MICS_COST_ATTENTION) {
+        curve = &accelerator->attention_efficiency;
+        size = (double)op->m;
+    } else {
+        return accelerator->flops_per_s[MICS_MATH_FP32]; // not products: the plain units
+    }
+    return accelerator->flops_per_s[op->math] * mics_curve_at(curve, size, 1.0);
+}
+
+double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
+                       mics_cost_limit *limit_out)
+{
+    const mics_accelerator *accelerator = &cluster->accelerator;
+    const double memory = op->kind == MICS_COST_UPDATE
+                              ? accelerator->update_bytes_per_s
+                              : accelerator->memory_bytes_per_s * accelerator->memory_efficiency;
+    const double by_flops = op->flops / flops_per_s(accelerator, op) * 1e6;
+    const double by_memory = op->bytes / memory * 1e6;
+    const double by_launch = accelerator->launch_us * (op->kernels > 1 ? op->kernels : 1);
+    double us = by_launch;
+    mics_cost_limit limit = MICS_COST_BY_LAUNCH;
+    if (by_memory > us) {
+        us = by_memory;
+        limit = MICS_COST_BY_MEMORY;
+    }
+    if (by_flops > us) {
+        us = by_flops;
+        limit = MICS_COST_BY_FLOPS;
+    }
+    if (limit_out != NULL)
+        *limit_out = limit;
+    return us;
+}
+
+mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_bytes, mics_math math)
+{
+    const double rows = (double)m, columns = (double)n, inner = (double)k;
+    return (mics_cost_op){.kind = MICS_COST_MATMUL,
+                          .math = math,
+                          .flops = 2.0 * rows * columns * inner,
+                          .bytes = elem_bytes * (rows * inner + inner * columns + rows * columns),
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .kernels = 1};
+}
+
+double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks)
+{
+    if (cluster->cores == 0 || cluster->cores >= ranks)
+        return 1.0;
+    return (double)cluster->cores / (double)ranks;
+}
+
+const char *mics_cost_limit_text(mics_cost_limit limit)
+{
+    static const char *const texts[] = {[MICS_COST_BY_FLOPS] = "FLOPs",
+                                        [MICS_COST_BY_MEMORY] = "memory",
+                                        [MICS_COST_BY_LAUNCH] = "latency",
+                                        [MICS_COST_BY_LINK] = "link",
+                                        [MICS_COST_BY_RANK] = "one rank's rate"};
+    return (unsigned)limit < sizeof texts / sizeof *texts ? texts[limit] : "unknown";
+}

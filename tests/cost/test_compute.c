@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The roofline: each ceiling by itself, and what limits.
+#include "clusters.h"
+
+static mics_cluster flat(void)
+{
+    return parse_good(
+        "{\"accelerator\": {\"memory_gib\": 16, \"tflops_fp32\": 10, \"tflops_bf16\": "
+        "100, \"memory_gb_per_s\": 1000, \"memory_efficiency\": 0.5, "
+        "\"update_gb_per_s\": 250, \"launch_us\": 2, \"matmul_efficiency\": [[64, "
+        "0.1], [1024, 0.5], [4096, 0.8]], \"attention_efficiency\": [[512, 0.2], "
+        "[2048, 0.4]]}, " TIERS "}");
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    mics_cluster c = flat();
+    mics_cost_limit limit = MICS_COST_BY_LINK;
+    mics_cost_op op = mics_cost_matmul(8192, 4096, 4096, 2, MICS_MATH_BF16);
+    assert_near(op.flops, 2.0 * 8192 * 4096 * 4096, 1e-12);
+    assert_near(op.bytes, 2.0 * (8192.0 * 4096 + 4096.0 * 4096 + 8192.0 * 4096), 1e-12);
+    assert_near(mics_cost_op_us(&c, &op, &limit), op.flops / (0.8 * 100e12) * 1e6, 1e-12);
+    assert_int_equal(limit, MICS_COST_BY_FLOPS);
+    // The smallest dimension counts, whichever it is.
+    const int64_t shapes[][3] = {{64, 8192, 8192}, {8192, 64, 8192}, {8192, 8192, 64}};
+    for (int i = 0; i < 3; i++) {
+        op = mics_cost_matmul(shapes[i][0], shapes[i][1], shapes[i][2], 2, MICS_MATH_BF16);
+        op.bytes = 0;
+        assert_near(mics_cost_op_us(&c, &op, &limit), op.flops / (0.1 * 100e12) * 1e6, 1e-12);
+    }
+    op = mics_cost_matmul(1, 16384, 16384, 2, MICS_MATH_BF16);
+    assert_near(mics_cost_op_us(&c, &op, &limit), op.bytes / 500e9 * 1e6, 1e-12);
+    assert_int_equal(limit, MICS_COST_BY_MEMORY);
+    op = mics_cost_matmul(16, 16, 16, 4, MICS_MATH_FP32);
+    op.kernels = 3;
+    assert_near(mics_cost_op_us(&c, &op, &limit), 6.0, 1e-12);
+    assert_int_equal(limit, MICS_COST_BY_LAUNCH);
+    op = mics_cost_matmul(4096, 4096, 4096, 4, MICS_MATH_FP32);
+    assert_near(mics_cost_op_us(&c, &op, NULL), op.flops / 8e12 * 1e6, 1e-12);
+}
+
+static void test_other_ops(void **state)
+{
+    (void)state;
+    mics_cluster c = flat();
+    mics_cost_limit limit = MICS_COST_BY_LINK;
+    mics_cost_op op = {
+        .kind = MICS_COST_ATTENTION, .math = MICS_MATH_BF16, .flops = 1e12, .m = 2048};
+    assert_near(mics_cost_op_us(&c, &op, &limit), 1e12 / 40e12 * 1e6, 1e-12);
+    op.m = 1024;
+    assert_near(mics_cost_op_us(&c, &op, &limit), 1e12 / 30e12 * 1e6, 1e-12);
+    op = (mics_cost_op){.kind = MICS_COST_ELEMENTWISE, .flops = 1e6, .bytes = 1e9};
+    assert_near(mics_cost_op_us(&c, &op, &limit), 2000.0, 1e-12);
+    assert_int_equal(limit, MICS_COST_BY_MEMORY);
+    op.kind = MICS_COST_UPDATE;
+    assert_near(mics_cost_op_us(&c, &op, &limit), 4000.0, 1e-12);
+    op = (mics_cost_op){.kind = MICS_COST_ELEMENTWISE, .flops = 1e12, .bytes = 1e9};
+    assert_near(mics_cost_op_us(&c, &op, &limit), 1e5, 1e-12);
+    assert_int_equal(limit, MICS_COST_BY_FLOPS);
+    assert_string_equal(mics_cost_limit_text(MICS_COST_BY_MEMORY), "memory");
+    assert_string_equal(mics_math_text(MICS_MATH_BF16), "bf16");
+}
+
+// More work never takes less time.
+static void test_monotonic(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < mics_catalogue_count(); i++) {
+        mics_cluster c;
+        ASSERT_OK(mics_cluster_find(mics_catalogue_name(i), &c));
+        double before = 0.0;
+        for (int64_t n = 1; n <= 65536; n += n / 8 + 1) {
+            mics_cost_op op = mics_cost_matmul(n, n, n, 2, MICS_MATH_FP16);
+            double us = mics_cost_op_us(&c, &op, NULL);
+            if (us < before)
+                fail_msg("%s: a product of %d takes %g us, a smaller one %g", c.name, (int)n, us,
+                         before);
+            before = us;
+        }
+    }
+}
+
+static void test_core_share(void **state)
+{
+    (void)state;
+    mics_cluster c = flat();
+    assert_near(mics_cost_core_share(&c, 4096), 1.0, 0);
+    c.cores = 2;
+    assert_near(mics_cost_core_share(&c, 1), 1.0, 0);
+    assert_near(mics_cost_core_share(&c, 2), 1.0, 0);
+    assert_near(mics_cost_core_share(&c, 16), 0.125, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_products, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_ops, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_monotonic, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_core_share, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
