@@ -255,6 +255,10 @@ mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32
 {
     const mics_tier *last = &cluster->tiers[cluster->tier_count - 1];
     int64_t ranks_per_node = mics_cluster_ranks_per_node(cluster);
+    if (ranks_per_node < 1)
+        return mics_fail(MICS_ERR_INVALID,
+                         "cluster %s: its node has no ranks; call mics_cluster_finish first",
+                         cluster->name);
     int64_t most =
         (last->fan_out > 0 ? mics_cluster_child_ranks(cluster, cluster->tier_count) : MOST_RANKS) /
         ranks_per_node;

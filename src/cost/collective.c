@@ -320,13 +320,13 @@ int32_t mics_cost_stages(const mics_cluster *cluster, const mics_collective *col
     if (!is_ring || collective->group.stride != 1 || p <= k || p % k != 0 || k == 1)
         return 1;
     mics_collective inside = *collective, across = *collective;
-    const int32_t rank = collective->group.first + collective->group.index;
+    const int32_t rank = collective->group.first + collective->group.index, nodes = p / k;
     inside.group =
         (mics_group){.first = rank - rank % k, .stride = 1, .size = k, .index = rank % k};
-    inside.block_bytes = collective->block_bytes * (p / k);
+    inside.block_bytes = collective->block_bytes * nodes;
     across.group = (mics_group){.first = collective->group.first + rank % k,
                                 .stride = k,
-                                .size = p / k,
+                                .size = nodes,
                                 .index = collective->group.index / k};
     if (collective->kind == MICS_COLLECTIVE_ALL_REDUCE) {
         stages_out[0] = inside;
