@@ -10,7 +10,8 @@
 //   crossed   ranks disagree about which collective comes next, of the same size
 //   unclosed  rank 1 does not close
 //   killed    rank 1 dies by SIGKILL while others wait for it
-//   poor      rank 1 has no memory to open with: nobody opens, nobody waits
+//   poor N    the last rank's allocation number N fails: nobody opens, nobody waits
+//   both      rank 1 does not come, for which both channels wait: one line
 //   nodes     the caller has told MPICH to pretend to have nodes that cannot be used
 //   apart     likewise, with one rank a node
 #include "comm/internal.h"
@@ -19,6 +20,7 @@
 #include "ranks.h"
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -162,12 +164,46 @@ static mics_status be_told(mics_comm *comm, mics_ring *ring, bool library)
                    : mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
 }
 
+typedef struct waiting_side {
+    mics_comm *comm;
+    mics_ring ring;
+    mics_status status;
+} waiting_side;
+
+static void *wait_beside(void *arg)
+{
+    waiting_side *side = arg;
+    float buffer[2] = {0};
+    side->ring.channel = 1;
+    side->status = mics_comm_all_gather(side->comm, &side->ring, buffer, sizeof buffer[0]);
+    return NULL;
+}
+
+// One channel is late and says so; that ends the other, in silence.
+static mics_status wait_on_both(mics_comm *comm, const mics_ring *ring)
+{
+    float buffer[2] = {0};
+    pthread_t thread;
+    waiting_side side = {.comm = comm, .ring = *ring};
+    if (comm->rank == 1)
+        sleep(30);
+    RANKS_EXPECT(pthread_create(&thread, NULL, wait_beside, &side) == 0);
+    mics_status own = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    pthread_join(thread, NULL);
+    bool one = (own == MICS_ERR_TIMEOUT) != (side.status == MICS_ERR_TIMEOUT);
+    bool other = own == MICS_ERR_COMM || side.status == MICS_ERR_COMM;
+    return mics_fail(MICS_ERR_TIMEOUT, "both channels ended, %s",
+                     one && other ? "one late" : "but not as they should");
+}
+
 static mics_status fail_on_purpose(mics_comm *comm, const char *how)
 {
     mics_ring ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
                       .what = "doomed collective"};
     static float buffer[1024];
     bool odd_one = comm->rank == 1;
+    if (strcmp(how, "both") == 0)
+        return wait_on_both(comm, &ring);
     if (strcmp(how, "told") == 0 || strcmp(how, "library") == 0)
         return be_told(comm, &ring, strcmp(how, "library") == 0);
     int64_t elems = (int64_t)(sizeof buffer / sizeof buffer[0]) / comm->ranks;
@@ -188,12 +224,11 @@ static mics_status fail_on_purpose(mics_comm *comm, const char *how)
     return mics_comm_all_reduce(comm, &ring, buffer, elems * comm->ranks);
 }
 
-static int open_poor(mics_memory *memory)
+static int open_poor(mics_memory *memory, const char *countdown)
 {
     mics_comm *comm = NULL;
-    bool poor = mics_comm_mpi_announced_rank() == 1;
-    // The second allocation is the staging buffer.
-    mics_memory_fail_after(memory, poor ? 2 : 0);
+    bool poor = mics_comm_mpi_announced_rank() == mics_comm_mpi_announced_ranks() - 1;
+    mics_memory_fail_after(memory, poor ? strtoll(countdown, NULL, 10) : 0);
     mics_status status = mics_comm_mpi_open(memory, 60, &comm);
     bool right = status == (poor ? MICS_ERR_MEMORY : MICS_ERR_PEER) && comm == NULL;
     if (!right)
@@ -215,9 +250,9 @@ int main(int argc, char **argv)
     if (mics_memory_open(&memory) != MICS_OK)
         return 1;
     if (how != NULL && strcmp(how, "poor") == 0)
-        return open_poor(memory);
-    bool brief = how != NULL && (strcmp(how, "late") == 0 || strcmp(how, "told") == 0 ||
-                                 strcmp(how, "library") == 0);
+        return open_poor(memory, argc > 2 ? argv[2] : "1");
+    bool brief = how != NULL && (strcmp(how, "late") == 0 || strcmp(how, "both") == 0 ||
+                                 strcmp(how, "told") == 0 || strcmp(how, "library") == 0);
     double timeout_s = brief ? 0.5 : 60;
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)

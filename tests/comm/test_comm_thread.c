@@ -2,73 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads: every collective against a plain sum, the bytes against their formulas, and
 // what happens when a rank is late, wrong, out of memory or gone.
+#include "captured.h"
 #include "comm_checks.h"
 #include "mics/clock.h"
-#include "ranks.h"
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 static const int32_t world_sizes[] = {1, 2, 3, 4, 8, 64};
 enum { WORLD_SIZES = sizeof world_sizes / sizeof world_sizes[0] };
-
-// ---- what the log said, in place of standard error ----
-
-typedef struct captured_log {
-    pthread_mutex_t mutex;
-    int lines;
-    char last[1024];
-} captured_log;
-
-static captured_log captured = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static void capture(void *ctx, mics_log_level level, int32_t rank, const char *line)
-{
-    captured_log *log = ctx;
-    (void)level;
-    (void)rank;
-    pthread_mutex_lock(&log->mutex);
-    log->lines++;
-    snprintf(log->last, sizeof log->last, "%s", line);
-    pthread_mutex_unlock(&log->mutex);
-}
-
-static int capture_start(void **state)
-{
-    (void)state;
-    captured.lines = 0;
-    captured.last[0] = '\0';
-    mics_log_set_sink(capture, &captured);
-    return 0;
-}
-
-static int capture_end(void **state)
-{
-    (void)state;
-    mics_log_set_sink(NULL, NULL);
-    return 0;
-}
-
-static void assert_logged(const char *text)
-{
-    if (strstr(captured.last, text) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", captured.last, text);
-}
-
-static int64_t count_of(const mics_status *statuses, int32_t ranks, mics_status status)
-{
-    int64_t count = 0;
-    for (int32_t rank = 0; rank < ranks; rank++)
-        count += statuses[rank] == status;
-    return count;
-}
-
-static mics_ring world_ring(const mics_comm *comm, const char *what)
-{
-    return (mics_ring){.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
-                       .what = what};
-}
 
 // ---- right results ----
 
@@ -129,124 +70,6 @@ static void test_interleaved_groups(void **state)
 {
     (void)state;
     ranks_run_ok(8, run_interleaved, NULL);
-}
-
-// ---- two channels ----
-
-static mics_status run_channels(ranks_self *self)
-{
-    bool few = self->comm->ranks <= 8;
-    MICS_TRY(checks_channels(self->comm, self->memory, few ? 60 : 12, few ? 1500 : 40));
-    return self->comm->ranks > 8 ? MICS_OK : checks_stalled_channel(self->comm, self->memory);
-}
-
-static void test_two_channels(void **state)
-{
-    (void)state;
-    for (int i = 0; i < WORLD_SIZES; i++)
-        ranks_run_ok(world_sizes[i], run_channels, NULL);
-}
-
-static mics_status run_channels_wrapped(ranks_self *self)
-{
-    mics_traffic sent = {0};
-    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    mics_comm *counting = self->comm;
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
-    MICS_TRY(checks_channels(self->comm, self->memory, 40, 700));
-    mics_comm_count_get(counting, &sent);
-    mics_traffic *all = self->arg;
-    all[self->comm->rank] = sent;
-    return MICS_OK;
-}
-
-// Two threads count as much as they do one after the other, whoever comes first.
-static void test_two_channels_are_counted(void **state)
-{
-    (void)state;
-    mics_traffic first[4], second[4];
-    ranks_run_ok(4, run_channels_wrapped, first);
-    ranks_run_ok(4, run_channels_wrapped, second);
-    for (int rank = 0; rank < 4; rank++) {
-        assert_true(first[rank].exchanges > 100);
-        assert_int_equal(first[rank].exchanges, second[rank].exchanges);
-        assert_int_equal(first[rank].inter_bytes, second[rank].inter_bytes);
-    }
-}
-
-// ---- the board ----
-
-static mics_status run_board(ranks_self *self)
-{
-    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
-    return checks_board(self->comm, true);
-}
-
-static void test_board(void **state)
-{
-    (void)state;
-    static const int32_t sizes[] = {1, 2, 5, 64};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        ranks_run_ok(sizes[i], run_board, NULL);
-}
-
-static mics_status run_silent(ranks_self *self)
-{
-    mics_note note = checks_note(self->comm->rank, 1);
-    double first_s = 0, later_s = 0, again_s = 0;
-    int32_t other = 1 - self->comm->rank;
-    mics_comm_post(self->comm, &note);
-    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
-    RANKS_EXPECT(mics_comm_read(self->comm, other, &note, &first_s));
-    nanosleep(&(struct timespec){.tv_nsec = 60 * 1000 * 1000}, NULL);
-    RANKS_EXPECT(mics_comm_read(self->comm, other, &note, &later_s));
-    RANKS_EXPECT(later_s >= first_s + 0.06);
-    double before_us = mics_clock_us();
-    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
-    mics_comm_post(self->comm, &note);
-    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
-    RANKS_EXPECT(mics_comm_read(self->comm, other, &note, &again_s));
-    // The other posts after both have come to the second agreement.
-    RANKS_EXPECT(again_s <= (mics_clock_us() - before_us) * 1e-6);
-    return MICS_OK;
-}
-
-static void test_a_rank_falls_silent(void **state)
-{
-    (void)state;
-    ranks_run_ok(2, run_silent, NULL);
-}
-
-// ---- the library's gather, which threads have not ----
-
-static mics_status run_library(ranks_self *self)
-{
-    mics_group world = {.size = self->comm->ranks, .stride = 1, .index = self->comm->rank};
-    float buffer[2] = {0};
-    mics_ring ring = {.group = world, .what = "library"};
-    for (int wrapped = 0; wrapped < 3; wrapped++) {
-        if (wrapped == 1)
-            MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-        if (wrapped == 2)
-            MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 3, &self->comm));
-        RANKS_EXPECT(mics_comm_library_open(self->comm, &ring) == MICS_ERR_UNSUPPORTED);
-        RANKS_EXPECT(mics_comm_library_gather(self->comm, &ring, buffer, 4) ==
-                     MICS_ERR_UNSUPPORTED);
-    }
-    RANKS_EXPECT(mics_comm_library_gather(self->comm, &ring, buffer, 4) == MICS_ERR_COMM);
-    RANKS_EXPECT(mics_comm_library_open(self->comm, &ring) == MICS_ERR_COMM);
-    return MICS_OK;
-}
-
-static void test_no_library(void **state)
-{
-    (void)state;
-    mics_status statuses[2];
-    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_library, NULL, statuses);
-    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
-    assert_int_equal(captured.lines, 2); // of the exchange that was told to fail, one a rank
-    assert_logged("exchange 3 was told to fail");
 }
 
 // ---- counted bytes ----
@@ -476,114 +299,6 @@ static void test_timeout_of_a_send(void **state)
     ranks_run_timeout(2, 0.1, run_unread, NULL, statuses);
     assert_int_equal(statuses[0], MICS_ERR_TIMEOUT);
     assert_logged("for rank 1 to receive");
-}
-
-// ---- late handlers ----
-
-typedef struct told_case {
-    pthread_mutex_t mutex;
-    int calls;
-    mics_lateness late;
-    char what[64];
-    pthread_t thread;                    // that called
-    pthread_t threads[4][MICS_CHANNELS]; // that exchange, by rank
-    int32_t channel;                     // that stalls
-    int32_t absent;
-} told_case;
-
-static void hear(void *ctx, const mics_lateness *late)
-{
-    told_case *self = ctx;
-    // It may take a while: nobody else is held up.
-    nanosleep(&(struct timespec){.tv_nsec = 30 * 1000 * 1000}, NULL);
-    pthread_mutex_lock(&self->mutex);
-    self->calls++;
-    self->late = *late;
-    snprintf(self->what, sizeof self->what, "%s", late->what);
-    self->thread = pthread_self();
-    pthread_mutex_unlock(&self->mutex);
-}
-
-typedef struct told_side {
-    ranks_self *self;
-    mics_status status;
-} told_side;
-
-// The channel that works: all ranks come.
-static void *told_side_main(void *arg)
-{
-    told_side *side = arg;
-    told_case *told = side->self->arg;
-    float buffer[4] = {0};
-    mics_ring ring = world_ring(side->self->comm, "good gather");
-    ring.channel = 1 - told->channel;
-    side->status = mics_comm_all_gather(side->self->comm, &ring, buffer, 4);
-    return NULL;
-}
-
-static mics_status run_told(ranks_self *self)
-{
-    told_case *told = self->arg;
-    float buffer[4] = {0};
-    mics_ring ring = world_ring(self->comm, "late gather");
-    ring.channel = told->channel;
-    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
-    mics_comm_set_late_handler(self->comm, hear, told);
-    told->threads[self->comm->rank][told->channel] = pthread_self();
-    told_side side = {.self = self};
-    pthread_t thread;
-    RANKS_EXPECT(pthread_create(&thread, NULL, told_side_main, &side) == 0);
-    mics_status status = MICS_OK;
-    if (self->comm->rank != told->absent)
-        status = mics_comm_all_gather(self->comm, &ring, buffer, 4);
-    pthread_join(thread, NULL);
-    RANKS_EXPECT(side.status == MICS_OK);
-    if (self->comm->rank == told->absent)
-        nanosleep(&(struct timespec){.tv_nsec = 600 * 1000 * 1000}, NULL);
-    return status;
-}
-
-// Either channel: the handler of one rank is told, on the thread that waits, and nothing is logged.
-static void test_late_handler(void **state)
-{
-    (void)state;
-    for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
-        mics_status statuses[4];
-        told_case told = {.mutex = PTHREAD_MUTEX_INITIALIZER, .channel = channel, .absent = 2};
-        ranks_run_timeout(4, 0.2, run_told, &told, statuses);
-        assert_int_equal(statuses[2], MICS_OK);
-        assert_true(count_of(statuses, 4, MICS_ERR_TIMEOUT) >= 1);
-        assert_int_equal(captured.lines, 0);
-        assert_int_equal(told.calls, 1);
-        assert_string_equal(told.what, "late gather");
-        assert_int_not_equal(told.late.rank, 2);
-        assert_int_not_equal(told.late.rank, told.late.peer);
-        // A rank waits for the one before it to send, or, having its block, for the one after it to
-        // take.
-        int32_t partner = told.late.sending ? told.late.rank + 1 : told.late.rank + 3;
-        assert_int_equal(told.late.peer, partner % 4);
-        assert_true(told.late.waited_s == 0.2);
-        assert_true(pthread_equal(told.thread, told.threads[told.late.rank][channel]));
-    }
-}
-
-static mics_status run_told_unread(ranks_self *self)
-{
-    mics_comm_set_late_handler(self->comm, hear, self->arg);
-    return run_unread(self);
-}
-
-static void test_late_handler_of_a_send(void **state)
-{
-    (void)state;
-    mics_status statuses[2];
-    told_case told = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    ranks_run_timeout(2, 0.1, run_told_unread, &told, statuses);
-    assert_int_equal(statuses[0], MICS_ERR_TIMEOUT);
-    assert_int_equal(captured.lines, 0);
-    assert_int_equal(told.calls, 1);
-    assert_true(told.late.sending && told.late.rank == 0 && told.late.peer == 1);
 }
 
 // ---- wrong partners ----
@@ -906,38 +621,19 @@ static void test_every_allocation_fails(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-#define CAPTURED(test) cmocka_unit_test_setup_teardown(test, capture_start, capture_end)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_exchanges_broadcast_agree),
-        cmocka_unit_test(test_interleaved_groups),
-        cmocka_unit_test(test_counted_bytes),
-        CAPTURED(test_fault_at_every_exchange),
-        CAPTURED(test_fault_is_logged_once),
-        CAPTURED(test_timeout_names_who_is_late),
-        CAPTURED(test_timeout_tells_of_a_circle),
-        cmocka_unit_test(test_two_channels),
-        cmocka_unit_test(test_two_channels_are_counted),
-        cmocka_unit_test(test_board),
-        cmocka_unit_test(test_a_rank_falls_silent),
-        CAPTURED(test_no_library),
-        CAPTURED(test_late_handler),
-        CAPTURED(test_late_handler_of_a_send),
-        CAPTURED(test_timeout_of_a_send),
-        CAPTURED(test_collectives_that_differ),
-        CAPTURED(test_timeout_that_is_set),
-        CAPTURED(test_timeouts_refused),
-        CAPTURED(test_sizes_that_differ),
-        CAPTURED(test_abort_while_a_message_is_read),
-        CAPTURED(test_abort_says_why_once),
-        CAPTURED(test_agreement_that_fails),
-        CAPTURED(test_exchange_arguments),
-        CAPTURED(test_ring_arguments),
-        CAPTURED(test_opening_arguments),
-        CAPTURED(test_every_allocation_fails),
+        cmocka_unit_test(test_collectives),        cmocka_unit_test(test_exchanges_broadcast_agree),
+        cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_counted_bytes),
+        CAPTURED(test_fault_at_every_exchange),    CAPTURED(test_fault_is_logged_once),
+        CAPTURED(test_timeout_names_who_is_late),  CAPTURED(test_timeout_tells_of_a_circle),
+        CAPTURED(test_timeout_of_a_send),          CAPTURED(test_collectives_that_differ),
+        CAPTURED(test_timeout_that_is_set),        CAPTURED(test_timeouts_refused),
+        CAPTURED(test_sizes_that_differ),          CAPTURED(test_abort_while_a_message_is_read),
+        CAPTURED(test_abort_says_why_once),        CAPTURED(test_agreement_that_fails),
+        CAPTURED(test_exchange_arguments),         CAPTURED(test_ring_arguments),
+        CAPTURED(test_opening_arguments),          CAPTURED(test_every_allocation_fails),
     };
     return cmocka_run_group_tests_name("comm thread", tests, NULL, NULL);
 }
