@@ -11,6 +11,7 @@
 #include "mics/layout.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include "mics/wire.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -78,6 +79,7 @@ typedef struct mics_run {
     int32_t prefetch;
     bool recompute;
     mics_collectives collectives;
+    mics_wire gather_wire, reduce_wire, second_hop_wire; // numbers as they travel
     double beta1, beta2, eps, weight_decay;
     double clip; // 0: no clipping
     mics_lr lr;

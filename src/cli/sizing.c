@@ -93,6 +93,9 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .micro_steps = as->micro_steps,
         .prefetch = run->prefetch,
         .recompute = as->recompute,
+        .gather_wire = run->gather_wire,
+        .reduce_wire = run->reduce_wire,
+        .second_hop_wire = run->second_hop_wire,
         .comm_staging_bytes = room->staging_bytes,
     };
     choose_collectives(run, room, &spec);

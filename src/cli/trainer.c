@@ -248,6 +248,8 @@ static mics_status save(cli_trainer *self, int64_t step)
         cli_signals_saving(files_s);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
     MICS_TRY(save_waiting(self, step));
+    // Whoever goes on from here has none either.
+    mics_engine_forget_residual(self->engine);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
     self->saved_step = step;
     if (tells_signals(self))

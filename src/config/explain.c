@@ -28,7 +28,8 @@ static bool has_row(const config *run, int32_t index)
     if (run->states[index] != KEY_ABSENT || is_degree(row))
         return true;
     if (row->bytes == 0 || strcmp(row->path, "scheduler.type") == 0 ||
-        strcmp(row->path, "steps_per_print") == 0 || strcmp(row->path, "model.dropout") == 0)
+        strcmp(row->path, "steps_per_print") == 0 || strcmp(row->path, "model.dropout") == 0 ||
+        strcmp(row->path, "communication_data_type") == 0)
         return false;
     if ((row->flags & KEY_SCHEDULERS) != 0)
         return (row->flags & (1 << (8 + run->run.lr.kind))) != 0;

@@ -21,7 +21,12 @@ static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCos
                                          NULL};
 static const char *const warmups[] = {"log", "linear", NULL};
 static const char *const devices[] = {"cpu", "auto", NULL};
+// In the order of mics_collectives.
 static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
+// In the order of mics_wire.
+static const char *const wires[] = {"fp32", "bf16", NULL};
+static const char *const hop_wires[] = {"fp32", "bf16", "int8", NULL};
+static const char *const comm_types[] = {"fp32", "bf16", "bfp16", NULL};
 static const char *const precisions[] = {"fp32", NULL};
 
 // A tuning hint for another engine's buckets and hooks.
@@ -193,6 +198,32 @@ static const key keys[] = {
      .text = "auto",
      .help = "how gathers and reductions run; \"auto\": gathers as measured, reductions in two "
              "stages"},
+    {.path = "run.wire",
+     .type = KEY_SECTION,
+     .help = "numbers as they travel; memory and sums are fp32 whatever it says"},
+    {.path = "run.wire.gather",
+     .type = KEY_CHOICE,
+     FIELD(gather_wire),
+     .choices = wires,
+     .text = "fp32",
+     .help = "of parameters; \"bf16\" halves the bytes of gathers, and computes with parameters "
+             "of 8 significant bits where P > 1",
+     .refusal = "parameters carry no error feedback, so fewer bits are not built"},
+    {.path = "run.wire.reduce",
+     .type = KEY_CHOICE,
+     FIELD(reduce_wire),
+     .choices = wires,
+     .text = "fp32",
+     .help = "of gradients inside the gradient group; \"bf16\" halves the bytes, and rounds each "
+             "contribution to 8 significant bits in each stage",
+     .refusal = "\"int8\" is for run.wire.second_hop"},
+    {.path = "run.wire.second_hop",
+     .type = KEY_CHOICE,
+     FIELD(second_hop_wire),
+     .choices = hop_wires,
+     .text = "fp32",
+     .help = "of gradients at the accumulation boundary; \"int8\" quarters the bytes, feeds back "
+             "what it rounds off, and takes memory for that like the gradients'"},
     {.path = "run.recompute",
      .type = KEY_SWITCH,
      FIELD(run.recompute),
@@ -487,14 +518,18 @@ static const key keys[] = {
     NOT_BUILT("zero_optimization.cpu_offload", "offload is not built; use false"),
     NOT_BUILT("zero_optimization.cpu_offload_param", "offload is not built; use false"),
     NOT_BUILT("zero_optimization.cpu_offload_use_pin_memory", "offload is not built; use false"),
-    NOT_BUILT("zero_optimization.zero_quantized_weights",
-              "quantised transfers are not built; use false"),
+    NOT_BUILT(
+        "zero_optimization.zero_quantized_weights",
+        "parameters travel as fp32 or bf16; write \"run\": {\"wire\": {\"gather\": \"bf16\"}} "
+        "instead"),
     NOT_BUILT("zero_optimization.zero_quantized_nontrainable_weights",
-              "quantised transfers are not built; use false"),
-    NOT_BUILT("zero_optimization.zero_quantized_gradients",
-              "quantised transfers are not built; use false"),
+              "all parameters are trained; use false"),
+    NOT_BUILT(
+        "zero_optimization.zero_quantized_gradients",
+        "write \"run\": {\"wire\": {\"second_hop\": \"int8\"}} instead: blocks of 256, on the "
+        "second hop alone, with error feedback"),
     NOT_BUILT("zero_optimization.zeropp_loco_param",
-              "quantised transfers are not built; leave it out"),
+              "run.wire.second_hop \"int8\" has error feedback; leave it out"),
     NOT_BUILT("zero_optimization.elastic_checkpoint",
               "any mesh reads any checkpoint without it; use false"),
     NOT_BUILT("zero_optimization.legacy_stage1", "there is one stage 1; use false"),
@@ -587,10 +622,10 @@ static const key keys[] = {
      .refusal = "gradients are averaged once, in fp32; use 1"},
     {.path = "communication_data_type",
      .type = KEY_CHOICE,
-     .flags = KEY_HINT,
-     .choices = precisions,
-     .help = "must be fp32",
-     .refusal = "fp32 only on the cpu device"},
+     FIELD(comm_type),
+     .choices = comm_types,
+     .help = "run.wire.reduce and run.wire.second_hop in DeepSpeed's words",
+     .refusal = "fp16 would need loss scaling; use \"bf16\", which has fp32's range"},
     NOT_BUILT("activation_checkpointing", "write \"run\": {\"recompute\": true} instead"),
     NOT_BUILT("amp", "fp32 only on the cpu device"),
     NOT_BUILT("torch_autocast", "fp32 only on the cpu device"),
@@ -665,11 +700,22 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler)
     return MICS_LR_CONSTANT;
 }
 
+// Where a text stands in a list of choices, which it was taken from.
+static int index_of(const char *const *choices, const char *text)
+{
+    int at = 0;
+    while (choices[at] != NULL && strcmp(choices[at], text) != 0)
+        at++;
+    assert(choices[at] != NULL);
+    return at;
+}
+
 mics_collectives mics_config_collectives(const char *text)
 {
-    int at = MICS_COLLECTIVES_AUTO;
-    while (collectives[at] != NULL && strcmp(collectives[at], text) != 0)
-        at++;
-    assert(collectives[at] != NULL); // texts come from the table
-    return (mics_collectives)at;
+    return (mics_collectives)index_of(collectives, text);
+}
+
+mics_wire mics_config_wire(const char *text)
+{
+    return (mics_wire)index_of(hop_wires, text);
 }

@@ -99,6 +99,7 @@ typedef struct config {
     int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
     bool hierarchical, sdp_hierarchical, overlap;
     const char *collectives;
+    const char *gather_wire, *reduce_wire, *second_hop_wire, *comm_type;
     int64_t steps_per_print;
     const char *sharding_origin;           // shown by explain
     const char *origins[CONFIG_KEY_LIMIT]; // the same of keys that another one has a say in
@@ -122,8 +123,9 @@ bool mics_config_valued(const config *run, const char *path);
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
-/* What a run.collectives names. */
+/* What a run.collectives, a key of run.wire names. */
 mics_collectives mics_config_collectives(const char *text);
+mics_wire mics_config_wire(const char *text);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);

@@ -52,6 +52,31 @@ static mics_status join_collectives(config *run)
     return MICS_OK;
 }
 
+// DeepSpeed's one type for one of the two wires of gradients.
+static mics_status join_wire(config *run, const char *path, const char **wire)
+{
+    static const char type_key[] = "communication_data_type";
+    const char *type = strcmp(run->comm_type, "bfp16") == 0 ? "bf16" : run->comm_type;
+    if (mics_config_given(run, path) && strcmp(*wire, type) != 0)
+        return fail_contradicts(run, type_key, run->comm_type, path, *wire);
+    if (!mics_config_given(run, path))
+        set_origin(run, path, "auto: communication_data_type");
+    *wire = type;
+    return MICS_OK;
+}
+
+static mics_status join_wires(config *run)
+{
+    if (run->comm_type != NULL) {
+        MICS_TRY(join_wire(run, "run.wire.reduce", &run->reduce_wire));
+        MICS_TRY(join_wire(run, "run.wire.second_hop", &run->second_hop_wire));
+    }
+    run->run.gather_wire = mics_config_wire(run->gather_wire);
+    run->run.reduce_wire = mics_config_wire(run->reduce_wire);
+    run->run.second_hop_wire = mics_config_wire(run->second_hop_wire);
+    return MICS_OK;
+}
+
 static mics_status join_log(config *run)
 {
     static const char print_key[] = "steps_per_print", log_key[] = "run.log_every";
@@ -86,5 +111,6 @@ mics_status mics_config_join_twins(config *run)
 {
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
+    MICS_TRY(join_wires(run));
     return join_prefetch(run);
 }

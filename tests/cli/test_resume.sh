@@ -20,6 +20,27 @@ contains second.out "resumed from out/checkpoints/step-00000003"
 same_losses whole/out parts/out
 same_weights whole/out/checkpoints/step-00000008 parts/out/checkpoints/step-00000008
 
+# So it does with int8 on the second hop: what rounding took away goes neither into a checkpoint nor beyond one. The
+# optimizer over more ranks than the gradients, and replicas.
+packed() { # OUT FLAGS...
+    out=$1
+    shift
+    (cd whole && exec "$mics" train run.json --ranks 8 --nodes 2 --out "$out" --set sharding.optimizer=4 \
+        --set run.validation_batches=0 --set run.wire.gather='"bf16"' --set run.wire.reduce='"bf16"' "$@")
+}
+run 0 packed packed packed --set run.wire.second_hop=int8
+grep -q 'exact$' packed.out || fail "predicted and measured are missing"
+contains packed.out "packed numbers"
+run 0 halved packed halved --set run.wire.second_hop=bf16
+run 0 first packed packed_parts --set run.wire.second_hop=int8 --steps 4
+run 0 second packed packed_parts --set run.wire.second_hop=int8
+contains second.out "resumed from packed_parts/checkpoints/step-00000004"
+same_losses whole/packed whole/packed_parts
+same_weights whole/packed/checkpoints/step-00000008 whole/packed_parts/checkpoints/step-00000008
+losses whole/packed >left.txt
+losses whole/halved >right.txt
+diff left.txt right.txt >/dev/null && fail "int8 should change the last digits of losses"
+
 # A signal: the step is finished and saved, one line says so, and the run goes on from there.
 (cd signal && exec "$mics" train run.json --ranks 4 --nodes 2 --steps 3000 \
     --set run.checkpoint_every=0 --set run.log_every=1) >signal.out 2>signal.err &

@@ -240,12 +240,12 @@ static void test_cannot_be_honoured(void **state)
         {"\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}", MICS_ERR_UNSUPPORTED,
          "zero_optimization.offload_param: cannot be honoured: offload is not built"},
         {"\"zero_optimization\": {\"zero_quantized_weights\": true}", MICS_ERR_UNSUPPORTED,
-         "quantised transfers are not built"},
+         "{\"wire\": {\"gather\": \"bf16\"}} instead"},
         {"\"zero_optimization\": true", MICS_ERR_FORMAT, "must be an object, not true or false"},
         {"\"activation_checkpointing\": {\"partition_activations\": true}", MICS_ERR_UNSUPPORTED,
          "recompute"},
         {"\"gradient_predivide_factor\": 2.0", MICS_ERR_UNSUPPORTED, "must be 1, not 2"},
-        {"\"communication_data_type\": \"fp16\"", MICS_ERR_UNSUPPORTED, "fp32 only"},
+        {"\"communication_data_type\": \"fp16\"", MICS_ERR_UNSUPPORTED, "use \"bf16\""},
         {"\"gradient_clipping\": \"auto\"", MICS_ERR_INVALID, "cannot be \"auto\""},
         {"\"optimizer\": {\"params\": {\"lr\": \"auto\"}}", MICS_ERR_INVALID, "give a number"},
         {"\"steps_per_print\": 5, \"zero_optimization\": {\"stage\": 4}", MICS_ERR_INVALID,
@@ -590,6 +590,74 @@ static void test_collectives(void **state)
                   "run.hierarchical: unknown key");
 }
 
+static void check_wires(const char *text, mics_wire gather, mics_wire reduce, mics_wire hop)
+{
+    mics_run *run = load_good(text);
+    assert_int_equal(run->gather_wire, gather);
+    assert_int_equal(run->reduce_wire, reduce);
+    assert_int_equal(run->second_hop_wire, hop);
+    mics_run_close(run);
+}
+
+#define WIRE_RUN(run_more, more)                                                                   \
+    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "                     \
+    "\"train_batch_size\": 1, \"run\": {\"steps\": 1" run_more "}" more "}"
+#define WIRE(keys) ", \"wire\": {" keys "}"
+#define COMM_TYPE(type) ", \"communication_data_type\": \"" type "\""
+
+static void test_wires(void **state)
+{
+    (void)state;
+    const mics_wire fp32 = MICS_WIRE_FP32, bf16 = MICS_WIRE_BF16, int8 = MICS_WIRE_INT8;
+    check_wires(WIRE_RUN("", ""), fp32, fp32, fp32);
+    check_wires(WIRE_RUN(WIRE(""), ""), fp32, fp32, fp32);
+    check_wires(WIRE_RUN(WIRE("\"gather\": \"bf16\""), ""), bf16, fp32, fp32);
+    check_wires(WIRE_RUN(WIRE("\"reduce\": \"BF16\", \"second_hop\": \"int8\""), ""), fp32, bf16,
+                int8);
+    // DeepSpeed's one word for both wires of gradients.
+    check_wires(WIRE_RUN("", COMM_TYPE("fp32")), fp32, fp32, fp32);
+    check_wires(WIRE_RUN("", COMM_TYPE("bf16")), fp32, bf16, bf16);
+    check_wires(WIRE_RUN("", COMM_TYPE("bfp16")), fp32, bf16, bf16);
+    check_wires(WIRE_RUN(WIRE("\"gather\": \"bf16\", \"reduce\": \"bf16\""), COMM_TYPE("bfp16")),
+                bf16, bf16, bf16);
+    mics_run *run = load_good(WIRE_RUN(WIRE("\"reduce\": \"bf16\""), COMM_TYPE("bfp16")));
+    check_row(run, "run.wire.gather", "\"fp32\"", "default");
+    check_row(run, "run.wire.reduce", "\"bf16\"", "file");
+    check_row(run, "run.wire.second_hop", "\"bf16\"", "auto: communication_data_type");
+    check_row(run, "communication_data_type", "\"bfp16\"", "file");
+    mics_run_close(run);
+    run = load_good(RUN_PLAIN);
+    assert_null(find_row(run, "communication_data_type").key);
+    mics_run_close(run);
+}
+
+static void test_wire_refusals(void **state)
+{
+    (void)state;
+    check_refused(WIRE_RUN(WIRE("\"gather\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
+                  "run.wire.gather: must be \"fp32\" or \"bf16\", not \"int8\"; parameters carry");
+    check_refused(WIRE_RUN(WIRE("\"reduce\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
+                  "run.wire.reduce: must be \"fp32\" or \"bf16\", not \"int8\"; \"int8\" is for");
+    check_refused(WIRE_RUN(WIRE("\"second_hop\": \"int4\""), ""), MICS_ERR_UNSUPPORTED,
+                  "must be \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
+    check_refused(WIRE_RUN(WIRE("\"second_hop\": 8"), ""), MICS_ERR_FORMAT, "must be a string");
+    check_refused(WIRE_RUN(WIRE("\"reduction\": \"bf16\""), ""), MICS_ERR_INVALID,
+                  "run.wire.reduction: unknown key; known here: gather, reduce, second_hop");
+    check_refused(WIRE_RUN(", \"wire\": \"bf16\"", ""), MICS_ERR_FORMAT, "must be an object");
+    check_refused(
+        WIRE_RUN("", COMM_TYPE("fp16")), MICS_ERR_UNSUPPORTED,
+        "communication_data_type: must be \"fp32\" or \"bf16\" or \"bfp16\", not \"fp16\"; "
+        "fp16 would need loss scaling; use \"bf16\"");
+    check_refused(WIRE_RUN(WIRE("\"reduce\": \"fp32\""), COMM_TYPE("bf16")), MICS_ERR_INVALID,
+                  "communication_data_type: bf16 contradicts run.wire.reduce fp32; leave one out");
+    check_refused(WIRE_RUN(WIRE("\"second_hop\": \"int8\""), COMM_TYPE("fp32")), MICS_ERR_INVALID,
+                  "fp32 contradicts run.wire.second_hop int8");
+    check_refused(WIRE_RUN("", ", \"zero_optimization\": {\"zero_quantized_gradients\": true}"),
+                  MICS_ERR_UNSUPPORTED,
+                  "zero_quantized_gradients: cannot be honoured: write \"run\": {\"wire\": "
+                  "{\"second_hop\": \"int8\"}} instead");
+}
+
 // ---- files ----
 
 static void test_paths(void **state)
@@ -749,6 +817,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_takes_deepspeed_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wires, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wire_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_table, setup, teardown),

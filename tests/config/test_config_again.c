@@ -48,6 +48,7 @@ static void test_resolved_runs_load_again(void **state)
         "\"sharded_data_parallel_degree\": 2, \"sdp_hierarchical_allgather\": true",
         "\"sharded_data_parallel_degree\": 2, \"sdp_hierarchical_allgather\": false",
         "\"zero_optimization\": {\"stage\": 3, \"mics_hierarchical_params_gather\": true}",
+        "\"communication_data_type\": \"bfp16\"",
         "\"sharded_data_parallel_degree\": \"auto\"",
         "\"hybrid_shard_degree\": 4",
         "\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0}, \"bf16\": {\"enabled\": false}",
