@@ -79,6 +79,7 @@ typedef struct mics_run {
     int32_t prefetch;
     bool recompute;
     mics_collectives collectives;
+    int64_t whole_below; // elements; smaller units stay whole on every rank
     mics_wire gather_wire, reduce_wire, second_hop_wire; // numbers as they travel
     double beta1, beta2, eps, weight_decay;
     double clip; // 0: no clipping

@@ -93,6 +93,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .micro_steps = as->micro_steps,
         .prefetch = run->prefetch,
         .recompute = as->recompute,
+        .whole_below = run->whole_below,
         .gather_wire = run->gather_wire,
         .reduce_wire = run->reduce_wire,
         .second_hop_wire = run->second_hop_wire,

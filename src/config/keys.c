@@ -14,7 +14,7 @@
 // Larger than any real run; what lies beyond is a mistake, and products stay far from overflow.
 #define MOST_STEPS 1e12
 #define MOST_RANKS 1048576
-#define MOST_ELEMS 1e15
+#define MOST_ELEMS 9.3e18 // of a unit; others write the largest integer for "all"
 
 static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", NULL};
 static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD",
@@ -198,6 +198,14 @@ static const key keys[] = {
      .text = "auto",
      .help = "how gathers and reductions run; \"auto\": gathers as measured, reductions in two "
              "stages"},
+    {.path = "run.whole_below",
+     .type = KEY_INT,
+     FIELD(run.whole_below),
+     .low = 0,
+     .high = MOST_ELEMS,
+     .value = 16384, // 64 KiB of fp32
+     .help = "units of fewer elements stay whole on every rank, as latency costs more than their "
+             "bytes; 0: none"},
     {.path = "run.wire",
      .type = KEY_SECTION,
      .help = "numbers as they travel; memory and sums are fp32 whatever it says"},
@@ -484,7 +492,13 @@ static const key keys[] = {
              "hint: no effect here, run.prefetch counts units"),
     HINT_INT("zero_optimization.stage3_max_live_parameters", WHOLE_UNITS),
     HINT_INT("zero_optimization.stage3_max_reuse_distance", WHOLE_UNITS),
-    HINT_INT("zero_optimization.stage3_param_persistence_threshold", WHOLE_UNITS),
+    {.path = "zero_optimization.stage3_param_persistence_threshold",
+     .type = KEY_INT,
+     FIELD(zero_threshold),
+     .low = 0,
+     .high = MOST_ELEMS,
+     .automatic = "auto: run.whole_below",
+     .help = "as run.whole_below, in DeepSpeed's words, but by unit and not by parameter"},
     HINT_INT("zero_optimization.stage3_model_persistence_threshold", WHOLE_UNITS),
     HINT_INT("zero_optimization.stage3_module_granularity_threshold", WHOLE_UNITS),
     HINT_INT("zero_optimization.stage3_partition_stream_chunk_size", ONE_BUFFER),
@@ -556,7 +570,13 @@ static const key keys[] = {
      .automatic = "auto: off",
      .help = "p of mics(p), in SageMaker's words"},
     HINT_INT("sdp_reduce_bucket_size", WHOLE_UNITS),
-    HINT_INT("sdp_param_persistence_threshold", WHOLE_UNITS),
+    {.path = "sdp_param_persistence_threshold",
+     .type = KEY_INT,
+     FIELD(sdp_threshold),
+     .low = 0,
+     .high = MOST_ELEMS,
+     .automatic = "auto: run.whole_below",
+     .help = "as run.whole_below, in SageMaker's words, but by unit and not by parameter"},
     HINT_INT("sdp_max_live_parameters", WHOLE_UNITS),
     NOT_BUILT("sdp_gradient_clipping", "write it as gradient_clipping"),
     // ---- precision ----

@@ -4,6 +4,7 @@
 #include "config/keys.h"
 #include "mics/log.h"
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,38 @@ static mics_status join_wires(config *run)
     return MICS_OK;
 }
 
+// Keys of others for run.whole_below.
+static mics_status join_threshold(config *run, const char *path, int64_t threshold,
+                                  const char *origin)
+{
+    static const char whole_key[] = "run.whole_below";
+    char value[24], other[24];
+    if (!mics_config_valued(run, path))
+        return MICS_OK;
+    const bool said =
+        mics_config_given(run, whole_key) || run->origins[mics_config_find(whole_key)] != NULL;
+    if (said && threshold != run->run.whole_below) {
+        snprintf(value, sizeof value, "%" PRId64, threshold);
+        snprintf(other, sizeof other, "%" PRId64, run->run.whole_below);
+        return fail_contradicts(run, path, value, whole_key, other);
+    }
+    if (!said)
+        set_origin(run, whole_key, origin);
+    run->run.whole_below = threshold;
+    return MICS_OK;
+}
+
+static mics_status join_thresholds(config *run)
+{
+    MICS_TRY(join_threshold(run, "zero_optimization.stage3_param_persistence_threshold",
+                            run->zero_threshold,
+                            "auto: zero_optimization.stage3_param_persistence_threshold"));
+    MICS_TRY(join_threshold(run, "sdp_param_persistence_threshold", run->sdp_threshold,
+                            "auto: sdp_param_persistence_threshold"));
+    run->zero_threshold = run->sdp_threshold = run->run.whole_below;
+    return MICS_OK;
+}
+
 static mics_status join_log(config *run)
 {
     static const char print_key[] = "steps_per_print", log_key[] = "run.log_every";
@@ -112,5 +145,6 @@ mics_status mics_config_join_twins(config *run)
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
     MICS_TRY(join_wires(run));
+    MICS_TRY(join_thresholds(run));
     return join_prefetch(run);
 }

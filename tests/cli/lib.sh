@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 # What the tests of the program share; sourced with the program as $1. They run in a folder of their
-# own, with a small model (2 layers of 32), a text, and the run file run.json.
+# own, with a small model (2 layers of 32, sharded although they are), a text, and the run file run.json.
 set -u
 mics=$1
 golden=$(cd "$(dirname "$0")/../golden" && pwd) || exit 1
@@ -71,7 +71,7 @@ cat >run.json <<'JSON'
   "model": {"config": "model.json"},
   "data": {"train": ["text.txt"], "sequence_length": 32},
   "run": {"steps": 8, "seed": 3, "out": "out", "checkpoint_every": 4, "validation_batches": 2,
-          "threads": 1, "comm_timeout_s": 60},
+          "threads": 1, "comm_timeout_s": 60, "whole_below": 0},
   "train_batch_size": 16,
   "gradient_accumulation_steps": 2,
   "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}},

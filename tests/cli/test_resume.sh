@@ -103,6 +103,8 @@ diff left.txt right.txt || fail "losses of a run resumed by name differ"
 run 0 mesh sh -c "cd parts && exec $mics train run.json --ranks 2 --steps 10 \
     --set gradient_accumulation_steps=4"
 contains mesh.out "resumed from out/checkpoints/step-00000008"
+run 0 mesh train parts --steps 12 --set run.whole_below=10000 --set sharding.optimizer=4
+contains mesh.out "resumed from out/checkpoints/step-00000010"
 
 # Another run does not go on from this one's checkpoints, and says what differs.
 refuse() { # TEXT FLAGS...

@@ -81,6 +81,18 @@ for mesh in "1 1 1 1 1" "2 1 1 2 2" "4 1 4 4 4" "4 2 2 2 4" "8 4 2 4 8"; do
              END { exit bad }' || fail "losses of mesh $mesh differ"
 done
 
+# Small units whole on every rank: the embeddings and the head, or all units.
+for below in 10000 16384; do
+    run 0 small "$mics" train run.json --ranks 4 --nodes 2 --out "small$below" \
+        --set run.whole_below=$below --set sharding.optimizer=4
+    [ "$(grep -c 'exact$' small.out)" -ge 9 ] || fail "rows of predictions are missing"
+    losses "small$below" >other.txt
+    losses out | paste -d ' ' - other.txt |
+        awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 1e-4 * $2) { print; bad = 1 } }
+             END { exit bad }' || fail "losses with small units whole differ"
+done
+grep -q "gather slots" small.out && fail "nothing is gathered where all units are whole"
+
 # Automatic sharding: one copy a rank where memory allows, fewer where it does not.
 sed 's/"n_embd": 32/"n_embd": 128/' model.json >wide.json
 explain_auto() { # NAME FLAGS...

@@ -658,6 +658,43 @@ static void test_wire_refusals(void **state)
                   "{\"second_hop\": \"int8\"}} instead");
 }
 
+static void check_whole(const char *text, int64_t elems, const char *value, const char *origin)
+{
+    mics_run *run = load_good(text);
+    assert_int_equal(run->whole_below, elems);
+    check_row(run, "run.whole_below", value, origin);
+    mics_run_close(run);
+}
+
+#define WHOLE(elems) ", \"whole_below\": " #elems
+#define PERSISTENT(elems)                                                                          \
+    ", \"zero_optimization\": {\"stage3_param_persistence_threshold\": " #elems "}"
+
+static void test_small_units(void **state)
+{
+    (void)state;
+    static const char by_zero[] = "auto: zero_optimization.stage3_param_persistence_threshold";
+    check_whole(WIRE_RUN("", ""), 16384, "16384", "default");
+    check_whole(WIRE_RUN(WHOLE(0), ""), 0, "0", "file");
+    check_whole(WIRE_RUN(WHOLE(1e6), ""), 1000000, "1000000", "file");
+    check_whole(WIRE_RUN("", PERSISTENT(100000)), 100000, "100000", by_zero);
+    check_whole(WIRE_RUN("", PERSISTENT(0)), 0, "0", by_zero);
+    check_whole(WIRE_RUN("", PERSISTENT("auto")), 16384, "16384", "default");
+    check_whole(WIRE_RUN(WHOLE(7), PERSISTENT("auto")), 7, "7", "file");
+    check_whole(WIRE_RUN(WHOLE(7), PERSISTENT(7)), 7, "7", "file");
+    check_whole(WIRE_RUN("", ", \"sdp_param_persistence_threshold\": 5"), 5, "5",
+                "auto: sdp_param_persistence_threshold");
+    check_whole(WIRE_RUN("", ", \"sdp_param_persistence_threshold\": 9223372036854775807"),
+                INT64_MAX, "9223372036854775807", "auto: sdp_param_persistence_threshold");
+    check_refused(WIRE_RUN(WHOLE(-1), ""), MICS_ERR_INVALID, "must be 0 or more, not -1");
+    check_refused(WIRE_RUN(WHOLE(0.5), ""), MICS_ERR_INVALID, "must be a whole number");
+    check_refused(WIRE_RUN(WHOLE("auto"), ""), MICS_ERR_INVALID, "cannot be \"auto\"");
+    check_refused(WIRE_RUN(WHOLE(7), PERSISTENT(8)), MICS_ERR_INVALID,
+                  "stage3_param_persistence_threshold: 8 contradicts run.whole_below 7; leave one");
+    check_refused(WIRE_RUN("", PERSISTENT(8) ", \"sdp_param_persistence_threshold\": 9"),
+                  MICS_ERR_INVALID, "9 contradicts run.whole_below 8");
+}
+
 // ---- files ----
 
 static void test_paths(void **state)
@@ -819,6 +856,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wires, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wire_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_small_units, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_table, setup, teardown),
