@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# What the benches on the emulated cloud share. Sourced; needs root, for tools/cloud.
+#
+#   BUILD=build-dir     where the program is (build)
+#   KEEP=1              leaves the runs' folders behind
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cloud=$PWD/tools/cloud
+mics=$PWD/${BUILD:-build}/mics
+case ${BUILD:-} in /*) mics=$BUILD/mics ;; esac
+export CLOUD=${CLOUD:-bench$$}
+per_node=2
+
+[ -x "$mics" ] || { echo "no program at $mics; build first: make" >&2; exit 1; }
+"$cloud" check >/dev/null
+work=$(mktemp -d)
+trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+
+# The cloud of the next runs; one that stands and is the same stays.
+up() { # NODES RATE
+    [ "${standing:-}" = "$*" ] && return
+    "$cloud" down
+    "$cloud" up "$1" "$2"
+    nodes=$1 ranks=$(($1 * per_node)) standing="$*"
+}
+
+# P, G and O of a member of the family on the standing cloud, as settings of a run file.
+sharding() { # NAME
+    local degrees
+    case $1 in
+    ddp) degrees="1 1 1" ;;
+    zero3 | zero3-two-stage) degrees="$ranks $ranks $ranks" ;;
+    'mics('*) degrees=${1#mics(} && degrees=${degrees%)} && degrees="$degrees $degrees $degrees" ;;
+    'mics+('*) degrees=${1#mics+(} && degrees=${degrees%)} && degrees="$degrees $degrees $ranks" ;;
+    'hpz('*) degrees=${1#hpz(} && degrees="${degrees%)} $ranks $ranks" ;;
+    *) echo "unknown sharding $1" >&2 && return 2 ;;
+    esac
+    # shellcheck disable=SC2086
+    set -- $degrees
+    echo "--set sharding.params=$1 --set sharding.grads=$2 --set sharding.optimizer=$3"
+}
+
+# Trains on the standing cloud. Leaves metrics.jsonl in $work/NAME, and the bytes over all links in
+# $work/NAME/links.
+train() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
+    local name=$1 sets=() setting
+    # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
+    [ "$2" = zero3 ] && sets+=(--set run.collectives=ring)
+    for setting in "${@:4}"; do
+        sets+=(--set "$setting")
+    done
+    "$cloud" reset
+    # shellcheck disable=SC2046
+    "$cloud" run -r $per_node "$mics" train bench/cloud/run.json --out "$work/$name" --resume none \
+        $(sharding "$2") --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 \
+        "${sets[@]}" >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log" >&2 && return 1; }
+    "$cloud" stats --json | sed 's/.*"sent_bytes": \([0-9]*\)}$/\1/' >"$work/$name/links"
+}
+
+# The median of a field of metrics.jsonl over all steps but the first.
+median() { # NAME FIELD
+    awk -v field="\"$2\": " '/"step_ms"/ && NR > 1 {
+            at = index($0, field)
+            if (at) { split(substr($0, at + length(field)), rest, /[,}]/); print rest[1] }
+        }' "$work/$1/metrics.jsonl" | sort -g |
+        awk '{ value[NR] = $1 } END { print NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'
+}
+
+# The sum of a field over all steps.
+total() { # NAME FIELD
+    awk -v field="\"$2\": " '/"step_ms"/ {
+            at = index($0, field)
+            if (at) { split(substr($0, at + length(field)), rest, /[,}]/); sum += rest[1] }
+        } END { printf "%.0f\n", sum }' "$work/$1/metrics.jsonl"
+}
