@@ -56,17 +56,18 @@ static void mpi_set_late_handler(void *ctx, mics_late_handler handler, void *han
 
 // MPI_Finalize would spin while a slow rank still works; so all meet before it. A rank may have
 // much to do yet, and is waited for longer than in a collective; not for ever, as not every
-// launcher ends us when one dies.
+// launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until all
+// notes are acknowledged, which Open MPI's MPI_Finalize does not see to.
 static mics_status meet_to_close(comm_mpi *self)
 {
+    const double timeout_s = CLOSE_TIMEOUTS * self->timeout_s;
     MPI_Request request = MPI_REQUEST_NULL;
+    comm_board_stop(&self->board);
+    MICS_TRY(comm_board_part(self, timeout_s));
     comm_turn_enter(&self->turn);
     int code = MPI_Ibarrier(self->world, &request);
     comm_turn_leave(&self->turn);
-    MICS_TRY(
-        comm_mpi_await(self, code, &request, "closing", CLOSE_TIMEOUTS * self->timeout_s, false));
-    comm_board_stop(&self->board);
-    return comm_board_part(self, CLOSE_TIMEOUTS * self->timeout_s);
+    return comm_mpi_await(self, code, &request, "closing", timeout_s, false);
 }
 
 static void release(comm_mpi *self)

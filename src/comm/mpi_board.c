@@ -271,7 +271,7 @@ mics_status comm_board_part(comm_mpi *self, double timeout_s)
         status = go_on(self, &left);
         if (status == MICS_OK && left && comm_mpi_is_late(since_us, timeout_s))
             status =
-                mics_fail(MICS_ERR_TIMEOUT, "closing: not all notes came within %g s", timeout_s);
+                mics_fail(MICS_ERR_TIMEOUT, "closing: not all ranks came within %g s", timeout_s);
         if (status == MICS_OK && left)
             comm_mpi_give_way(self, since_us);
     }
