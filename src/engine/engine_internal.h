@@ -126,6 +126,10 @@ void watch_explain(void *ctx, const mics_lateness *late);
 
 // ---- state.c ----
 
+/* A rank's group of a kind. The caller frees ring->block_of with mics_free. */
+mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_kind kind,
+                            int32_t rank, group_ring *ring);
+
 /* Computes the maps and rings, and takes the arenas as the ledger says. On failure the caller
  * closes the engine. */
 mics_status state_open(mics_engine *engine);

@@ -42,14 +42,12 @@ static mics_status map_slots(mics_engine *engine, const int64_t *elems, int32_t 
     return MICS_OK;
 }
 
-static mics_status open_ring(mics_engine *engine, mics_group_kind kind)
+mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_kind kind,
+                            int32_t rank, group_ring *ring)
 {
-    const mics_mesh *mesh = &engine->schedule->spec.mesh;
-    group_ring *ring = &engine->rings[kind];
-    ring->group = mics_mesh_group(mesh, kind, engine->rank);
+    ring->group = mics_mesh_group(mesh, kind, rank);
     void *block = NULL;
-    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)ring->group.size * sizeof(int32_t), &block));
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)ring->group.size * sizeof(int32_t), &block));
     ring->block_of = block;
     for (int32_t member = 0; member < ring->group.size; member++)
         ring->block_of[member] = mics_mesh_block(mesh, kind, mics_group_rank(ring->group, member));
@@ -107,7 +105,8 @@ mics_status state_open(mics_engine *engine)
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
     for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        MICS_TRY(open_ring(engine, (mics_group_kind)kind));
+        MICS_TRY(group_ring_open(engine->spec.memory, &schedule->spec.mesh, (mics_group_kind)kind,
+                                 engine->rank, &engine->rings[kind]));
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         (size_t)schedule->spec.mesh.ranks * sizeof(mics_agreement), &block));
     engine->agreements = block;

@@ -30,6 +30,7 @@ BEGIN {
         owner[base[i]] = "base"
     owner["safetensors"] = "checkpoint"
     owner["cluster"] = "cost"
+    owner["measure"] = "engine"
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
     only["^nccl\\.h$"] = "^src/comm/nccl\\.c$"

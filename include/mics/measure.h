@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithm is the fastest for a run's gathers and reductions, by trying them on its links.
+//
+// A unit's gathers over the partition group can run in one ring, in two stages, or by the transport's
+// own algorithm; its reductions over the gradient group in one ring or in two stages. What is the
+// fastest depends on links and size, so each is timed as the engine runs it in steady state: units
+// that follow each other, and where there are two stages, one unit's behind the other's of the next.
+#ifndef MICS_MEASURE_H
+#define MICS_MEASURE_H
+
+#include "mics/comm.h"
+#include "mics/memory.h"
+#include "mics/schedule.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mics_measure_op {
+    MICS_MEASURE_GATHER, // of parameters, over the partition group
+    MICS_MEASURE_REDUCE, // of gradients, over the gradient group
+    MICS_MEASURE_OPS
+} mics_measure_op;
+
+typedef struct mics_timing {
+    bool wanted;  // some unit of the run has this size, and there is something to choose
+    size_t bytes; // of the whole units timed, below the row's where that took too much time or
+                  // memory; 0: not timed
+    double us[MICS_ALGORITHMS]; // a unit, on the slowest rank; 0: not timed
+} mics_timing;
+
+// Of units of at most `most_bytes` on the wire, a power of two, that are larger than the row's before.
+typedef struct mics_timing_row {
+    size_t most_bytes;
+    mics_timing of[MICS_MEASURE_OPS];
+} mics_timing_row;
+
+typedef struct mics_timings {
+    mics_timing_row rows[MICS_CHOICES]; // most_bytes ascending
+    int32_t row_count;                  // 0: nothing to choose
+} mics_timings;
+
+typedef struct mics_measure_spec {
+    mics_memory *memory;           // all are borrowed
+    mics_comm *comm;               // of the schedule's mesh; no engine uses it
+    const mics_schedule *schedule; // whose units' sizes, groups and wires are measured
+    bool library;                  // what mics_measure_library found
+    double budget_s;               // > 0
+    size_t limit_bytes;            // a rank may allocate for it; the same on all ranks
+} mics_measure_spec;
+
+/* Prepares the transport's own gathers of the partition group, for measuring and for running them.
+ *
+ * Returns: MICS_OK, and whether the transport has any (*there_out, the same on all ranks); as
+ *          mics_comm_library_open; MICS_ERR_MEMORY.
+ * Collective: world.   Blocks: yes.
+ */
+mics_status mics_measure_library(mics_memory *memory, mics_comm *comm, const mics_mesh *mesh,
+                                 bool *there_out);
+
+/* Whether an algorithm is worth timing on a mesh. Two stages need a group of several nodes with
+ * several ranks each: elsewhere they are a ring. Pure.
+ */
+bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algorithm algorithm,
+                            bool library);
+
+/* What there is to time: one row for each power of two that a unit's size on the wire is rounded up
+ * to; where there are more than MICS_CHOICES, the rows that are nearest are made one. Pure.
+ *
+ * Returns: in *plan_out rows without times; none when nothing is to be chosen.
+ */
+void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings *plan_out);
+
+/* Times what *timings has planned, and fills it, alike on all ranks.
+ *
+ * Each algorithm runs once to warm up, and then as often as rank 0 says: more for what is quick.
+ * What would take more than half of the time that is left is timed on smaller units, and a row for
+ * which that leaves no more than the row before has gets that row's times. The first row is timed in
+ * any case, on as little as 64 KiB.
+ * Needs:   as mics_measure_spec says; a plan for the same schedule. Peaks of `memory` rise.
+ * Returns: MICS_OK; MICS_ERR_MEMORY; as mics_comm_exchange (the world has ended then).
+ * Collective: world.   Blocks: yes, for about budget_s.
+ */
+mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timings);
+
+/* The fastest of a timing; but two stages, or the ring where these are no candidate, unless another
+ * is at least 3 % faster, so that choices do not depend on noise. TWO_STAGE when nothing was timed. Pure.
+ */
+mics_algorithm mics_measure_fastest(const mics_timing *timing);
+
+/* The choices that a schedule takes, by mics_measure_fastest; reductions in two stages if not
+ * `reductions_too`. Pure.
+ *
+ * Returns: how many: timings->row_count.
+ */
+int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
+                            mics_collective_choice choices_out[MICS_CHOICES]);
+
+/* Bytes that leave one node for others in an operation on a unit of `bytes` on the schedule's wire; 0
+ * when that is the library's secret, or the group lies inside nodes. Pure.
+ */
+double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
+                               mics_algorithm algorithm, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What to measure, and what follows from it. All pure.
+#include "mics/measure.h"
+
+// Another algorithm is taken for a gain of 3 %: less is the noise of a few repetitions.
+static const double WORTH_A_CHANGE = 0.97;
+
+static int32_t degree_of(const mics_sharding *sharding, mics_measure_op op)
+{
+    return op == MICS_MEASURE_GATHER ? sharding->params : sharding->grads;
+}
+
+bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algorithm algorithm,
+                            bool library)
+{
+    const int32_t degree = degree_of(&mesh->sharding, op);
+    switch (algorithm) {
+    case MICS_ALGORITHM_RING:
+        return degree > 1;
+    case MICS_ALGORITHM_TWO_STAGE:
+        return mesh->ranks_per_node > 1 && degree > mesh->ranks_per_node;
+    default:
+        return library && op == MICS_MEASURE_GATHER && degree > 1;
+    }
+}
+
+static bool has_choice(const mics_mesh *mesh, mics_measure_op op, bool library)
+{
+    int32_t candidates = 0;
+    for (int a = 0; a < MICS_ALGORITHMS; a++)
+        candidates += mics_measure_candidate(mesh, op, (mics_algorithm)a, library);
+    return candidates > 1;
+}
+
+// ---- sizes ----
+
+enum { SIZES = 63 };
+
+// The smallest i with 2^i >= bytes.
+static int32_t size_class(size_t bytes)
+{
+    int32_t i = 0;
+    while (i + 1 < SIZES && ((size_t)1 << i) < bytes)
+        i++;
+    return i;
+}
+
+static bool any_wanted(const bool wanted[MICS_MEASURE_OPS])
+{
+    return wanted[MICS_MEASURE_GATHER] || wanted[MICS_MEASURE_REDUCE];
+}
+
+static int32_t count_sizes(bool wanted[SIZES][MICS_MEASURE_OPS])
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < SIZES; i++)
+        count += any_wanted(wanted[i]);
+    return count;
+}
+
+// Joins a size to the next larger one: the pair that is nearest, of equals the smallest.
+static void join_nearest(bool wanted[SIZES][MICS_MEASURE_OPS])
+{
+    int32_t before = -1, from = 0, to = 0, least = SIZES + 1;
+    for (int32_t i = 0; i < SIZES; i++) {
+        if (!any_wanted(wanted[i]))
+            continue;
+        if (before >= 0 && i - before < least) {
+            from = before;
+            to = i;
+            least = i - before;
+        }
+        before = i;
+    }
+    for (int op = 0; op < MICS_MEASURE_OPS; op++) {
+        wanted[to][op] = wanted[to][op] || wanted[from][op];
+        wanted[from][op] = false;
+    }
+}
+
+void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings *plan_out)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_wire wires[MICS_MEASURE_OPS] = {spec->gather_wire, spec->reduce_wire};
+    bool wanted[SIZES][MICS_MEASURE_OPS] = {{false}};
+    mics_timings plan = {.row_count = 0};
+    for (int op = 0; op < MICS_MEASURE_OPS; op++) {
+        if (!has_choice(&spec->mesh, (mics_measure_op)op, library))
+            continue;
+        for (int32_t unit = 0; unit < spec->model->unit_count; unit++) {
+            const size_t bytes = mics_wire_bytes(wires[op], schedule->padded_elems[unit]);
+            if (degree_of(&schedule->sharding[unit], (mics_measure_op)op) > 1)
+                wanted[size_class(bytes)][op] = true;
+        }
+    }
+    while (count_sizes(wanted) > MICS_CHOICES)
+        join_nearest(wanted);
+    for (int32_t i = 0; i < SIZES; i++) {
+        if (!any_wanted(wanted[i]))
+            continue;
+        mics_timing_row *row = &plan.rows[plan.row_count++];
+        row->most_bytes = (size_t)1 << i;
+        for (int op = 0; op < MICS_MEASURE_OPS; op++)
+            row->of[op].wanted = wanted[i][op];
+    }
+    *plan_out = plan;
+}
+
+// ---- choices ----
+
+mics_algorithm mics_measure_fastest(const mics_timing *timing)
+{
+    mics_algorithm best = MICS_ALGORITHM_TWO_STAGE;
+    if (timing->us[best] <= 0 && timing->us[MICS_ALGORITHM_RING] > 0)
+        best = MICS_ALGORITHM_RING;
+    double least_us = timing->us[best] * WORTH_A_CHANGE;
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        if (timing->us[a] > 0 && timing->us[a] < least_us) {
+            best = (mics_algorithm)a;
+            least_us = timing->us[a];
+        }
+    }
+    return best;
+}
+
+// The timing that a row goes by for an operation that none of its units has: of the nearest larger
+// units that were timed, else of the nearest smaller ones.
+static const mics_timing *timing_for(const mics_timings *timings, int32_t row, mics_measure_op op)
+{
+    for (int32_t i = row; i < timings->row_count; i++) {
+        if (timings->rows[i].of[op].bytes > 0)
+            return &timings->rows[i].of[op];
+    }
+    for (int32_t i = row; i > 0; i--) {
+        if (timings->rows[i - 1].of[op].bytes > 0)
+            return &timings->rows[i - 1].of[op];
+    }
+    return &timings->rows[row].of[op];
+}
+
+int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
+                            mics_collective_choice choices_out[MICS_CHOICES])
+{
+    for (int32_t i = 0; i < timings->row_count; i++) {
+        choices_out[i] = (mics_collective_choice){
+            .most_bytes = timings->rows[i].most_bytes,
+            .gather = mics_measure_fastest(timing_for(timings, i, MICS_MEASURE_GATHER)),
+            .reduce = MICS_ALGORITHM_TWO_STAGE,
+        };
+        if (reductions_too)
+            choices_out[i].reduce =
+                mics_measure_fastest(timing_for(timings, i, MICS_MEASURE_REDUCE));
+    }
+    return timings->row_count;
+}
+
+// A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a node
+// send them (comm_steps.c).
+double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
+                               mics_algorithm algorithm, size_t bytes)
+{
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    const double degree = degree_of(&mesh->sharding, op), per_node = mesh->ranks_per_node;
+    const bool direct = op == MICS_MEASURE_REDUCE && schedule->spec.reduce_wire != MICS_WIRE_FP32;
+    if (degree <= per_node || algorithm == MICS_ALGORITHM_LIBRARY)
+        return 0;
+    const double share = (double)bytes / degree;
+    if (algorithm == MICS_ALGORITHM_TWO_STAGE)
+        return share * (degree - per_node);
+    return direct ? share * per_node * (degree - per_node) : share * (degree - 1);
+}
