@@ -6,8 +6,10 @@
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
 
+#include "links.h"
 #include "mics/engine.h"
 #include "mics/json.h"
+#include "mics/measure.h"
 #include "mics/rng.h"
 #include "ranks.h"
 #include <stdio.h>
@@ -37,6 +39,9 @@ typedef struct fixture_case {
     float clip;
     int64_t whole_below;
     mics_wire gather_wire, reduce_wire, second_hop_wire;
+    mics_collective_choice choices[MICS_CHOICES]; // in place of what `hierarchical` says
+    int32_t choice_count;
+    bool library; // the transport has gathers of its own
 } fixture_case;
 
 typedef struct fixture_run {
@@ -216,12 +221,25 @@ static inline mics_status fixture_check_memory(const ranks_self *self, const fix
     return MICS_OK;
 }
 
+// A transport with a library, opened for the partition group.
+static inline mics_status fixture_library(ranks_self *self, const fixture_run *run)
+{
+    const links_spec spec = {.ranks_per_node = run->want.ranks / run->want.nodes, .library = true};
+    bool there = false;
+    MICS_TRY(links_open_take(self->memory, &spec, &self->comm));
+    MICS_TRY(mics_measure_library(self->memory, self->comm, &run->schedule->spec.mesh, &there));
+    RANKS_EXPECT(there);
+    return MICS_OK;
+}
+
 static inline mics_status fixture_rank(ranks_self *self)
 {
     fixture_run *run = (fixture_run *)self->arg;
     const int32_t rank = self->comm->rank;
     mics_engine *engine = NULL;
     mics_status status = MICS_OK;
+    if (run->want.library)
+        MICS_TRY(fixture_library(self, run));
     MICS_TRY(fixture_count(self, run));
     MICS_TRY(fixture_open_engine(self, run, &engine));
     run->engines[rank] = engine;
@@ -258,6 +276,10 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .gather_wire = run->want.gather_wire,
         .reduce_wire = run->want.reduce_wire,
         .second_hop_wire = run->want.second_hop_wire};
+    if (run->want.choice_count > 0) {
+        memcpy(spec.choices, run->want.choices, sizeof spec.choices);
+        spec.choice_count = run->want.choice_count;
+    }
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);
     assert_int_equal(
