@@ -147,6 +147,7 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
             print_finished(job);
         return MICS_OK;
     }
+    MICS_TRY(cli_collectives_settle(job));
     cli_signals_training(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,
                          job->lock_file);
     return cli_world_run(job->world, cli_train_rank, job);

@@ -5,6 +5,7 @@
 #ifndef MICS_CLI_JOB_H
 #define MICS_CLI_JOB_H
 
+#include "collectives.h"
 #include "launch.h"
 #include "mics/checkpoint.h"
 #include "mics/config.h"
@@ -25,6 +26,7 @@ typedef struct cli_job {
     mics_model *model;
     cli_room room;
     mics_schedule *schedule;
+    cli_collectives collectives;     // what was measured for it
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     cli_samples train_samples, validation_samples;

@@ -57,9 +57,9 @@ static variant variant_of(const mics_run *run)
                      .recompute = run->recompute};
 }
 
-// Which algorithms run.collectives stands for. What is left to measurement runs in two stages while nothing was
-// measured. Measurement decides the order of sums, and so the bits of a run, only for "measured".
-static void choose_collectives(const mics_run *run, const cli_room *room, mics_schedule_spec *spec)
+// Which algorithms run.collectives stands for. What is left to measurement runs in two stages until
+// something was measured (collectives.c).
+static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
 {
     static const mics_collective_choice fixed[] = {
         [MICS_COLLECTIVES_AUTO] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE},
@@ -70,16 +70,8 @@ static void choose_collectives(const mics_run *run, const cli_room *room, mics_s
                                         MICS_ALGORITHM_TWO_STAGE},
         [MICS_COLLECTIVES_LIBRARY] = {SIZE_MAX, MICS_ALGORITHM_LIBRARY, MICS_ALGORITHM_TWO_STAGE},
     };
-    const bool measures =
-        run->collectives == MICS_COLLECTIVES_AUTO || run->collectives == MICS_COLLECTIVES_MEASURED;
     spec->choices[0] = fixed[run->collectives];
     spec->choice_count = 1;
-    for (int32_t i = 0; measures && i < room->choice_count && i < MICS_CHOICES; i++) {
-        spec->choices[i] = room->choices[i];
-        if (run->collectives == MICS_COLLECTIVES_AUTO)
-            spec->choices[i].reduce = MICS_ALGORITHM_TWO_STAGE;
-        spec->choice_count = i + 1;
-    }
 }
 
 static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
@@ -99,7 +91,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .second_hop_wire = run->second_hop_wire,
         .comm_staging_bytes = room->staging_bytes,
     };
-    choose_collectives(run, room, &spec);
+    choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(room->ranks, room->nodes, as->sharding, &spec.mesh));
     return mics_schedule_open(memory, &spec, out);
 }

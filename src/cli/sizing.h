@@ -19,9 +19,6 @@ typedef struct cli_room {
     size_t available_bytes;
     bool limit_is_set; // by run.memory_limit
     int32_t threads;   // of one rank
-    // What was measured of the transport's collectives, borrowed; 0: nothing. See run.collectives.
-    const mics_collective_choice *choices;
-    int32_t choice_count;
 } cli_room;
 
 /* Looks at the machine. Memory of a rank is run.memory_limit, or an equal share of what is

@@ -71,6 +71,7 @@ void cli_print_beginning(const cli_job *job)
     printf("\nmemory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
     print_start(job);
+    cli_collectives_print(job, stdout);
     printf("\n");
     fflush(stdout);
 }

@@ -16,6 +16,7 @@
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/size.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -286,7 +287,7 @@ static double median(double *values, int64_t count)
     return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-// This rank's time of one algorithm. Nothing takes no time: 0 would read as "not timed".
+// This rank's time of one algorithm, in whole nanoseconds and at least one: 0 is "not timed".
 static mics_status time_algorithm(meter *self, timed_run *run, double *us_out)
 {
     double samples[REPEATS_MAX], warm_us = 0;
@@ -297,8 +298,8 @@ static mics_status time_algorithm(meter *self, timed_run *run, double *us_out)
     run->units = UNITS;
     for (int64_t i = 0; i < decided.repeats; i++)
         MICS_TRY(run_once(self, run, &samples[i]));
-    const double us = median(samples, decided.repeats);
-    *us_out = us > 1e-3 ? us : 1e-3;
+    const double ns = floor(median(samples, decided.repeats) * 1e3);
+    *us_out = (ns > 1 ? ns : 1) / 1e3;
     return MICS_OK;
 }
 

@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Settling a run's collectives, and the table that says how.
+#include "collectives.h"
+#include "cli.h"
+#include "job.h"
+#include "mics/clock.h"
+#include "mics/size.h"
+
+// How long measuring may take: less than a step on links that are slow enough to care.
+static const double BUDGET_S = 3;
+
+static const mics_mesh *mesh_of(const cli_job *job)
+{
+    return &job->schedule->spec.mesh;
+}
+
+// ---- on every rank ----
+
+// What rank 0 found in the output folder.
+typedef struct found {
+    mics_timings timings;
+    bool read, other;
+} found;
+
+static cli_collectives_key key_of(const cli_job *job, bool library)
+{
+    return (cli_collectives_key){.schedule = job->schedule,
+                                 .transport = cli_world_is_mpi(job->world) ? "mpi" : "threads",
+                                 .library = library};
+}
+
+// What ranks may use beside what their transport holds.
+static size_t room_left(const cli_room *room)
+{
+    return room->limit_bytes > room->staging_bytes ? room->limit_bytes - room->staging_bytes : 0;
+}
+
+static mics_status measure(const cli_job *job, cli_rank *rank, const cli_collectives_key *key,
+                           cli_collectives *collectives)
+{
+    const mics_measure_spec spec = {.memory = rank->memory,
+                                    .comm = rank->comm,
+                                    .schedule = job->schedule,
+                                    .library = key->library,
+                                    .budget_s = BUDGET_S,
+                                    .limit_bytes = room_left(&job->room)};
+    const double begin_us = mics_clock_us();
+    MICS_TRY(mics_measure_run(&spec, &collectives->timings));
+    collectives->took_s = (mics_clock_us() - begin_us) / 1e6;
+    mics_memory_reset_peak(rank->memory); // training's own peak is to be seen
+    if (rank->comm->rank == 0)
+        cli_collectives_write(rank->memory, job->run->out, key, &collectives->timings);
+    return MICS_OK;
+}
+
+static mics_status read_or_measure(const cli_job *job, cli_rank *rank,
+                                   const cli_collectives_key *key, cli_collectives *collectives)
+{
+    found there = {.timings = collectives->timings};
+    if (rank->comm->rank == 0)
+        there.read =
+            cli_collectives_read(rank->memory, job->run->out, key, &there.timings, &there.other);
+    MICS_TRY(mics_comm_broadcast(rank->comm, 0, &there, sizeof there));
+    collectives->read = there.read;
+    collectives->replaced = there.other;
+    if (!there.read)
+        return measure(job, rank, key, collectives);
+    collectives->timings = there.timings;
+    return MICS_OK;
+}
+
+static mics_status settle_rank(void *ctx, cli_rank *rank)
+{
+    cli_job *job = ctx;
+    cli_collectives collectives = {.read = false};
+    bool library = false;
+    MICS_TRY(mics_measure_library(rank->memory, rank->comm, mesh_of(job), &library));
+    if (job->run->collectives == MICS_COLLECTIVES_LIBRARY)
+        return cli_rank_agree(
+            rank, library ? MICS_OK
+                          : mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
+                                           "this transport has no gathers of its own; take "
+                                           "\"auto\", \"two-stage\" or \"ring\""));
+    const cli_collectives_key key = key_of(job, library);
+    mics_measure_plan(job->schedule, library, &collectives.timings);
+    if (collectives.timings.row_count > 0)
+        MICS_TRY(read_or_measure(job, rank, &key, &collectives));
+    if (rank->comm->rank == cli_world_first_rank(job->world)) // one a process
+        job->collectives = collectives;
+    return MICS_OK;
+}
+
+// ---- once a process ----
+
+// The same schedule with the choices that were found.
+static mics_status choose(cli_job *job)
+{
+    const mics_timings *timings = &job->collectives.timings;
+    mics_schedule_spec spec = job->schedule->spec;
+    mics_schedule *chosen = NULL;
+    if (timings->row_count == 0)
+        return MICS_OK;
+    spec.choice_count = mics_measure_choose(
+        timings, job->run->collectives == MICS_COLLECTIVES_MEASURED, spec.choices);
+    MICS_TRY(mics_schedule_open(job->memory, &spec, &chosen));
+    mics_schedule_close(job->schedule);
+    job->schedule = chosen;
+    return cli_check_memory(job->memory, job->run, chosen, &job->room);
+}
+
+mics_status cli_collectives_settle(cli_job *job)
+{
+    const mics_collectives wanted = job->run->collectives;
+    mics_timings at_most;
+    mics_measure_plan(job->schedule, true, &at_most);
+    if (wanted == MICS_COLLECTIVES_RING || wanted == MICS_COLLECTIVES_TWO_STAGE ||
+        at_most.row_count == 0)
+        return MICS_OK;
+    MICS_TRY(cli_world_run(job->world, settle_rank, job));
+    cli_log_hold(!cli_world_is_first(job->world));
+    return cli_world_agree(job->world, choose(job));
+}
+
+// ---- the table ----
+
+static double node_bytes_per_s(const cli_job *job, mics_measure_op op, mics_algorithm algorithm,
+                               const mics_timing *timing)
+{
+    if (timing->us[algorithm] <= 0)
+        return 0;
+    return mics_measure_node_bytes(job->schedule, op, algorithm, timing->bytes) /
+           (timing->us[algorithm] * 1e-6);
+}
+
+// The fastest that any algorithm was between nodes.
+static double most_bytes_per_s(const cli_job *job)
+{
+    const mics_timings *timings = &job->collectives.timings;
+    double most = 0;
+    for (int32_t i = 0; i < timings->row_count; i++) {
+        for (int op = 0; op < MICS_MEASURE_OPS; op++) {
+            for (int a = 0; a < MICS_ALGORITHMS; a++) {
+                const double rate = node_bytes_per_s(job, (mics_measure_op)op, (mics_algorithm)a,
+                                                     &timings->rows[i].of[op]);
+                most = rate > most ? rate : most;
+            }
+        }
+    }
+    return most;
+}
+
+static void print_times(const cli_job *job, mics_measure_op op, int32_t at, double most, FILE *out)
+{
+    const mics_timing_row *row = &job->collectives.timings.rows[at];
+    const mics_timing *timing = &row->of[op];
+    const mics_collective_choice *choice = &job->schedule->spec.choices[at];
+    mics_algorithm runs = op == MICS_MEASURE_GATHER ? choice->gather : choice->reduce;
+    const mics_algorithm fastest = mics_measure_fastest(timing);
+    char size[32], timed[32] = "-";
+    if (timing->bytes > 0)
+        mics_size_text((double)timing->bytes, timed, sizeof timed);
+    fprintf(out, "  %-7s %10s  %10s", op == MICS_MEASURE_GATHER ? "gather" : "reduce",
+            mics_size_text((double)row->most_bytes, size, sizeof size), timed);
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        if (timing->us[a] > 0)
+            fprintf(out, " %10.0f", timing->us[a]);
+        else
+            fprintf(out, " %10s", "-");
+    }
+    const double rate = node_bytes_per_s(job, op, runs, timing);
+    if (rate > 0)
+        fprintf(out, "  %7.3f GB/s %3.0f %%", rate / 1e9, 100 * rate / most);
+    else
+        fprintf(out, "  %18s", "-");
+    fprintf(out, "  %s", mics_algorithm_text(runs));
+    if (runs != fastest)
+        fprintf(out, " (\"measured\" would take %s)", mics_algorithm_text(fastest));
+    fputc('\n', out);
+}
+
+static void print_title(const cli_job *job, FILE *out)
+{
+    const cli_collectives *collectives = &job->collectives;
+    const mics_mesh *mesh = mesh_of(job);
+    fprintf(out, "collectives, us a unit on the slowest rank; ");
+    if (collectives->read)
+        fprintf(out, "from %s/collectives.json\n", job->run->out);
+    else
+        fprintf(out, "measured in %.1f s%s\n", collectives->took_s,
+                collectives->replaced ? ", as collectives.json was of another mesh or model" : "");
+    fprintf(out, "  gathers over %d ranks, reductions over %d, %d ranks a node\n",
+            (int)mesh->sharding.params, (int)mesh->sharding.grads, (int)mesh->ranks_per_node);
+    fprintf(out, "  %-7s %10s  %10s", "", "units to", "timed at");
+    for (int a = 0; a < MICS_ALGORITHMS; a++)
+        fprintf(out, " %10s", mics_algorithm_text((mics_algorithm)a));
+    fprintf(out, "  %18s  runs\n", "leaves a node");
+}
+
+void cli_collectives_print(const cli_job *job, FILE *out)
+{
+    const mics_timings *timings = &job->collectives.timings;
+    bool in_part = false;
+    if (timings->row_count == 0)
+        return;
+    print_title(job, out);
+    const double most = most_bytes_per_s(job);
+    for (int op = 0; op < MICS_MEASURE_OPS; op++) {
+        for (int32_t i = 0; i < timings->row_count; i++) {
+            const mics_timing *timing = &timings->rows[i].of[op];
+            if (!timing->wanted)
+                continue;
+            print_times(job, (mics_measure_op)op, i, most, out);
+            in_part = in_part || timing->bytes < timings->rows[i].most_bytes;
+        }
+    }
+    if (in_part)
+        fprintf(out,
+                "  larger units would have taken more than %g s, or more memory than a rank has\n",
+                BUDGET_S);
+}
