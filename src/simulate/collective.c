@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What collectives of a schedule take: the exchanges, then the packing and adding that their thread does
+// beside them.
+#include "simulate/internal.h"
+
+static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cluster,
+                           mics_collective_kind kind, mics_group group, double block_bytes)
+{
+    const mics_collective asked = {.kind = kind, .group = group, .block_bytes = block_bytes};
+    return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &asked);
+}
+
+// ---- blocks sent directly ----
+
+// `count` of them one after the other, begun once.
+static mics_cost_use times(mics_cost_use use, double count, double start_us)
+{
+    use.us = (use.us - start_us) * count;
+    use.latency_us = (use.latency_us - start_us) * count;
+    use.core_us *= count;
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
+        use.bytes[t] *= count;
+        use.busy_us[t] *= count;
+    }
+    return use;
+}
+
+// Each member sends every other a block, one after the other. Of those some go to members on its own node,
+// the rest to other nodes; on the whole the links carry what so many shifts along the node, and so many
+// from node to node, carry.
+static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                mics_group group, double block_bytes)
+{
+    const int32_t per_node = schedule->spec.mesh.ranks_per_node;
+    const int32_t fit = group.stride < per_node ? per_node / group.stride : 1;
+    const int32_t near = fit < group.size ? fit : group.size; // members on a node
+    const mics_group inside = {.first = group.first, .stride = group.stride, .size = near};
+    const mics_group across = {
+        .first = group.first, .stride = group.stride * near, .size = group.size / near};
+    const double start_us = cluster->collective_us;
+    mics_cost_use use = {.tier = -1};
+    if (near > 1)
+        use = times(price(schedule, cluster, MICS_COLLECTIVE_SEND, inside, block_bytes), near - 1,
+                    start_us);
+    if (across.size > 1)
+        use = mics_cost_then(
+            use, times(price(schedule, cluster, MICS_COLLECTIVE_SEND, across, block_bytes),
+                       group.size - near, start_us));
+    use.us += start_us;
+    use.latency_us += start_us;
+    return use;
+}
+
+// ---- what the thread does beside ----
+
+// Bytes that it reads and writes. Packing reads fp32 and writes the wire's numbers, unpacking the other way
+// round, adding reads the sum too; and a micro-step's sum is added to the accumulator.
+static double local_bytes(const mics_schedule *schedule, const mics_step *step, mics_group group)
+{
+    const double elems = (double)step->block_elems, others = group.size - 1;
+    const double wire = (double)step->block_bytes; // a block packed
+    const double whole = sizeof(float) * elems;
+    const bool reduces = step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_REDUCE_INSIDE ||
+                         step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+    double bytes = 0;
+    if (step->packed && reduces)
+        bytes += others * (whole + wire) + others * (wire + 2 * whole);
+    if (step->packed && step->kind == MICS_STEP_ALL_REDUCE)
+        bytes += (1 + group.size) *
+                 (whole + (double)mics_wire_bytes(step->back_wire, step->block_elems));
+    if (step->packed && step->kind == MICS_STEP_PUBLISH)
+        bytes += group.size * (whole + wire);
+    if (step->packed && step->kind == MICS_STEP_GATHER) // unpacks the unit
+        bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
+    if (step->packed && (step->group == MICS_GROUP_PARAMS || step->kind == MICS_STEP_GATHER_ACROSS))
+        bytes += whole + wire; // packs its shard
+    if (step->kind == MICS_STEP_REDUCE)
+        bytes += (schedule->spec.micro_steps > 1 ? 2 : 1) * whole +
+                 (schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4) * elems;
+    return bytes;
+}
+
+static void add_local(const mics_cluster *cluster, double bytes, mics_cost_use *use)
+{
+    if (bytes == 0)
+        return;
+    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = bytes};
+    const double us = mics_cost_op_us(cluster, &op, NULL);
+    use->us += us;
+    use->core_us += us;
+}
+
+// ---- steps ----
+
+static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
+{
+    return b.us < a.us ? b : a;
+}
+
+// Every rank's few numbers to all.
+static mics_cost_use agreement_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                   mics_group world, double block_bytes, bool trees)
+{
+    mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, world, block_bytes);
+    if (trees) // a sum of them tells the same
+        use = faster(use, price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, world,
+                                block_bytes / world.size));
+    return use;
+}
+
+static mics_cost_use all_reduce_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                    const mics_step *step, mics_group group, bool trees)
+{
+    const double block_bytes = (double)step->block_bytes;
+    if (step->packed)
+        return mics_cost_then(direct_use(schedule, cluster, group, block_bytes),
+                              price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group,
+                                    (double)mics_wire_bytes(step->back_wire, step->block_elems)));
+    mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE, group, block_bytes);
+    if (trees)
+        use = faster(use,
+                     price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, group, block_bytes));
+    return use;
+}
+
+static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                   const mics_step *step, mics_group group, bool trees)
+{
+    const double block_bytes = (double)step->block_bytes;
+    switch (step->kind) {
+    case MICS_STEP_AGREE:
+        return agreement_use(schedule, cluster, group, block_bytes, trees);
+    case MICS_STEP_ALL_REDUCE:
+        return all_reduce_use(schedule, cluster, step, group, trees);
+    case MICS_STEP_REDUCE_INSIDE:
+    case MICS_STEP_REDUCE:
+    case MICS_STEP_SCATTER:
+        if (step->packed)
+            return direct_use(schedule, cluster, group, block_bytes);
+        return price(schedule, cluster, MICS_COLLECTIVE_REDUCE_SCATTER, group, block_bytes);
+    default: // gathers, PUBLISH
+        return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group, block_bytes);
+    }
+}
+
+mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                             const mics_step *step, bool trees)
+{
+    const mics_group group = mics_mesh_group(&schedule->spec.mesh, step->group, 0);
+    mics_cost_use use = exchanges_use(schedule, cluster, step, group, trees);
+    add_local(cluster, local_bytes(schedule, step, group), &use);
+    return use;
+}

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the files of this module share; nobody else includes it.
+#ifndef MICS_SIMULATE_INTERNAL_H
+#define MICS_SIMULATE_INTERNAL_H
+
+#include "mics/simulate.h"
+
+// ---- work.c: what steps take alone ----
+
+// A collective and what it occupies while it runs alone.
+typedef struct collective {
+    mics_cost_use use;
+    double share[MICS_CLUSTER_TIERS]; // of each tier's links: busy_us / us
+    double cores;                     // of one, on each member: core_us / us
+} collective;
+
+// One step of the list.
+typedef struct work {
+    double us;
+    int32_t collective; // index among the table's; -1: computation
+} work;
+
+typedef struct work_table {
+    mics_memory *memory;
+    work *steps;
+    collective *collectives; // each different one once
+    int32_t collective_count;
+} work_table;
+
+/* Fills a zeroed table; on failure too it is closed with work_close. */
+mics_status work_open(mics_memory *memory, const mics_schedule *schedule,
+                      const mics_cluster *cluster, const mics_simulate_options *options,
+                      work_table *table);
+void work_close(work_table *table);
+
+// ---- computation.c, collective.c ----
+
+/* What a unit's pass takes on one rank, in us; *flops_out (may be NULL) what the ops count. */
+double unit_forward_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
+                       int32_t unit, double *flops_out);
+double unit_backward_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
+                        int32_t unit, double *flops_out);
+
+double norm_us(const mics_schedule *schedule, const mics_cluster *cluster);
+double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit);
+
+/* What a collective of the schedule takes, with the packing and adding that its thread does. */
+mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                             const mics_step *step, bool trees);
+
+// ---- clock.c: events ----
+
+// Something that is under way: a computation of one rank, or a collective of one group.
+typedef struct job {
+    int32_t step;
+    int32_t collective; // -1: computation
+    mics_group members; // as simulated: one where a rank stands for all
+    double left_us;     // of its work, alone
+    double slack_us;    // less than that is nothing
+    double link_rate;   // that the links allow
+    double rate;        // work done in a us
+    double cores;       // of one, that each thread of it wants before cores are shared
+} job;
+
+typedef enum stream_state { STREAM_FREE, STREAM_WAITS, STREAM_BUSY } stream_state;
+
+// One rank as simulated.
+typedef struct rank_clock {
+    int32_t next[MICS_STREAMS];       // step that the stream is in, or before; -1: at its end
+    int32_t done[MICS_STREAMS];       // newest step done; -1: none
+    stream_state state[MICS_STREAMS]; // WAITS: for other members
+    int32_t running[MICS_STREAMS];    // collective under way, by index in the table; -1: none
+} rank_clock;
+
+typedef struct simulator {
+    mics_memory *memory;
+    const mics_schedule *schedule;
+    const mics_step_list *list;
+    const mics_cluster *cluster;
+    const mics_simulate_options *options;
+    work_table table;
+    int32_t ranks, nodes;     // simulated: 1 where a rank stands for all
+    int32_t ranks_per_node;   // of those
+    int32_t stands_for;       // real ranks a simulated one stands for
+    int32_t *next, *previous; // by step: neighbours on its stream; -1: none
+    double *slowness;         // by rank: of its computation; NULL: all 1
+    rank_clock *clocks;       // by rank
+    int32_t *arrived; // by stream and rank: members that wait in the group of which it is first
+    job *jobs;        // room for twice those that can be under way at once: three a rank
+    int32_t job_count;
+    bool links_changed; // a collective has begun or ended
+    double *loads;      // by node and tier: what collectives want of the links, 1 for all of them
+    double now_us;
+    mics_step_time *times; // by rank and step
+} simulator;
+
+/* The group of a step's collective that a simulated rank is in, as simulated. */
+mics_group simulated_group(const simulator *sim, const mics_step *step, int32_t rank);
+
+/* Runs the list; the simulator is filled but for jobs.   Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+mics_status clock_run(simulator *sim);
+
+// ---- share.c ----
+
+/* Sets the rate of every job. */
+void share_out(simulator *sim);
+
+// ---- result.c ----
+
+/* Everything that follows from times. */
+void fill_result(const simulator *sim, mics_simulation *simulation);
+
+#endif

@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The whole family of shardings, simulated: what must hold of every schedule on every cluster.
+#include "machines.h"
+#include <stdlib.h>
+
+typedef struct setting {
+    int32_t nodes, per_node;
+    mics_sharding sharding;
+    int32_t micro_steps, prefetch;
+    bool hierarchical, recompute, slow_chip;
+    mics_precision precision;
+    mics_wire gather, reduce, second_hop;
+    int32_t cores;
+    double slowdown;
+} setting;
+
+static void setting_open(const setting *want, world *w)
+{
+    world_open(w, want->nodes, want->per_node, want->sharding);
+    w->spec.micro_steps = want->micro_steps;
+    w->spec.prefetch = want->prefetch;
+    w->spec.recompute = want->recompute;
+    w->spec.precision = want->precision;
+    w->spec.gather_wire = want->gather;
+    w->spec.reduce_wire = want->reduce;
+    w->spec.second_hop_wire = want->second_hop;
+    w->spec.choices[0] =
+        (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE};
+    w->spec.choice_count = want->hierarchical ? 1 : 0;
+    w->cluster.cores = want->cores;
+    w->cluster.tiers[0].core_us_per_byte = w->cluster.tiers[1].core_us_per_byte = 0.002;
+    w->cluster.tiers[0].slowdown = w->cluster.tiers[1].slowdown = want->slowdown;
+    if (want->slow_chip)
+        w->cluster.accelerator.flops_per_s[MICS_MATH_FP32] /= 20;
+}
+
+// Every chain of degrees on some meshes, with the other settings drawn by `index`.
+static const int32_t meshes[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {2, 4}, {4, 2}, {8, 1}};
+enum { MESHES = sizeof meshes / sizeof meshes[0] };
+
+static void draw(setting *s, int32_t index)
+{
+    s->micro_steps = 1 + index % 3;
+    s->prefetch = index / 2 % 4;
+    s->hierarchical = index % 2 == 1;
+    s->recompute = index / 4 % 2 == 1;
+    s->slow_chip = index / 3 % 2 == 1;
+    s->precision = index % 5 == 4 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
+    s->gather = index % 7 == 3 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+    s->reduce = index % 7 == 5 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+    s->second_hop = (mics_wire)(index % 11 < MICS_WIRES ? index % 11 : MICS_WIRE_FP32);
+    s->cores = index % 4 == 2 ? 2 : 0;
+    s->slowdown = index % 3 == 1 ? 0.2 : 0;
+}
+
+static void for_each_setting(void (*check)(const setting *s))
+{
+    int32_t index = 0;
+    for (int m = 0; m < 4 * MESHES; m++) { // four times, each time with other settings
+        const int32_t nodes = meshes[m % MESHES][0], per_node = meshes[m % MESHES][1];
+        const int32_t ranks = nodes * per_node;
+        for (int32_t p = 1; p <= ranks; p *= 2) {
+            for (int32_t g = p; g <= ranks; g *= 2) {
+                for (int32_t o = g; o <= ranks; o *= 2) {
+                    setting s = {.nodes = nodes, .per_node = per_node, .sharding = {p, g, o}};
+                    draw(&s, index++);
+                    check(&s);
+                }
+            }
+        }
+    }
+    assert_true(index > 300);
+}
+
+// ---- what must hold of times ----
+
+static void check_order(const world *w, const mics_simulation *s, int32_t rank)
+{
+    const mics_step_list *list = &w->schedule->lists[MICS_PHASE_TRAIN];
+    const mics_step_time *times = mics_simulation_times(s, rank);
+    double end[MICS_STREAMS] = {0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        assert_true(times[i].begin_us >= end[step->stream]);
+        assert_true(times[i].end_us >= times[i].begin_us);
+        for (int stream = 0; stream < MICS_STREAMS; stream++) {
+            if (step->wait[stream] >= 0)
+                assert_true(times[i].begin_us >= times[step->wait[stream]].end_us);
+        }
+        end[step->stream] = times[i].end_us;
+    }
+}
+
+static void check_sums(const world *w, const mics_simulation *s)
+{
+    double critical = 0, exposed = 0, busy = 0, alone = 0;
+    int32_t steps = 0;
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        const mics_simulated_kind *k = &s->kinds[kind];
+        critical += k->critical_us;
+        exposed += k->exposed_us;
+        busy += k->busy_us;
+        alone += k->alone_us;
+        steps += k->steps;
+        assert_true(k->busy_us >= k->alone_us * (1 - 1e-9));
+        assert_true(k->critical_us <= k->busy_us * (1 + 1e-9));
+    }
+    assert_int_equal(steps, w->schedule->lists[MICS_PHASE_TRAIN].count);
+    assert_near("critical", critical + s->overhead_us, s->step_us, 1e-9);
+    assert_near("exposed", exposed, s->exposed_us, 1e-9);
+    assert_near("parts", s->compute_us + s->exposed_us + s->overhead_us, s->step_us, 1e-9);
+    assert_near("streams", s->stream_us[0] + s->stream_us[1] + s->stream_us[2], busy, 1e-9);
+    assert_true(s->step_us <= busy * (1 + 1e-9) + s->overhead_us && alone <= busy * (1 + 1e-9));
+    assert_true(s->limit_us > 0 && s->limit_us <= s->step_us);
+}
+
+// What passes the links is what the schedule says is sent.
+static void check_bytes(const world *w, const mics_simulation *s)
+{
+    const mics_bytes all = mics_schedule_all_bytes(w->schedule, MICS_PHASE_TRAIN);
+    const mics_mesh *mesh = &w->spec.mesh;
+    const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
+    assert_int_equal(s->sent.intra, all.intra);
+    assert_int_equal(s->sent.inter, all.inter);
+    assert_near("between nodes", s->tier_bytes[1] * nodes, (double)all.inter, 1e-12);
+    assert_true(s->tier_bytes[0] * mesh->ranks >= (double)all.intra * (1 - 1e-12));
+    if (mesh->ranks_per_node == 1)
+        assert_true(s->tier_bytes[0] == 0);
+}
+
+static void check_setting(const setting *want)
+{
+    world w;
+    setting_open(want, &w);
+    w.cluster.step_overhead_us = 5;
+    const mics_simulation *s = world_simulate(&w, NULL);
+    assert_int_equal(s->ranks, 1);
+    check_order(&w, s, 0);
+    check_sums(&w, s);
+    check_bytes(&w, s);
+    world_close(&w);
+}
+
+static void test_every_sharding(void **state)
+{
+    (void)state;
+    for_each_setting(check_setting);
+}
+
+// ---- one rank for all ----
+
+static void check_folding(const setting *want)
+{
+    world w, each;
+    setting_open(want, &w);
+    setting_open(want, &each);
+    const mics_simulate_options options = {.every_rank = true};
+    const mics_simulation *one = world_simulate(&w, NULL);
+    const mics_simulation *all = world_simulate(&each, &options);
+    assert_int_equal(all->ranks, want->nodes * want->per_node);
+    assert_near("step", all->step_us, one->step_us, 1e-9);
+    assert_near("exposed", all->exposed_us, one->exposed_us, 1e-9);
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        assert_near("busy", all->kinds[kind].busy_us, one->kinds[kind].busy_us, 1e-9);
+        assert_near("alone", all->kinds[kind].alone_us, one->kinds[kind].alone_us, 1e-9);
+    }
+    check_sums(&each, all);
+    for (int32_t rank = 0; rank < all->ranks; rank++) {
+        const mics_step_time *times = mics_simulation_times(all, rank);
+        for (int32_t i = 0; i < all->steps; i++) {
+            const mics_step_time t = mics_simulation_times(one, rank)[i];
+            assert_near("begin", times[i].begin_us, t.begin_us, 1e-9);
+            assert_near("end", times[i].end_us, t.end_us, 1e-9);
+        }
+    }
+    world_close(&w);
+    world_close(&each);
+}
+
+static void test_folding_changes_nothing(void **state)
+{
+    (void)state;
+    for_each_setting(check_folding);
+}
+
+// ---- another simulator ----
+
+// Steps name earlier steps only, so without anything shared one walk along the list gives all times.
+static double walk(const world *w, const mics_simulation *s)
+{
+    const mics_step_list *list = &w->schedule->lists[MICS_PHASE_TRAIN];
+    double end[MICS_STREAMS] = {0}, last = 0;
+    double *ends = calloc((size_t)list->count, sizeof *ends);
+    assert_non_null(ends);
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        const mics_step_time t = mics_simulation_times(s, 0)[i];
+        double begin = end[step->stream];
+        for (int stream = 0; stream < MICS_STREAMS; stream++) {
+            if (step->wait[stream] >= 0)
+                begin = fmax(begin, ends[step->wait[stream]]);
+        }
+        assert_near("begins", t.begin_us, begin, 1e-9);
+        ends[i] = end[step->stream] = begin + (t.end_us - t.begin_us);
+        last = fmax(last, ends[i]);
+    }
+    free(ends);
+    return last;
+}
+
+// Each step begins as early as it may, whatever is shared; where nothing is, it takes what it takes alone.
+static void check_walk(const setting *want)
+{
+    world w;
+    setting_open(want, &w);
+    const mics_simulation *s = world_simulate(&w, NULL);
+    assert_near("walk", s->step_us, walk(&w, s), 1e-9);
+    w.cluster.cores = 0;
+    w.cluster.tiers[0].slowdown = w.cluster.tiers[1].slowdown = 0;
+    w.cluster.tiers[0].bytes_per_s *= 1000; // ranks move no more than before
+    w.cluster.tiers[1].bytes_per_s *= 1000;
+    s = world_simulate(&w, NULL);
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
+        assert_near("alone", s->kinds[kind].busy_us, s->kinds[kind].alone_us, 1e-9);
+    world_close(&w);
+}
+
+static void test_steps_begin_at_once(void **state)
+{
+    (void)state;
+    for_each_setting(check_walk);
+}
+
+// ---- what must grow with what ----
+
+static void check_growth(const setting *want)
+{
+    world w;
+    setting_open(want, &w);
+    const double before = world_simulate(&w, NULL)->step_us;
+    for (int change = 0; change < 5; change++) {
+        const mics_cluster cluster = w.cluster;
+        const int t = change % 2;
+        if (change < 2) {
+            w.cluster.tiers[t].bytes_per_s *= 3;
+            w.cluster.tiers[t].rank_bytes_per_s *= 3;
+        } else if (change < 4) {
+            w.cluster.tiers[t].latency_us = 0;
+        } else {
+            w.cluster.accelerator.flops_per_s[MICS_MATH_FP32] *= 3;
+        }
+        // What ends earlier may meet something else on a shared link or core: a few per cent.
+        const double after = world_simulate(&w, NULL)->step_us;
+        if (!(after <= before * 1.03))
+            fail_msg("%d nodes of %d, P|G|O %d|%d|%d, change %d: %g us, before %g",
+                     (int)want->nodes, (int)want->per_node, (int)want->sharding.params,
+                     (int)want->sharding.grads, (int)want->sharding.optimizer, change, after,
+                     before);
+        w.cluster = cluster;
+    }
+    world_close(&w);
+}
+
+static void test_faster_parts_are_not_slower(void **state)
+{
+    (void)state;
+    for_each_setting(check_growth);
+}
+
+// More nodes with the same work each: zero3's step grows with them, and so does what leaves a node.
+static void test_more_nodes_are_not_faster(void **state)
+{
+    (void)state;
+    double before = 0;
+    for (int32_t nodes = 1; nodes <= 16; nodes *= 2) {
+        world w;
+        world_open(&w, nodes, 2, (mics_sharding){2 * nodes, 2 * nodes, 2 * nodes});
+        const double after = world_simulate(&w, NULL)->step_us;
+        assert_true(after > before);
+        before = after;
+        world_close(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_sharding),
+        cmocka_unit_test(test_folding_changes_nothing),
+        cmocka_unit_test(test_steps_begin_at_once),
+        cmocka_unit_test(test_faster_parts_are_not_slower),
+        cmocka_unit_test(test_more_nodes_are_not_faster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
