@@ -72,6 +72,8 @@ typedef struct mics_run {
     int64_t validation_batches;
     double peak_tflops; // of a rank, for MFU; 0: unknown
     int64_t log_every;  // steps between plain lines; 0: by time
+    int64_t trace_step; // first step of trace.json; 0: none
+    int64_t trace_steps;
     double comm_timeout_s;
     double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has

@@ -12,6 +12,7 @@
 #include "files.h"
 #include "import.h"
 #include "mics/log.h"
+#include "overlap.h"
 #include "signals.h"
 #include <math.h>
 #include <stdio.h>
@@ -145,6 +146,7 @@ static mics_status open_all(cli_trainer *self)
 {
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_parameters(self));
+    MICS_TRY(cli_trace_open(self->job, self->rank, &self->trace));
     return open_reports(self);
 }
 
@@ -164,6 +166,7 @@ static mics_status close_all(cli_trainer *self)
     mics_engine_close(self->engine);
     mics_progress_close(self->progress);
     mics_status status = mics_metrics_close(self->metrics);
+    cli_trace_close(self->trace);
     mics_free(self->rank->memory, self->pieces);
     mics_free(self->rank->memory, self->row);
     return status;
@@ -287,27 +290,14 @@ static double utilisation(const cli_trainer *self, double tokens_per_s)
            tokens_per_s / peak;
 }
 
-// What computation waited for, of several kinds of collectives, in ms.
-static double waited_ms(const mics_step_result *result, const mics_step_kind *kinds, size_t count)
-{
-    double us = 0;
-    for (size_t i = 0; i < count; i++)
-        us += result->exposed_us[kinds[i]];
-    return us / 1e3;
-}
-
 static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
 {
-    static const mics_step_kind gather[] = {MICS_STEP_PUBLISH, MICS_STEP_GATHER_ACROSS,
-                                            MICS_STEP_GATHER};
-    static const mics_step_kind reduce[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
-    static const mics_step_kind second_hop[] = {MICS_STEP_SCATTER, MICS_STEP_ALL_REDUCE};
+    const cli_exposed exposed = cli_exposed_sum(result->exposed_us);
     metrics->exposed_comm_ms = result->exposed_comm_us / 1e3;
-    metrics->exposed_gather_ms = waited_ms(result, gather, sizeof gather / sizeof *gather);
-    metrics->exposed_reduce_ms = waited_ms(result, reduce, sizeof reduce / sizeof *reduce);
-    metrics->exposed_second_hop_ms =
-        waited_ms(result, second_hop, sizeof second_hop / sizeof *second_hop);
-    metrics->exposed_agree_ms = result->exposed_us[MICS_STEP_AGREE] / 1e3;
+    metrics->exposed_gather_ms = exposed.gather / 1e3;
+    metrics->exposed_reduce_ms = exposed.reduce / 1e3;
+    metrics->exposed_second_hop_ms = exposed.second_hop / 1e3;
+    metrics->exposed_agree_ms = exposed.agree / 1e3;
 }
 
 static mics_status report_step(cli_trainer *self, int64_t step, double lr,
@@ -386,6 +376,7 @@ static mics_status run_steps(cli_trainer *self)
             mics_engine_ask_stop(self->engine);
         MICS_TRY(run_step(self, step));
         const bool stop = self->newest.stop;
+        MICS_TRY(cli_trace_step(self->trace, self->engine, step, &self->newest, self->progress));
         if (last || stop || is_due(run->checkpoint_every, step))
             MICS_TRY(save(self, step));
         if (last || (is_due(run->validate_every, step) && !stop))

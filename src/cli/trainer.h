@@ -8,6 +8,7 @@
 #include "launch.h"
 #include "mics/engine.h"
 #include "mics/report.h"
+#include "trace.h"
 
 // One rank's training. What only rank 0 has is NULL elsewhere.
 typedef struct cli_trainer {
@@ -16,6 +17,7 @@ typedef struct cli_trainer {
     mics_engine *engine;
     mics_progress *progress;                  // rank 0
     mics_metrics_file *metrics;               // rank 0
+    cli_trace *trace;                         // NULL: no step is traced
     mics_piece *pieces;                       // by unit; what this rank writes into checkpoints
     int32_t *row;                             // scratch of cli_samples_read
     const cli_samples *samples;               // what the batch source reads now

@@ -111,11 +111,24 @@ static mics_status name_out(config *run, const char *path)
     return MICS_OK;
 }
 
+// Every step that is to be traced must come.
+static mics_status check_trace(const config *run)
+{
+    const int64_t first = run->run.trace_step, last = first + run->run.trace_steps - 1;
+    if (first == 0 || last <= run->run.steps)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, "run.trace_step", MICS_ERR_INVALID,
+                          "traces steps %lld to %lld, but the run ends after step %lld; 0 traces "
+                          "none",
+                          (long long)first, (long long)last, (long long)run->run.steps);
+}
+
 static mics_status fill(config *run, const char *path)
 {
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_twins(run));
+    MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
     if (run->run.out == NULL)
         MICS_TRY(name_out(run, path));

@@ -90,6 +90,8 @@ static void test_defaults(void **state)
     assert_int_equal(run->validate_every, 0);
     assert_int_equal(run->validation_batches, 8);
     assert_int_equal(run->log_every, 0);
+    assert_int_equal(run->trace_step, 0);
+    assert_int_equal(run->trace_steps, 1);
     assert_true(run->comm_timeout_s == 300.0);
     assert_true(run->files_timeout_s == 3600.0);
     assert_int_equal(run->memory_limit_bytes, 0);
@@ -358,6 +360,7 @@ static void test_hostile_files(void **state)
     check_refused("{\"run\": {\"files_timeout_s\": 0}}", MICS_ERR_INVALID,
                   "must be 0.1 to 1000000");
     check_refused("{\"run\": {\"validation_batches\": -1}}", MICS_ERR_INVALID, "must be 0 to");
+    check_refused("{\"run\": {\"trace_steps\": 0}}", MICS_ERR_INVALID, "must be 1 to 1000");
     check_refused("{\"run\": {\"seed\": -1}}", MICS_ERR_INVALID, "must be 0 or more, not -1");
     mics_run *run = NULL;
     ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "absent.json", NULL, 0, &run));
@@ -536,6 +539,24 @@ static void test_twins(void **state)
                  cases[i].run, cases[i].more);
         check_refused(text, MICS_ERR_INVALID, cases[i].part);
     }
+}
+
+static void test_traced_steps(void **state)
+{
+    (void)state;
+    static const char base[] = "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": "
+                               "\"a\"}, \"train_batch_size\": 1, \"run\": {\"steps\": 9, %s}}";
+    char text[512];
+    snprintf(text, sizeof text, base, "\"trace_step\": 7, \"trace_steps\": 3");
+    mics_run *run = load_good(text);
+    assert_int_equal(run->trace_step, 7);
+    assert_int_equal(run->trace_steps, 3);
+    mics_run_close(run);
+    snprintf(text, sizeof text, base, "\"trace_step\": 8, \"trace_steps\": 3");
+    check_refused(text, MICS_ERR_INVALID,
+                  "run.trace_step: traces steps 8 to 10, but the run ends after step 9");
+    snprintf(text, sizeof text, base, "\"trace_step\": 10");
+    check_refused(text, MICS_ERR_INVALID, "traces steps 10 to 10, but");
 }
 
 static void check_collectives(const char *said, const char *more, mics_collectives collectives,
@@ -853,6 +874,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_scheduler_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_takes_deepspeed_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_traced_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wires, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wire_refusals, setup, teardown),
