@@ -78,7 +78,9 @@ typedef struct mics_run {
     double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
-    int32_t prefetch;
+    int32_t prefetch;           // units gathered ahead
+    bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
+                        // caller takes the first of mics_prefetch_candidate that fits
     bool recompute;
     mics_collectives collectives;
     int64_t whole_below; // elements; smaller units stay whole on every rank
@@ -130,6 +132,13 @@ mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
 bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
                              mics_sharding *sharding_out);
 
+/* Candidate number `index` for run.prefetch where it is "auto": 3, 2, 1, 0. Take the first whose
+ * memory fits and store it in run->prefetch.
+ *
+ * Returns: false when there is no such candidate (prefetch_out untouched).      Pure.
+ */
+bool mics_prefetch_candidate(int32_t index, int32_t *prefetch_out);
+
 /* Learning rate of optimizer step number `step`, counted from 1. Pure.
  *
  * DeepSpeed's kinds give what DeepSpeed uses in that step: its schedulers start at iteration -1,
@@ -148,7 +157,7 @@ typedef struct mics_run_row {
 } mics_run_row;
 
 /* Rows of keys that are given or have a value. Call after mics_run_resolve; values are read from
- * the run, so what the caller stored in run->sharding shows. */
+ * the run, so what the caller stored in run->sharding and run->prefetch shows. */
 int32_t mics_run_row_count(const mics_run *run);
 mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
 

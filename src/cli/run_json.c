@@ -120,26 +120,32 @@ static bool is_section_of(const char *key, const char *other)
     return strncmp(key, other, length) == 0 && other[length] == '.';
 }
 
+static bool is_degree_of_others(const row_text *row)
+{
+    return strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
+           strcmp(row->key, "hybrid_shard_degree") == 0;
+}
+
+// Keys that say nothing when the text is read as a run file, or say again what another key was
+// resolved to, and might contradict it.
+static bool is_silent(const row_text *row)
+{
+    return strcmp(row->value, "null") == 0 ||                          // as if it were absent
+           strcmp(row->key, "steps_per_print") == 0 ||                 // run.log_every
+           strcmp(row->key, "zero_optimization.overlap_comm") == 0 ||  // run.prefetch
+           (is_degree_of_others(row) && strcmp(row->value, "0") == 0); // "auto", which is off
+}
+
 // Keys that say the whole sharding in the words of others.
 static bool is_foreign_sharding(const row_text *row)
 {
-    return strncmp(row->key, "zero_optimization.", 18) == 0 ||
-           ((strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
-             strcmp(row->key, "hybrid_shard_degree") == 0) &&
-            strcmp(row->value, "0") != 0); // 0: given as "auto", which is off
+    return !is_silent(row) &&
+           (strncmp(row->key, "zero_optimization.", 18) == 0 || is_degree_of_others(row));
 }
 
-// Keys that say nothing, or that would contradict what they were resolved to, when the text is read
-// as a run file.
-static bool is_left_out(const row_text *row, bool foreign)
+static bool is_sharding(const row_text *row)
 {
-    if (strncmp(row->key, "sharding.", 9) == 0 || strcmp(row->key, "sharding") == 0)
-        return foreign;
-    if (strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
-        strcmp(row->key, "hybrid_shard_degree") == 0)
-        return strcmp(row->value, "0") == 0;
-    return strcmp(row->value, "null") == 0 ||        // as if it were absent
-           strcmp(row->key, "steps_per_print") == 0; // run.log_every
+    return strncmp(row->key, "sharding.", 9) == 0 || strcmp(row->key, "sharding") == 0;
 }
 
 static int32_t collect_rows(const mics_run *run, row_text *rows)
@@ -155,7 +161,7 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
     qsort(rows, (size_t)count, sizeof *rows, compare_rows);
     for (int32_t i = 0; i < count; i++) {
         bool section = i + 1 < count && is_section_of(rows[i].key, rows[i + 1].key);
-        if (!section && !is_left_out(&rows[i], foreign))
+        if (!section && !is_silent(&rows[i]) && !(foreign && is_sharding(&rows[i])))
             rows[kept++] = rows[i];
     }
     return kept;

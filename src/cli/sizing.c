@@ -16,6 +16,7 @@ typedef struct variant {
     mics_sharding sharding;
     int64_t micro_batch;
     int32_t micro_steps;
+    int32_t prefetch;
     bool recompute;
 } variant;
 
@@ -54,6 +55,7 @@ static variant variant_of(const mics_run *run)
     return (variant){.sharding = run->sharding,
                      .micro_batch = run->micro_batch,
                      .micro_steps = run->micro_steps,
+                     .prefetch = run->prefetch,
                      .recompute = run->recompute};
 }
 
@@ -83,7 +85,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
                   .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
                   .threads = room->threads},
         .micro_steps = as->micro_steps,
-        .prefetch = run->prefetch,
+        .prefetch = as->prefetch,
         .recompute = as->recompute,
         .whole_below = run->whole_below,
         .gather_wire = run->gather_wire,
@@ -96,6 +98,42 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
     return mics_schedule_open(memory, &spec, out);
 }
 
+// The first sharding whose schedule fits, or the last, with the prefetch of `as`.
+static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
+                                   const mics_model *model, const cli_room *room, variant *as,
+                                   mics_schedule **schedule_out)
+{
+    for (int32_t index = 0;; index++) {
+        mics_sharding next;
+        mics_schedule *schedule = NULL;
+        bool more = run->sharding_auto &&
+                    mics_sharding_candidate(room->ranks, room->nodes, index + 1, &next);
+        if (run->sharding_auto)
+            (void)mics_sharding_candidate(room->ranks, room->nodes, index, &as->sharding);
+        MICS_TRY(open_variant(memory, run, model, room, as, &schedule));
+        if (!more || schedule->ledger.total <= room->limit_bytes) {
+            *schedule_out = schedule;
+            return MICS_OK;
+        }
+        mics_schedule_close(schedule);
+    }
+}
+
+// The deepest prefetch whose schedule fits, or the last; *schedule is made anew.
+static mics_status choose_prefetch(mics_memory *memory, const mics_run *run,
+                                   const mics_model *model, const cli_room *room, variant *as,
+                                   mics_schedule **schedule)
+{
+    bool fits = false;
+    for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &as->prefetch); index++) {
+        mics_schedule_close(*schedule);
+        *schedule = NULL;
+        MICS_TRY(open_variant(memory, run, model, room, as, schedule));
+        fits = (*schedule)->ledger.total <= room->limit_bytes;
+    }
+    return MICS_OK;
+}
+
 mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
                               const cli_room *room, mics_schedule **schedule_out)
 {
@@ -105,21 +143,14 @@ mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               (long long)run->sequence_length, run->model_config,
                               (long long)model->positions);
     variant as = variant_of(run);
-    for (int32_t index = 0;; index++) {
-        mics_sharding next;
-        mics_schedule *schedule = NULL;
-        bool more = run->sharding_auto &&
-                    mics_sharding_candidate(room->ranks, room->nodes, index + 1, &next);
-        if (run->sharding_auto)
-            (void)mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
-        MICS_TRY(open_variant(memory, run, model, room, &as, &schedule));
-        if (!more || schedule->ledger.total <= room->limit_bytes) {
-            run->sharding = as.sharding;
-            *schedule_out = schedule;
-            return MICS_OK;
-        }
-        mics_schedule_close(schedule);
-    }
+    mics_schedule *schedule = NULL;
+    MICS_TRY(choose_sharding(memory, run, model, room, &as, &schedule));
+    if (run->prefetch_auto)
+        MICS_TRY(choose_prefetch(memory, run, model, room, &as, &schedule));
+    run->sharding = as.sharding;
+    run->prefetch = as.prefetch;
+    *schedule_out = schedule;
+    return MICS_OK;
 }
 
 // ---- advice ----
@@ -199,6 +230,10 @@ static void suggest_all(search *self, size_t needed)
     const cli_room *room = self->room;
     suggest_limit(self, needed);
     variant as = variant_of(run);
+    as.prefetch = 0;
+    if (run->prefetch > 0)
+        suggest(self, &as, "run.prefetch 0");
+    as = variant_of(run);
     for (int32_t index = 0; mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
          index++) {
         int32_t p = as.sharding.params;

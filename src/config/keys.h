@@ -98,6 +98,7 @@ typedef struct config {
     int64_t params, grads, optimizer_degree; // 0: not given
     int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
     bool hierarchical, sdp_hierarchical, overlap;
+    int32_t prefetch; // as asked for
     int64_t zero_threshold, sdp_threshold;
     const char *collectives;
     const char *gather_wire, *reduce_wire, *second_hop_wire, *comm_type;

@@ -91,6 +91,15 @@ bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
     return false;
 }
 
+bool mics_prefetch_candidate(int32_t index, int32_t *prefetch_out)
+{
+    enum { DEEPEST = 3 }; // units; more take memory and hide little more
+    if (index < 0 || index > DEEPEST)
+        return false;
+    *prefetch_out = DEEPEST - index;
+    return true;
+}
+
 static mics_status check_degree(const config *run, const char *path, int64_t degree, int64_t below,
                                 const char *below_name, int32_t ranks, int32_t ranks_per_node)
 {
@@ -211,6 +220,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
     run->run.sharding_auto = is_auto(run);
+    run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->sharding_origin = sharding.origin;
     return MICS_OK;
 }

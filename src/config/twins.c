@@ -126,17 +126,20 @@ static mics_status join_log(config *run)
 
 static mics_status join_prefetch(config *run)
 {
+    static const char prefetch_key[] = "run.prefetch";
+    const bool said = mics_config_valued(run, prefetch_key);
+    const bool overlap_said = mics_config_valued(run, overlap_key);
     char depth[16];
-    if (!mics_config_valued(run, overlap_key))
-        return MICS_OK;
-    snprintf(depth, sizeof depth, "%d", (int)run->run.prefetch);
-    if (mics_config_given(run, "run.prefetch") && run->overlap != (run->run.prefetch > 0))
-        return fail_contradicts(run, overlap_key, run->overlap ? "true" : "false", "run.prefetch",
+    snprintf(depth, sizeof depth, "%d", (int)run->prefetch);
+    if (said && overlap_said && run->overlap != (run->prefetch > 0))
+        return fail_contradicts(run, overlap_key, run->overlap ? "true" : "false", prefetch_key,
                                 depth);
-    if (!run->overlap && !mics_config_given(run, "run.prefetch")) {
-        run->run.prefetch = 0;
-        set_origin(run, "run.prefetch", "auto: zero_optimization.overlap_comm is false");
+    if (!said && overlap_said && !run->overlap) {
+        run->prefetch = 0;
+        set_origin(run, prefetch_key, "auto: zero_optimization.overlap_comm is false");
     }
+    run->run.prefetch = run->prefetch;
+    run->run.prefetch_auto = !said && !(overlap_said && !run->overlap);
     return MICS_OK;
 }
 

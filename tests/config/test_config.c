@@ -97,6 +97,7 @@ static void test_defaults(void **state)
     assert_int_equal(run->memory_limit_bytes, 0);
     assert_int_equal(run->threads, 0);
     assert_int_equal(run->prefetch, 1);
+    assert_true(run->prefetch_auto);
     assert_false(run->recompute);
     assert_true(run->beta1 == 0.9 && run->beta2 == 0.999 && run->eps == 1e-8);
     assert_true(run->weight_decay == 0.0 && run->clip == 0.0);
@@ -493,6 +494,7 @@ static void test_takes_deepspeed_files(void **state)
         "\"zero_allow_untested_optimizer\": true"));
     ASSERT_OK(mics_run_resolve(run, 4, 1));
     assert_int_equal(run->prefetch, 0);
+    assert_false(run->prefetch_auto);
     assert_int_equal(run->log_every, 50);
     check_row(run, "run.prefetch", "0", "auto: zero_optimization.overlap_comm is false");
     check_row(run, "run.log_every", "50", "auto: steps_per_print");
@@ -716,6 +718,50 @@ static void test_small_units(void **state)
                   MICS_ERR_INVALID, "9 contradicts run.whole_below 8");
 }
 
+static void check_prefetch(const char *text, int32_t prefetch, bool automatic, const char *origin)
+{
+    char value[16];
+    mics_run *run = load_good(text);
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    assert_int_equal(run->prefetch, prefetch);
+    assert_int_equal(run->prefetch_auto, automatic);
+    snprintf(value, sizeof value, "%d", (int)prefetch);
+    check_row(run, "run.prefetch", value, origin);
+    run->prefetch = 3; // what a caller chose shows, until the run is resolved anew
+    check_row(run, "run.prefetch", "3", origin);
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    assert_int_equal(run->prefetch, prefetch);
+    mics_run_close(run);
+}
+
+#define PREFETCH(units) ", \"prefetch\": " #units
+#define OVERLAP(value) ", \"zero_optimization\": {\"overlap_comm\": " #value "}"
+
+static void test_prefetch(void **state)
+{
+    (void)state;
+    static const char deepest[] = "auto: the deepest of 3, 2, 1, 0 whose memory fits";
+    static const char by_overlap[] = "auto: zero_optimization.overlap_comm is false";
+    check_prefetch(WIRE_RUN("", ""), 1, true, deepest);
+    check_prefetch(WIRE_RUN(PREFETCH("auto"), ""), 1, true, deepest);
+    check_prefetch(WIRE_RUN("", OVERLAP(true)), 1, true, deepest);
+    check_prefetch(WIRE_RUN(PREFETCH(7), ""), 7, false, "file");
+    check_prefetch(WIRE_RUN(PREFETCH(0), ""), 0, false, "file");
+    check_prefetch(WIRE_RUN("", OVERLAP(false)), 0, false, by_overlap);
+    check_prefetch(WIRE_RUN(PREFETCH("auto"), OVERLAP(false)), 0, false, by_overlap);
+    check_prefetch(WIRE_RUN(PREFETCH(0), OVERLAP(false)), 0, false, "file");
+    int32_t depth = 7;
+    for (int32_t i = 0; i < 4; i++) {
+        assert_true(mics_prefetch_candidate(i, &depth));
+        assert_int_equal(depth, 3 - i);
+    }
+    assert_false(mics_prefetch_candidate(4, &depth));
+    assert_false(mics_prefetch_candidate(-1, &depth));
+    assert_int_equal(depth, 0);
+    check_refused(WIRE_RUN(PREFETCH(-1), ""), MICS_ERR_INVALID, "must be 0 to 1024, not -1");
+    check_refused(WIRE_RUN(PREFETCH("all"), ""), MICS_ERR_FORMAT, "must be an integer");
+}
+
 // ---- files ----
 
 static void test_paths(void **state)
@@ -879,6 +925,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_wires, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wire_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_units, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_prefetch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_table, setup, teardown),

@@ -15,9 +15,27 @@ static char *text_of(const char *text)
     return resolved;
 }
 
+// What a run is, beside its text.
+static void check_same(const char *text, const char *again)
+{
+    mics_run *runs[2] = {load_good(text), load_good(again)};
+    for (int i = 0; i < 2; i++)
+        ASSERT_OK(mics_run_resolve(runs[i], 4, 2));
+    const mics_run *a = runs[0], *b = runs[1];
+    if (a->prefetch != b->prefetch || a->collectives != b->collectives ||
+        a->gather_wire != b->gather_wire || a->reduce_wire != b->reduce_wire ||
+        a->second_hop_wire != b->second_hop_wire || a->whole_below != b->whole_below ||
+        a->global_batch != b->global_batch ||
+        memcmp(&a->sharding, &b->sharding, sizeof a->sharding) != 0)
+        fail_msg("%s became another run: %s", text, again);
+    mics_run_close(runs[0]);
+    mics_run_close(runs[1]);
+}
+
 static void check_again(const char *text)
 {
     char *once = text_of(text);
+    check_same(text, once);
     mics_json *json = NULL;
     if (mics_json_parse(memory, "resolved", once, strlen(once), &json) != MICS_OK)
         fail_msg("%s became %s: %s", text, once, seen.line);
@@ -49,6 +67,9 @@ static void test_resolved_runs_load_again(void **state)
         "\"sharded_data_parallel_degree\": 2, \"sdp_hierarchical_allgather\": false",
         "\"zero_optimization\": {\"stage\": 3, \"mics_hierarchical_params_gather\": true}",
         "\"communication_data_type\": \"bfp16\"",
+        "\"zero_optimization\": {\"overlap_comm\": true}",
+        "\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": false}",
+        "\"zero_optimization\": {\"stage\": 2, \"overlap_comm\": true}",
         "\"zero_optimization\": {\"stage3_param_persistence_threshold\": 1e5}",
         "\"zero_optimization\": {\"stage3_param_persistence_threshold\": \"auto\"}",
         "\"sdp_param_persistence_threshold\": 0",
