@@ -56,10 +56,9 @@ static mics_status explain(mics_memory *memory, const explain_options *options)
                                     mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);
     if (status == MICS_OK)
         status = cli_job_open_schedule(&job);
-    if (status == MICS_OK && options->json)
-        cli_explain_json(&job);
-    else if (status == MICS_OK)
-        cli_explain_text(&job, options->all_steps);
+    if (status == MICS_OK)
+        status =
+            options->json ? cli_explain_json(&job) : cli_explain_text(&job, options->all_steps);
     cli_job_close(&job);
     return status;
 }

@@ -5,12 +5,48 @@
 #define MICS_CLI_EXPLAIN_H
 
 #include "job.h"
+#include "mics/memory.h"
+#include "mics/schedule.h"
 
 /* Prints for people; a schedule that is long only in part unless `all_steps`. Needs a job with its
- * plan open. */
-void cli_explain_text(const cli_job *job, bool all_steps);
+ * plan open.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY, before anything is printed.
+ */
+mics_status cli_explain_text(const cli_job *job, bool all_steps);
 
-/* Prints one JSON object. */
-void cli_explain_json(const cli_job *job);
+/* Prints one JSON object. Returns: as cli_explain_text. */
+mics_status cli_explain_json(const cli_job *job);
+
+// ---- explain_collectives.c ----
+
+enum { CLI_OPERATIONS = 24 };
+
+// One operation on all units that it runs alike on.
+typedef struct cli_operation {
+    mics_step_kind kind; // PUBLISH, GATHER, REDUCE, SCATTER or ALL_REDUCE
+    const char *algorithm;
+    mics_wire wire, back_wire; // back: of sums on their way back
+    mics_group_kind group;
+    int32_t units;
+    int64_t least_elems, most_elems; // of a unit
+} cli_operation;
+
+typedef struct cli_operations {
+    cli_operation rows[CLI_OPERATIONS];
+    int32_t count;
+    int32_t whole_units; // that stay whole on every rank, where others are sharded
+    int64_t whole_elems; // of them together
+} cli_operations;
+
+/* "ring", "two-stage", "library", or "direct" for packed sums that each member sends to each other. */
+const char *cli_step_algorithm(const mics_step *step);
+
+/* The collectives of a training step over units, in the order in which they come.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ */
+mics_status cli_operations_list(mics_memory *memory, const mics_schedule *schedule,
+                                cli_operations *rows_out);
 
 #endif

@@ -47,6 +47,30 @@ static void print_ledgers(const mics_schedule *schedule)
     print_bytes("all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN), "},\n");
 }
 
+static void print_operations(const cli_operations *operations)
+{
+    printf("  \"collectives\": [");
+    for (int32_t i = 0; i < operations->count; i++) {
+        const cli_operation *row = &operations->rows[i];
+        printf("%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"wire\": \"%s\", \"back_wire\": "
+               "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
+               "%lld}",
+               i > 0 ? "," : "", mics_step_kind_text(row->kind), row->algorithm,
+               mics_wire_text(row->wire), mics_wire_text(row->back_wire),
+               mics_group_kind_text(row->group), (int)row->units, (long long)row->least_elems,
+               (long long)row->most_elems);
+    }
+    printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n",
+           (int)operations->whole_units, (long long)operations->whole_elems);
+}
+
+// A member of a collective's step.
+static void print_algorithm(const mics_step *step)
+{
+    if (mics_step_is_comm(step))
+        printf("\"algorithm\": \"%s\", ", cli_step_algorithm(step));
+}
+
 static void print_steps(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
@@ -54,17 +78,22 @@ static void print_steps(const mics_schedule *schedule)
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
         printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"micro_step\": %d, "
-               "\"block_bytes\": %zu, \"wire\": \"%s\", \"flops\": %.0f, \"wait\": [%d, %d, %d]}",
+               "\"block_bytes\": %zu, \"wire\": \"%s\", ",
                i > 0 ? "," : "", mics_stream_text(step->stream), mics_step_kind_text(step->kind),
                (int)step->unit, (int)step->micro_step, step->block_bytes,
-               mics_wire_text(step->wire), step->flops, (int)step->wait[MICS_STREAM_COMPUTE],
-               (int)step->wait[MICS_STREAM_NEAR], (int)step->wait[MICS_STREAM_FAR]);
+               mics_wire_text(step->wire));
+        print_algorithm(step);
+        printf("\"flops\": %.0f, \"wait\": [%d, %d, %d]}", step->flops,
+               (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_NEAR],
+               (int)step->wait[MICS_STREAM_FAR]);
     }
     printf("\n  ]\n");
 }
 
-void cli_explain_json(const cli_job *job)
+mics_status cli_explain_json(const cli_job *job)
 {
+    cli_operations operations;
+    MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));
     const mics_mesh *mesh = &job->schedule->spec.mesh;
     char name[64];
     printf("{\n");
@@ -76,6 +105,8 @@ void cli_explain_json(const cli_job *job)
            mics_mesh_name(mesh, name, sizeof name));
     printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(job->model));
     print_ledgers(job->schedule);
+    print_operations(&operations);
     print_steps(job->schedule);
     printf("}\n");
+    return MICS_OK;
 }

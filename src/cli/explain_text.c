@@ -81,6 +81,34 @@ static void print_memory(const cli_job *job)
                                   : ", its share of what this machine has available");
 }
 
+static void print_operation(const cli_operation *row)
+{
+    char wire[32];
+    snprintf(wire, sizeof wire, row->wire != row->back_wire ? "%s, back %s" : "%s",
+             mics_wire_text(row->wire), mics_wire_text(row->back_wire));
+    printf("  %-10s  %-9s  %-15s  %-20s  %d unit%s of %lld", mics_step_kind_text(row->kind),
+           row->algorithm, wire, mics_group_kind_text(row->group), (int)row->units,
+           row->units == 1 ? "" : "s", (long long)row->least_elems);
+    if (row->most_elems > row->least_elems)
+        printf(" to %lld", (long long)row->most_elems);
+    printf(" elements\n");
+}
+
+static void print_operations(const mics_schedule *schedule, const cli_operations *operations)
+{
+    if (operations->count == 0)
+        return;
+    printf("\ncollectives over units\n");
+    for (int32_t i = 0; i < operations->count; i++)
+        print_operation(&operations->rows[i]);
+    if (operations->whole_units > 0)
+        printf("  %d unit%s of %lld elements in all stay%s whole on every rank, being smaller than "
+               "run.whole_below %lld\n",
+               (int)operations->whole_units, operations->whole_units == 1 ? "" : "s",
+               (long long)operations->whole_elems, operations->whole_units == 1 ? "s" : "",
+               (long long)schedule->spec.whole_below);
+}
+
 static void print_row(const char *name, mics_bytes bytes)
 {
     char intra[32], inter[32];
@@ -113,14 +141,17 @@ static void print_step(const mics_schedule *schedule, int32_t index)
 {
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
     const mics_unit *units = schedule->spec.model->units;
-    char work[32] = "", micro[16] = "-";
+    char work[64] = "", size[32], micro[16] = "-";
     if (mics_step_is_comm(step))
-        mics_size_text((double)step->block_bytes, work, sizeof work);
+        snprintf(work, sizeof work, "%s%s %s",
+                 mics_size_text((double)step->block_bytes, size, sizeof size),
+                 step->library ? " library" : "",
+                 step->unit >= 0 ? mics_wire_text(step->wire) : "    ");
     else
         snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);
     if (step->micro_step >= 0)
         snprintf(micro, sizeof micro, "%d", (int)step->micro_step);
-    printf("  %5d %-8s %-13s %-16s %5s %14s", (int)index, mics_stream_text(step->stream),
+    printf("  %5d %-8s %-13s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
            mics_step_kind_text(step->kind), step->unit >= 0 ? units[step->unit].name : "-", micro,
            work);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
@@ -132,8 +163,9 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
 {
     int32_t count = schedule->lists[MICS_PHASE_TRAIN].count;
     int32_t last = count - STEPS_LAST;
-    printf("\nschedule of a step: %d entries, %.3g GFLOP a rank; a step waits for those named on "
-           "each stream\n  %5s %-8s %-13s %-16s %5s %14s %17s\n",
+    printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams side by side: "
+           "compute, near\n(collectives inside nodes) and far (between nodes); a step waits for "
+           "those named on each\n  %5s %-8s %-13s %-16s %5s %18s %17s\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9, "", "stream", "kind",
            "unit", "micro", "block or work", "waits for");
     for (int32_t i = 0; i < count; i++) {
@@ -145,13 +177,17 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     }
 }
 
-void cli_explain_text(const cli_job *job, bool all_steps)
+mics_status cli_explain_text(const cli_job *job, bool all_steps)
 {
+    cli_operations operations;
+    MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));
     print_keys(job->run);
     printf("\nmodel\n  %s, %lld parameters in %d units\n", job->model->architecture,
            (long long)mics_model_param_count(job->model), (int)job->model->unit_count);
     print_mesh(&job->schedule->spec.mesh);
     print_memory(job);
+    print_operations(job->schedule, &operations);
     print_bytes(job->schedule);
     print_steps(job->schedule, all_steps);
+    return MICS_OK;
 }

@@ -111,6 +111,33 @@ run 0 auto "$mics" train run.json --ranks 4 --steps 2 --out auto --set sharding=
 run 0 resolved "$mics" train auto/run.json --ranks 4 --out resolved_auto
 same_losses auto resolved_auto
 
+# Automatic prefetch: the deepest that fits; a depth that is given and does not is told so.
+sed 's/"n_layer": 2/"n_layer": 8/' model.json >deep.json
+explain_deep() { # NAME FLAGS...
+    name=$1
+    shift
+    run 0 "$name" "$mics" explain run.json --ranks 4 --set model.config=deep.json "$@"
+}
+limit=1GiB
+for depth in 3 2 1 0; do
+    explain_deep deep --set run.memory_limit=$limit
+    grep -q "run.prefetch  *$depth  *auto: the deepest" deep.out || fail "prefetch should be $depth"
+    contains deep.out "  fits: "
+    total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' deep.out | head -n 1)
+    [ $depth -gt 0 ] && limit=$((total - 1))
+done
+run 2 given "$mics" train run.json --ranks 4 --set model.config=deep.json \
+    --set run.memory_limit=$total --set run.prefetch=3
+one_line given.err
+contains given.err "or run.prefetch 0 ("
+run 0 taken "$mics" train run.json --ranks 4 --set model.config=deep.json --out taken --steps 2 \
+    --set run.memory_limit=$total --set run.prefetch='"auto"'
+run 0 ahead "$mics" train run.json --ranks 4 --set model.config=deep.json --out ahead --steps 2
+same_losses taken ahead
+explain_deep deep --set run.memory_limit=$((total - 1))
+grep -q "run.prefetch  *0  *auto: the deepest" deep.out || fail "prefetch should be 0"
+contains deep.out "DOES NOT FIT"
+
 run 0 explain "$mics" explain run.json --ranks 4 --nodes 2
 grep -q "partition group *2 ranks: 0, 1 (of rank 0)" explain.out || fail "groups are unclear"
 grep -q "replication group *2 ranks: 0, 2 (of rank 0)" explain.out || fail "groups are unclear"
@@ -119,6 +146,30 @@ contains explain.out "all-reduce"
 contains explain.out "train_batch_size"
 run 0 json "$mics" explain run.json --ranks 4 --nodes 2 --json
 contains json.out '"sent_bytes"'
+
+# How collectives run, on which wires, and what stays whole.
+across="--ranks 8 --nodes 4 --set sharding.params=4 --set sharding.grads=4"
+run 0 two "$mics" explain run.json $across --set sharding.optimizer=4
+grep -q "gather  *two-stage  *fp32  *partition group  *4 units of 64 to 12704 elements" two.out ||
+    fail "gathers should run in two stages"
+grep -q "reduce  *two-stage  *fp32  *gradient group" two.out || fail "so should reductions"
+grep -q "all-reduce  *ring  *fp32  *replication group" two.out || fail "an all-reduce is due"
+grep -q "gather across" two.out || fail "the first stage should be listed"
+grep -q "elements in all stay" two.out && fail "no unit should stay whole"
+run 0 rings "$mics" explain run.json $across --set sharding.optimizer=8 --set run.collectives=ring \
+    --set run.whole_below=10000 --set run.wire.gather=bf16 --set run.wire.second_hop=int8
+grep -q "gather  *ring  *bf16  *partition group  *2 units of 12704 elements" rings.out ||
+    fail "gathers should run in rings"
+grep -q "scatter  *direct  *int8" rings.out || fail "the second hop should be int8"
+contains rings.out "2 units of 9280 elements in all stay whole on every rank"
+run 0 library "$mics" explain run.json $across --set sharding.optimizer=4 --set run.collectives=library
+grep -q "gather  *library  *fp32" library.out || fail "gathers should be the library's"
+grep -q "reduce  *two-stage" library.out || fail "reductions should not"
+run 0 json "$mics" explain run.json --json $across --set sharding.optimizer=8 \
+    --set run.whole_below=10000 --set run.wire.second_hop=int8
+contains json.out '"kind": "gather", "algorithm": "two-stage", "wire": "fp32"'
+contains json.out '"whole": {"units": 2, "elems": 9280}'
+contains json.out '"block_bytes": 64, "wire": "int8", "algorithm": "direct"'
 [ -d explained ] && fail "explain wrote something"
 
 # Token shards alone, of a tokenizer that nobody named: no text is read or written.

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics explain shows of a schedule's collectives, in both of its forms.
+#include "explain.h"
+#include "mics/memory.h"
+
+// The second of two stages names the operation, and stands for both.
+static bool is_second_stage(const mics_step *step)
+{
+    return (step->kind == MICS_STEP_GATHER && step->group == MICS_GROUP_NODE) ||
+           (step->kind == MICS_STEP_REDUCE && step->group == MICS_GROUP_GRADS_ACROSS);
+}
+
+static bool is_packed_sum(const mics_step *step)
+{
+    return step->wire != MICS_WIRE_FP32 &&
+           (step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
+            step->kind == MICS_STEP_ALL_REDUCE);
+}
+
+const char *cli_step_algorithm(const mics_step *step)
+{
+    if (step->kind == MICS_STEP_GATHER_ACROSS || step->kind == MICS_STEP_REDUCE_INSIDE ||
+        is_second_stage(step))
+        return mics_algorithm_text(MICS_ALGORITHM_TWO_STAGE);
+    if (step->library)
+        return mics_algorithm_text(MICS_ALGORITHM_LIBRARY);
+    return is_packed_sum(step) ? "direct" : mics_algorithm_text(MICS_ALGORITHM_RING);
+}
+
+static cli_operation row_of(const mics_schedule *schedule, const mics_step *step)
+{
+    mics_group_kind group = step->group;
+    if (is_second_stage(step))
+        group = step->kind == MICS_STEP_GATHER ? MICS_GROUP_PARAMS : MICS_GROUP_GRADS;
+    const int64_t elems = schedule->spec.model->units[step->unit].elems;
+    return (cli_operation){.kind = step->kind,
+                           .algorithm = cli_step_algorithm(step),
+                           .wire = step->wire,
+                           .back_wire =
+                               step->kind == MICS_STEP_ALL_REDUCE ? step->back_wire : step->wire,
+                           .group = group,
+                           .units = 1,
+                           .least_elems = elems,
+                           .most_elems = elems};
+}
+
+static void add_row(cli_operations *rows, const cli_operation *row)
+{
+    for (int32_t i = 0; i < rows->count; i++) {
+        cli_operation *one = &rows->rows[i];
+        // Algorithms are named by one text each.
+        if (one->kind != row->kind || one->algorithm != row->algorithm || one->wire != row->wire ||
+            one->group != row->group)
+            continue;
+        one->units++;
+        one->least_elems =
+            row->least_elems < one->least_elems ? row->least_elems : one->least_elems;
+        one->most_elems = row->most_elems > one->most_elems ? row->most_elems : one->most_elems;
+        return;
+    }
+    if (rows->count < CLI_OPERATIONS)
+        rows->rows[rows->count++] = *row;
+}
+
+static void count_whole_units(const mics_schedule *schedule, cli_operations *rows)
+{
+    const mics_sharding *mesh = &schedule->spec.mesh.sharding;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        const mics_sharding *s = &schedule->sharding[u];
+        if (s->params == mesh->params && s->grads == mesh->grads)
+            continue;
+        rows->whole_units++;
+        rows->whole_elems += schedule->spec.model->units[u].elems;
+    }
+}
+
+mics_status cli_operations_list(mics_memory *memory, const mics_schedule *schedule,
+                                cli_operations *rows_out)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    cli_operations rows = {.count = 0};
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST,
+                        (size_t)schedule->spec.model->unit_count * sizeof(uint32_t), &block));
+    uint32_t *seen = block; // by unit: kinds, as bits
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (!mics_step_is_comm(step) || step->unit < 0 || step->kind == MICS_STEP_GATHER_ACROSS ||
+            step->kind == MICS_STEP_REDUCE_INSIDE || (seen[step->unit] >> step->kind & 1) != 0)
+            continue;
+        seen[step->unit] |= UINT32_C(1) << step->kind;
+        const cli_operation row = row_of(schedule, step);
+        add_row(&rows, &row);
+    }
+    mics_free(memory, block);
+    count_whole_units(schedule, &rows);
+    *rows_out = rows;
+    return MICS_OK;
+}
