@@ -37,7 +37,7 @@ extern "C" {
 // A rank whose computation takes `factor` times.
 typedef struct mics_straggler {
     int32_t rank;
-    double factor; // > 0
+    double factor; // above 0, to 10^6
 } mics_straggler;
 
 // All zeros: fp32, rings as the engine runs them, one rank for all.
@@ -46,9 +46,9 @@ typedef struct mics_simulate_options {
     // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does; else
     // rings. What is counted as sent stays the schedule's.
     bool trees;
-    bool every_rank; // simulate each, although all are alike; implied by the three below
+    bool every_rank; // simulate each, although all are alike; implied by jitter and stragglers
     // Each step of each rank, and each collective, takes exp(jitter * normal) times: log-normal with
-    // median 1, a function of (seed, rank or first member, step) alone. 0: none.
+    // median 1, a function of (seed, rank or first member, step) alone. 0: none; at most 5.
     double jitter;
     uint64_t seed;
     const mics_straggler *stragglers; // borrowed during the call
@@ -97,8 +97,8 @@ typedef struct mics_simulation {
  * Takes time and memory linear in steps, times ranks where each is simulated.
  * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its nodes;
  *          a schedule with a training list. `options` NULL: all zeros.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, a jitter below 0, a straggler that is no rank or
- *          whose factor is not above 0, or steps that wait for each other); MICS_ERR_MEMORY
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, an option out of its range, or steps that wait for each
+ *          other); MICS_ERR_MEMORY
  *          (simulation_out untouched).
  * Owns:    close with mics_simulation_close; borrows nothing afterwards.
  * Threads: any.
