@@ -54,9 +54,9 @@ static size_t sum_elems(const int64_t *elems, int32_t count)
 // buffer where all blocks are gathered. Gathers pack into their slots.
 static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
-    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
     if (!step->packed || step->kind == MICS_STEP_GATHER || step->kind == MICS_STEP_GATHER_ACROSS)
         return 0;
+    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
     if (step->kind == MICS_STEP_PUBLISH)
         return members * step->block_bytes;
     const size_t back = step->kind == MICS_STEP_ALL_REDUCE
@@ -211,24 +211,29 @@ mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase ph
 // Of all ranks, pairs (rank, next member of its ring) and pairs (rank, other member), inside nodes and
 // between them.
 typedef struct group_links {
+    int32_t size; // of one group
     mics_bytes ring, direct;
 } group_links;
 
+// Nodes are alike, as a group lies in one or takes whole ones: those of the first node, times nodes.
 static group_links count_links(const mics_mesh *mesh, mics_group_kind kind)
 {
-    group_links links = {{0, 0}, {0, 0}};
     const int32_t per_node = mesh->ranks_per_node;
-    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+    group_links links = {.size = mics_mesh_group(mesh, kind, 0).size};
+    for (int32_t rank = 0; rank < per_node; rank++) {
         const mics_group group = mics_mesh_group(mesh, kind, rank);
         const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
-        // Members on this rank's node: those of the progression that fall into its range of ranks.
-        const int32_t node = rank / per_node * per_node;
-        const int32_t before = (rank - (node > group.first ? node : group.first)) / group.stride;
+        // Other members on the node: those before, and those behind that the node still holds.
         const int32_t last = mics_group_rank(group, group.size - 1);
-        const int32_t end = node + per_node - 1 < last ? node + per_node - 1 : last;
-        const int32_t near = before + (end - rank) / group.stride;
+        const int32_t end = per_node - 1 < last ? per_node - 1 : last;
+        const int32_t near = group.index + (end - rank) / group.stride;
         add_bytes(&links.ring, bytes_to(mesh, rank, next, 1));
         add_bytes(&links.direct, (mics_bytes){near, group.size - 1 - near});
+    }
+    mics_bytes *const sums[] = {&links.ring, &links.direct};
+    for (int i = 0; i < 2; i++) {
+        sums[i]->intra *= mesh->ranks / per_node;
+        sums[i]->inter *= mesh->ranks / per_node;
     }
     return links;
 }
@@ -250,7 +255,7 @@ static void sum_traffic(mics_schedule *schedule)
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
                 continue;
-            const int64_t rounds = mics_mesh_group(&schedule->spec.mesh, step->group, 0).size - 1;
+            const int64_t rounds = links[step->group].size - 1;
             mics_bytes *sum = &schedule->kind_bytes[phase][step->kind];
             if (is_packed_sum(step))
                 add_times(sum, links[step->group].direct, (int64_t)step->block_bytes);

@@ -19,9 +19,26 @@ typedef struct pass {
     bool backward;
 } pass;
 
+// Units that a computation touches.
+typedef struct unit_set {
+    int32_t units[MICS_STEP_USES];
+    int32_t count;
+} unit_set;
+
+// What is the same for all passes of a unit, forward [0] and backward [1].
+typedef struct unit_facts {
+    unit_set reads[2]; // parameters' values
+    unit_set writes;   // gradients, in backward
+    double flops[2];
+    bool two_stages[2]; // gathers [0], reductions [1]
+} unit_facts;
+
 typedef struct builder {
     mics_schedule *schedule;
+    unit_facts *facts; // by unit
+    bool spans_nodes[MICS_GROUP_KINDS];
     mics_step_list *list;
+    int32_t capacity; // of the list
     slot_pool params, grads;
     pass *passes;
     int32_t pass_count;
@@ -48,63 +65,80 @@ static const mics_sharding *sharding_of(const builder *b, int32_t unit)
 
 // ---- what a pass touches ----
 
-static void add_unit(int32_t unit, int32_t *units, int32_t *count)
+static void add_unit(int32_t unit, unit_set *set)
 {
-    for (int32_t i = 0; i < *count; i++) {
-        if (units[i] == unit)
+    for (int32_t i = 0; i < set->count; i++) {
+        if (set->units[i] == unit)
             return;
     }
-    if (*count < MICS_STEP_USES)
-        units[(*count)++] = unit;
+    if (set->count < MICS_STEP_USES)
+        set->units[set->count++] = unit;
 }
 
-// Units whose parameters' values the pass reads.
-static int32_t units_read(const builder *b, pass p, int32_t units[MICS_STEP_USES])
+static void add_params(const mics_op *op, unit_set *set)
 {
-    const mics_unit *unit = unit_of(b, p.unit);
-    const int32_t forward_ops =
-        p.backward ? b->schedule->units[p.unit].forward_again : unit->op_count;
-    int32_t count = 0;
+    for (int i = 0; i < MICS_OP_PARAMS; i++) {
+        if (op->params[i].unit >= 0)
+            add_unit(op->params[i].unit, set);
+    }
+}
+
+static unit_set find_reads(const builder *b, int32_t u, bool backward)
+{
+    const mics_unit *unit = unit_of(b, u);
+    const int32_t forward_ops = backward ? b->schedule->units[u].forward_again : unit->op_count;
+    unit_set set = {.count = 0};
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        if (o >= forward_ops && !mics_op_info_get(op->kind)->backward_reads_params)
-            continue;
-        for (int i = 0; i < MICS_OP_PARAMS; i++) {
-            if (op->params[i].unit >= 0)
-                add_unit(op->params[i].unit, units, &count);
-        }
+        if (o < forward_ops || mics_op_info_get(op->kind)->backward_reads_params)
+            add_params(op, &set);
     }
-    return count;
+    return set;
 }
 
-// Units whose gradients the pass writes.
-static int32_t units_written(const builder *b, pass p, int32_t units[MICS_STEP_USES])
+static unit_set find_writes(const builder *b, int32_t u)
 {
-    const mics_unit *unit = unit_of(b, p.unit);
-    int32_t count = 0;
-    for (int32_t o = 0; p.backward && o < unit->op_count; o++) {
-        for (int i = 0; i < MICS_OP_PARAMS; i++) {
-            if (unit->ops[o].params[i].unit >= 0)
-                add_unit(unit->ops[o].params[i].unit, units, &count);
-        }
-    }
-    return count;
+    const mics_unit *unit = unit_of(b, u);
+    unit_set set = {.count = 0};
+    for (int32_t o = 0; o < unit->op_count; o++)
+        add_params(&unit->ops[o], &set);
+    return set;
 }
 
-static bool contains(const int32_t *units, int32_t count, int32_t unit)
+static double find_flops(const builder *b, int32_t u, bool backward)
 {
-    for (int32_t i = 0; i < count; i++) {
-        if (units[i] == unit)
-            return true;
+    const mics_schedule *schedule = b->schedule;
+    const mics_unit *unit = unit_of(b, u);
+    double flops = 0;
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        mics_op_cost cost =
+            mics_op_cost_get(schedule->spec.model, unit, &unit->ops[o], schedule->spec.batch);
+        bool forward = !backward || o < schedule->units[u].forward_again;
+        flops += (forward ? cost.flops_forward : 0) + (backward ? cost.flops_backward : 0);
     }
-    return false;
+    return flops;
+}
+
+// Units whose parameters' values the pass reads, and whose gradients it writes.
+static const unit_set *units_read(const builder *b, pass p)
+{
+    return &b->facts[p.unit].reads[p.backward];
+}
+
+static const unit_set *units_written(const builder *b, pass p)
+{
+    static const unit_set none = {.count = 0};
+    return p.backward ? &b->facts[p.unit].writes : &none;
 }
 
 static bool pass_reads(const builder *b, pass p, int32_t unit)
 {
-    int32_t units[MICS_STEP_USES];
-    int32_t count = units_read(b, p, units);
-    return contains(units, count, unit);
+    const unit_set *reads = units_read(b, p);
+    for (int32_t i = 0; i < reads->count; i++) {
+        if (reads->units[i] == unit)
+            return true;
+    }
+    return false;
 }
 
 // ---- listing steps ----
@@ -112,13 +146,13 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
 static mics_status add_step(builder *b, mics_step step, int32_t *index_out)
 {
     mics_step_list *list = b->list;
-    bool full = (list->count & (list->count - 1)) == 0;
-    if (full) {
+    if (list->count == b->capacity) {
         void *steps = list->steps;
-        size_t capacity = list->count == 0 ? 1 : 2 * (size_t)list->count;
+        const size_t capacity = 2 * (size_t)list->count;
         MICS_TRY(
             mics_realloc(b->schedule->memory, MICS_MEM_HOST, capacity * sizeof(mics_step), &steps));
         list->steps = steps;
+        b->capacity = (int32_t)capacity;
     }
     b->newest[step.stream] = list->count;
     *index_out = list->count;
@@ -167,14 +201,19 @@ static mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kin
     return gather ? spec->choices[at].gather : spec->choices[at].reduce;
 }
 
-// Whether a unit's gathers (its reductions) run in two stages.
-static bool two_stages(const builder *b, int32_t unit, mics_step_kind kind)
+static bool find_two_stages(const builder *b, int32_t unit, mics_step_kind kind)
 {
     const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
     const mics_sharding *s = sharding_of(b, unit);
     const int32_t degree = kind == MICS_STEP_GATHER ? s->params : s->grads;
     return per_node > 1 && degree > per_node &&
            algorithm_of(b, unit, kind) == MICS_ALGORITHM_TWO_STAGE;
+}
+
+// Whether a unit's gathers (its reductions) run in two stages.
+static bool two_stages(const builder *b, int32_t unit, mics_step_kind kind)
+{
+    return b->facts[unit].two_stages[kind == MICS_STEP_GATHER ? 0 : 1];
 }
 
 // The group of a unit's collective, and into how many blocks the unit is cut there.
@@ -261,8 +300,7 @@ static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, 
         step.uses[0] = (mics_step_use){.unit = unit, .param_slot = -1, .grad_slot = -1};
         step.use_count = 1;
     }
-    step.stream = mics_mesh_spans_nodes(&b->schedule->spec.mesh, step.group) ? MICS_STREAM_FAR
-                                                                             : MICS_STREAM_NEAR;
+    step.stream = b->spans_nodes[step.group] ? MICS_STREAM_FAR : MICS_STREAM_NEAR;
     return step;
 }
 
@@ -300,12 +338,12 @@ static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
 // Lists what makes the units readable that a pass needs and that are not.
 static mics_status list_gathers(builder *b, pass p)
 {
-    int32_t units[MICS_STEP_USES];
-    const int32_t count = units_read(b, p, units);
-    for (int32_t i = 0; i < count; i++) {
-        MICS_TRY(list_publication(b, units[i]));
-        if (sharding_of(b, units[i])->params > 1 && b->params.slot_of[units[i]] < 0)
-            MICS_TRY(list_gather(b, units[i], p.micro_step));
+    const unit_set *reads = units_read(b, p);
+    for (int32_t i = 0; i < reads->count; i++) {
+        const int32_t unit = reads->units[i];
+        MICS_TRY(list_publication(b, unit));
+        if (sharding_of(b, unit)->params > 1 && b->params.slot_of[unit] < 0)
+            MICS_TRY(list_gather(b, unit, p.micro_step));
     }
     return MICS_OK;
 }
@@ -324,27 +362,12 @@ static void release_params(builder *b, int32_t index)
     }
 }
 
-static double pass_flops(const builder *b, pass p)
-{
-    const mics_schedule *schedule = b->schedule;
-    const mics_unit *unit = unit_of(b, p.unit);
-    double flops = 0;
-    for (int32_t o = 0; o < unit->op_count; o++) {
-        mics_op_cost cost =
-            mics_op_cost_get(schedule->spec.model, unit, &unit->ops[o], schedule->spec.batch);
-        bool forward = !p.backward || o < schedule->units[p.unit].forward_again;
-        flops += (forward ? cost.flops_forward : 0) + (p.backward ? cost.flops_backward : 0);
-    }
-    return flops;
-}
-
 // Slots for the gradients that a backward begins to write (G > 1).
 static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
 {
-    int32_t units[MICS_STEP_USES];
-    int32_t count = units_written(b, p, units);
-    for (int32_t i = 0; i < count; i++) {
-        const int32_t unit = units[i];
+    const unit_set *writes = units_written(b, p);
+    for (int32_t i = 0; i < writes->count; i++) {
+        const int32_t unit = writes->units[i];
         if (sharding_of(b, unit)->grads == 1)
             continue;
         if (b->grads.slot_of[unit] >= 0 && !b->grads.retiring[unit])
@@ -358,13 +381,13 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
 
 static void name_uses(builder *b, pass p, mics_step *step)
 {
-    int32_t touched[MICS_STEP_USES], written[MICS_STEP_USES];
-    const int32_t read = units_read(b, p, touched), writes = units_written(b, p, written);
-    int32_t all = read; // first those whose values are read
-    for (int32_t i = 0; i < writes; i++)
-        add_unit(written[i], touched, &all);
-    for (int32_t i = 0; i < all; i++) {
-        const int32_t unit = touched[i];
+    const unit_set *writes = units_written(b, p);
+    unit_set all = *units_read(b, p); // first those whose values are read
+    const int32_t read = all.count;
+    for (int32_t i = 0; i < writes->count; i++)
+        add_unit(writes->units[i], &all);
+    for (int32_t i = 0; i < all.count; i++) {
+        const int32_t unit = all.units[i];
         const bool whole = sharding_of(b, unit)->grads == 1;
         step->uses[i] = (mics_step_use){.unit = unit,
                                         .param_slot = i < read ? b->params.slot_of[unit] : -1,
@@ -373,7 +396,7 @@ static void name_uses(builder *b, pass p, mics_step *step)
         if (i < read)
             wait_on(b, step, b->ready[unit]);
     }
-    step->use_count = all;
+    step->use_count = all.count;
 }
 
 static void mark_slots(builder *b, const mics_step *step, int32_t index)
@@ -393,7 +416,7 @@ static mics_status list_pass(builder *b, pass p)
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
     name_uses(b, p, &step);
-    step.flops = pass_flops(b, p);
+    step.flops = b->facts[p.unit].flops[p.backward];
     int32_t index = 0;
     MICS_TRY(add_step(b, step, &index));
     mark_slots(b, &step, index);
@@ -439,20 +462,20 @@ static mics_status list_reduction(builder *b, int32_t unit, int32_t micro_step)
 // After a backward: reduces the gradients that nothing will write any more in this micro-step.
 static mics_status list_reductions(builder *b, pass p)
 {
-    int32_t units[MICS_STEP_USES];
-    int32_t count = units_written(b, p, units);
-    for (int32_t i = 0; i < count; i++) {
-        if (b->ends_with[units[i]] != p.unit)
+    const unit_set *writes = units_written(b, p);
+    for (int32_t i = 0; i < writes->count; i++) {
+        const int32_t unit = writes->units[i];
+        if (b->ends_with[unit] != p.unit)
             continue;
-        if (sharding_of(b, units[i])->grads > 1) {
-            MICS_TRY(list_reduction(b, units[i], p.micro_step));
+        if (sharding_of(b, unit)->grads > 1) {
+            MICS_TRY(list_reduction(b, unit, p.micro_step));
             if (b->prefetch > 0)
-                slots_retire(&b->grads, units[i]);
+                slots_retire(&b->grads, unit);
             else
-                slots_give(&b->grads, units[i]);
+                slots_give(&b->grads, unit);
         }
         if (p.micro_step == b->schedule->spec.micro_steps - 1)
-            MICS_TRY(list_second_hop(b, units[i]));
+            MICS_TRY(list_second_hop(b, unit));
     }
     return MICS_OK;
 }
@@ -525,6 +548,8 @@ static mics_status open_builder(builder *b)
     MICS_TRY(slots_open(memory, units, &b->grads));
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, passes * sizeof(pass), &block));
     b->passes = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(unit_facts), &block));
+    b->facts = block;
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
         MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
         *by_unit[i] = block;
@@ -534,14 +559,30 @@ static mics_status open_builder(builder *b)
     return MICS_OK;
 }
 
+static void find_facts(builder *b)
+{
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
+        b->spans_nodes[kind] =
+            mics_mesh_spans_nodes(&b->schedule->spec.mesh, (mics_group_kind)kind);
+    for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++) {
+        unit_facts *facts = &b->facts[u];
+        for (int backward = 0; backward < 2; backward++) {
+            facts->reads[backward] = find_reads(b, u, backward == 1);
+            facts->flops[backward] = find_flops(b, u, backward == 1);
+        }
+        facts->writes = find_writes(b, u);
+        facts->two_stages[0] = find_two_stages(b, u, MICS_STEP_GATHER);
+        facts->two_stages[1] = find_two_stages(b, u, MICS_STEP_REDUCE);
+    }
+}
+
 // Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes its gradient last.
 static void find_last_writers(builder *b)
 {
     for (int32_t u = b->schedule->spec.model->unit_count - 1; u >= 0; u--) {
-        int32_t units[MICS_STEP_USES];
-        int32_t count = units_written(b, (pass){.unit = u, .backward = true}, units);
-        for (int32_t i = 0; i < count; i++)
-            b->ends_with[units[i]] = u;
+        const unit_set *writes = &b->facts[u].writes;
+        for (int32_t i = 0; i < writes->count; i++)
+            b->ends_with[writes->units[i]] = u;
     }
 }
 
@@ -551,6 +592,7 @@ static void close_builder(builder *b)
     slots_close(&b->params);
     slots_close(&b->grads);
     mics_free(memory, b->passes);
+    mics_free(memory, b->facts);
     mics_free(memory, b->ready);
     mics_free(memory, b->published);
     mics_free(memory, b->last_writer);
@@ -566,6 +608,29 @@ static void idle_slots(slot_pool *pool)
     }
 }
 
+// Room for a list: each pass with its gather and reduction, each unit with what happens to it once a step.
+// Units that are gathered more often make it grow.
+static mics_status open_list(builder *b, mics_phase phase)
+{
+    const mics_mesh *mesh = &b->schedule->spec.mesh;
+    const int32_t units = b->schedule->spec.model->unit_count;
+    int64_t steps = 1; // agreement
+    for (int32_t i = 0; i < b->pass_count; i++) {
+        const unit_facts *facts = &b->facts[b->passes[i].unit];
+        steps += 1 + (mesh->sharding.params > 1 ? 1 + facts->two_stages[0] : 0);
+        if (b->passes[i].backward && mesh->sharding.grads > 1)
+            steps += 1 + facts->two_stages[1];
+    }
+    if (phase == MICS_PHASE_TRAIN) // publication, second hop, update; the norm
+        steps += 4 * (int64_t)units + 1;
+    void *block = NULL;
+    MICS_TRY(
+        mics_alloc(b->schedule->memory, MICS_MEM_HOST, (size_t)steps * sizeof(mics_step), &block));
+    b->list->steps = block;
+    b->capacity = (int32_t)steps;
+    return MICS_OK;
+}
+
 // Every list begins with nothing gathered and all slots idle: the engine joins its streams between
 // lists.
 static mics_status build_list(builder *b, mics_phase phase)
@@ -579,6 +644,7 @@ static mics_status build_list(builder *b, mics_phase phase)
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++)
         b->ready[u] = b->published[u] = b->last_writer[u] = b->last_reduced[u] = -1;
     fill_passes(b, phase);
+    MICS_TRY(open_list(b, phase));
     MICS_TRY(list_passes(b));
     int32_t index = 0;
     return phase == MICS_PHASE_TRAIN ? list_boundary(b) : list_agreement(b, &index);
@@ -602,6 +668,7 @@ static mics_status build(mics_schedule *schedule)
     builder b = {.schedule = schedule};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(open_builder(&b));
+    find_facts(&b);
     find_last_writers(&b);
     if (!schedule->spec.evaluation_only)
         MICS_TRY_OUT(build_list(&b, MICS_PHASE_TRAIN));
