@@ -111,8 +111,10 @@ static void begin_after(simulator *sim, const job *ended)
 static int32_t advance(simulator *sim)
 {
     double step_us = INFINITY;
-    for (int32_t i = 0; i < sim->job_count; i++)
-        step_us = fmin(step_us, sim->jobs[i].left_us / sim->jobs[i].rate);
+    for (int32_t i = 0; i < sim->job_count; i++) {
+        const double left_us = sim->jobs[i].left_us / sim->jobs[i].rate;
+        step_us = left_us < step_us ? left_us : step_us;
+    }
     int32_t running = 0;
     for (int32_t i = 0; i < sim->job_count; i++) {
         job *j = &sim->jobs[i];
