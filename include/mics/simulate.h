@@ -28,6 +28,7 @@
 #include "mics/schedule.h"
 #include "mics/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -55,6 +56,22 @@ typedef struct mics_simulate_options {
     int32_t straggler_count;
 } mics_simulate_options;
 
+// What the steps of a kind belong to.
+typedef enum mics_part {
+    MICS_PART_COMPUTATION, // forward, backward
+    MICS_PART_GATHER,      // both stages
+    MICS_PART_REDUCE,      // inside the gradient group, both stages
+    MICS_PART_SECOND_HOP,  // scatter and all-reduce
+    MICS_PART_PUBLISH,
+    MICS_PART_UPDATE, // norm, agreement, update
+    MICS_PARTS
+} mics_part;
+
+// A part of the step, summed over kinds.
+typedef struct mics_simulated_part {
+    double busy_us, exposed_us, critical_us;
+} mics_simulated_part;
+
 // The steps of one kind.
 typedef struct mics_simulated_kind {
     int32_t steps;
@@ -75,9 +92,8 @@ typedef struct mics_simulation {
     double overhead_us;             // the cluster's step_overhead_us
     double stream_us[MICS_STREAMS]; // that each stream is busy
     mics_simulated_kind kinds[MICS_STEP_KINDS];
-    mics_step_kind
-        limit; // with the largest critical_us; forward and backward count together, as backward
-    double limit_us; // that
+    mics_simulated_part parts[MICS_PARTS];
+    mics_part limit; // the part with the most of the longest chain
 
     double tokens;                         // of the global batch
     double tokens_per_s;                   // tokens / step_us
@@ -111,6 +127,18 @@ void mics_simulation_close(mics_simulation *simulation);
 /* When each step of the list began and ended on a rank; the same for all where one stands for all. Needs a
  * rank of the mesh. A collective begins when its last member has come. Valid until close. */
 const mics_step_time *mics_simulation_times(const mics_simulation *simulation, int32_t rank);
+
+/* The part that a kind of step belongs to, and what parts are called ("second hop"); never NULL. */
+mics_part mics_part_of(mics_step_kind kind);
+const char *mics_part_text(mics_part part);
+
+/* Why the step is not shorter: the two parts with most of the longest chain, and what sets the pace of the
+ * first of them: "second hop 61 % (links of network), computation 33 %".
+ *
+ * Writes at most `capacity` characters; returns `text`.
+ */
+char *mics_simulation_why(const mics_simulation *simulation, const mics_cluster *cluster,
+                          char *text, size_t capacity);
 
 #ifdef __cplusplus
 }

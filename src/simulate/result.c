@@ -118,16 +118,18 @@ static void walk_chain(const simulator *sim, mics_simulation *result)
     }
 }
 
-static void find_limit(mics_simulation *result)
+static void sum_parts(mics_simulation *result)
 {
-    const mics_simulated_kind *kinds = result->kinds;
-    result->limit = MICS_STEP_BACKWARD;
-    result->limit_us = kinds[MICS_STEP_FORWARD].critical_us + kinds[MICS_STEP_BACKWARD].critical_us;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        if (kinds[kind].critical_us > result->limit_us) {
-            result->limit = (mics_step_kind)kind;
-            result->limit_us = kinds[kind].critical_us;
-        }
+        const mics_simulated_kind *k = &result->kinds[kind];
+        mics_simulated_part *part = &result->parts[mics_part_of((mics_step_kind)kind)];
+        part->busy_us += k->busy_us;
+        part->exposed_us += k->exposed_us;
+        part->critical_us += k->critical_us;
+    }
+    for (int part = 1; part < MICS_PARTS; part++) {
+        if (result->parts[part].critical_us > result->parts[result->limit].critical_us)
+            result->limit = (mics_part)part;
     }
 }
 
@@ -144,7 +146,7 @@ void fill_result(const simulator *sim, mics_simulation *result)
     sum_steps(sim, result);
     sum_exposed(sim, result);
     walk_chain(sim, result);
-    find_limit(result);
+    sum_parts(result);
     result->overhead_us = sim->cluster->step_overhead_us;
     result->step_us = end_us + result->overhead_us;
     result->tokens = (double)spec->batch.sequences * (double)spec->batch.length *

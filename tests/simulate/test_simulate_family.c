@@ -112,7 +112,12 @@ static void check_sums(const world *w, const mics_simulation *s)
     assert_near("parts", s->compute_us + s->exposed_us + s->overhead_us, s->step_us, 1e-9);
     assert_near("streams", s->stream_us[0] + s->stream_us[1] + s->stream_us[2], busy, 1e-9);
     assert_true(s->step_us <= busy * (1 + 1e-9) + s->overhead_us && alone <= busy * (1 + 1e-9));
-    assert_true(s->limit_us > 0 && s->limit_us <= s->step_us);
+    double parts = 0;
+    for (int part = 0; part < MICS_PARTS; part++) {
+        parts += s->parts[part].critical_us;
+        assert_true(s->parts[part].critical_us <= s->parts[s->limit].critical_us);
+    }
+    assert_near("parts", parts, critical, 1e-9);
 }
 
 // What passes the links is what the schedule says is sent.

@@ -97,7 +97,7 @@ static void test_one_rank_is_a_sum(void **state)
     assert_near("step", s->step_us, 3 * each + once + 77, tight);
     assert_near("computation", s->compute_us, 3 * each + once, tight);
     assert_true(s->exposed_us == 0 && s->stream_us[MICS_STREAM_NEAR] == 0);
-    assert_int_equal(s->limit, MICS_STEP_BACKWARD);
+    assert_int_equal(s->limit, MICS_PART_COMPUTATION);
     assert_near("tokens", s->tokens, 3 * 2 * 16, tight);
     assert_near("tokens/s", s->tokens_per_s, 96 / s->step_us * 1e6, tight);
     assert_near("FLOPs", s->flops, mics_schedule_flops(w.schedule, MICS_PHASE_TRAIN), tight);
@@ -171,8 +171,44 @@ static void test_overlap_is_the_maximum(void **state)
         assert_true(s->kinds[MICS_STEP_GATHER].exposed_us == gather);
         assert_true(s->kinds[MICS_STEP_GATHER].critical_us == gather);
         assert_int_equal(s->kinds[MICS_STEP_GATHER].tier, 0);
+        assert_int_equal(s->limit, gather > forward ? MICS_PART_GATHER : MICS_PART_COMPUTATION);
     }
     world_close(&w);
+}
+
+// Nine tenths of the step are a gather over the network's links.
+static void test_why(void **state)
+{
+    (void)state;
+    world w;
+    char text[128];
+    world_open(&w, 4, 1, (mics_sharding){4, 4, 4});
+    w.cluster.tiers[1].latency_us = 0;
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_GROUP_PARAMS, 64),
+                         hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+    steps[1].wait[MICS_STREAM_FAR] = 0;
+    const double forward = alone(hand_simulate(&w, steps, 2, NULL), MICS_STEP_FORWARD);
+    w.cluster.tiers[1].bytes_per_s = 3 * 64e6 / (9 * forward * w.cluster.tiers[1].efficiency);
+    w.cluster.tiers[1].rank_bytes_per_s = INFINITY;
+    w.cluster.collective_us = 0;
+    const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
+    assert_string_equal(mics_simulation_why(s, &w.cluster, text, sizeof text),
+                        "gather 90 % (links of network), computation 10 %");
+    assert_int_equal(strlen(mics_simulation_why(s, &w.cluster, text, 8)), 7);
+    world_close(&w);
+}
+
+// Each kind of step belongs to a part that has a name of its own.
+static void test_parts_have_names(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
+        assert_true(mics_part_of((mics_step_kind)kind) < MICS_PARTS);
+    for (int a = 0; a < MICS_PARTS; a++) {
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(mics_part_text((mics_part)a), mics_part_text((mics_part)b));
+    }
+    assert_string_equal(mics_part_text(MICS_PARTS), "unknown part");
 }
 
 // Computation runs at 1 / (1 + slowdown) while the gather lasts.
@@ -346,6 +382,8 @@ int main(void)
         cmocka_unit_test(test_communication_bound),
         cmocka_unit_test(test_computation_bound),
         cmocka_unit_test(test_overlap_is_the_maximum),
+        cmocka_unit_test(test_why),
+        cmocka_unit_test(test_parts_have_names),
         cmocka_unit_test(test_slowdown),
         cmocka_unit_test(test_links_are_shared),
         cmocka_unit_test(test_links_with_room),
