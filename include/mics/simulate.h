@@ -110,7 +110,8 @@ typedef struct mics_simulation {
 
 /* Simulates the training list.
  *
- * Takes time and memory linear in steps, times ranks where each is simulated.
+ * Takes time and memory linear in steps; where each rank is simulated, times ranks, and times their square
+ * where they differ in time.
  * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its nodes;
  *          a schedule with a training list. `options` NULL: all zeros.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, an option out of its range, or steps that wait for each
