@@ -57,13 +57,15 @@ counted_bytes() { # OUT
     awk -F '"sent_inter_bytes": ' '{ split($2, value, ","); sum += value[1] } END { printf "%.0f\n", sum }' \
         "$1/metrics.jsonl"
 }
+# A depth of its own, as the bytes below depend on what stays gathered.
+settings="--set run.validation_batches=0 --set run.checkpoint_every=0 --set run.prefetch=1"
 train() { # NAME STEPS FLAGS...: leaves the links' bytes in NAME.links
     name=$1
     steps=$2
     shift 2
     run 0 reset "$cloud" reset
     run 0 "$name" "$cloud" run "$mics" train "$work/run.json" --out "$work/$name" --steps "$steps" \
-        --set run.validation_batches=0 --set run.checkpoint_every=0 "$@"
+        $settings "$@"
     contains "$name.out" "4 on 2 nodes"
     grep -q 'exact$' "$name.out" || fail "$name: predicted and measured are missing"
     link_bytes >"$name.links"
@@ -83,14 +85,15 @@ compare() { # NAME FLAGS...: leaves counted bytes a step in NAME.counted
         fail "$kind: the links carried more than was counted"
     echo "$counted" >"$kind.counted"
     run 0 "$kind-threads" "$mics" train run.json --ranks 4 --nodes 2 --out "$kind-threads" --steps 8 \
-        --set run.validation_batches=0 --set run.checkpoint_every=0 "$@"
+        $settings "$@"
     same_losses "$kind-threads" "$kind-many"
 }
 compare mics
 # Flat rings, as ZeRO-3 has them elsewhere.
 compare zero3 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 \
     --set run.collectives=ring
-compare two-stage --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4
+compare two-stage --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 \
+    --set run.collectives=two-stage
 # With 2 micro-steps mics(2) sends an all-reduce, 2 M over all links; ZeRO-3 sends up to 2 gathers and a reduce a
 # micro-step, 1.5 M each: 9 M, and somewhat less for what stays gathered between forward and backward.
 awk -v zero3="$(cat zero3.counted)" -v mics="$(cat mics.counted)" \
