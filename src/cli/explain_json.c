@@ -60,8 +60,8 @@ static void print_operations(const cli_operations *operations)
                mics_group_kind_text(row->group), (int)row->units, (long long)row->least_elems,
                (long long)row->most_elems);
     }
-    printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n",
-           (int)operations->whole_units, (long long)operations->whole_elems);
+    printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n", (int)operations->whole_units,
+           (long long)operations->whole_elems);
 }
 
 // A member of a collective's step.

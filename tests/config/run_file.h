@@ -57,6 +57,24 @@ static inline void check_refused(const char *text, mics_status expected, const c
     ASSERT_SAID(&seen, part);
 }
 
+static inline mics_run_row find_row(const mics_run *run, const char *path)
+{
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        mics_run_row row = mics_run_row_at(run, i);
+        if (strcmp(row.key, path) == 0)
+            return row;
+    }
+    return (mics_run_row){.key = NULL, .origin = "(no row)"};
+}
+
+static inline void check_row(const mics_run *run, const char *path, const char *value,
+                             const char *origin)
+{
+    mics_run_row row = find_row(run, path);
+    if (row.key == NULL || strcmp(row.value, value) != 0 || strcmp(row.origin, origin) != 0)
+        fail_msg("%s: %s (%s), expected %s (%s)", path, row.value, row.origin, value, origin);
+}
+
 static inline int group_setup(void **state)
 {
     (void)state;

@@ -5,23 +5,6 @@
 #include "config/run_file.h"
 #include <sys/stat.h>
 
-static mics_run_row find_row(const mics_run *run, const char *path)
-{
-    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
-        mics_run_row row = mics_run_row_at(run, i);
-        if (strcmp(row.key, path) == 0)
-            return row;
-    }
-    return (mics_run_row){.key = NULL, .origin = "(no row)"};
-}
-
-static void check_row(const mics_run *run, const char *path, const char *value, const char *origin)
-{
-    mics_run_row row = find_row(run, path);
-    if (row.key == NULL || strcmp(row.value, value) != 0 || strcmp(row.origin, origin) != 0)
-        fail_msg("%s: %s (%s), expected %s (%s)", path, row.value, row.origin, value, origin);
-}
-
 // ---- reading ----
 
 static const char example[] =
@@ -508,41 +491,6 @@ static void test_takes_deepspeed_files(void **state)
     mics_run_close(run);
 }
 
-static void test_twins(void **state)
-{
-    (void)state;
-    check_refused("{" RUN_BASE ", \"train_batch_size\": 1, \"steps_per_print\": 3, "
-                  "\"zero_optimization\": {\"overlap_comm\": true}, \"nothing\": 0}",
-                  MICS_ERR_INVALID, "unknown key");
-    static const struct {
-        const char *run, *more, *part;
-    } cases[] = {
-        {"\"steps\": 1, \"log_every\": 2", "\"steps_per_print\": 3", "the same as run.log_every"},
-        {"\"steps\": 1, \"prefetch\": 2", "\"zero_optimization\": {\"overlap_comm\": false}",
-         "false contradicts run.prefetch 2"},
-        {"\"steps\": 1, \"prefetch\": 0", "\"zero_optimization\": {\"overlap_comm\": true}",
-         "true contradicts run.prefetch 0"},
-        {"\"steps\": 1, \"collectives\": \"ring\"",
-         "\"zero_optimization\": {\"mics_hierarchical_params_gather\": true}",
-         "mics_hierarchical_params_gather: true contradicts run.collectives ring"},
-        {"\"steps\": 1, \"collectives\": \"measured\"",
-         "\"zero_optimization\": {\"mics_hierarchical_params_gather\": false}",
-         "false contradicts run.collectives measured"},
-        {"\"steps\": 1",
-         "\"sdp_hierarchical_allgather\": false, \"zero_optimization\": "
-         "{\"mics_hierarchical_params_gather\": true}",
-         "sdp_hierarchical_allgather: false contradicts run.collectives two-stage"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[512];
-        snprintf(text, sizeof text,
-                 "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
-                 "\"train_batch_size\": 1, \"run\": {%s}, %s}",
-                 cases[i].run, cases[i].more);
-        check_refused(text, MICS_ERR_INVALID, cases[i].part);
-    }
-}
-
 static void test_traced_steps(void **state)
 {
     (void)state;
@@ -559,207 +507,6 @@ static void test_traced_steps(void **state)
                   "run.trace_step: traces steps 8 to 10, but the run ends after step 9");
     snprintf(text, sizeof text, base, "\"trace_step\": 10");
     check_refused(text, MICS_ERR_INVALID, "traces steps 10 to 10, but");
-}
-
-static void check_collectives(const char *said, const char *more, mics_collectives collectives,
-                              const char *value, const char *origin)
-{
-    char text[512];
-    snprintf(text, sizeof text,
-             "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
-             "\"train_batch_size\": 1, \"run\": {\"steps\": 1%s}%s}",
-             said, more);
-    mics_run *run = load_good(text);
-    assert_int_equal(run->collectives, collectives);
-    check_row(run, "run.collectives", value, origin);
-    mics_run_close(run);
-}
-
-static void test_collectives(void **state)
-{
-    (void)state;
-    static const char *const texts[] = {"auto", "measured", "ring", "two-stage", "library"};
-    for (int i = 0; i < 5; i++) {
-        char said[64], value[32];
-        snprintf(said, sizeof said, ", \"collectives\": \"%s\"", texts[i]);
-        snprintf(value, sizeof value, "\"%s\"", texts[i]);
-        check_collectives(said, "", (mics_collectives)i, value, "file");
-    }
-    check_collectives(", \"collectives\": \"Two-Stage\"", "", MICS_COLLECTIVES_TWO_STAGE,
-                      "\"two-stage\"", "file");
-    check_collectives("", "", MICS_COLLECTIVES_AUTO, "\"auto\"", "default");
-    // The words of others; "auto" leaves it to them.
-    static const char zero_true[] =
-        ", \"zero_optimization\": {\"mics_hierarchical_params_gather\": true}";
-    static const char zero_false[] =
-        ", \"zero_optimization\": {\"mics_hierarchical_params_gather\": false}";
-    static const char by_zero[] = "auto: zero_optimization.mics_hierarchical_params_gather";
-    check_collectives("", zero_true, MICS_COLLECTIVES_TWO_STAGE, "\"two-stage\"", by_zero);
-    check_collectives("", zero_false, MICS_COLLECTIVES_RING, "\"ring\"", by_zero);
-    check_collectives(", \"collectives\": \"auto\"", zero_false, MICS_COLLECTIVES_RING, "\"ring\"",
-                      by_zero);
-    check_collectives(", \"collectives\": \"ring\"", zero_false, MICS_COLLECTIVES_RING, "\"ring\"",
-                      "file");
-    check_collectives("", ", \"sdp_hierarchical_allgather\": false", MICS_COLLECTIVES_RING,
-                      "\"ring\"", "auto: sdp_hierarchical_allgather");
-    check_refused(
-        "{\"run\": {\"collectives\": \"tree\"}}", MICS_ERR_UNSUPPORTED,
-        "run.collectives: must be \"auto\" or \"measured\" or \"ring\" or \"two-stage\" or "
-        "\"library\", not \"tree\"");
-    check_refused("{\"run\": {\"collectives\": true}}", MICS_ERR_FORMAT, "must be a string");
-    check_refused(RUN_WITH("\"run\": {\"steps\": 1, \"hierarchical\": false}"), MICS_ERR_FORMAT,
-                  "duplicate");
-    check_refused("{\"run\": {\"steps\": 1, \"hierarchical\": false}}", MICS_ERR_INVALID,
-                  "run.hierarchical: unknown key");
-}
-
-static void check_wires(const char *text, mics_wire gather, mics_wire reduce, mics_wire hop)
-{
-    mics_run *run = load_good(text);
-    assert_int_equal(run->gather_wire, gather);
-    assert_int_equal(run->reduce_wire, reduce);
-    assert_int_equal(run->second_hop_wire, hop);
-    mics_run_close(run);
-}
-
-#define WIRE_RUN(run_more, more)                                                                   \
-    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "                     \
-    "\"train_batch_size\": 1, \"run\": {\"steps\": 1" run_more "}" more "}"
-#define WIRE(keys) ", \"wire\": {" keys "}"
-#define COMM_TYPE(type) ", \"communication_data_type\": \"" type "\""
-
-static void test_wires(void **state)
-{
-    (void)state;
-    const mics_wire fp32 = MICS_WIRE_FP32, bf16 = MICS_WIRE_BF16, int8 = MICS_WIRE_INT8;
-    check_wires(WIRE_RUN("", ""), fp32, fp32, fp32);
-    check_wires(WIRE_RUN(WIRE(""), ""), fp32, fp32, fp32);
-    check_wires(WIRE_RUN(WIRE("\"gather\": \"bf16\""), ""), bf16, fp32, fp32);
-    check_wires(WIRE_RUN(WIRE("\"reduce\": \"BF16\", \"second_hop\": \"int8\""), ""), fp32, bf16,
-                int8);
-    // DeepSpeed's one word for both wires of gradients.
-    check_wires(WIRE_RUN("", COMM_TYPE("fp32")), fp32, fp32, fp32);
-    check_wires(WIRE_RUN("", COMM_TYPE("bf16")), fp32, bf16, bf16);
-    check_wires(WIRE_RUN("", COMM_TYPE("bfp16")), fp32, bf16, bf16);
-    check_wires(WIRE_RUN(WIRE("\"gather\": \"bf16\", \"reduce\": \"bf16\""), COMM_TYPE("bfp16")),
-                bf16, bf16, bf16);
-    mics_run *run = load_good(WIRE_RUN(WIRE("\"reduce\": \"bf16\""), COMM_TYPE("bfp16")));
-    check_row(run, "run.wire.gather", "\"fp32\"", "default");
-    check_row(run, "run.wire.reduce", "\"bf16\"", "file");
-    check_row(run, "run.wire.second_hop", "\"bf16\"", "auto: communication_data_type");
-    check_row(run, "communication_data_type", "\"bfp16\"", "file");
-    mics_run_close(run);
-    run = load_good(RUN_PLAIN);
-    assert_null(find_row(run, "communication_data_type").key);
-    mics_run_close(run);
-}
-
-static void test_wire_refusals(void **state)
-{
-    (void)state;
-    check_refused(WIRE_RUN(WIRE("\"gather\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
-                  "run.wire.gather: must be \"fp32\" or \"bf16\", not \"int8\"; parameters carry");
-    check_refused(WIRE_RUN(WIRE("\"reduce\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
-                  "run.wire.reduce: must be \"fp32\" or \"bf16\", not \"int8\"; \"int8\" is for");
-    check_refused(WIRE_RUN(WIRE("\"second_hop\": \"int4\""), ""), MICS_ERR_UNSUPPORTED,
-                  "must be \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
-    check_refused(WIRE_RUN(WIRE("\"second_hop\": 8"), ""), MICS_ERR_FORMAT, "must be a string");
-    check_refused(WIRE_RUN(WIRE("\"reduction\": \"bf16\""), ""), MICS_ERR_INVALID,
-                  "run.wire.reduction: unknown key; known here: gather, reduce, second_hop");
-    check_refused(WIRE_RUN(", \"wire\": \"bf16\"", ""), MICS_ERR_FORMAT, "must be an object");
-    check_refused(
-        WIRE_RUN("", COMM_TYPE("fp16")), MICS_ERR_UNSUPPORTED,
-        "communication_data_type: must be \"fp32\" or \"bf16\" or \"bfp16\", not \"fp16\"; "
-        "fp16 would need loss scaling; use \"bf16\"");
-    check_refused(WIRE_RUN(WIRE("\"reduce\": \"fp32\""), COMM_TYPE("bf16")), MICS_ERR_INVALID,
-                  "communication_data_type: bf16 contradicts run.wire.reduce fp32; leave one out");
-    check_refused(WIRE_RUN(WIRE("\"second_hop\": \"int8\""), COMM_TYPE("fp32")), MICS_ERR_INVALID,
-                  "fp32 contradicts run.wire.second_hop int8");
-    check_refused(WIRE_RUN("", ", \"zero_optimization\": {\"zero_quantized_gradients\": true}"),
-                  MICS_ERR_UNSUPPORTED,
-                  "zero_quantized_gradients: cannot be honoured: write \"run\": {\"wire\": "
-                  "{\"second_hop\": \"int8\"}} instead");
-}
-
-static void check_whole(const char *text, int64_t elems, const char *value, const char *origin)
-{
-    mics_run *run = load_good(text);
-    assert_int_equal(run->whole_below, elems);
-    check_row(run, "run.whole_below", value, origin);
-    mics_run_close(run);
-}
-
-#define WHOLE(elems) ", \"whole_below\": " #elems
-#define PERSISTENT(elems)                                                                          \
-    ", \"zero_optimization\": {\"stage3_param_persistence_threshold\": " #elems "}"
-
-static void test_small_units(void **state)
-{
-    (void)state;
-    static const char by_zero[] = "auto: zero_optimization.stage3_param_persistence_threshold";
-    check_whole(WIRE_RUN("", ""), 16384, "16384", "default");
-    check_whole(WIRE_RUN(WHOLE(0), ""), 0, "0", "file");
-    check_whole(WIRE_RUN(WHOLE(1e6), ""), 1000000, "1000000", "file");
-    check_whole(WIRE_RUN("", PERSISTENT(100000)), 100000, "100000", by_zero);
-    check_whole(WIRE_RUN("", PERSISTENT(0)), 0, "0", by_zero);
-    check_whole(WIRE_RUN("", PERSISTENT("auto")), 16384, "16384", "default");
-    check_whole(WIRE_RUN(WHOLE(7), PERSISTENT("auto")), 7, "7", "file");
-    check_whole(WIRE_RUN(WHOLE(7), PERSISTENT(7)), 7, "7", "file");
-    check_whole(WIRE_RUN("", ", \"sdp_param_persistence_threshold\": 5"), 5, "5",
-                "auto: sdp_param_persistence_threshold");
-    check_whole(WIRE_RUN("", ", \"sdp_param_persistence_threshold\": 9223372036854775807"),
-                INT64_MAX, "9223372036854775807", "auto: sdp_param_persistence_threshold");
-    check_refused(WIRE_RUN(WHOLE(-1), ""), MICS_ERR_INVALID, "must be 0 or more, not -1");
-    check_refused(WIRE_RUN(WHOLE(0.5), ""), MICS_ERR_INVALID, "must be a whole number");
-    check_refused(WIRE_RUN(WHOLE("auto"), ""), MICS_ERR_INVALID, "cannot be \"auto\"");
-    check_refused(WIRE_RUN(WHOLE(7), PERSISTENT(8)), MICS_ERR_INVALID,
-                  "stage3_param_persistence_threshold: 8 contradicts run.whole_below 7; leave one");
-    check_refused(WIRE_RUN("", PERSISTENT(8) ", \"sdp_param_persistence_threshold\": 9"),
-                  MICS_ERR_INVALID, "9 contradicts run.whole_below 8");
-}
-
-static void check_prefetch(const char *text, int32_t prefetch, bool automatic, const char *origin)
-{
-    char value[16];
-    mics_run *run = load_good(text);
-    ASSERT_OK(mics_run_resolve(run, 1, 1));
-    assert_int_equal(run->prefetch, prefetch);
-    assert_int_equal(run->prefetch_auto, automatic);
-    snprintf(value, sizeof value, "%d", (int)prefetch);
-    check_row(run, "run.prefetch", value, origin);
-    run->prefetch = 3; // what a caller chose shows, until the run is resolved anew
-    check_row(run, "run.prefetch", "3", origin);
-    ASSERT_OK(mics_run_resolve(run, 1, 1));
-    assert_int_equal(run->prefetch, prefetch);
-    mics_run_close(run);
-}
-
-#define PREFETCH(units) ", \"prefetch\": " #units
-#define OVERLAP(value) ", \"zero_optimization\": {\"overlap_comm\": " #value "}"
-
-static void test_prefetch(void **state)
-{
-    (void)state;
-    static const char deepest[] = "auto: the deepest of 3, 2, 1, 0 whose memory fits";
-    static const char by_overlap[] = "auto: zero_optimization.overlap_comm is false";
-    check_prefetch(WIRE_RUN("", ""), 1, true, deepest);
-    check_prefetch(WIRE_RUN(PREFETCH("auto"), ""), 1, true, deepest);
-    check_prefetch(WIRE_RUN("", OVERLAP(true)), 1, true, deepest);
-    check_prefetch(WIRE_RUN(PREFETCH(7), ""), 7, false, "file");
-    check_prefetch(WIRE_RUN(PREFETCH(0), ""), 0, false, "file");
-    check_prefetch(WIRE_RUN("", OVERLAP(false)), 0, false, by_overlap);
-    check_prefetch(WIRE_RUN(PREFETCH("auto"), OVERLAP(false)), 0, false, by_overlap);
-    check_prefetch(WIRE_RUN(PREFETCH(0), OVERLAP(false)), 0, false, "file");
-    int32_t depth = 7;
-    for (int32_t i = 0; i < 4; i++) {
-        assert_true(mics_prefetch_candidate(i, &depth));
-        assert_int_equal(depth, 3 - i);
-    }
-    assert_false(mics_prefetch_candidate(4, &depth));
-    assert_false(mics_prefetch_candidate(-1, &depth));
-    assert_int_equal(depth, 0);
-    check_refused(WIRE_RUN(PREFETCH(-1), ""), MICS_ERR_INVALID, "must be 0 to 1024, not -1");
-    check_refused(WIRE_RUN(PREFETCH("all"), ""), MICS_ERR_FORMAT, "must be an integer");
 }
 
 // ---- files ----
@@ -919,13 +666,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_schedulers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_scheduler_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_takes_deepspeed_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_traced_steps, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wires, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wire_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_small_units, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_prefetch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_table, setup, teardown),
