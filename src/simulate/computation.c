@@ -80,11 +80,11 @@ static void add_logits(pass *p, const mics_op *op, int64_t rows, bool backward)
 static void add_classifier(pass *p, const mics_op *op, int64_t rows, bool backward)
 {
     const int64_t tokens = tokens_of(p);
-    const double chunks = (double)(tokens / rows);
+    const int64_t chunks = tokens / rows;
     const pass before = *p;
     add_logits(p, op, rows, backward);
-    p->us = before.us + chunks * (p->us - before.us);
-    p->flops = before.flops + chunks * (p->flops - before.flops);
+    p->us = before.us + (double)chunks * (p->us - before.us);
+    p->flops = before.flops + (double)chunks * (p->flops - before.flops);
     if (tokens % rows > 0)
         add_logits(p, op, tokens % rows, backward);
 }
@@ -196,12 +196,18 @@ double unit_backward_us(const mics_schedule *schedule, const mics_cluster *clust
     return pass_end(&p, flops_out);
 }
 
+// Elements of a unit that a rank owns.
+static int64_t owned_elems(const mics_schedule *schedule, int32_t unit)
+{
+    return schedule->padded_elems[unit] / schedule->sharding[unit].optimizer;
+}
+
 double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
 {
     const int32_t units = schedule->spec.model->unit_count;
     double elems = 0;
     for (int32_t u = 0; u < units; u++)
-        elems += (double)(schedule->padded_elems[u] / schedule->sharding[u].optimizer);
+        elems += (double)owned_elems(schedule, u);
     const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE,
                              .math = MICS_MATH_FP32,
                              .flops = 2 * elems,
@@ -214,8 +220,7 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
 // masters, and what forward reads is written beside them.
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
-    const double elems =
-        (double)(schedule->padded_elems[unit] / schedule->sharding[unit].optimizer);
+    const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
     const mics_cost_op op = {
         .kind = MICS_COST_UPDATE, .math = MICS_MATH_FP32, .bytes = (mixed ? 30 : 28) * elems};

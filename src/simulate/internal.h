@@ -109,6 +109,6 @@ void share_out(simulator *sim);
 // ---- result.c ----
 
 /* Everything that follows from times. */
-void fill_result(const simulator *sim, mics_simulation *simulation);
+void fill_result(const simulator *sim, mics_simulation *result);
 
 #endif
