@@ -47,6 +47,9 @@ typedef struct mics_simulate_options {
     // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does; else
     // rings. What is counted as sent stays the schedule's.
     bool trees;
+    // Each parameter of a unit travels in a collective of its own, one after the other, as in
+    // implementations that do not hold a unit in one buffer; else one collective a unit.
+    bool by_param;
     bool every_rank; // simulate each, although all are alike; implied by jitter and stragglers
     // Each step of each rank, and each collective, takes exp(jitter * normal) times: log-normal with
     // median 1, a function of (seed, rank or first member, step) alone. 0: none; at most 5.

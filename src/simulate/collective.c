@@ -3,6 +3,7 @@
 // What collectives of a schedule take: the exchanges, then the packing and adding that their thread does
 // beside them.
 #include "simulate/internal.h"
+#include <math.h>
 
 static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cluster,
                            mics_collective_kind kind, mics_group group, double block_bytes)
@@ -144,11 +145,29 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
     }
 }
 
+// One collective for each parameter of the unit, each with its part of the block.
+static mics_cost_use by_param_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                  const mics_step *step, mics_group group, bool trees)
+{
+    const mics_unit *unit = &schedule->spec.model->units[step->unit];
+    mics_cost_use sum = {.tier = -1};
+    mics_step part = *step;
+    for (int32_t p = 0; p < unit->param_count; p++) {
+        const double share = (double)unit->params[p].elems / (double)unit->elems;
+        part.block_elems = (int64_t)ceil(share * (double)step->block_elems);
+        part.block_bytes = (size_t)ceil(share * (double)step->block_bytes);
+        sum = mics_cost_then(sum, exchanges_use(schedule, cluster, &part, group, trees));
+    }
+    return sum;
+}
+
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
-                             const mics_step *step, bool trees)
+                             const mics_simulate_options *options, const mics_step *step)
 {
     const mics_group group = mics_mesh_group(&schedule->spec.mesh, step->group, 0);
-    mics_cost_use use = exchanges_use(schedule, cluster, step, group, trees);
+    mics_cost_use use = options->by_param && step->unit >= 0
+                            ? by_param_use(schedule, cluster, step, group, options->trees)
+                            : exchanges_use(schedule, cluster, step, group, options->trees);
     add_local(cluster, local_bytes(schedule, step, group), &use);
     return use;
 }

@@ -47,7 +47,7 @@ double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int
 
 /* What a collective of the schedule takes, with the packing and adding that its thread does. */
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
-                             const mics_step *step, bool trees);
+                             const mics_simulate_options *options, const mics_step *step);
 
 // ---- clock.c: events ----
 

@@ -72,7 +72,7 @@ static mics_status add_collective(pricing *p, const mics_step *step, int32_t *in
         MICS_TRY(mics_realloc(table->memory, MICS_MEM_HOST, capacity * sizeof(collective), &block));
         table->collectives = block;
     }
-    collective c = {.use = collective_use(p->schedule, p->cluster, step, p->options->trees)};
+    collective c = {.use = collective_use(p->schedule, p->cluster, p->options, step)};
     for (int t = 0; t < MICS_CLUSTER_TIERS && c.use.us > 0; t++)
         c.share[t] = c.use.busy_us[t] / c.use.us;
     c.cores = c.use.us > 0 ? c.use.core_us / c.use.us : 0;
@@ -82,8 +82,13 @@ static mics_status add_collective(pricing *p, const mics_step *step, int32_t *in
 }
 
 // Whether two steps of one kind cost the same. Unpacking depends on the whole unit, which is then alike.
-static bool alike(const mics_step *a, const mics_step *b)
+static bool alike(const pricing *p, const mics_step *a, const mics_step *b)
 {
+    const mics_unit *units = p->schedule->spec.model->units;
+    if (p->options->by_param &&
+        (a->unit < 0 || b->unit < 0 || units[a->unit].param_count != units[b->unit].param_count ||
+         units[a->unit].elems != units[b->unit].elems))
+        return false;
     return a->group == b->group && a->block_elems == b->block_elems &&
            a->block_bytes == b->block_bytes && a->packed == b->packed;
 }
@@ -94,7 +99,7 @@ static mics_status find_collective(pricing *p, const mics_step *step, int32_t *i
     int32_t *known = &p->known[(int64_t)step->kind * p->schedule->spec.model->unit_count + unit];
     if (*known < 0) {
         const mics_step *last = p->last_step[step->kind];
-        if (last != NULL && alike(last, step))
+        if (last != NULL && alike(p, last, step))
             *known = p->last[step->kind];
         else
             MICS_TRY(add_collective(p, step, known));

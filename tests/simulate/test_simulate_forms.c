@@ -6,6 +6,7 @@
 #include "simulate/internal.h"
 
 static const double tight = 1e-12;
+static const mics_simulate_options plain = {.math = MICS_MATH_FP32};
 
 static double duration(const mics_simulation *s, int32_t step)
 {
@@ -235,8 +236,8 @@ static const mics_simulation *two_gathers(world *w, mics_cost_use *near, mics_co
     mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_NODE, 100000),
                          hand_gather(MICS_STEP_PUBLISH, MICS_STREAM_FAR, MICS_GROUP_WORLD, 80000)};
     const mics_simulation *s = hand_simulate(w, steps, 2, NULL);
-    *near = collective_use(w->schedule, &w->cluster, &steps[0], false);
-    *far = collective_use(w->schedule, &w->cluster, &steps[1], false);
+    *near = collective_use(w->schedule, &w->cluster, &plain, &steps[0]);
+    *far = collective_use(w->schedule, &w->cluster, &plain, &steps[1]);
     return s;
 }
 
@@ -285,7 +286,7 @@ static void test_packed_sums_are_sent_directly(void **state)
     mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_FAR, MICS_GROUP_OPTIMIZER, 720);
     step.packed = true;
     step.wire = MICS_WIRE_BF16;
-    const mics_cost_use use = collective_use(w.schedule, &w.cluster, &step, false);
+    const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &step);
     assert_near("bytes inside", use.bytes[0], 3 * 720, tight);
     assert_near("bytes between", use.bytes[1], 16 * 720, tight);
     const double inside = 2 + 720 / 200.0, between = 10 + 4 * 720 / 72.0;
@@ -293,6 +294,24 @@ static void test_packed_sums_are_sent_directly(void **state)
     const mics_bytes sent = mics_schedule_step_bytes(w.schedule, &step, 0);
     assert_int_equal(sent.intra, 3 * 720);
     assert_int_equal(sent.inter, 4 * 720);
+    world_close(&w);
+}
+
+// A layer's 12 parameters one by one: the same bytes, twelve times the latency.
+static void test_parameters_one_by_one(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+    const mics_simulate_options each = {.by_param = true};
+    mics_step steps[] = {
+        hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 1 << 20)};
+    const double once = hand_simulate(&w, steps, 1, NULL)->step_us;
+    const double latency = 3 * 2 + w.cluster.collective_us;
+    assert_int_equal(w.model->units[1].param_count, 12);
+    assert_near("twelve", hand_simulate(&w, steps, 1, &each)->step_us - 12 * latency,
+                once - latency, 0.05); // padding between parameters does not travel
+    assert_true(world_simulate(&w, &each)->step_us > world_simulate(&w, NULL)->step_us);
     world_close(&w);
 }
 
@@ -332,7 +351,7 @@ static void test_cores_are_shared_fairly(void **state)
         mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_NODE, 2000),
                              hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
-        const mics_cost_use use = collective_use(w.schedule, &w.cluster, &steps[0], false);
+        const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &steps[0]);
         const double wants = use.core_us / use.us, forward = alone(s, MICS_STEP_FORWARD);
         assert_true(i == 0 ? wants > 0.01 && wants < 0.25 : wants > 0.25);
         const double gather = i == 0 ? use.us : use.us * wants / 0.25;
@@ -388,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_links_are_shared),
         cmocka_unit_test(test_links_with_room),
         cmocka_unit_test(test_packed_sums_are_sent_directly),
+        cmocka_unit_test(test_parameters_one_by_one),
         cmocka_unit_test(test_computation_shares_cores),
         cmocka_unit_test(test_cores_are_shared_fairly),
         cmocka_unit_test(test_a_straggler_holds_up_all),
