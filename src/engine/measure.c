@@ -136,7 +136,8 @@ static void end_unit(meter *self, int32_t at, int32_t unit, mics_status status)
 }
 
 // All units through one stage. The other thread of this rank may be in an exchange that waits for
-// ranks which this failure keeps away: ending the world wakes it.
+// ranks which this failure keeps away: ending the world wakes it. It then finds that others have
+// failed; the reason is noted before, and stays.
 static void run_units(meter *self, int32_t at)
 {
     const timed_run *run = self->run;
@@ -144,9 +145,9 @@ static void run_units(meter *self, int32_t at)
         if (begin_unit(self, at, unit) != MICS_OK)
             return;
         mics_status status = run_stage(self, run, &run->stages[at], self->buffers[unit % BUFFERS]);
+        end_unit(self, at, unit, status);
         if (status != MICS_OK)
             mics_comm_abort(self->spec->comm, NULL);
-        end_unit(self, at, unit, status);
     }
 }
 
