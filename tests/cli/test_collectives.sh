@@ -117,8 +117,8 @@ nothing() { # NAME FLAGS...
     shift
     rm -rf nothing
     run 0 "$name" train nothing --steps 1 "$@"
-    grep -q 'collectives, us' "$name.out" && fail "$name: a table was printed"
-    [ -e nothing/collectives.json ] && fail "$name: a table was written"
+    ! grep -q 'collectives, us' "$name.out" || fail "$name: a table was printed"
+    [ ! -e nothing/collectives.json ] || fail "$name: a table was written"
 }
 nothing inside --set sharding.params=2 --set sharding.grads=2
 nothing lonely --nodes 4

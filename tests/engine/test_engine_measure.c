@@ -210,7 +210,8 @@ static void test_bytes_between_nodes(void **state)
 
 // ---- on ranks ----
 
-enum { RANKS = 4 };
+// A busy machine keeps any rank from its core at any time: a time may be wrong, but not each time.
+enum { RANKS = 4, ATTEMPTS = 5 };
 
 typedef struct measuring {
     fixture_run run; // whose schedule it is
@@ -275,6 +276,17 @@ static void measuring_open(mics_memory *memory, mics_sharding sharding, measurin
     fixture_open(memory, &of->run);
 }
 
+// All units of one size, and time enough for what is quick to be repeated.
+static void planted_open(mics_memory *memory, mics_sharding sharding, const links_spec *planted,
+                         measuring *of)
+{
+    measuring_open(memory, sharding, of);
+    for (int32_t unit = 0; unit < of->run.model->unit_count; unit++)
+        of->run.schedule->padded_elems[unit] = 4096;
+    of->links = *planted;
+    of->budget_s = 3;
+}
+
 static void check_alike(const measuring *of)
 {
     for (int32_t rank = 1; rank < RANKS; rank++)
@@ -313,22 +325,23 @@ static void test_choices_follow_planted_times(void **state)
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         measuring of;
-        measuring_open(memory, (mics_sharding){4, 4, 4}, &of);
-        of.links = cases[i].links;
-        go(&of);
-        assert_true(of.found[0].row_count > 0);
-        for (int32_t row = 0; row < of.found[0].row_count; row++) {
-            const mics_timing *gather = &of.found[0].rows[row].of[MICS_MEASURE_GATHER];
-            const mics_timing *reduce = &of.found[0].rows[row].of[MICS_MEASURE_REDUCE];
-            if (mics_measure_fastest(gather) != cases[i].gather ||
-                mics_measure_fastest(reduce) != cases[i].reduce)
-                fail_msg("case %d: gathers take %g, %g, %g us, reductions %g, %g: chosen %s, %s",
-                         (int)i, gather->us[0], gather->us[1], gather->us[2], reduce->us[0],
-                         reduce->us[1], mics_algorithm_text(mics_measure_fastest(gather)),
-                         mics_algorithm_text(mics_measure_fastest(reduce)));
+        planted_open(memory, (mics_sharding){4, 4, 4}, &cases[i].links, &of);
+        const mics_timing *gather = &of.found[0].rows[0].of[MICS_MEASURE_GATHER];
+        const mics_timing *reduce = &of.found[0].rows[0].of[MICS_MEASURE_REDUCE];
+        bool right = false;
+        for (int attempt = 0; !right && attempt < ATTEMPTS; attempt++) {
+            go(&of);
+            assert_int_equal(of.found[0].row_count, 1);
             assert_true((gather->us[MICS_ALGORITHM_LIBRARY] > 0) == cases[i].links.library);
             assert_true(reduce->us[MICS_ALGORITHM_LIBRARY] == 0);
+            right = mics_measure_fastest(gather) == cases[i].gather &&
+                    mics_measure_fastest(reduce) == cases[i].reduce;
         }
+        if (!right)
+            fail_msg("case %d: gathers take %g, %g, %g us, reductions %g, %g: chosen %s, %s",
+                     (int)i, gather->us[0], gather->us[1], gather->us[2], reduce->us[0],
+                     reduce->us[1], mics_algorithm_text(mics_measure_fastest(gather)),
+                     mics_algorithm_text(mics_measure_fastest(reduce)));
         fixture_close(&of.run);
     }
     assert_int_equal(mics_memory_close(memory), 0);
@@ -338,14 +351,18 @@ static void test_choices_follow_planted_times(void **state)
 static void test_stages_are_timed_in_a_pipeline(void **state)
 {
     (void)state;
+    const links_spec planted = {.ranks_per_node = 2, .channel_us = {4000, 4000}};
     mics_memory *memory = NULL;
     measuring of;
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
-    measuring_open(memory, (mics_sharding){4, 4, 4}, &of);
-    of.links.channel_us[0] = of.links.channel_us[1] = 4000;
-    go(&of);
-    const double us = of.found[0].rows[0].of[MICS_MEASURE_GATHER].us[MICS_ALGORITHM_TWO_STAGE];
-    if (!(us >= 3900 && us < 7500))
+    planted_open(memory, (mics_sharding){4, 4, 4}, &planted, &of);
+    double us = INFINITY;
+    for (int attempt = 0; us >= 7500 && attempt < ATTEMPTS; attempt++) {
+        go(&of);
+        us = of.found[0].rows[0].of[MICS_MEASURE_GATHER].us[MICS_ALGORITHM_TWO_STAGE];
+        assert_true(us >= 3900);
+    }
+    if (us >= 7500)
         fail_msg("a unit takes %g us, expected about 4000", us);
     fixture_close(&of.run);
     assert_int_equal(mics_memory_close(memory), 0);
@@ -423,19 +440,22 @@ static void test_nothing_is_timed_where_nothing_is_chosen(void **state)
 static void test_packed_wires(void **state)
 {
     (void)state;
+    const links_spec planted = {.ranks_per_node = 2, .far_us = 2000};
     mics_memory *memory = NULL;
     measuring of;
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
-    measuring_open(memory, (mics_sharding){2, 4, 4}, &of);
+    planted_open(memory, (mics_sharding){2, 4, 4}, &planted, &of);
     of.run.schedule->spec.reduce_wire = MICS_WIRE_BF16;
-    of.links.far_us = 2000;
-    go(&of);
-    assert_true(of.found[0].row_count > 0);
-    for (int32_t row = 0; row < of.found[0].row_count; row++) {
-        assert_false(of.found[0].rows[row].of[MICS_MEASURE_GATHER].wanted);
-        assert_int_equal(mics_measure_fastest(&of.found[0].rows[row].of[MICS_MEASURE_REDUCE]),
-                         MICS_ALGORITHM_TWO_STAGE);
+    const mics_timing *reduce = &of.found[0].rows[0].of[MICS_MEASURE_REDUCE];
+    mics_algorithm fastest = MICS_ALGORITHMS;
+    for (int i = 0; fastest != MICS_ALGORITHM_TWO_STAGE && i < ATTEMPTS; i++) {
+        go(&of);
+        assert_int_equal(of.found[0].row_count, 1);
+        assert_false(of.found[0].rows[0].of[MICS_MEASURE_GATHER].wanted);
+        fastest = mics_measure_fastest(reduce);
     }
+    assert_int_equal(fastest, MICS_ALGORITHM_TWO_STAGE);
+    assert_true(reduce->us[MICS_ALGORITHM_RING] > 0);
     fixture_close(&of.run);
     assert_int_equal(mics_memory_close(memory), 0);
 }
