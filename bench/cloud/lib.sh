@@ -45,6 +45,7 @@ sharding() { # NAME
 # $work/NAME/links.
 train() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
     local name=$1 sets=() setting
+    rm -rf "${work:?}/$name"
     # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
     [ "$2" = zero3 ] && sets+=(--set run.collectives=ring)
     for setting in "${@:4}"; do
