@@ -197,7 +197,7 @@ typedef struct mics_schedule {
     int64_t activation_elems;        // of the activation arena; floats, unless MIXED
     int64_t workspace_elems;         // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses;        // where those losses begin
-    size_t wire_bytes[MICS_STREAMS]; // by stream: packed blocks of one collective
+    size_t wire_bytes[MICS_STREAMS]; // by stream: packed blocks of one collective, on 64
     int64_t *residual_at; // by unit: where what int8 lost of its gradients lies, floats; -1: none
     int64_t residual_elems;
     mics_memory_ledger ledger;

@@ -84,7 +84,7 @@ static mics_status open_arenas(mics_engine *engine)
     engine->wire[0] = wire = block;
     for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
         engine->wire[stream] = wire;
-        wire += mics_memory_block_bytes(engine->schedule->wire_bytes[stream]);
+        wire += engine->schedule->wire_bytes[stream];
     }
     engine->residual = (float *)(void *)wire;
     block = NULL;

@@ -72,7 +72,8 @@ static void size_packed(mics_schedule *schedule)
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
                 continue;
-            const size_t bytes = packed_bytes(schedule, step);
+            const size_t bytes =
+                (size_t)mics_size_round_up((int64_t)packed_bytes(schedule, step), MICS_ALIGNMENT);
             if (bytes > schedule->wire_bytes[step->stream])
                 schedule->wire_bytes[step->stream] = bytes;
         }
@@ -120,7 +121,7 @@ static void sum_memory(mics_schedule *schedule)
         bytes[tag] *= mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        bytes[MICS_MEM_WIRE] += mics_memory_block_bytes(schedule->wire_bytes[stream]);
+        bytes[MICS_MEM_WIRE] += schedule->wire_bytes[stream];
     bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * sizeof(float);
     bytes[MICS_MEM_DATA] = 2 * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
