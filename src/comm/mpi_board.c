@@ -273,7 +273,7 @@ mics_status comm_board_part(comm_mpi *self, double timeout_s)
             status =
                 mics_fail(MICS_ERR_TIMEOUT, "closing: not all ranks came within %g s", timeout_s);
         if (status == MICS_OK && left)
-            comm_mpi_give_way(self, since_us);
+            since_us += comm_mpi_give_way(self, since_us);
     }
     self->broken = status != MICS_OK;
     comm_turn_leave(&self->turn);

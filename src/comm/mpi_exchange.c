@@ -236,7 +236,7 @@ static mics_status drive(comm_mpi *self, transfer *moving)
             since_us = mics_clock_us();
         else if (comm_mpi_is_late(since_us, self->timeout_s))
             return fail_late(self, moving);
-        comm_mpi_give_way(self, since_us);
+        since_us += comm_mpi_give_way(self, since_us);
     }
     return MICS_ERR_COMM; // logged when it broke
 }

@@ -121,8 +121,12 @@ mics_status comm_mpi_check(int code, const char *what);
 mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out);
 
 /* Called when a poll found nothing. Sleeps outside of the turn, once nothing has moved since
- * `since_us` for a moment. */
-void comm_mpi_give_way(comm_mpi *self, double since_us);
+ * `since_us` for a moment.
+ *
+ * Returns: microseconds for which this process stood still as a whole (it was stopped, or its machine),
+ *          which are nobody else's lateness; mostly 0.
+ */
+double comm_mpi_give_way(comm_mpi *self, double since_us);
 
 bool comm_mpi_is_late(double since_us, double timeout_s);
 

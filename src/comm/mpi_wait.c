@@ -18,7 +18,8 @@ enum {
     POLL_US = 20,         // how long a wait polls before it sleeps; a sleep costs 60 us or more
     SLEEP_NS = 50 * 1000, // Linux adds its timer slack, 50 us unless told otherwise
     TURN_US = 100,        // how long who has something to do keeps others waiting
-    BUSY_POLL_US = 5,     // a poll of one of MPI's collectives that took longer has moved data
+    STOOD_STILL_US = 1000 * 1000, // a sleep this long is not one: somebody stopped us
+    BUSY_POLL_US = 5, // a poll of one of MPI's collectives that took longer has moved data
 };
 
 // ---- turns ----
@@ -111,15 +112,18 @@ mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out
     return MICS_OK;
 }
 
-void comm_mpi_give_way(comm_mpi *self, double since_us)
+double comm_mpi_give_way(comm_mpi *self, double since_us)
 {
-    if (mics_clock_us() - since_us < POLL_US) {
+    const double begin_us = mics_clock_us();
+    if (begin_us - since_us < POLL_US) {
         comm_turn_hand_over(&self->turn);
-        return;
+        return 0;
     }
     comm_turn_leave(&self->turn);
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     comm_turn_enter(&self->turn);
+    const double away_us = mics_clock_us() - begin_us;
+    return away_us > STOOD_STILL_US ? away_us : 0;
 }
 
 bool comm_mpi_is_late(double since_us, double timeout_s)
@@ -167,7 +171,7 @@ mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const
         if (comm_mpi_is_late(start_us, timeout_s))
             status = fail_await(self, what, timeout_s, tells);
         else
-            comm_mpi_give_way(self, quiet_us);
+            start_us += comm_mpi_give_way(self, quiet_us);
     }
     self->broken = self->broken || status != MICS_OK;
     comm_turn_leave(&self->turn);

@@ -16,7 +16,7 @@
 
 enum { TEXT_BYTES = 900, NAMED_RANKS = 4 };
 
-static const double last_rank_waits_s = 1.5, others_wait_s = 3;
+static const double last_rank_waits_s = 1.5, others_wait_s = 6;
 // Signs of life come several times a second over MPI.
 static const double alive_s = 0.6, silent_s = 1.5;
 

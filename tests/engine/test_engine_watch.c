@@ -8,7 +8,7 @@
 
 enum { WATCH_RANKS = 4, SLEEPER = 2, SLEEPS_IN = 1 };
 
-static const double timeout_s = 0.3;
+static const double timeout_s = 0.8;
 
 // One rank is busy with its data for longer than the others wait.
 static mics_status slow_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
@@ -16,7 +16,7 @@ static mics_status slow_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
 {
     const fixture_source *source = ctx;
     if (source->rank == SLEEPER && micro_step == SLEEPS_IN && source->step == 2)
-        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
     return fixture_read(ctx, micro_step, inputs_out, targets_out);
 }
 
