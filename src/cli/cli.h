@@ -29,6 +29,7 @@ int cmd_eval(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 
 /* The exit status of a command that ended with `status`; the one place that maps them.
  *

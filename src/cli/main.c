@@ -10,6 +10,7 @@
 static const cli_verb verbs[] = {
     {"train", "trains a model", cmd_train},
     {"explain", "shows what a run would do: keys, mesh, memory, bytes, schedule", cmd_explain},
+    {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
     {"generate", "writes text that continues a prompt", cmd_generate},
     {"eval", "loss and perplexity of a checkpoint on a text", cmd_eval},
     {"tokenize", "makes a token shard from text", cmd_tokenize},

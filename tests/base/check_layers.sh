@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # check_layers.sh ROOT: who includes whom. Prints each include that the layers forbid.
 #
-#   base is free for all, its private headers too. The pure half: layout, model, cost < schedule < simulate, config. The running half:
+#   base is free for all, its private headers too. The pure half: layout, model, cost < schedule < simulate < plan, config. The running half:
 #   device, comm < op < engine, which also uses layout, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. cli joins them. Foreign headers live where they are
 #   wrapped, and never in include/mics.
@@ -20,6 +20,7 @@ BEGIN {
     may["cost"] = ""
     may["schedule"] = "layout model"
     may["simulate"] = "layout model cost schedule"
+    may["plan"] = "layout model cost schedule simulate"
     may["config"] = "layout model schedule"
     may["op"] = "device comm"
     may["engine"] = "device comm op layout model schedule"
@@ -31,6 +32,7 @@ BEGIN {
     owner["safetensors"] = "checkpoint"
     owner["cluster"] = "cost"
     owner["measure"] = "engine"
+    owner["chart"] = "report"
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
     only["^nccl\\.h$"] = "^src/comm/nccl\\.c$"

@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Searches shardings and batches for a model on a cluster: makes their schedules, takes their memory from
+// the ledger, runs them on clocks, and says why the best is the best.
+//
+// The space is the whole family P | G | O that the mesh allows, times every micro-batch x accumulation that
+// gives the global batch, recomputation, units gathered ahead, and gathers and reductions by one ring or in
+// two stages where their groups span nodes. What does not fit is left out by memory, which is known without
+// making the schedule; what cannot be among the best by a lower bound on its time (computation alone, bytes
+// over links) that never exceeds what the simulation says. So the best is that of the whole space.
+//
+// Long accumulations are periodic. Once two micro-steps in the middle of a simulated step take the same times
+// in all their parts, every further one does, and the step is extended by so many of them.
+#ifndef MICS_PLAN_H
+#define MICS_PLAN_H
+
+#include "mics/cluster.h"
+#include "mics/memory.h"
+#include "mics/model.h"
+#include "mics/schedule.h"
+#include "mics/simulate.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MICS_PLAN_PREFETCH_MOST = 3, MICS_PLAN_WHY_BYTES = 320, MICS_PLAN_NAME_BYTES = 48 };
+
+// What is to be trained, and where.
+typedef struct mics_plan_request {
+    const mics_model *model; // outlives the planner
+    mics_cluster cluster;    // finished
+    int32_t nodes;
+    int64_t length;       // of a sequence
+    int64_t global_batch; // sequences a step; a multiple of the ranks
+    mics_precision precision;
+    mics_math math; // that products compute in
+    int64_t whole_below;
+    mics_wire gather_wire, reduce_wire, second_hop_wire; // as in mics_schedule_spec
+    size_t staging_bytes;                                // of the transport, a rank
+    int32_t threads;                                     // of a rank; 0 counts as 1
+    double memory_bytes; // a rank may use; 0: the accelerator's without its reserve
+} mics_plan_request;
+
+// One way to run it.
+typedef struct mics_plan_choice {
+    mics_sharding sharding;
+    int64_t micro_batch;
+    int32_t micro_steps; // micro_batch x micro_steps x ranks is the global batch
+    int32_t prefetch;
+    bool recompute;
+    bool gather_two_stage, reduce_two_stage; // where the group spans nodes
+} mics_plan_choice;
+
+// Tensor and pipeline parallelism; zeros in plans of the family.
+typedef struct mics_plan_pipeline {
+    int32_t tensor, stages, data; // their product is the ranks
+    int32_t chunks;               // of a stage: 1 is 1F1B, more is interleaved
+    double bubble_us;             // that stages wait for each other
+} mics_plan_pipeline;
+
+// What a choice takes and reaches.
+typedef struct mics_plan_entry {
+    mics_plan_choice choice;
+    mics_plan_pipeline pipeline;
+    char name[MICS_PLAN_NAME_BYTES]; // "mics+(8)", "megatron t8 p16 d4 v2"
+    bool fits;
+    mics_memory_ledger memory; // of a rank
+    double reserve_bytes;      // of the accelerator, not ours
+    double spare_bytes;        // that are left; below 0: what is missing
+    // Times in us. step = forward_backward + update + the exposed ones + overhead.
+    double step_us;
+    double compute_us; // forwards and backwards, slowed by what runs beside
+    double update_us;  // norm and optimizer
+    double exposed_publish_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
+    double exposed_other_us; // agreement; MEGATRON: the bubble, sends and tensor-parallel sums
+    double exposed_us;       // all of them
+    double overhead_us;
+    mics_step_kind limit; // of the longest chain; forward and backward count together
+    double limit_us;
+    int32_t limit_tier; // whose links set its pace; -1: computation
+    mics_cost_limit limit_by;
+    double tokens;                      // a step
+    double model_flops, hardware_flops; // of one rank, a step; the second with recomputation
+    double tokens_per_s;
+    double tflops_per_gpu; // model_flops over the step
+    double hardware_tflops_per_gpu;
+    double mfu;            // of the accelerator's peak in this math
+    double usd_per_gtoken; // 0: no price is known
+    mics_bytes sent;       // a step, by all ranks
+    char why[MICS_PLAN_WHY_BYTES];
+} mics_plan_entry;
+
+// Which shardings; p is free in each.
+typedef enum mics_plan_family {
+    MICS_PLAN_FAMILY_ALL,
+    MICS_PLAN_FAMILY_MICS,      // p | p | p
+    MICS_PLAN_FAMILY_MICS_PLUS, // p | p | n
+    MICS_PLAN_FAMILY_HPZ        // p | n | n, p > 1
+} mics_plan_family;
+
+// What the search may choose from. All zeros: everything.
+typedef struct mics_plan_space {
+    mics_sharding sharding; // params > 0: this one alone
+    mics_plan_family family;
+    int32_t params;      // > 0: shardings with this P alone
+    int64_t micro_batch; // > 0: this one alone
+    bool recompute_given, recompute;
+    bool prefetch_given;
+    int32_t prefetch;
+    bool collectives_given, gather_two_stage, reduce_two_stage;
+    mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
+    bool exhaustive;             // simulate everything that fits: for tests
+} mics_plan_space;
+
+// What a search found.
+typedef struct mics_plan_result {
+    mics_plan_entry *entries; // the best of each of the best shardings, best first
+    int32_t count;
+    // Lacks the least of what does not fit and would be more than 1 % faster than the winner; the few that lack the
+    // least and could be by their bounds are looked at.
+    mics_plan_entry faster;
+    bool has_faster;
+    mics_plan_entry nearest;           // where nothing fits: what lacks the least
+    int64_t space, fitting, simulated; // choices, those that fit, those whose schedules were run
+    mics_memory *memory;
+} mics_plan_result;
+
+typedef struct mics_planner mics_planner;
+
+/* Opens a planner.
+ *
+ * Needs:   a finished cluster that holds `nodes`; length <= model->positions; global_batch >= 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or a global batch that is no multiple of the ranks,
+ *          with those that would work; MICS_ERR_MEMORY.
+ * Owns:    close with mics_planner_close.      Threads: one at a time.
+ */
+mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
+                              mics_planner **planner_out);
+void mics_planner_close(mics_planner *planner);
+
+/* Ranks of the request's cluster. */
+int32_t mics_planner_ranks(const mics_planner *planner);
+
+/* Bytes that a rank may use. */
+double mics_planner_memory_bytes(const mics_planner *planner);
+
+/* Makes the schedule of one choice and runs it on clocks. `why` stays empty.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (the choice is none); MICS_ERR_MEMORY.
+ */
+mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice *choice,
+                                  mics_plan_entry *entry_out);
+
+/* Searches.
+ *
+ * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch, no
+ * recomputation, smaller prefetch, rings.
+ * Needs:   most >= 1.
+ * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty); MICS_ERR_MEMORY.
+ * Owns:    close with mics_plan_result_close.
+ */
+mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t most,
+                                mics_plan_result **result_out);
+void mics_plan_result_close(mics_plan_result *result);
+
+// What plans are compared with.
+typedef enum mics_plan_baseline {
+    MICS_PLAN_DDP,
+    MICS_PLAN_ZERO1,
+    MICS_PLAN_ZERO2,
+    MICS_PLAN_ZERO3,
+    MICS_PLAN_MICS,      // the paper's: smallest P = G = O that fits, gathers in two stages
+    MICS_PLAN_MICS_PLUS, // P = G, optimizer over all; P the best
+    MICS_PLAN_HPZ,       // gradients and optimizer over all; P the best
+    MICS_PLAN_MEGATRON,  // tensor and pipeline parallelism
+    MICS_PLAN_BASELINES
+} mics_plan_baseline;
+
+/* "ddp", "zero1", ... "mics+", "hpz", "megatron"; never NULL. */
+const char *mics_plan_baseline_text(mics_plan_baseline baseline);
+
+/* A baseline at its best micro-batch, accumulation, recomputation and prefetch within `space` (whose shardings
+ * and collectives do not count); where it does not fit, at those with the least memory. ZeRO's and hpz's
+ * collectives are rings, as in the systems of those names.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ */
+mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
+                                  mics_plan_baseline baseline, mics_plan_entry *entry_out);
+
+/* Writes `why` of each: of the first what it wins by and what limits it, of the others where they lose time to
+ * it, or what they lack. `best` NULL: nothing fits. Pure. */
+void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
+                       mics_plan_entry *entry);
+
+/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no numbers travel
+ * packed, else not above it.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
+ */
+mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
+                                double *bytes_out);
+
+/* A time that a choice's step cannot fall below, in us; as mics_planner_memory. */
+mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *choice,
+                               double *us_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

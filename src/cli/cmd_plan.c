@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics plan: which sharding and batch, how fast, at what price, before anything is rented.
+#include "cli.h"
+#include "plan.h"
+
+static const char about[] =
+    "Plans a run for a cluster: searches shardings P | G | O, micro-batches, recomputation and\n"
+    "collectives for the run file's global batch, makes their schedules, and times them on the\n"
+    "cluster's links and accelerators. Reads no data and runs nothing.";
+
+static const char notes[] =
+    "A cluster is one of the catalogue, or a file of the same kind (docs/clusters.md):\n"
+    "  mics plan RUN.json --cluster p4d.24xlarge:8\n"
+    "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
+    "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.";
+
+static cli_parsed parse(mics_memory *memory, int argc, char **argv, cli_plan_options *options)
+{
+    const cli_option table[] = {
+        {"cluster", CLI_TEXT, "NAME:N", "cluster and its nodes, or FILE[:N]", &options->cluster, 0,
+         0},
+        {"top", CLI_INT, "N", "plans to show; default 5", &options->top, 1, 100},
+        {"precision", CLI_TEXT, "WHAT", "auto, bf16, fp16, mixed, tf32 or fp32; default auto",
+         &options->precision, 0, 0},
+        {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", &options->sweep, 0,
+         0},
+        {"svg", CLI_TEXT, "FILE", "write the sweep's picture", &options->svg, 0, 0},
+        {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
+         0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+    };
+    const cli_spec spec = {
+        .verb = "plan",
+        .arguments = "RUN.json",
+        .about = about,
+        .options = table,
+        .option_count = sizeof table / sizeof table[0],
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .notes = notes,
+    };
+    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+}
+
+static mics_status plan_once(const cli_plan *plan, const cli_plan_options *options)
+{
+    cli_plan_found found = {0};
+    mics_status status = cli_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
+    if (status == MICS_OK && found.result->count == 0)
+        status = cli_plan_fail_fit(plan, &found);
+    else if (status == MICS_OK && options->json)
+        cli_plan_json(plan, &found);
+    else if (status == MICS_OK)
+        cli_plan_text(plan, &found);
+    cli_plan_found_close(&found);
+    return status;
+}
+
+static mics_status plan(mics_memory *memory, const cli_plan_options *options)
+{
+    cli_plan plan = {.memory = memory};
+    mics_status status = MICS_OK;
+    if (options->svg != NULL && options->sweep == NULL)
+        return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep; give --sweep nodes=1..64 or P");
+    status = cli_plan_open(&plan, options);
+    if (status == MICS_OK && options->sweep != NULL)
+        status = cli_plan_sweep(&plan, options);
+    else if (status == MICS_OK)
+        status = plan_once(&plan, options);
+    cli_plan_close(&plan);
+    return status;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    mics_memory *memory = NULL;
+    cli_plan_options options = {.top = 5};
+    if (mics_memory_open(&memory) != MICS_OK)
+        return CLI_EXIT_FAILED;
+    const cli_parsed parsed = parse(memory, argc, argv, &options);
+    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
+    if (parsed == CLI_PARSED_RUN)
+        status = plan(memory, &options);
+    mics_free(memory, options.arguments.items);
+    mics_free(memory, options.sets.items);
+    mics_memory_close(memory);
+    return cli_exit_status(status, false);
+}

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs the planner for one cluster size: the best plans, the baselines, and what the run file itself says.
+#include "cli.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include "plan.h"
+
+enum { NODES_TRIED_MOST = 1 << 16 };
+
+// ---- what the run file says ----
+
+// Whether the run file's sharding and batch can be honoured there; then they are evaluated. What cannot is no
+// error: the planner is asked for something else.
+static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *found)
+{
+    const mics_run *run = plan->run;
+    const bool muted = cli_log_mute(true);
+    mics_status status = mics_run_resolve(plan->run, mics_planner_ranks(found->planner), nodes);
+    if (status == MICS_OK && !run->sharding_auto) {
+        const bool two = run->collectives != MICS_COLLECTIVES_RING;
+        const mics_plan_choice choice = {
+            .sharding = run->sharding,
+            .micro_batch = run->micro_batch,
+            .micro_steps = run->micro_steps,
+            .prefetch = run->prefetch,
+            .recompute = run->recompute,
+            .gather_two_stage = two,
+            .reduce_two_stage = two,
+        };
+        status = mics_planner_evaluate(found->planner, &choice, &found->file);
+    }
+    (void)cli_log_mute(muted);
+    return status == MICS_OK && !run->sharding_auto;
+}
+
+// ---- plans ----
+
+static void explain_all(cli_plan_found *found)
+{
+    mics_plan_result *result = found->result;
+    const mics_plan_entry *best = result->count > 0 ? &result->entries[0] : NULL;
+    for (int32_t i = 0; i < result->count; i++)
+        mics_plan_explain(found->planner, best, &result->entries[i]);
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+        mics_plan_explain(found->planner, best, &found->baselines[b]);
+    if (result->has_faster)
+        mics_plan_explain(found->planner, best, &result->faster);
+    if (found->has_file)
+        mics_plan_explain(found->planner, best, &found->file);
+}
+
+mics_status cli_plan_find(const cli_plan *plan, int32_t nodes, int32_t top, cli_plan_found *found)
+{
+    const mics_plan_request request = cli_plan_request(plan, nodes);
+    MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
+    MICS_TRY(mics_planner_search(found->planner, NULL, top, &found->result));
+    if (found->result->count == 0)
+        return MICS_OK;
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+        MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
+                                       &found->baselines[b]));
+    found->has_file = evaluate_file(plan, nodes, found);
+    explain_all(found);
+    return MICS_OK;
+}
+
+void cli_plan_found_close(cli_plan_found *found)
+{
+    mics_plan_result_close(found->result);
+    mics_planner_close(found->planner);
+    *found = (cli_plan_found){0};
+}
+
+// ---- nothing fits ----
+
+// Least memory a rank on so many nodes: everything over all ranks, one sequence, recomputed.
+static mics_status least_bytes(const cli_plan *plan, int32_t nodes, double *bytes_out,
+                               double *available_out)
+{
+    mics_plan_request request = cli_plan_request(plan, nodes);
+    mics_planner *planner = NULL;
+    const int32_t ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    const mics_plan_choice choice = {
+        .sharding = {ranks, ranks, ranks}, .micro_batch = 1, .micro_steps = 1, .recompute = true};
+    request.global_batch = ranks;
+    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
+    const mics_status status = mics_planner_memory(planner, &choice, bytes_out);
+    *available_out = mics_planner_memory_bytes(planner);
+    mics_planner_close(planner);
+    return status;
+}
+
+// The smallest doubling of the nodes on which it fits; 0: none.
+static int32_t nodes_that_fit(const cli_plan *plan, int32_t nodes)
+{
+    const bool muted = cli_log_mute(true);
+    int32_t fitting = 0;
+    for (int64_t more = 2 * (int64_t)nodes; fitting == 0 && more <= NODES_TRIED_MOST; more *= 2) {
+        double bytes = 0, available = 0;
+        if (least_bytes(plan, (int32_t)more, &bytes, &available) != MICS_OK)
+            break;
+        if (bytes <= available)
+            fitting = (int32_t)more;
+    }
+    (void)cli_log_mute(muted);
+    return fitting;
+}
+
+mics_status cli_plan_fail_fit(const cli_plan *plan, const cli_plan_found *found)
+{
+    const mics_plan_entry *nearest = &found->result->nearest;
+    char needed[32], there[32], advice[160];
+    const double available = mics_planner_memory_bytes(found->planner);
+    const int32_t nodes =
+        mics_planner_ranks(found->planner) / mics_cluster_ranks_per_node(&plan->cluster);
+    const int32_t fitting = nodes_that_fit(plan, nodes);
+    if (fitting > 0)
+        snprintf(advice, sizeof advice, "%d such nodes would do (with a batch of at least %lld)",
+                 (int)fitting, (long long)fitting * mics_cluster_ranks_per_node(&plan->cluster));
+    else
+        snprintf(advice, sizeof advice,
+                 "no number of such nodes would do: take shorter sequences, a smaller model or "
+                 "accelerators with more memory");
+    return mics_fail(MICS_ERR_MEMORY,
+                     "%s fits nowhere on %d nodes of %s: what takes the least, %s with micro-batch "
+                     "%lld%s, needs %s a rank, and there is %s; %s",
+                     plan->run->model_config, (int)nodes, plan->cluster.name, nearest->name,
+                     (long long)nearest->choice.micro_batch,
+                     nearest->choice.recompute ? ", recomputed" : "",
+                     mics_size_text((double)nearest->memory.total, needed, sizeof needed),
+                     mics_size_text(available, there, sizeof there), advice);
+}

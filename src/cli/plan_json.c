@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics plan --json prints.
+#include "files.h"
+#include "plan.h"
+
+static void print_real(const char *name, double value, const char *end)
+{
+    printf("\"%s\": %.9g%s", name, value, end);
+}
+
+static void print_ms(const char *name, double us, const char *end)
+{
+    print_real(name, us * 1e-3, end);
+}
+
+static void print_memory(const mics_plan_entry *entry)
+{
+    printf("\"memory_bytes\": %zu, \"memory\": {", entry->memory.total);
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        if (tag != MICS_MEM_HOST)
+            printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag),
+                   entry->memory.bytes[tag]);
+    }
+    printf("\"reserve\": %.0f}, \"spare_bytes\": %.0f, ", entry->reserve_bytes, entry->spare_bytes);
+}
+
+static void print_pipeline(const mics_plan_pipeline *p)
+{
+    if (p->stages == 0)
+        printf("\"pipeline\": null, ");
+    else
+        printf("\"pipeline\": {\"tensor\": %d, \"stages\": %d, \"data\": %d, \"chunks\": %d, "
+               "\"bubble_ms\": %.9g}, ",
+               (int)p->tensor, (int)p->stages, (int)p->data, (int)p->chunks, p->bubble_us * 1e-3);
+}
+
+static void print_choice(const mics_plan_entry *entry)
+{
+    const mics_plan_choice *c = &entry->choice;
+    printf("{\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
+           "\"micro_batch\": %lld, \"accumulation\": %d, \"recompute\": %s, \"prefetch\": %d, "
+           "\"gather\": \"%s\", \"reduce\": \"%s\", ",
+           entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
+           (long long)c->micro_batch, (int)c->micro_steps, c->recompute ? "true" : "false",
+           (int)c->prefetch, c->gather_two_stage ? "two-stage" : "ring",
+           c->reduce_two_stage ? "two-stage" : "ring");
+    print_pipeline(&entry->pipeline);
+    printf("\"fits\": %s, ", entry->fits ? "true" : "false");
+}
+
+static void print_times(const mics_plan_entry *entry)
+{
+    print_ms("step_ms", entry->step_us, ", ");
+    print_ms("compute_ms", entry->compute_us, ", ");
+    print_ms("update_ms", entry->update_us, ", ");
+    print_ms("exposed_comm_ms", entry->exposed_us, ", ");
+    print_ms("exposed_publish_ms", entry->exposed_publish_us, ", ");
+    print_ms("exposed_gather_ms", entry->exposed_gather_us, ", ");
+    print_ms("exposed_reduce_ms", entry->exposed_reduce_us, ", ");
+    print_ms("exposed_second_hop_ms", entry->exposed_second_hop_us, ", ");
+    print_ms("exposed_other_ms", entry->exposed_other_us, ", ");
+    print_ms("overhead_ms", entry->overhead_us, ", ");
+}
+
+void cli_plan_entry_json(const cli_plan *plan, const mics_plan_entry *entry)
+{
+    print_choice(entry);
+    print_memory(entry);
+    print_times(entry);
+    print_real("tflops_per_gpu", entry->tflops_per_gpu, ", ");
+    print_real("hardware_tflops_per_gpu", entry->hardware_tflops_per_gpu, ", ");
+    print_real("mfu", entry->mfu, ", ");
+    print_real("tokens_per_s", entry->tokens_per_s, ", ");
+    if (plan->cluster.usd_per_node_hour > 0)
+        print_real("usd_per_gtoken", entry->usd_per_gtoken, ", ");
+    else
+        printf("\"usd_per_gtoken\": null, ");
+    printf("\"sent_intra_bytes\": %lld, \"sent_inter_bytes\": %lld, \"why\": ",
+           (long long)entry->sent.intra, (long long)entry->sent.inter);
+    cli_write_json_string(stdout, entry->why);
+    printf("}");
+}
+
+static void print_head(const cli_plan *plan, const cli_plan_found *found)
+{
+    const mics_plan_request request = cli_plan_request(plan, 1);
+    const int32_t ranks = mics_planner_ranks(found->planner);
+    const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
+    printf("{\n  \"model\": {\"config\": ");
+    cli_write_json_string(stdout, plan->run->model_config);
+    printf(", \"parameters\": %lld, \"sequence_length\": %lld, \"precision\": \"%s\", \"math\": "
+           "\"%s\"},\n  \"cluster\": {\"name\": ",
+           (long long)mics_model_param_count(plan->model), (long long)plan->length,
+           mics_precision_text(request.precision), mics_math_text(request.math));
+    cli_write_json_string(stdout, plan->cluster.name);
+    printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"usd_per_node_hour\": ",
+           (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner));
+    if (plan->cluster.usd_per_node_hour > 0)
+        printf("%.9g},\n", plan->cluster.usd_per_node_hour);
+    else
+        printf("null},\n");
+    printf("  \"global_batch\": %lld,\n  \"choices\": {\"all\": %lld, \"fit\": %lld, "
+           "\"simulated\": %lld},\n",
+           (long long)cli_plan_request(plan, nodes).global_batch, (long long)found->result->space,
+           (long long)found->result->fitting, (long long)found->result->simulated);
+}
+
+void cli_plan_json(const cli_plan *plan, const cli_plan_found *found)
+{
+    print_head(plan, found);
+    printf("  \"plans\": [");
+    for (int32_t i = 0; i < found->result->count; i++) {
+        printf("%s\n    ", i > 0 ? "," : "");
+        cli_plan_entry_json(plan, &found->result->entries[i]);
+    }
+    printf("\n  ],\n  \"baselines\": {");
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
+        printf("%s\n    \"%s\": ", b > 0 ? "," : "",
+               mics_plan_baseline_text((mics_plan_baseline)b));
+        cli_plan_entry_json(plan, &found->baselines[b]);
+    }
+    printf("\n  },\n  \"run_file\": ");
+    if (found->has_file)
+        cli_plan_entry_json(plan, &found->file);
+    else
+        printf("null");
+    printf(",\n  \"faster_but_too_large\": ");
+    if (found->result->has_faster)
+        cli_plan_entry_json(plan, &found->result->faster);
+    else
+        printf("null");
+    printf("\n}\n");
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics plan is asked: run file, model, cluster, precision.
+#include "cli.h"
+#include "files.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include "plan.h"
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG_MAX_BYTES = 1 << 20 };
+
+// ---- cluster ----
+
+static bool is_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') != NULL || access(name, F_OK) == 0 ||
+           (length > 5 && strcmp(name + length - 5, ".json") == 0);
+}
+
+static mics_status load_cluster(mics_memory *memory, const char *path, mics_cluster *cluster_out)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_load(memory, path, CONFIG_MAX_BYTES, &json));
+    const mics_status status = mics_cluster_parse(json, cluster_out);
+    mics_json_close(json);
+    return status;
+}
+
+mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+                             int32_t *nodes_out)
+{
+    char name[4096];
+    int32_t nodes = 0;
+    MICS_TRY(mics_cluster_split(text, name, sizeof name, &nodes));
+    if (is_file(name))
+        MICS_TRY(load_cluster(memory, name, cluster_out));
+    else
+        MICS_TRY(mics_cluster_find(name, cluster_out));
+    *nodes_out = nodes > 0 ? nodes : cluster_out->nodes;
+    return MICS_OK;
+}
+
+static mics_status open_cluster(cli_plan *plan, const cli_plan_options *options)
+{
+    const bool swept = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0;
+    if (options->cluster == NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
+                                           "p4d.24xlarge:8 or --cluster cluster.json:8");
+    MICS_TRY(cli_cluster_open(plan->memory, options->cluster, &plan->cluster, &plan->nodes));
+    if (plan->nodes == 0 && !swept)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--cluster %s does not say how many nodes; write %s:8 for eight, or "
+                         "--sweep nodes=1..64 for a curve",
+                         options->cluster, options->cluster);
+    return MICS_OK;
+}
+
+// ---- precision ----
+
+// Of 16 bits what the accelerator is faster in; bf16 in doubt.
+static mics_math half_math(const mics_accelerator *device)
+{
+    return device->flops_per_s[MICS_MATH_FP16] > device->flops_per_s[MICS_MATH_BF16]
+               ? MICS_MATH_FP16
+               : MICS_MATH_BF16;
+}
+
+// 16 bits where they are worth it, as on every accelerator.
+static mics_status choose_precision(cli_plan *plan, const char *text)
+{
+    static const mics_math maths[] = {MICS_MATH_FP32, MICS_MATH_TF32, MICS_MATH_BF16,
+                                      MICS_MATH_FP16};
+    const mics_accelerator *device = &plan->cluster.accelerator;
+    const mics_math half = half_math(device);
+    bool known = false;
+    if (text == NULL || strcmp(text, "auto") == 0) {
+        const bool worth = device->flops_per_s[half] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
+        plan->math = worth ? half : MICS_MATH_FP32;
+        known = true;
+    } else if (strcmp(text, "mixed") == 0) {
+        plan->math = half;
+        known = true;
+    }
+    for (size_t i = 0; !known && i < sizeof maths / sizeof maths[0]; i++) {
+        known = strcmp(text, mics_math_text(maths[i])) == 0;
+        plan->math = maths[i];
+    }
+    if (!known)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--precision %s is not known; fp32, tf32, bf16, fp16, mixed or auto work",
+                         text);
+    plan->precision = plan->math == MICS_MATH_BF16 || plan->math == MICS_MATH_FP16
+                          ? MICS_PRECISION_MIXED
+                          : MICS_PRECISION_FP32;
+    return MICS_OK;
+}
+
+const char *cli_plan_precision_text(const cli_plan *plan)
+{
+    switch (plan->math) {
+    case MICS_MATH_BF16:
+        return "bf16 with fp32 masters";
+    case MICS_MATH_FP16:
+        return "fp16 with fp32 masters";
+    case MICS_MATH_TF32:
+        return "fp32, products in tf32";
+    default:
+        return "fp32";
+    }
+}
+
+// ---- batch ----
+
+// A batch key's number; 0 when it is absent or "auto". mics_run_load has checked its range.
+static int64_t batch_key(const mics_run *run, const char *key)
+{
+    const mics_json_value *value = mics_json_at(run->json, key);
+    if (value == NULL)
+        return 0;
+    return mics_json_type_of(value) == MICS_JSON_INT    ? mics_json_int(value)
+           : mics_json_type_of(value) == MICS_JSON_REAL ? (int64_t)mics_json_real(value)
+                                                        : 0;
+}
+
+// The global batch is what must stay; how it is cut is what is searched for.
+static mics_status read_batch(cli_plan *plan)
+{
+    const int64_t micro = batch_key(plan->run, "train_micro_batch_size_per_gpu");
+    int64_t steps = batch_key(plan->run, "gradient_accumulation_steps");
+    plan->train_batch = batch_key(plan->run, "train_batch_size");
+    if (steps < 1)
+        steps = 1;
+    if (plan->train_batch > 0)
+        return MICS_OK;
+    return mics_size_mul(micro > 0 ? micro : 1, steps, &plan->rank_batch);
+}
+
+// ---- from outside ----
+
+mics_status cli_plan_open(cli_plan *plan, const cli_plan_options *options)
+{
+    const char *path = options->arguments.items[0];
+    MICS_TRY(
+        mics_run_load(plan->memory, path, options->sets.items, options->sets.count, &plan->run));
+    MICS_TRY(open_cluster(plan, options));
+    MICS_TRY(choose_precision(plan, options->precision));
+    MICS_TRY(
+        mics_json_load(plan->memory, plan->run->model_config, CONFIG_MAX_BYTES, &plan->config));
+    MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
+                                    &plan->model));
+    plan->length =
+        plan->run->sequence_length > 0 ? plan->run->sequence_length : plan->model->positions;
+    return read_batch(plan);
+}
+
+void cli_plan_close(cli_plan *plan)
+{
+    mics_model_close(plan->model);
+    mics_json_close(plan->config);
+    mics_run_close(plan->run);
+}
+
+mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
+{
+    const mics_run *run = plan->run;
+    const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    return (mics_plan_request){
+        .model = plan->model,
+        .cluster = plan->cluster,
+        .nodes = nodes,
+        .length = plan->length,
+        .global_batch = plan->train_batch > 0 ? plan->train_batch : plan->rank_batch * ranks,
+        .precision = plan->precision,
+        .math = plan->math,
+        .whole_below = run->whole_below,
+        .gather_wire = run->gather_wire,
+        .reduce_wire = run->reduce_wire,
+        .second_hop_wire = run->second_hop_wire,
+        .threads = run->threads,
+        .memory_bytes = (double)run->memory_limit_bytes,
+    };
+}

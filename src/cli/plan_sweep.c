@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Plans over several cluster sizes, or over several P.
+#include "plan_sweep.h"
+#include "cli.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES_MOST = 1 << 20 };
+
+// ---- what is asked for ----
+
+static mics_status fail_sweep(const char *text)
+{
+    return mics_fail(
+        MICS_ERR_INVALID,
+        "--sweep %s: write nodes=1..64 for powers of two, nodes=2,4,6 for those (at most "
+        "%d, up to %d nodes), or P",
+        text, (int)SWEEP_POINTS_MOST, (int)NODES_MOST);
+}
+
+// Reads a number and moves on; false where there is none in range.
+static bool read_number(const char **text, int32_t *value_out)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long value = strtoll(*text, &end, 10);
+    if (end == *text || errno != 0 || value < 1 || value > NODES_MOST || **text < '0' ||
+        **text > '9')
+        return false;
+    *value_out = (int32_t)value;
+    *text = end;
+    return true;
+}
+
+static bool add_point(cli_sweep *sweep, int32_t size)
+{
+    if (sweep->point_count == SWEEP_POINTS_MOST)
+        return false;
+    if (sweep->point_count > 0 && sweep->points[sweep->point_count - 1].size >= size)
+        return false; // ascending
+    sweep->points[sweep->point_count++] = (cli_sweep_point){.size = size};
+    return true;
+}
+
+// Powers of two from the first to the last; the last counts too.
+static bool add_range(cli_sweep *sweep, int32_t first, int32_t last)
+{
+    bool good = first <= last;
+    for (int64_t size = first; good && size <= last; size *= 2) {
+        good = add_point(sweep, (int32_t)size);
+        if (size < last && 2 * size > last)
+            good = good && add_point(sweep, last);
+    }
+    return good;
+}
+
+static mics_status read_nodes(cli_sweep *sweep, const char *text)
+{
+    const char *at = text + strlen("nodes=");
+    int32_t size = 0, last = 0;
+    bool good = read_number(&at, &size);
+    if (good && strncmp(at, "..", 2) == 0) {
+        at += 2;
+        good = read_number(&at, &last) && add_range(sweep, size, last);
+        return good && *at == '\0' ? MICS_OK : fail_sweep(text);
+    }
+    good = good && add_point(sweep, size);
+    while (good && *at == ',') {
+        at++;
+        good = read_number(&at, &size) && add_point(sweep, size);
+    }
+    return good && *at == '\0' ? MICS_OK : fail_sweep(text);
+}
+
+static mics_status read_params(const cli_plan *plan, cli_sweep *sweep)
+{
+    const mics_plan_request request = cli_plan_request(plan, plan->nodes);
+    int32_t ranks = 0;
+    mics_sharding sharding = {1, 1, 1};
+    MICS_TRY(mics_cluster_ranks(&request.cluster, request.nodes, &ranks));
+    for (int32_t i = 0; mics_sharding_candidate(ranks, request.nodes, i, &sharding); i++)
+        (void)add_point(sweep, sharding.params);
+    return MICS_OK;
+}
+
+static mics_status read_sweep(const cli_plan *plan, const char *text, cli_sweep *sweep)
+{
+    if (strcmp(text, "P") == 0) {
+        static const char *const names[] = {"best", "mics", "mics+", "hpz"};
+        sweep->over_params = true;
+        sweep->curve_count = sizeof names / sizeof names[0];
+        memcpy(sweep->names, names, sizeof names);
+        return read_params(plan, sweep);
+    }
+    if (strncmp(text, "nodes=", 6) != 0)
+        return fail_sweep(text);
+    sweep->names[sweep->curve_count++] = "best";
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+        sweep->names[sweep->curve_count++] = mics_plan_baseline_text((mics_plan_baseline)b);
+    return read_nodes(sweep, text);
+}
+
+// ---- points ----
+
+static void take_curve(cli_sweep_point *point, int32_t curve, const mics_plan_entry *entry)
+{
+    point->curves[curve] = *entry;
+    point->has[curve] = entry->fits && entry->step_us > 0;
+}
+
+// A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the curve.
+static mics_status open_point(const cli_plan *plan, cli_sweep_point *point,
+                              mics_planner **planner_out)
+{
+    const mics_plan_request request = cli_plan_request(plan, point->nodes);
+    const bool muted = cli_log_mute(true);
+    const mics_status status = mics_planner_open(plan->memory, &request, planner_out);
+    (void)cli_log_mute(muted);
+    point->ranks = point->nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    point->global_batch = request.global_batch;
+    if (status == MICS_ERR_INVALID)
+        snprintf(point->note, sizeof point->note,
+                 "%lld sequences cannot be spread over %d ranks, or there are no so many nodes",
+                 (long long)request.global_batch, (int)point->ranks);
+    return status;
+}
+
+static mics_status plan_nodes(const cli_plan *plan, cli_sweep_point *point)
+{
+    cli_plan_found found = {0};
+    point->nodes = point->size;
+    mics_status status = open_point(plan, point, &found.planner);
+    cli_plan_found_close(&found);
+    if (status == MICS_ERR_INVALID)
+        return MICS_OK;
+    if (status == MICS_OK)
+        status = cli_plan_find(plan, point->nodes, 1, &found);
+    if (status == MICS_OK && found.result->count == 0) {
+        mics_plan_explain(found.planner, NULL, &found.result->nearest);
+        snprintf(point->note, sizeof point->note, "nothing fits: %s %.96s",
+                 found.result->nearest.name, found.result->nearest.why);
+    } else if (status == MICS_OK) {
+        take_curve(point, 0, &found.result->entries[0]);
+        for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+            take_curve(point, 1 + b, &found.baselines[b]);
+    }
+    cli_plan_found_close(&found);
+    return status;
+}
+
+static mics_status search_curve(mics_planner *planner, const mics_plan_space *space,
+                                cli_sweep_point *point, int32_t curve)
+{
+    mics_plan_result *result = NULL;
+    MICS_TRY(mics_planner_search(planner, space, 1, &result));
+    mics_plan_entry *entry = result->count > 0 ? &result->entries[0] : &result->nearest;
+    mics_plan_explain(planner, NULL, entry);
+    take_curve(point, curve, entry);
+    mics_plan_result_close(result);
+    return MICS_OK;
+}
+
+static mics_status plan_params(const cli_plan *plan, cli_sweep_point *point)
+{
+    mics_planner *planner = NULL;
+    point->nodes = plan->nodes;
+    const mics_plan_request request = cli_plan_request(plan, plan->nodes);
+    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
+    const int32_t p = point->size, n = mics_planner_ranks(planner);
+    point->ranks = n;
+    point->global_batch = request.global_batch;
+    const mics_plan_space spaces[] = {
+        {.params = p},
+        {.sharding = {p, p, p}, .collectives_given = true, .gather_two_stage = true},
+        {.sharding = {p, p, n}},
+        {.sharding = {p, n, n}, .collectives_given = true},
+    };
+    mics_status status = MICS_OK;
+    for (int32_t c = 0; status == MICS_OK && c < 4; c++)
+        status = search_curve(planner, &spaces[c], point, c);
+    if (status == MICS_OK && !point->has[0])
+        snprintf(point->note, sizeof point->note, "nothing fits: %.140s", point->curves[0].why);
+    mics_planner_close(planner);
+    return status;
+}
+
+// ---- the whole ----
+
+static mics_status fail_empty(const cli_plan *plan, const cli_sweep *sweep)
+{
+    const cli_sweep_point *last = &sweep->points[sweep->point_count - 1];
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s on %s: no point of the sweep can be planned; the last: %s",
+                     plan->run->model_config, plan->cluster.name, last->note);
+}
+
+static mics_status run_sweep(const cli_plan *plan, cli_sweep *sweep)
+{
+    bool any = false;
+    for (int32_t i = 0; i < sweep->point_count; i++) {
+        cli_sweep_point *point = &sweep->points[i];
+        MICS_TRY(sweep->over_params ? plan_params(plan, point) : plan_nodes(plan, point));
+        any = any || point->has[0];
+    }
+    return any ? MICS_OK : fail_empty(plan, sweep);
+}
+
+mics_status cli_plan_sweep(const cli_plan *plan, const cli_plan_options *options)
+{
+    cli_sweep sweep = {.curve_count = 0};
+    mics_status status = MICS_OK;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, SWEEP_POINTS_MOST * sizeof(cli_sweep_point),
+                        &block));
+    sweep.points = block;
+    MICS_TRY_OUT(read_sweep(plan, options->sweep, &sweep));
+    MICS_TRY_OUT(run_sweep(plan, &sweep));
+    if (options->svg != NULL)
+        MICS_TRY_OUT(cli_sweep_svg(plan, &sweep, options->svg));
+    if (options->json)
+        cli_sweep_json(plan, &sweep);
+    else
+        cli_sweep_text(plan, &sweep);
+out:
+    mics_free(plan->memory, block);
+    return status;
+}

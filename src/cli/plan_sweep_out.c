@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A sweep as a table, as JSON, and as a picture.
+#include "base/file.h"
+#include "files.h"
+#include "mics/chart.h"
+#include "plan_sweep.h"
+#include <math.h>
+#include <string.h>
+
+// ---- table ----
+
+static void print_point(const cli_sweep *sweep, const cli_sweep_point *point)
+{
+    const mics_plan_entry *best = &point->curves[0];
+    char batch[32];
+    if (!point->has[0]) {
+        printf("%6d %6d  %s\n", (int)point->size, (int)point->ranks, point->note);
+        return;
+    }
+    snprintf(batch, sizeof batch, "%lld x %d%s", (long long)best->choice.micro_batch,
+             (int)best->choice.micro_steps, best->choice.recompute ? " rec" : "");
+    printf("%6d %6d  %-22s %-14s %10.1f %11.4g", (int)point->size, (int)point->ranks, best->name,
+           batch, best->step_us * 1e-3, best->tokens_per_s);
+    for (int32_t c = 0; c < sweep->curve_count; c++) {
+        if (point->has[c])
+            printf(" %8.1f", point->curves[c].tflops_per_gpu);
+        else
+            printf(" %8s", "-");
+    }
+    printf("\n");
+}
+
+void cli_sweep_text(const cli_plan *plan, const cli_sweep *sweep)
+{
+    printf("%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config, plan->cluster.name,
+           (long long)plan->length, cli_plan_precision_text(plan));
+    printf("TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it is "
+           "compared with; -: does not fit\n\n");
+    printf("%6s %6s  %-22s %-14s %10s %11s", sweep->over_params ? "P" : "nodes", "ranks",
+           "best plan", "micro-batches", "step ms", "tokens/s");
+    for (int32_t c = 0; c < sweep->curve_count; c++)
+        printf(" %8s", sweep->names[c]);
+    printf("\n");
+    for (int32_t i = 0; i < sweep->point_count; i++)
+        print_point(sweep, &sweep->points[i]);
+}
+
+// ---- JSON ----
+
+static void print_curves(const cli_plan *plan, const cli_sweep *sweep, const cli_sweep_point *point)
+{
+    const bool any = point->curves[0].step_us > 0;
+    printf("\"plan\": ");
+    if (point->has[0])
+        cli_plan_entry_json(plan, &point->curves[0]);
+    else
+        printf("null");
+    printf(", \"baselines\": {");
+    for (int32_t c = 1; any && c < sweep->curve_count; c++) {
+        printf("%s\"%s\": ", c > 1 ? ", " : "", sweep->names[c]);
+        cli_plan_entry_json(plan, &point->curves[c]);
+    }
+    printf("}");
+}
+
+void cli_sweep_json(const cli_plan *plan, const cli_sweep *sweep)
+{
+    printf("{\n  \"sweep\": \"%s\", \"config\": ", sweep->over_params ? "P" : "nodes");
+    cli_write_json_string(stdout, plan->run->model_config);
+    printf(", \"cluster\": ");
+    cli_write_json_string(stdout, plan->cluster.name);
+    printf(", \"sequence_length\": %lld, \"math\": \"%s\",\n  \"points\": [",
+           (long long)plan->length, mics_math_text(plan->math));
+    for (int32_t i = 0; i < sweep->point_count; i++) {
+        const cli_sweep_point *point = &sweep->points[i];
+        printf("%s\n    {\"%s\": %d, \"nodes\": %d, \"ranks\": %d, \"global_batch\": %lld, "
+               "\"note\": ",
+               i > 0 ? "," : "", sweep->over_params ? "params" : "size", (int)point->size,
+               (int)point->nodes, (int)point->ranks, (long long)point->global_batch);
+        if (point->note[0] != '\0')
+            cli_write_json_string(stdout, point->note);
+        else
+            printf("null");
+        printf(", ");
+        print_curves(plan, sweep, point);
+        printf("}");
+    }
+    printf("\n  ]\n}\n");
+}
+
+// ---- picture ----
+
+typedef struct picture {
+    double y[SWEEP_CURVES_MOST][SWEEP_POINTS_MOST];
+    char ticks[SWEEP_POINTS_MOST][16];
+    const char *tick_texts[SWEEP_POINTS_MOST];
+    char title[256], subtitle[256];
+} picture;
+
+// "configs/bert-10b.json" is bert-10b.
+static void model_name(const char *path, char *text, size_t capacity)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(text, capacity, "%s", slash != NULL ? slash + 1 : path);
+    char *dot = strrchr(text, '.');
+    if (dot != NULL && dot != text)
+        *dot = '\0';
+}
+
+static void fill_picture(const cli_plan *plan, const cli_sweep *sweep, picture *p,
+                         mics_chart *chart)
+{
+    char model[96];
+    model_name(plan->run->model_config, model, sizeof model);
+    for (int32_t i = 0; i < sweep->point_count; i++) {
+        const cli_sweep_point *point = &sweep->points[i];
+        snprintf(p->ticks[i], sizeof p->ticks[i], "%d", (int)point->size);
+        p->tick_texts[i] = p->ticks[i];
+        for (int32_t c = 0; c < sweep->curve_count; c++)
+            p->y[c][i] = point->has[c] ? point->curves[c].tflops_per_gpu : NAN;
+    }
+    const cli_sweep_point *last = &sweep->points[sweep->point_count - 1];
+    snprintf(p->title, sizeof p->title, "%s on %s", model, plan->cluster.name);
+    if (sweep->over_params)
+        snprintf(p->subtitle, sizeof p->subtitle,
+                 "%d nodes, %lld sequences of %lld tokens a step, %s", (int)plan->nodes,
+                 (long long)last->global_batch, (long long)plan->length,
+                 cli_plan_precision_text(plan));
+    else if (plan->train_batch > 0)
+        snprintf(p->subtitle, sizeof p->subtitle, "%lld sequences of %lld tokens a step, %s",
+                 (long long)plan->train_batch, (long long)plan->length,
+                 cli_plan_precision_text(plan));
+    else
+        snprintf(p->subtitle, sizeof p->subtitle,
+                 "%lld sequences of %lld tokens a GPU and step, %s", (long long)plan->rank_batch,
+                 (long long)plan->length, cli_plan_precision_text(plan));
+    chart->title = p->title;
+    chart->subtitle = p->subtitle;
+    chart->x_texts = p->tick_texts;
+    chart->x_count = sweep->point_count;
+}
+
+// Of nine curves the picture has room for eight: ddp, which fits small models alone, stands back.
+static void take_series(const cli_sweep *sweep, const picture *p, mics_chart *chart)
+{
+    for (int32_t c = 0; c < sweep->curve_count; c++) {
+        if (sweep->curve_count > MICS_CHART_SERIES && strcmp(sweep->names[c], "ddp") == 0)
+            continue;
+        chart->series[chart->series_count++] =
+            (mics_chart_series){c == 0 ? "best plan" : sweep->names[c], p->y[c]};
+    }
+}
+
+mics_status cli_sweep_svg(const cli_plan *plan, const cli_sweep *sweep, const char *path)
+{
+    mics_chart chart = {
+        .x_label = sweep->over_params ? "P: GPUs that parameters are sharded over" : "nodes",
+        .y_label = "TFLOP/s per GPU (model FLOPs)",
+        .note = "Predicted by mics plan. Curves end where the model does not fit. Recomputation is "
+                "not counted as work.",
+    };
+    char *svg = NULL;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, sizeof(picture), &block));
+    fill_picture(plan, sweep, block, &chart);
+    take_series(sweep, block, &chart);
+    mics_status status = mics_chart_svg(plan->memory, &chart, &svg);
+    if (status == MICS_OK)
+        status = mics_file_write_whole(path, svg, strlen(svg));
+    mics_free(plan->memory, svg);
+    mics_free(plan->memory, block);
+    return status;
+}

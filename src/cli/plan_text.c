@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics plan prints for people: times, memory, and the reasons.
+#include "mics/size.h"
+#include "plan.h"
+#include <math.h>
+
+enum { ROWS_MOST = 128 };
+
+// One line of the tables.
+typedef struct row {
+    char label[32];
+    const mics_plan_entry *entry;
+} row;
+
+typedef struct rows {
+    row items[ROWS_MOST];
+    int32_t count, plans; // the first `plans` are the planner's
+} rows;
+
+static void add_row(rows *all, const char *label, const mics_plan_entry *entry)
+{
+    if (all->count == ROWS_MOST)
+        return;
+    row *r = &all->items[all->count++];
+    snprintf(r->label, sizeof r->label, "%s", label);
+    r->entry = entry;
+}
+
+static void list_rows(const cli_plan_found *found, rows *all)
+{
+    char label[32];
+    for (int32_t i = 0; i < found->result->count; i++) {
+        snprintf(label, sizeof label, "%d", (int)i + 1);
+        add_row(all, label, &found->result->entries[i]);
+    }
+    all->plans = all->count;
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+        add_row(all, mics_plan_baseline_text((mics_plan_baseline)b), &found->baselines[b]);
+    if (found->has_file)
+        add_row(all, "run file", &found->file);
+    if (found->result->has_faster)
+        add_row(all, "too large", &found->result->faster);
+}
+
+// ---- times ----
+
+static const char *sharding_text(const mics_plan_entry *entry, char text[48])
+{
+    const mics_plan_pipeline *p = &entry->pipeline;
+    const mics_sharding *s = &entry->choice.sharding;
+    if (p->stages > 0)
+        snprintf(text, 48, "t%d p%d d%d v%d", (int)p->tensor, (int)p->stages, (int)p->data,
+                 (int)p->chunks);
+    else
+        snprintf(text, 48, "%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
+    return text;
+}
+
+// How gathers and reductions run: r ring, 2 two stages, - none.
+static void print_batch(const mics_plan_entry *entry)
+{
+    const mics_plan_choice *c = &entry->choice;
+    const bool family = entry->pipeline.stages == 0;
+    printf("%5lld x %-5d %3s ", (long long)c->micro_batch, (int)c->micro_steps,
+           c->recompute ? "yes" : "no");
+    if (family)
+        printf("%3d  %c%c ", (int)c->prefetch,
+               c->sharding.params == 1 ? '-' : (c->gather_two_stage ? '2' : 'r'),
+               c->sharding.grads == 1 ? '-' : (c->reduce_two_stage ? '2' : 'r'));
+    else
+        printf("  -  -- ");
+}
+
+static void print_ms(double us)
+{
+    printf(us < 99.95e3 ? "%9.2f" : "%9.0f", us * 1e-3);
+}
+
+static void print_time(const cli_plan *plan, const row *r)
+{
+    const mics_plan_entry *e = r->entry;
+    char text[48];
+    printf("%-9s %-16s ", r->label, sharding_text(e, text));
+    if (e->choice.micro_batch == 0) {
+        printf("the model has no layers to cut\n");
+        return;
+    }
+    print_batch(e);
+    print_ms(e->step_us);
+    print_ms(e->compute_us);
+    print_ms(e->exposed_publish_us + e->exposed_gather_us);
+    print_ms(e->exposed_reduce_us);
+    print_ms(e->exposed_second_hop_us);
+    print_ms(e->update_us);
+    print_ms(e->exposed_other_us + e->overhead_us);
+    printf("%8.1f%7.1f%6.1f %10.4g", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu,
+           e->tokens_per_s);
+    if (plan->cluster.usd_per_node_hour > 0)
+        printf("%10.4g", e->usd_per_gtoken);
+    else
+        printf("%10s", "-");
+    printf("%s\n", e->fits ? "" : "  does not fit");
+}
+
+static void print_times(const cli_plan *plan, const rows *all)
+{
+    printf("\n%-9s %-16s %13s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "", "P|G|O",
+           "micro-batches", "rec", "pre", "g/r", "step ms", "compute", "gather", "reduce",
+           "2nd hop", "update", "other", "TFLOP/s", "hw", "MFU %", "tokens/s", "USD/Gtok");
+    for (int32_t i = 0; i < all->count; i++) {
+        if (i == all->plans)
+            printf("\n");
+        print_time(plan, &all->items[i]);
+    }
+}
+
+// ---- memory ----
+
+// Gather slots and the like are small beside the rest and stand together.
+static void print_memory_row(const row *r)
+{
+    const mics_plan_entry *e = r->entry;
+    const size_t *bytes = e->memory.bytes;
+    const double gib = 1.0 / (1 << 30);
+    const size_t buffers = bytes[MICS_MEM_WORKSPACE] + bytes[MICS_MEM_COMM] + bytes[MICS_MEM_WIRE] +
+                           bytes[MICS_MEM_DATA];
+    char text[48];
+    if (e->choice.micro_batch == 0)
+        return;
+    printf("%-9s %-16s %9.2f%9.2f%9.2f%9.2f%9.2f%9.2f%9.2f%9.2f%9.2f", r->label,
+           sharding_text(e, text), gib * (double)bytes[MICS_MEM_PARAMS],
+           gib * (double)bytes[MICS_MEM_GRADS], gib * (double)bytes[MICS_MEM_OPTIMIZER],
+           gib * (double)(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE]),
+           gib * (double)bytes[MICS_MEM_ACTIVATIONS], gib * (double)buffers,
+           gib * (double)e->memory.total, gib * e->reserve_bytes, gib * fabs(e->spare_bytes));
+    printf(" %s\n", e->fits ? "to spare" : "MISSING");
+}
+
+static void print_memory(const rows *all)
+{
+    printf("\nMemory of a rank, GiB\n%-26s %9s%9s%9s%9s%9s%9s%9s%9s\n", "", "params", "grads",
+           "optimizer", "slots", "activ.", "buffers", "total", "reserve");
+    for (int32_t i = 0; i < all->count; i++) {
+        if (i == all->plans)
+            printf("\n");
+        print_memory_row(&all->items[i]);
+    }
+}
+
+// ---- the whole ----
+
+static void print_head(const cli_plan *plan, const cli_plan_found *found)
+{
+    const int32_t ranks = mics_planner_ranks(found->planner);
+    const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
+    char memory[32];
+    printf("%s: %.4g billion parameters, %lld sequences of %lld tokens a step, %s\n",
+           plan->run->model_config, 1e-9 * (double)mics_model_param_count(plan->model),
+           (long long)cli_plan_request(plan, nodes).global_batch, (long long)plan->length,
+           cli_plan_precision_text(plan));
+    printf("%d nodes of %s: %d ranks, %s of memory each for the run", (int)nodes,
+           plan->cluster.name, (int)ranks,
+           mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
+    if (plan->cluster.usd_per_node_hour > 0)
+        printf(", %.2f USD/h together", plan->cluster.usd_per_node_hour * nodes);
+    printf("\n%lld choices, %lld fit, %lld simulated; the best of each sharding:\n",
+           (long long)found->result->space, (long long)found->result->fitting,
+           (long long)found->result->simulated);
+}
+
+static void print_reasons(const rows *all)
+{
+    printf("\nWhy\n");
+    for (int32_t i = 0; i < all->count; i++) {
+        if (all->items[i].entry->why[0] != '\0')
+            printf("  %-9s %s: %s\n", all->items[i].label, all->items[i].entry->name,
+                   all->items[i].entry->why);
+    }
+}
+
+static const char footnotes[] =
+    "\nrec: recomputed; pre: units gathered ahead; g/r: gathers and reductions by ring (r) or in "
+    "two stages (2).\n"
+    "gather, reduce, 2nd hop: time that computation waits for them; gather holds publication; "
+    "other: agreement,\n"
+    "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"
+    "TFLOP/s and MFU count 6 FLOPs a token and parameter of matrix products, and 6 x layers x "
+    "length x width for\n"
+    "causal attention, without recomputation (PaLM, appendix B); hw counts what is computed, "
+    "recomputation too.\n"
+    "Prices are the catalogue's, on demand. docs/plan.md says what is modelled, and what is not.\n";
+
+void cli_plan_text(const cli_plan *plan, const cli_plan_found *found)
+{
+    rows all = {.count = 0};
+    list_rows(found, &all);
+    print_head(plan, found);
+    print_times(plan, &all);
+    print_memory(&all);
+    print_reasons(&all);
+    fputs(footnotes, stdout);
+}

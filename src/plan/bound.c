@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a choice, and a time that it cannot fall below, without making its schedule.
+//
+// The bound. The boundary (norm, agreement, updates) follows everything else, one after the other. Before it,
+// a step takes at least the longest of
+//   computation   all passes, and what comes before the first and must follow the last; or what collectives
+//                 cost computation beside them, which takes 1 + slowdown times: us x slowdown / (1 + slowdown)
+//   each stream   the collectives that run on it, one after the other
+//   each tier     the bytes through its busiest link
+//   cores         the work of all ranks, where they share cores
+// Collectives of packed numbers count nothing: they are sent directly, which cost.h does not price as one.
+#include "plan/internal.h"
+
+// ---- what one collective costs ----
+
+static void add_cost(comm_cost *sum, const comm_cost *cost, double times)
+{
+    sum->us += times * cost->us;
+    sum->near_us += times * cost->near_us;
+    sum->far_us += times * cost->far_us;
+    sum->near_slow_us += times * cost->near_slow_us;
+    sum->far_slow_us += times * cost->far_slow_us;
+    sum->core_us += times * cost->core_us;
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++)
+        sum->busy_us[t] += times * cost->busy_us[t];
+}
+
+typedef struct pricing {
+    const mics_planner *planner;
+    mics_mesh mesh;
+    mics_sharding unit; // of the class that is priced
+    int64_t padded_elems;
+} pricing;
+
+static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
+{
+    return b.us < a.us ? b : a;
+}
+
+// A collective of the class on groups of a kind; `blocks` into which the unit is cut there.
+static comm_cost price(const pricing *p, mics_collective_kind kind, mics_group_kind group,
+                       int32_t blocks, mics_wire wire)
+{
+    const mics_planner *planner = p->planner;
+    const mics_collective asked = {.kind = kind,
+                                   .group = mics_mesh_group(&p->mesh, group, 0),
+                                   .block_bytes =
+                                       (double)mics_wire_bytes(wire, p->padded_elems / blocks)};
+    mics_cost_use use = mics_cost_collective(&planner->request.cluster, planner->ranks, &asked);
+    if (kind == MICS_COLLECTIVE_ALL_REDUCE && planner->simulate.trees) {
+        mics_collective tree = asked;
+        tree.kind = MICS_COLLECTIVE_ALL_REDUCE_TREE;
+        use = faster(use, mics_cost_collective(&planner->request.cluster, planner->ranks, &tree));
+    }
+    const bool far = mics_mesh_spans_nodes(&p->mesh, group);
+    const double slow_us = use.us * use.slowdown / (1 + use.slowdown);
+    comm_cost cost = {.us = use.us,
+                      .core_us = use.core_us,
+                      .near_us = far ? 0 : use.us,
+                      .far_us = far ? use.us : 0,
+                      .near_slow_us = far ? 0 : slow_us,
+                      .far_slow_us = far ? slow_us : 0};
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++)
+        cost.busy_us[t] = use.busy_us[t];
+    return cost;
+}
+
+bool degree_has_stages(const mics_planner *planner, int32_t degree)
+{
+    return planner->ranks_per_node > 1 && degree > planner->ranks_per_node;
+}
+
+// ---- what a class' collectives cost ----
+
+static bool is_mixed(const mics_planner *planner)
+{
+    return planner->request.precision == MICS_PRECISION_MIXED;
+}
+
+static mics_wire gather_wire(const mics_planner *planner)
+{
+    return is_mixed(planner) ? MICS_WIRE_BF16 : planner->request.gather_wire;
+}
+
+static comm_cost price_gather(const pricing *p, bool two_stage)
+{
+    const mics_wire wire = gather_wire(p->planner);
+    const int32_t per_node = p->planner->ranks_per_node;
+    comm_cost cost = {0};
+    if (p->unit.params == 1)
+        return cost;
+    if (!two_stage || !degree_has_stages(p->planner, p->unit.params))
+        return price(p, MICS_COLLECTIVE_ALL_GATHER, MICS_GROUP_PARAMS, p->unit.params, wire);
+    const comm_cost inside = price(p, MICS_COLLECTIVE_ALL_GATHER, MICS_GROUP_NODE, per_node, wire);
+    cost = price(p, MICS_COLLECTIVE_ALL_GATHER, MICS_GROUP_PARAMS_ACROSS, p->unit.params, wire);
+    add_cost(&cost, &inside, 1);
+    return cost;
+}
+
+static comm_cost price_reduce(const pricing *p, bool two_stage)
+{
+    const mics_planner *planner = p->planner;
+    const mics_wire wire = is_mixed(planner) ? MICS_WIRE_BF16 : planner->request.reduce_wire;
+    const bool packed = !is_mixed(planner) && wire != MICS_WIRE_FP32;
+    comm_cost cost = {0};
+    if (p->unit.grads == 1 || packed)
+        return cost;
+    if (!two_stage || !degree_has_stages(planner, p->unit.grads))
+        return price(p, MICS_COLLECTIVE_REDUCE_SCATTER, MICS_GROUP_GRADS, p->unit.grads, wire);
+    const comm_cost inside =
+        price(p, MICS_COLLECTIVE_REDUCE_SCATTER, MICS_GROUP_NODE, planner->ranks_per_node, wire);
+    cost = price(p, MICS_COLLECTIVE_REDUCE_SCATTER, MICS_GROUP_GRADS_ACROSS, p->unit.grads, wire);
+    add_cost(&cost, &inside, 1);
+    return cost;
+}
+
+static comm_cost price_second_hop(const pricing *p)
+{
+    const mics_planner *planner = p->planner;
+    const bool same = p->unit.grads == p->mesh.sharding.grads;
+    comm_cost cost = {0};
+    if (planner->request.second_hop_wire != MICS_WIRE_FP32)
+        return cost;
+    if (p->unit.optimizer > p->unit.grads)
+        cost = price(p, MICS_COLLECTIVE_REDUCE_SCATTER,
+                     same ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER, p->unit.optimizer,
+                     MICS_WIRE_FP32);
+    if (planner->ranks > p->unit.optimizer) {
+        const comm_cost reduce = price(p, MICS_COLLECTIVE_ALL_REDUCE, MICS_GROUP_REPLICAS,
+                                       planner->ranks, MICS_WIRE_FP32);
+        add_cost(&cost, &reduce, 1);
+    }
+    return cost;
+}
+
+static comm_cost price_publish(const pricing *p)
+{
+    const bool same = p->unit.params == p->mesh.sharding.params;
+    const mics_wire held = is_mixed(p->planner) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+    const comm_cost none = {0};
+    if (p->unit.optimizer == p->unit.params)
+        return none;
+    return price(p, MICS_COLLECTIVE_ALL_GATHER, same ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER,
+                 p->unit.optimizer, p->unit.params > 1 ? gather_wire(p->planner) : held);
+}
+
+mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
+                           class_cost *classes)
+{
+    pricing p = {.planner = planner};
+    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &p.mesh));
+    for (int32_t c = 0; c < planner->class_count; c++) {
+        p.unit = choice->sharding;
+        if (planner->classes[c].whole)
+            p.unit.params = p.unit.grads = 1;
+        p.padded_elems = planner->classes[c].padded_elems;
+        const comm_cost publish = price_publish(&p);
+        classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
+                                  .reduce = price_reduce(&p, choice->reduce_two_stage),
+                                  .once = price_second_hop(&p)};
+        add_cost(&classes[c].once, &publish, 1);
+    }
+    return MICS_OK;
+}
+
+// ---- time ----
+
+static comm_cost sum_costs(const mics_planner *planner, const mics_plan_choice *choice,
+                           const structures *s, const class_cost *classes)
+{
+    comm_cost sum = {0};
+    for (int32_t c = 0; c < planner->class_count; c++) {
+        const double units = planner->classes[c].units;
+        add_cost(&sum, &classes[c].gather, structure_gathers(s, c, choice->micro_steps));
+        add_cost(&sum, &classes[c].reduce, units * choice->micro_steps);
+        add_cost(&sum, &classes[c].once, units);
+    }
+    return sum;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
+                         const class_cost *classes, double *us_out)
+{
+    const mics_cluster *cluster = &planner->request.cluster;
+    const structures *s = NULL;
+    const batch_probe *batch = NULL;
+    double boundary_us = 0;
+    MICS_TRY(probe_structure(planner, choice, &s));
+    MICS_TRY(probe_batch(planner, choice, &batch));
+    MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, &boundary_us));
+    const comm_cost sum = sum_costs(planner, choice, s, classes);
+    const class_cost *first = &classes[planner->first_class];
+    const double compute_us = batch->compute_us * choice->micro_steps;
+    // No computation runs before the first pass and behind the last. What runs there instead slows none, so
+    // either of the two counts, not both.
+    const double ends_us = first->gather.us + first->reduce.us + first->once.us;
+    double us = compute_us + larger(ends_us, larger(sum.near_slow_us, sum.far_slow_us));
+    us = larger(us, larger(sum.near_us, sum.far_us));
+    for (int t = 0; t < cluster->tier_count; t++)
+        us = larger(us, sum.busy_us[t]);
+    if (cluster->cores > 0)
+        us = larger(us, planner->ranks * (compute_us * planner->request.threads + sum.core_us) /
+                            cluster->cores);
+    *us_out = us + boundary_us + cluster->step_overhead_us;
+    return MICS_OK;
+}
+
+mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *choice,
+                               double *us_out)
+{
+    void *block = NULL;
+    MICS_TRY(check_choice(planner, choice));
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
+                        (size_t)planner->class_count * sizeof(class_cost), &block));
+    mics_status status = price_sharding(planner, choice, block);
+    if (status == MICS_OK)
+        status = choice_bound(planner, choice, block, us_out);
+    mics_free(planner->memory, block);
+    return status;
+}
+
+// ---- memory ----
+
+static size_t counted(size_t bytes)
+{
+    return bytes > 0 ? mics_memory_block_bytes(bytes) : 0;
+}
+
+mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
+{
+    const mics_precision precision = planner->request.precision;
+    const structures *s = NULL;
+    const batch_probe *batch = NULL;
+    size_t params = 0, grads = 0, optimizer = 0;
+    MICS_TRY(probe_structure(planner, choice, &s));
+    MICS_TRY(probe_batch(planner, choice, &batch));
+    for (int32_t c = 0; c < planner->class_count; c++) {
+        const unit_class *class = &planner->classes[c];
+        const size_t elems = (size_t) class->padded_elems, units = (size_t) class->units;
+        params += units * (elems / (size_t)(class->whole ? 1 : choice->sharding.params));
+        grads += units * (elems / (size_t)(class->whole ? 1 : choice->sharding.grads));
+        optimizer += units * (elems / (size_t)choice->sharding.optimizer);
+    }
+    const structure *slots = structure_at(s, choice->micro_steps);
+    *bytes_out = (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
+                          counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
+                          counted(optimizer * mics_precision_bytes(precision, MICS_MEM_OPTIMIZER)) +
+                          slots->gather_bytes + slots->reduce_bytes + batch->activation_bytes +
+                          batch->workspace_bytes + batch->data_bytes +
+                          counted(planner->request.staging_bytes));
+    return MICS_OK;
+}
+
+mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
+                                double *bytes_out)
+{
+    MICS_TRY(check_choice(planner, choice));
+    return choice_memory(planner, choice, bytes_out);
+}

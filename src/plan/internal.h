@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the files of this module share; nobody else includes it.
+#ifndef MICS_PLAN_INTERNAL_H
+#define MICS_PLAN_INTERNAL_H
+
+#include "mics/plan.h"
+
+enum { DEGREES_MOST = 256, PROBED_STEPS = 3, PREFETCHES = MICS_PLAN_PREFETCH_MOST + 1 };
+
+// ---- probe.c: what is measured on a few schedules and holds for all ----
+
+// Units of the same length are alike for everything but computation.
+typedef struct unit_class {
+    int64_t padded_elems;
+    bool whole; // sharded as 1 | 1 | O
+    int32_t units;
+} unit_class;
+
+// What is sharded, whatever the degrees: decides which steps a list has and which slots they need.
+typedef enum structure_kind {
+    STRUCTURE_WHOLE,  // P = G = 1
+    STRUCTURE_GRADS,  // P = 1 < G
+    STRUCTURE_PARAMS, // 1 < P
+    STRUCTURES
+} structure_kind;
+
+// Of a list with 1, 2 or PROBED_STEPS micro-steps.
+typedef struct structure {
+    size_t gather_bytes, reduce_bytes; // of slots
+    int32_t *gathers;                  // by class
+} structure;
+
+typedef struct structures {
+    bool known;
+    structure by_steps[PROBED_STEPS];
+} structures;
+
+// Of one micro-batch size, with or without recomputation.
+typedef struct batch_probe {
+    bool known;
+    size_t activation_bytes, workspace_bytes, data_bytes;
+    double compute_us; // of one micro-step: all forwards and backwards
+} batch_probe;
+
+// Of one optimizer degree.
+typedef struct boundary_probe {
+    bool known;
+    double us; // norm, agreement and updates
+} boundary_probe;
+
+struct mics_planner {
+    mics_memory *memory;
+    mics_plan_request request;
+    mics_simulate_options simulate;
+    int32_t ranks, ranks_per_node;
+    double available_bytes;
+    int32_t degrees[DEGREES_MOST]; // that the mesh allows, ascending
+    int32_t degree_count;
+    int64_t *micro_batches; // divisors of a rank's share of the global batch, ascending
+    int32_t micro_batch_count;
+    unit_class *classes;
+    int32_t class_count;
+    int32_t *class_of;   // by unit
+    int32_t first_class; // of the unit that is computed first, and differentiated last
+    structures structures[STRUCTURES][PREFETCHES][2];
+    batch_probe *batches;       // by micro-batch, 2 each
+    boundary_probe *boundaries; // by degree
+};
+
+/* Each is measured when it is first asked for. */
+mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
+                            const structures **structures_out);
+mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
+                        const batch_probe **probe_out);
+mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out);
+
+/* Sorts units into classes. */
+mics_status probe_classes(mics_planner *planner);
+
+/* Gathers of a class in a step of so many micro-steps. */
+double structure_gathers(const structures *s, int32_t class, int32_t micro_steps);
+
+/* The structure of a list with so many micro-steps. */
+const structure *structure_at(const structures *s, int32_t micro_steps);
+
+// ---- evaluate.c ----
+
+/* The schedule of a choice with `micro_steps` in place of its own. */
+mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
+                          int32_t micro_steps, mics_schedule **schedule_out);
+
+/* How long a step takes, and the schedule's ledger (ledger_out may be NULL). */
+mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, double *step_us_out,
+                        mics_memory_ledger *ledger_out);
+
+/* Fills what follows from step_us, tokens and FLOPs. */
+void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
+
+/* The family's name of a sharding on the planner's ranks. */
+void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
+                 size_t capacity);
+
+// ---- bound.c ----
+
+// What collectives of one sharding cost, by class, independent of the batch.
+typedef struct comm_cost {
+    double us;                        // alone
+    double near_us, far_us;           // of it, by stream
+    double near_slow_us, far_slow_us; // that computation loses beside it, at least
+    double busy_us[MICS_CLUSTER_TIERS];
+    double core_us;
+} comm_cost;
+
+// By class, of the three kinds that repeat differently.
+typedef struct class_cost {
+    comm_cost gather, reduce;
+    comm_cost once; // second hop and publication
+} class_cost;
+
+/* Prices the collectives of a sharding; `classes` has room for all. */
+mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
+                           class_cost *classes);
+
+mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out);
+
+/* With the sharding's collectives priced. */
+mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
+                         const class_cost *classes, double *us_out);
+
+/* Whether the groups that gather or reduce span nodes and have several ranks in each. */
+bool degree_has_stages(const mics_planner *planner, int32_t degree);
+
+/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the global batch.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
+
+// ---- search.c ----
+
+/* Whether a comes before b. Steps in us. */
+bool entry_before(const mics_plan_entry *a, const mics_plan_entry *b);
+
+/* Of a space's choices for one sharding the one with the least memory. */
+mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
+                         mics_plan_choice *choice_out, double *bytes_out);
+
+// ---- megatron.c ----
+
+mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
+                          mics_plan_entry *entry_out);
+
+#endif

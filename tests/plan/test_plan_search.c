@@ -1,0 +1,502 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The planner against the schedules themselves: memory in closed form is the ledger's, bounds are below
+// simulated times, extended steps equal simulated ones, and pruning leaves the optimum where it is.
+#include "plans.h"
+#include <stdlib.h>
+
+// ---- every choice of a planner ----
+
+typedef void (*visitor)(fixture *f, const mics_plan_choice *choice);
+
+static bool is_degree(int degree, int ranks, int per_node)
+{
+    return ranks % degree == 0 && (per_node % degree == 0 || degree % per_node == 0);
+}
+
+static void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
+{
+    const int64_t share = f->request.global_batch / mics_planner_ranks(f->planner);
+    for (int64_t micro = 1; micro <= share; micro++) {
+        if (share % micro != 0)
+            continue;
+        choice.micro_batch = micro;
+        choice.micro_steps = (int32_t)(share / micro);
+        for (int way = 0; way < 8; way++) {
+            choice.recompute = way & 1;
+            choice.gather_two_stage = way & 2;
+            choice.reduce_two_stage = way & 4;
+            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST; choice.prefetch++)
+                visit(f, &choice);
+        }
+    }
+}
+
+static void visit_all(fixture *f, visitor visit)
+{
+    const int ranks = mics_planner_ranks(f->planner);
+    const int per_node = ranks / f->request.nodes;
+    for (int p = 1; p <= ranks; p++) {
+        for (int g = p; g <= ranks; g += p) {
+            for (int o = g; o <= ranks; o += g) {
+                const mics_plan_choice choice = {.sharding = {p, g, o}};
+                if (is_degree(p, ranks, per_node) && is_degree(g, ranks, per_node) &&
+                    is_degree(o, ranks, per_node))
+                    visit_batches(f, choice, visit);
+            }
+        }
+    }
+}
+
+static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
+{
+    const mics_plan_request *r = &f->request;
+    mics_schedule *schedule = NULL;
+    mics_schedule_spec spec = {
+        .model = r->model,
+        .batch = {choice->micro_batch, r->length, r->threads > 0 ? r->threads : 1},
+        .micro_steps = choice->micro_steps,
+        .prefetch = choice->prefetch,
+        .recompute = choice->recompute,
+        .choices = {{.most_bytes = SIZE_MAX,
+                     .gather =
+                         choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+                     .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE
+                                                        : MICS_ALGORITHM_RING}},
+        .choice_count = 1,
+        .whole_below = r->whole_below,
+        .precision = r->precision,
+        .gather_wire = r->gather_wire,
+        .reduce_wire = r->reduce_wire,
+        .second_hop_wire = r->second_hop_wire,
+        .comm_staging_bytes = r->staging_bytes,
+    };
+    ASSERT_OK(
+        mics_mesh_init(mics_planner_ranks(f->planner), r->nodes, choice->sharding, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(f->memory, &spec, &schedule));
+    return schedule;
+}
+
+// ---- memory ----
+
+static void check_memory(fixture *f, const mics_plan_choice *choice)
+{
+    mics_schedule *schedule = schedule_of(f, choice);
+    double bytes = 0;
+    ASSERT_OK(mics_planner_memory(f->planner, choice, &bytes));
+    const double packed = (double)schedule->ledger.bytes[MICS_MEM_WIRE];
+    const double expected = (double)schedule->ledger.total - packed;
+    if (bytes != expected)
+        fail_msg(
+            "P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d: %.0f bytes, the ledger %.0f",
+            (int)choice->sharding.params, (int)choice->sharding.grads,
+            (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+            (int)choice->micro_steps, choice->recompute, (int)choice->prefetch, bytes, expected);
+    mics_schedule_close(schedule);
+}
+
+static void test_memory_is_the_ledgers(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 3; variant++) {
+        fixture f;
+        open_plans(&f, 2, 4, variant == 0 ? 32 : 48);
+        f.request.precision = variant == 0 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
+        f.request.whole_below = variant == 1 ? 200000 : 0; // layers whole, tables not
+        f.request.staging_bytes = variant == 2 ? 12345 : 0;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        close_plans(&f);
+    }
+}
+
+static void test_packed_numbers_only_add_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    open_plans(&f, 2, 2, 8);
+    f.request.precision = MICS_PRECISION_FP32;
+    f.request.reduce_wire = f.request.gather_wire = MICS_WIRE_BF16;
+    f.request.second_hop_wire = MICS_WIRE_INT8;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    const mics_plan_choice choice = {.sharding = {2, 2, 4}, .micro_batch = 1, .micro_steps = 2};
+    mics_schedule *schedule = schedule_of(&f, &choice);
+    double bytes = 0;
+    ASSERT_OK(mics_planner_memory(f.planner, &choice, &bytes));
+    assert_true(schedule->ledger.bytes[MICS_MEM_WIRE] > 0);
+    assert_true(bytes < (double)schedule->ledger.total);
+    mics_schedule_close(schedule);
+    close_plans(&f);
+}
+
+// ---- time ----
+
+static double simulated_us(fixture *f, const mics_plan_choice *choice)
+{
+    const mics_simulate_options options = {.math = f->request.math,
+                                           .trees = f->request.cluster.pipelined};
+    mics_schedule *schedule = schedule_of(f, choice);
+    mics_simulation *simulation = NULL;
+    ASSERT_OK(mics_simulate(f->memory, schedule, &f->request.cluster, &options, &simulation));
+    const double us = simulation->step_us;
+    mics_simulation_close(simulation);
+    mics_schedule_close(schedule);
+    return us;
+}
+
+static double tightest, loosest;
+
+static void check_bound(fixture *f, const mics_plan_choice *choice)
+{
+    double bound = 0;
+    const double us = simulated_us(f, choice);
+    ASSERT_OK(mics_planner_bound(f->planner, choice, &bound));
+    if (!(bound <= us * (1 + 1e-9)) || !(bound > 0))
+        fail_msg("P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d: bound %.6f us, simulated "
+                 "%.6f us",
+                 (int)choice->sharding.params, (int)choice->sharding.grads,
+                 (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+                 (int)choice->micro_steps, choice->recompute, (int)choice->prefetch, bound, us);
+    tightest = bound / us > tightest ? bound / us : tightest;
+    loosest = bound / us < loosest ? bound / us : loosest;
+}
+
+static void check_bounds(int nodes, int per_node, int64_t batch, const char *more, bool fp32,
+                         mics_wire wire)
+{
+    fixture f;
+    open_plans(&f, nodes, per_node, batch);
+    f.request.cluster = plan_cluster(f.memory, per_node, more);
+    if (fp32) {
+        f.request.precision = MICS_PRECISION_FP32;
+        f.request.math = MICS_MATH_FP32;
+        f.request.gather_wire = f.request.reduce_wire = wire;
+        f.request.second_hop_wire = wire;
+    }
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    visit_all(&f, check_bound);
+    close_plans(&f);
+}
+
+static void test_bounds_are_below_simulated_times(void **state)
+{
+    (void)state;
+    tightest = 0;
+    loosest = 1;
+    check_bounds(2, 4, 32, "", false, MICS_WIRE_FP32);
+    check_bounds(4, 2, 16, "\"cores\": 3", true, MICS_WIRE_FP32);
+    check_bounds(2, 2, 16, "\"pipelined\": false, \"step_overhead_us\": 500", true, MICS_WIRE_BF16);
+    check_bounds(3, 2, 12, "\"pipelined\": true, \"rings\": 1", false, MICS_WIRE_FP32);
+    check_bounds(1, 1, 4, "", false, MICS_WIRE_FP32);
+    // Bounds that say nothing would also be below.
+    if (tightest < 0.97)
+        fail_msg("the tightest bound is %.3f of its time", tightest);
+}
+
+static void check_extension(fixture *f, const mics_plan_choice *choice)
+{
+    mics_plan_entry entry;
+    if (choice->micro_steps <= 4)
+        return;
+    const double us = simulated_us(f, choice);
+    ASSERT_OK(mics_planner_evaluate(f->planner, choice, &entry));
+    assert_near(entry.step_us, us, 1e-9, "an extended step");
+    assert_near(entry.compute_us + entry.update_us + entry.exposed_us + entry.overhead_us, us, 1e-9,
+                "the sum of its parts");
+    mics_schedule *schedule = schedule_of(f, choice);
+    assert_int_equal(entry.memory.total, schedule->ledger.total);
+    assert_near((double)entry.sent.inter,
+                (double)mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN).inter, 0, "sent");
+    assert_near(entry.hardware_flops, mics_schedule_flops(schedule, MICS_PHASE_TRAIN), 1e-12,
+                "FLOPs");
+    mics_schedule_close(schedule);
+}
+
+static void test_extended_steps_equal_simulated_ones(void **state)
+{
+    (void)state;
+    fixture f;
+    open_plans(&f, 2, 2, 4 * 13);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    visit_all(&f, check_extension);
+    close_plans(&f);
+}
+
+// ---- search ----
+
+static void assert_same_entries(const mics_plan_result *a, const mics_plan_result *b)
+{
+    assert_int_equal(a->count, b->count);
+    for (int32_t i = 0; i < a->count; i++) {
+        const mics_plan_choice *x = &a->entries[i].choice, *y = &b->entries[i].choice;
+        if (x->sharding.params != y->sharding.params || x->sharding.grads != y->sharding.grads ||
+            x->sharding.optimizer != y->sharding.optimizer || x->micro_batch != y->micro_batch ||
+            x->micro_steps != y->micro_steps || x->prefetch != y->prefetch ||
+            x->recompute != y->recompute || x->gather_two_stage != y->gather_two_stage ||
+            x->reduce_two_stage != y->reduce_two_stage)
+            fail_msg(
+                "entry %d: %s %lld x %d f%d r%d (%.3f us) against %s %lld x %d f%d r%d (%.3f us)",
+                (int)i, a->entries[i].name, (long long)x->micro_batch, (int)x->micro_steps,
+                (int)x->prefetch, x->recompute, a->entries[i].step_us, b->entries[i].name,
+                (long long)y->micro_batch, (int)y->micro_steps, (int)y->prefetch, y->recompute,
+                b->entries[i].step_us);
+    }
+}
+
+static void compare_with_exhaustive(int nodes, int per_node, int64_t batch, double memory_bytes,
+                                    const char *more)
+{
+    const mics_plan_space every = {.exhaustive = true};
+    mics_plan_result *pruned = NULL, *again = NULL, *all = NULL;
+    fixture f;
+    open_plans(&f, nodes, per_node, batch);
+    f.request.cluster = plan_cluster(f.memory, per_node, more);
+    f.request.memory_bytes = memory_bytes;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 4, &pruned));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 4, &again));
+    ASSERT_OK(mics_planner_search(f.planner, &every, 4, &all));
+    assert_same_entries(pruned, again);
+    assert_same_entries(pruned, all);
+    assert_int_equal(all->simulated, all->fitting);
+    assert_true(pruned->simulated <= all->simulated);
+    assert_true(pruned->space >= pruned->fitting);
+    for (int32_t i = 0; i < pruned->count; i++) {
+        assert_true(pruned->entries[i].fits);
+        assert_true((double)pruned->entries[i].memory.total <=
+                    mics_planner_memory_bytes(f.planner));
+    }
+    mics_plan_result_close(pruned);
+    mics_plan_result_close(again);
+    mics_plan_result_close(all);
+    close_plans(&f);
+}
+
+static void test_pruning_keeps_the_optimum(void **state)
+{
+    (void)state;
+    compare_with_exhaustive(2, 2, 16, 0, "");
+    compare_with_exhaustive(2, 4, 32, 14e6, ""); // tight
+    compare_with_exhaustive(4, 2, 16, 9e6, "\"pipelined\": true, \"rings\": 1");
+    compare_with_exhaustive(1, 4, 8, 30e6, "");
+    compare_with_exhaustive(2, 2, 8, 0, "\"cores\": 2, \"pipelined\": false");
+}
+
+static void test_nothing_fits(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_plan_result *result = NULL;
+    open_plans(&f, 2, 2, 8);
+    f.request.memory_bytes = 100e3;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 3, &result));
+    assert_int_equal(result->count, 0);
+    assert_int_equal(result->fitting, 0);
+    assert_false(result->nearest.fits);
+    assert_true(result->nearest.spare_bytes < 0);
+    assert_int_equal(result->nearest.choice.sharding.optimizer, 4);
+    mics_plan_explain(f.planner, NULL, &result->nearest);
+    assert_non_null(strstr(result->nearest.why, "does not fit: lacks"));
+    mics_plan_result_close(result);
+    close_plans(&f);
+}
+
+static void test_spaces_are_kept_to(void **state)
+{
+    (void)state;
+    const mics_plan_space space = {.sharding = {2, 2, 4},
+                                   .micro_batch = 2,
+                                   .recompute_given = true,
+                                   .recompute = true,
+                                   .prefetch_given = true,
+                                   .prefetch = 2,
+                                   .collectives_given = true};
+    const mics_plan_space none = {.micro_batch = 3};
+    const mics_plan_space odd = {.sharding = {3, 3, 3}};
+    mics_plan_result *result = NULL;
+    fixture f;
+    open_plans(&f, 2, 2, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, &space, 5, &result));
+    assert_int_equal(result->count, 1);
+    assert_int_equal(result->space, 1);
+    const mics_plan_choice *c = &result->entries[0].choice;
+    assert_int_equal(c->micro_batch, 2);
+    assert_int_equal(c->prefetch, 2);
+    assert_true(c->recompute && !c->gather_two_stage && !c->reduce_two_stage);
+    mics_plan_result_close(result);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &none, 1, &result));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &odd, 1, &result));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, NULL, 0, &result));
+    close_plans(&f);
+}
+
+// ---- entries ----
+
+static void test_rates(void **state)
+{
+    (void)state;
+    const mics_plan_choice choice = {.sharding = {2, 2, 4},
+                                     .micro_batch = 2,
+                                     .micro_steps = 2,
+                                     .prefetch = 1,
+                                     .recompute = true};
+    mics_plan_entry e;
+    fixture f;
+    open_plans(&f, 2, 2, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &e));
+    const double flops = mics_model_flops_per_token(f.model, 64) * 16 * 64 / 4;
+    assert_near(e.tokens, 16 * 64, 0, "tokens");
+    assert_near(e.tokens_per_s, 16 * 64 / e.step_us * 1e6, 1e-12, "tokens/s");
+    assert_near(e.tflops_per_gpu, flops / e.step_us * 1e-6, 1e-12, "TFLOP/s");
+    assert_near(e.mfu, flops / e.step_us * 1e6 / 8e12, 1e-12, "MFU");
+    assert_near(e.usd_per_gtoken, 2 * 3.6 / 3600 / e.tokens_per_s * 1e9, 1e-12, "price");
+    assert_true(e.hardware_flops > e.model_flops);
+    assert_string_equal(e.name, "mics+(2)");
+    assert_near(e.spare_bytes, 15.0 * (1 << 30) - (double)e.memory.total, 1e-12, "spare");
+    close_plans(&f);
+}
+
+static void test_baselines(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_plan_entry entries[MICS_PLAN_BASELINES];
+    open_plans(&f, 2, 2, 16);
+    f.request.memory_bytes = 9e6; // ddp takes 16 bytes a parameter: 18 MB
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, (mics_plan_baseline)b, &entries[b]));
+        mics_plan_explain(f.planner, NULL, &entries[b]);
+        assert_true(entries[b].why[0] != '\0');
+        assert_true(entries[b].fits == ((double)entries[b].memory.total <= 9e6));
+    }
+    assert_false(entries[MICS_PLAN_DDP].fits);
+    assert_string_equal(entries[MICS_PLAN_ZERO3].name, "zero3");
+    assert_true(entries[MICS_PLAN_ZERO3].fits);
+    assert_false(entries[MICS_PLAN_ZERO3].choice.gather_two_stage);
+    const mics_sharding mics = entries[MICS_PLAN_MICS].choice.sharding;
+    assert_true(mics.params == mics.grads && mics.grads == mics.optimizer);
+    const mics_sharding plus = entries[MICS_PLAN_MICS_PLUS].choice.sharding;
+    assert_true(plus.params == plus.grads && plus.optimizer == 4);
+    assert_true(entries[MICS_PLAN_HPZ].choice.sharding.params > 1);
+    assert_true(entries[MICS_PLAN_MEGATRON].pipeline.stages > 0);
+    // The smallest that fits: the next smaller one does not.
+    if (mics.params > 1) {
+        const mics_plan_space smaller = {
+            .sharding = {mics.params / 2, mics.params / 2, mics.params / 2}};
+        mics_plan_result *result = NULL;
+        ASSERT_OK(mics_planner_search(f.planner, &smaller, 1, &result));
+        assert_int_equal(result->count, 0);
+        mics_plan_result_close(result);
+    }
+    close_plans(&f);
+}
+
+static void test_bad_requests(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_planner *planner = NULL;
+    open_plans(&f, 2, 2, 16);
+    const mics_plan_request good = f.request;
+    const struct {
+        int64_t length, batch;
+        int32_t nodes;
+    } bad[] = {{0, 16, 2},  {65, 16, 2}, {64, 18, 2},        {64, 0, 2},
+               {64, -4, 2}, {64, 16, 0}, {64, INT64_MAX, 2}, {64, 16, INT32_MAX}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        f.request = good;
+        f.request.length = bad[i].length;
+        f.request.global_batch = bad[i].batch;
+        f.request.nodes = bad[i].nodes;
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_open(f.memory, &f.request, &planner));
+    }
+    assert_null(planner);
+    f.request = good;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    const mics_plan_choice choices[] = {
+        {.sharding = {3, 3, 3}, .micro_batch = 1, .micro_steps = 4},
+        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 3},
+        {.sharding = {1, 1, 1}, .micro_batch = 0, .micro_steps = 4},
+        {.sharding = {1, 1, 1}, .micro_batch = 4, .micro_steps = -1},
+        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .prefetch = 9},
+        {.sharding = {2, 1, 1}, .micro_batch = 1, .micro_steps = 4},
+    };
+    mics_plan_entry entry;
+    double value = 0;
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_evaluate(f.planner, &choices[i], &entry));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_memory(f.planner, &choices[i], &value));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_bound(f.planner, &choices[i], &value));
+    }
+    close_plans(&f);
+}
+
+// ---- allocation failures ----
+
+static mics_status plan_once(fixture *f)
+{
+    const mics_plan_space space = {.sharding = {2, 2, 4}, .prefetch_given = true, .prefetch = 1};
+    mics_plan_result *result = NULL;
+    mics_plan_entry entry;
+    MICS_TRY(mics_planner_open(f->memory, &f->request, &f->planner));
+    mics_status status = mics_planner_search(f->planner, &space, 2, &result);
+    mics_plan_result_close(result);
+    if (status == MICS_OK)
+        status = mics_planner_baseline(f->planner, NULL, MICS_PLAN_MEGATRON, &entry);
+    mics_planner_close(f->planner);
+    f->planner = NULL;
+    return status;
+}
+
+static void test_failed_allocations(void **state)
+{
+    (void)state;
+    fixture f;
+    open_plans(&f, 2, 2, 8);
+    mics_memory_stats before, after;
+    mics_memory_stats_get(f.memory, &before);
+    bool passed = false;
+    // Every one of the first hundred, then with growing strides: a run makes thousands.
+    for (int64_t n = 1; !passed; n += 1 + n / 40) {
+        mics_memory_fail_after(f.memory, n);
+        const mics_status status = plan_once(&f);
+        mics_memory_fail_after(f.memory, 0);
+        passed = status == MICS_OK;
+        if (!passed)
+            assert_int_equal(status, MICS_ERR_MEMORY);
+        mics_memory_stats_get(f.memory, &after);
+        assert_int_equal(after.live_blocks, before.live_blocks);
+    }
+    close_plans(&f);
+}
+
+static void drop_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    (void)rank;
+    (void)line;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_is_the_ledgers),
+        cmocka_unit_test(test_packed_numbers_only_add_memory),
+        cmocka_unit_test(test_bounds_are_below_simulated_times),
+        cmocka_unit_test(test_extended_steps_equal_simulated_ones),
+        cmocka_unit_test(test_pruning_keeps_the_optimum),
+        cmocka_unit_test(test_nothing_fits),
+        cmocka_unit_test(test_spaces_are_kept_to),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_baselines),
+        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_failed_allocations),
+    };
+    mics_log_set_sink(drop_line, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
