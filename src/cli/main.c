@@ -15,6 +15,7 @@ static const cli_verb verbs[] = {
     {"eval", "loss and perplexity of a checkpoint on a text", cmd_eval},
     {"tokenize", "makes a token shard from text", cmd_tokenize},
     {"convert", "makes Hugging Face safetensors from a checkpoint", cmd_convert},
+    {"bench", "measures links and computation for a cluster file", cmd_bench},
     {"doctor", "what this build and this machine can do", cmd_doctor},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };

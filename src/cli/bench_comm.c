@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics bench comm: links by tier, as a cluster file describes them.
+//
+// What is measured, in exchanges that training's collectives are made of:
+//   ramp      one rank's messages by size. Inside a node all ranks of it send at once, on wires of
+//             their own; between nodes one rank of each sends.
+//   link      all ranks of a node send to another node at once.
+//   core      processor time that a rank's thread takes for a byte: gathers count twice and reductions once,
+//             as in a micro-step.
+//   beside    computation and traffic at once (bench_beside.c).
+#include "bench.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <math.h>
+
+enum { LATENCY_BYTES = 64, SIZES = 9, ROW_SIZES = 3, ROW_KINDS = 8 };
+
+static const size_t sizes[SIZES] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18,
+                                    1 << 20, 1 << 22, 1 << 24, 1 << 25};
+static const size_t row_sizes[ROW_SIZES] = {1 << 16, 1 << 20, 1 << 22};
+static const size_t LARGE_BYTES = (size_t)4 << 20; // latencies do not count
+
+// Shares of the time.
+static const double RAMP = 0.2, LARGE = 0.12, BESIDE = 0.1, ROWS = 0.16;
+
+typedef struct meter {
+    bench *bench;
+    void *buffer;
+    double seconds;
+    bench_links *links;
+} meter;
+
+// The largest block of `bytes` at most for which the buffer has room; a power of two.
+static size_t block_that_fits(const meter *self, const bench_traffic *traffic, size_t bytes)
+{
+    while (bytes > LATENCY_BYTES &&
+           bytes * (size_t)traffic->group.size > self->bench->place.buffer_bytes)
+        bytes /= 2;
+    return bytes;
+}
+
+// Time of one message in a ring.
+static double message_us(const bench_traffic *traffic, double us)
+{
+    return us / (traffic->group.size - 1);
+}
+
+static void add_point(mics_curve *curve, double size, double value)
+{
+    curve->size[curve->count] = size;
+    curve->value[curve->count++] = value;
+}
+
+// Sizes go up as long as the next one will be done in the time that is left.
+static mics_status measure_ramp(meter *self, bench_traffic traffic, bench_tier *tier)
+{
+    double begin_us = 0, now_us = 0;
+    bench_traffic_time time = {0};
+    const double budget_us = self->seconds * RAMP * 1e6;
+    traffic.block_bytes = LATENCY_BYTES;
+    MICS_TRY(bench_now_us(self->bench, &begin_us));
+    MICS_TRY(
+        bench_traffic_run(self->bench, &traffic, self->buffer, budget_us / (2 * SIZES), &time));
+    tier->latency_us = message_us(&traffic, time.us);
+    for (int i = 0; i < SIZES; i++) {
+        MICS_TRY(bench_now_us(self->bench, &now_us));
+        const double left_us = budget_us - (now_us - begin_us);
+        const double grows = i > 0 ? (double)sizes[i] / (double)sizes[i - 1] : 1;
+        if (block_that_fits(self, &traffic, sizes[i]) < sizes[i] ||
+            (i > 1 && 3 * grows * time.us > left_us))
+            break;
+        traffic.block_bytes = sizes[i];
+        MICS_TRY(
+            bench_traffic_run(self->bench, &traffic, self->buffer, left_us / (SIZES - i), &time));
+        add_point(&tier->ramp, (double)sizes[i],
+                  (double)sizes[i] / message_us(&traffic, time.us) * 1e6);
+    }
+    return MICS_OK;
+}
+
+// Long messages: what a thread works for a byte, and at which rate it adds what it receives, which is what
+// a reduction works more than a gather.
+static mics_status measure_large(meter *self, bench_traffic traffic, bench_tier *tier,
+                                 double *alone_us_out)
+{
+    bench_traffic_time gather = {0}, reduce = {0};
+    const double allowed_us = self->seconds * LARGE * 1e6 / 2;
+    MICS_TRY(bench_traffic_run(self->bench, &traffic, self->buffer, allowed_us, &gather));
+    traffic.reduces = true;
+    MICS_TRY(bench_traffic_run(self->bench, &traffic, self->buffer, allowed_us, &reduce));
+    const double bytes = (double)traffic.block_bytes * (traffic.group.size - 1);
+    tier->core_alone_us_per_byte = (2 * gather.core_us + reduce.core_us) / 3 / bytes;
+    tier->link_bytes_per_s = bytes / gather.us * 1e6;
+    if (self->links->reduce_bytes_per_s == 0 && reduce.core_us > gather.core_us)
+        self->links->reduce_bytes_per_s = bytes / (reduce.core_us - gather.core_us) * 1e6;
+    *alone_us_out = gather.us;
+    return MICS_OK;
+}
+
+// Traffic for whom it takes too long is measured on shorter messages.
+static size_t large_block(const meter *self, const bench_traffic *traffic, const mics_curve *ramp)
+{
+    size_t bytes = block_that_fits(self, traffic, LARGE_BYTES);
+    const double rate = ramp->value[ramp->count - 1] / self->bench->place.per_node;
+    const double most = rate * self->seconds * LARGE / 12 / (traffic->group.size - 1);
+    while (bytes > sizes[0] && (double)bytes > most)
+        bytes /= 2;
+    return bytes;
+}
+
+static mics_status measure_tier(meter *self, bench_traffic (*traffic_of)(const bench *, bool),
+                                bench_tier *tier)
+{
+    bench_traffic one = traffic_of(self->bench, false), all = one;
+    const bool far = one.channel != 0;
+    double alone_us = 0;
+    if (far)
+        one.active = one.active && self->bench->rank->comm->rank % self->bench->place.per_node == 0;
+    bench_say(self->bench, "%s: messages of 1 KiB to 32 MiB", far ? "between nodes" : "in a node");
+    MICS_TRY(measure_ramp(self, one, tier));
+    all.block_bytes = large_block(self, &all, &tier->ramp);
+    MICS_TRY(measure_large(self, all, tier, &alone_us));
+    if (far)
+        tier->link_bytes_per_s *= self->bench->place.per_node;
+    // Short messages may go at a higher rate than long ones, where buffers take them.
+    tier->link_bytes_per_s = fmax(tier->link_bytes_per_s, tier->ramp.value[tier->ramp.count - 1]);
+    bench_say(self->bench, "%s: beside computation", far ? "between nodes" : "in a node");
+    bench_traffic beside = traffic_of(self->bench, true);
+    beside.block_bytes = all.block_bytes;
+    return bench_beside_measure(self->bench, &beside, self->buffer, self->seconds * BESIDE,
+                                alone_us, tier);
+}
+
+// ---- whole collectives ----
+
+// What rows are made of: which group, one or two stages.
+typedef struct row_kind {
+    const char *name;
+    bool across, world, staged, reduces;
+} row_kind;
+
+static const row_kind row_kinds[ROW_KINDS] = {
+    {.name = "all-gather in each node"},
+    {.name = "reduce-scatter in each node", .reduces = true},
+    {.name = "all-gather between nodes", .across = true},
+    {.name = "reduce-scatter between nodes", .across = true, .reduces = true},
+    {.name = "all-gather, one ring", .world = true},
+    {.name = "reduce-scatter, one ring", .world = true, .reduces = true},
+    {.name = "all-gather, two stages", .world = true, .staged = true},
+    {.name = "reduce-scatter, two stages", .world = true, .staged = true, .reduces = true},
+};
+
+static mics_group group_of(const bench *self, bool across, bool world)
+{
+    const bench_place *place = &self->place;
+    const int32_t rank = self->rank->comm->rank, k = place->per_node;
+    if (world)
+        return (mics_group){.stride = 1, .size = place->ranks, .index = rank};
+    if (across)
+        return (mics_group){
+            .first = rank % k, .stride = k, .size = place->nodes, .index = rank / k};
+    return (mics_group){.first = rank / k * k, .stride = 1, .size = k, .index = rank % k};
+}
+
+static bool is_there(const bench_place *place, const row_kind *kind)
+{
+    if (kind->world)
+        return place->nodes > 1 && place->per_node > 1;
+    return (kind->across ? place->nodes : place->per_node) > 1;
+}
+
+static mics_status measure_row(meter *self, const row_kind *kind, size_t block_bytes,
+                               double allowed_us)
+{
+    bench *b = self->bench;
+    const size_t whole = block_bytes * (size_t)b->place.nodes; // of a block in the node's stage
+    bench_row *row = &self->links->rows[self->links->row_count];
+    bench_traffic_time time = {0};
+    bench_traffic one = {.what = "bench",
+                         .group = group_of(b, kind->across, kind->world),
+                         .active = true,
+                         .reduces = kind->reduces,
+                         .channel = kind->across || kind->world,
+                         .block_bytes = block_bytes};
+    bench_traffic far = one, near = one;
+    far.group = group_of(b, true, false);
+    near.group = group_of(b, false, false);
+    near.block_bytes = whole;
+    near.channel = 0;
+    far.then = kind->reduces ? NULL : &near;
+    near.then = kind->reduces ? &far : NULL;
+    const bench_traffic *run = kind->staged ? (kind->reduces ? &near : &far) : &one;
+    MICS_TRY(bench_traffic_run(b, run, self->buffer, allowed_us, &time));
+    *row = (bench_row){.name = kind->name,
+                       .collective = {.kind = kind->reduces ? MICS_COLLECTIVE_REDUCE_SCATTER
+                                                            : MICS_COLLECTIVE_ALL_GATHER,
+                                      .group = one.group,
+                                      .block_bytes = (double)block_bytes},
+                       .staged = kind->staged,
+                       .us = time.us};
+    self->links->row_count++;
+    return MICS_OK;
+}
+
+static mics_status measure_rows(meter *self)
+{
+    const bench_place *place = &self->bench->place;
+    double begin_us = 0, now_us = 0, us[ROW_KINDS] = {0};
+    const double budget_us = self->seconds * ROWS * 1e6;
+    bench_say(self->bench, "whole collectives");
+    MICS_TRY(bench_now_us(self->bench, &begin_us));
+    for (int i = 0; i < ROW_SIZES * ROW_KINDS; i++) {
+        const row_kind *kind = &row_kinds[i % ROW_KINDS];
+        const size_t bytes = row_sizes[i / ROW_KINDS];
+        double *before = &us[i % ROW_KINDS];
+        if (!is_there(place, kind) || bytes * (size_t)place->ranks > place->buffer_bytes)
+            continue;
+        MICS_TRY(bench_now_us(self->bench, &now_us));
+        const double left_us = budget_us - (now_us - begin_us);
+        if (*before > 0 && 3 * 16 * *before > left_us) // a size is up to 16 times the one before
+            continue;
+        MICS_TRY(measure_row(self, kind, bytes, left_us / (ROW_SIZES * ROW_KINDS - i)));
+        *before = self->links->rows[self->links->row_count - 1].us;
+    }
+    return MICS_OK;
+}
+
+mics_status bench_links_measure(bench *self, double seconds, bench_links *links_out)
+{
+    bench_links links = {.took_s = 0};
+    meter m = {.bench = self, .seconds = seconds, .links = &links};
+    double begin_us = 0, end_us = 0;
+    mics_status status =
+        mics_alloc(self->rank->memory, MICS_MEM_GATHER, self->place.buffer_bytes, &m.buffer);
+    MICS_TRY_OUT(cli_rank_agree(self->rank, status));
+    MICS_TRY_OUT(bench_now_us(self, &begin_us));
+    if (self->place.per_node > 1)
+        MICS_TRY_OUT(measure_tier(&m, bench_traffic_near, &links.near));
+    if (self->place.nodes > 1)
+        MICS_TRY_OUT(measure_tier(&m, bench_traffic_far, &links.far));
+    MICS_TRY_OUT(measure_rows(&m));
+    MICS_TRY_OUT(bench_now_us(self, &end_us));
+    links.took_s = (end_us - begin_us) / 1e6;
+    *links_out = links;
+out:
+    mics_free(self->rank->memory, m.buffer);
+    return status;
+}

@@ -1,0 +1,510 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics bench compute: what a rank computes with, from the ops of a model. All ranks compute at once, since
+// they share memory, caches and perhaps cores.
+//
+// Each op is timed alone first, on operands that wander through memory, as those of layer after layer do.
+// Then whole steps of the model train, on each rank for itself, and all rates are corrected by one factor, so
+// that a pass of the model takes what it took there (bench_train.c).
+//
+// Shapes: N tokens of a micro-step; I inputs, O outputs of a linear op; V vocabulary, C width, R rows of logits.
+#include "bench_compute.h"
+#include "mics/clock.h"
+#include "mics/device.h"
+#include "mics/log.h"
+#include "mics/op.h"
+#include "mics/size.h"
+#include <math.h>
+#include <string.h>
+
+enum { SAMPLES_MAX = 64, SAMPLES_MIN = 3, CUBES = 3, LENGTHS = 4, TOKEN_COUNTS = 6 };
+
+// Shares of the time.
+static const double PRODUCTS = 0.45, ATTENTION = 0.1, OTHERS = 0.15, TRAINING = 0.3;
+// A sample of what is quick is so many calls that they take this long.
+static const double SAMPLE_US = 200;
+static const size_t ARENA_BYTES = (size_t)64 << 20;
+
+// ---- operands ----
+
+// The next `elems` floats to read, or to write; both halves of the arena are walked through again and again.
+static float *take(bench_ops *self, bool writes, int64_t elems)
+{
+    const int64_t half = self->arena_elems / 2;
+    int64_t *at = &self->at[writes];
+    if (*at + elems > half)
+        *at = 0;
+    float *operand = self->arena + (writes ? half : 0) + *at;
+    *at += mics_size_round_up(elems, 16);
+    return operand;
+}
+
+static const float *in(bench_ops *self, int64_t elems)
+{
+    return take(self, false, elems);
+}
+
+static float *out(bench_ops *self, int64_t elems)
+{
+    return take(self, true, elems);
+}
+
+// ---- calls ----
+
+// Elements of the largest operands that a call reads, and writes.
+static int64_t call_elems(const bench_call *call)
+{
+    const int64_t m = call->m, n = call->n, k = call->k;
+    switch (call->kind) {
+    case BENCH_PRODUCT:
+        return m * k + k * n + m * n;
+    case BENCH_ATTENTION: // tokens, length, heads, head dimension
+        return 9 * m * call->heads * k;
+    case BENCH_LAYERNORM:
+        return 4 * m * n + 8 * n * MICS_LAYERNORM_BLOCKS;
+    case BENCH_UPDATE:
+        return 4 * m;
+    default:
+        return 4 * m * n;
+    }
+}
+
+static void call_product(bench_ops *self, const bench_call *call)
+{
+    const int64_t m = call->m, n = call->n, k = call->k;
+    const float *a = in(self, m * k), *b = in(self, k * n);
+    mics_gemm(call->transpose_a, call->transpose_b, m, n, k, 1, a, call->transpose_a ? m : k, b,
+              call->transpose_b ? k : n, 0, out(self, m * n), n);
+}
+
+static void call_attention(bench_ops *self, const bench_call *call)
+{
+    const int64_t N = call->m, T = call->n, D = call->k, H = call->heads, C = H * D;
+    float *y = out(self, N * C), *lse = out(self, N * H);
+    const float *qkv = in(self, 3 * N * C);
+    self->kernels->attention_forward(y, lse, qkv, N / T, T, H, D, self->threads, self->workspace);
+    self->kernels->attention_backward(out(self, 3 * N * C), in(self, N * C), y, lse, qkv, N / T, T,
+                                      H, D, self->threads, self->workspace);
+}
+
+static void call_layernorm(bench_ops *self, const bench_call *call)
+{
+    const int64_t N = call->m, C = call->n;
+    float *stats = out(self, 2 * N), *workspace = out(self, 2 * C * MICS_LAYERNORM_BLOCKS);
+    const float *x = in(self, N * C), *weight = in(self, C);
+    self->kernels->layernorm_forward(out(self, N * C), stats, x, weight, weight, 1e-5F, N, C);
+    self->kernels->layernorm_backward(out(self, N * C), out(self, C), out(self, C), in(self, N * C),
+                                      x, stats, weight, N, C, false, false, workspace);
+}
+
+static void call_gelu(bench_ops *self, const bench_call *call)
+{
+    const int64_t elems = call->m * call->n;
+    const float *x = in(self, elems);
+    self->kernels->gelu_forward(out(self, elems), x, elems);
+    self->kernels->gelu_backward(out(self, elems), in(self, elems), x, elems, false);
+}
+
+static void call_add(bench_ops *self, const bench_call *call)
+{
+    const int64_t elems = call->m * call->n;
+    self->kernels->add(out(self, elems), in(self, elems), in(self, elems), elems);
+}
+
+// Moments and values stay as they are: nothing is learnt from gradients of 0.
+static void call_update(bench_ops *self, const bench_call *call)
+{
+    static const mics_adamw adamw = {.lr = 0,
+                                     .beta1 = 0.9F,
+                                     .beta2 = 0.999F,
+                                     .eps = 1e-8F,
+                                     .bias1 = 1,
+                                     .bias2 = 1,
+                                     .grad_scale = 1};
+    float *params = out(self, call->m), *moment1 = out(self, call->m),
+          *moment2 = out(self, call->m);
+    self->kernels->adamw_update(params, moment1, moment2, in(self, call->m), call->m, &adamw);
+}
+
+static void run_call(bench_ops *self, const bench_call *call)
+{
+    static void (*const calls[BENCH_CALL_KINDS])(bench_ops *, const bench_call *) = {
+        [BENCH_PRODUCT] = call_product,
+        [BENCH_ATTENTION] = call_attention,
+        [BENCH_LAYERNORM] = call_layernorm,
+        [BENCH_GELU] = call_gelu,
+        [BENCH_ADD] = call_add,
+        [BENCH_UPDATE] = call_update};
+    calls[call->kind](self, call);
+}
+
+// Time of one call on this rank, in about `allowed_us` of the wall clock; 0 when the arena is too small for it.
+static double time_call(bench_ops *self, const bench_call *call, double allowed_us)
+{
+    double samples[SAMPLES_MAX];
+    int32_t count = 0, repeats = 1;
+    if (call_elems(call) > self->arena_elems / 2)
+        return 0;
+    run_call(self, call); // warms up
+    const double begin_us = mics_clock_us();
+    run_call(self, call);
+    const double once_us = mics_clock_us() - begin_us;
+    while (repeats < 4096 && repeats * once_us < SAMPLE_US)
+        repeats *= 2;
+    const int32_t least = once_us * SAMPLES_MIN < allowed_us ? SAMPLES_MIN : 1;
+    do {
+        const double from_us = bench_work_us(self->bench);
+        for (int32_t i = 0; i < repeats; i++)
+            run_call(self, call);
+        samples[count++] = (bench_work_us(self->bench) - from_us) / repeats;
+    } while (count < SAMPLES_MAX && (count < least || mics_clock_us() - begin_us < allowed_us));
+    self->calls_made = 2 + count * repeats;
+    return bench_median(samples, count);
+}
+
+// The same on all ranks at once; their mean.
+static mics_status measure(bench_ops *self, const bench_call *call, double allowed_us,
+                           double *us_out)
+{
+    double mine = 0;
+    MICS_TRY(bench_share(self->bench, &mine, 1));
+    mine = time_call(self, call, allowed_us);
+    mine = mine > 0 ? mine : -1;
+    MICS_TRY(bench_share(self->bench, &mine, 1));
+    *us_out = bench_mean(self->bench, 0);
+    return MICS_OK;
+}
+
+// ---- products ----
+
+typedef struct product_table {
+    bench_call calls[BENCH_CALLS];
+    int32_t count;
+} product_table;
+
+static void add_product(product_table *table, bench_call call)
+{
+    for (int32_t i = 0; i < table->count; i++) {
+        bench_call *other = &table->calls[i];
+        if (other->m == call.m && other->n == call.n && other->k == call.k &&
+            other->transpose_a == call.transpose_a && other->transpose_b == call.transpose_b) {
+            other->weight += call.weight;
+            return;
+        }
+    }
+    call.kind = BENCH_PRODUCT;
+    if (table->count < BENCH_CALLS)
+        table->calls[table->count++] = call;
+}
+
+// The three products of a linear op with a weight (I, O), on N tokens: outputs, gradients of inputs, and of
+// the weight. One that is stored (O, I), as the classifier's table is, is the other's transpose.
+static void add_linear(product_table *table, int64_t N, int64_t I, int64_t O, bool out_in)
+{
+    add_product(table, (bench_call){.m = N, .n = O, .k = I, .transpose_b = out_in, .weight = 1});
+    add_product(table, (bench_call){.m = N, .n = I, .k = O, .transpose_b = !out_in, .weight = 1});
+    if (out_in)
+        add_product(table, (bench_call){.m = O, .n = I, .k = N, .transpose_a = true, .weight = 1});
+    else
+        add_product(table, (bench_call){.m = I, .n = O, .k = N, .transpose_a = true, .weight = 1});
+}
+
+static void add_model(product_table *table, const bench_subject *subject, int64_t tokens)
+{
+    const mics_model *model = subject->model;
+    mics_batch batch = subject->batch;
+    batch.sequences = tokens > batch.length ? tokens / batch.length : 1;
+    batch.length = tokens / batch.sequences;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        for (int32_t i = 0; i < unit->op_count; i++) {
+            const mics_op *op = &unit->ops[i];
+            if (op->kind == MICS_OP_LINEAR)
+                add_linear(table, tokens, unit->tensors[op->in[0]].width,
+                           unit->tensors[op->out].width, op->weight_out_in);
+            if (op->kind == MICS_OP_CLASSIFIER) {
+                const mics_param *shape = mics_model_param(model, op->params[0]);
+                const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
+                add_linear(table, cost.classifier_rows, shape->shape[1], shape->shape[0], true);
+            }
+        }
+    }
+}
+
+// Numbers of tokens, the run's first: halves and multiples, of which the largest do not shorten the smallest
+// dimension any more.
+static int32_t token_counts(const bench_subject *subject, int64_t counts[TOKEN_COUNTS])
+{
+    const int64_t tokens = subject->batch.sequences * subject->batch.length;
+    int32_t count = 0;
+    counts[count++] = tokens;
+    for (int64_t more = 2 * tokens; count < TOKEN_COUNTS - 1 && more <= 4096; more *= 2)
+        counts[count++] = more;
+    if (tokens >= 32)
+        counts[count++] = tokens / 2;
+    return count;
+}
+
+static int64_t smallest(const bench_call *call)
+{
+    const int64_t least = call->m < call->n ? call->m : call->n;
+    return call->k < least ? call->k : least;
+}
+
+static double product_flops(const bench_call *call)
+{
+    return 2.0 * (double)call->m * (double)call->n * (double)call->k;
+}
+
+static void add_to_tally(bench_ops *self, const bench_call *call, double us)
+{
+    bench_rates *rates = &self->products;
+    const double size = (double)smallest(call);
+    int32_t at = 0;
+    while (at < rates->count && rates->size[at] < size)
+        at++;
+    if (at == rates->count || rates->size[at] > size) {
+        if (rates->count == MICS_CURVE_POINTS)
+            return;
+        for (int32_t i = rates->count++; i > at; i--) {
+            rates->size[i] = rates->size[i - 1];
+            rates->flops[i] = rates->flops[i - 1];
+            rates->us[i] = rates->us[i - 1];
+        }
+        rates->size[at] = size;
+        rates->flops[at] = rates->us[at] = 0;
+    }
+    rates->flops[at] += call->weight * product_flops(call);
+    rates->us[at] += call->weight * us;
+}
+
+static void note_peak(bench_ops *self, double flops, double us)
+{
+    const double rate = us > 0 ? flops / us * 1e6 : 0;
+    self->peak = rate > self->peak ? rate : self->peak;
+}
+
+// What one call takes by the clock on the wall, on rank 0, so that those that would take too long are left out;
+// the same on all ranks.
+static mics_status note_pace(bench_ops *self, double from_us, const bench_call *call,
+                             double *us_per_flop)
+{
+    const double mine[] = {mics_clock_us(), self->calls_made};
+    MICS_TRY(bench_share(self->bench, mine, 2));
+    *us_per_flop = (self->bench->all[0] - from_us) / self->bench->all[1] / product_flops(call);
+    return MICS_OK;
+}
+
+static mics_status measure_products(bench_ops *self, const bench_subject *subject, double seconds)
+{
+    static const int64_t cubes[CUBES] = {256, 512, 1024};
+    product_table table = {.count = 0};
+    int64_t counts[TOKEN_COUNTS];
+    double begin_us = 0, now_us = 0, us = 0, us_per_flop = 0; // of the wall clock
+    const int32_t token_count = token_counts(subject, counts);
+    for (int32_t i = 0; i < token_count; i++)
+        add_model(&table, subject, counts[i]);
+    for (int i = 0; i < CUBES; i++) // towards the peak; of no weight
+        add_product(&table, (bench_call){.m = cubes[i], .n = cubes[i], .k = cubes[i]});
+    bench_say(self->bench, "%d matrix products", (int)table.count);
+    MICS_TRY(bench_now_us(self->bench, &begin_us));
+    for (int32_t i = 0; i < table.count; i++) {
+        bench_call *call = &table.calls[i];
+        MICS_TRY(bench_now_us(self->bench, &now_us));
+        const double left_us = seconds * 1e6 - (now_us - begin_us);
+        if (left_us < 3 * us_per_flop * product_flops(call))
+            continue;
+        MICS_TRY(measure(self, call, left_us / (table.count - i), &us));
+        MICS_TRY(note_pace(self, now_us, call, &us_per_flop));
+        note_peak(self, product_flops(call), us);
+        if (us > 0 && call->weight > 0)
+            add_to_tally(self, call, us);
+    }
+    return MICS_OK;
+}
+
+// ---- what is not products ----
+
+// The model's attention, or NULL; its unit in *unit_out.
+static const mics_op *find_op(const mics_model *model, mics_op_kind kind,
+                              const mics_unit **unit_out)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t i = 0; i < model->units[u].op_count; i++) {
+            if (model->units[u].ops[i].kind == kind) {
+                *unit_out = &model->units[u];
+                return &model->units[u].ops[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+static mics_status measure_attention(bench_ops *self, const bench_subject *subject, double seconds)
+{
+    const mics_unit *unit = NULL;
+    const mics_op *op = find_op(subject->model, MICS_OP_ATTENTION, &unit);
+    int64_t length = subject->batch.length >= 4 ? subject->batch.length / 4 : 1;
+    bench_say(self->bench, "attention");
+    for (int i = 0; op != NULL && i < LENGTHS && length <= subject->model->positions; i++) {
+        const int64_t width = unit->tensors[op->out].width, heads = op->heads;
+        mics_batch batch = {
+            .sequences = subject->batch.sequences, .length = length, .threads = self->threads};
+        const mics_op_cost cost = mics_op_cost_get(subject->model, unit, op, batch);
+        const bench_call call = {.kind = BENCH_ATTENTION,
+                                 .m = batch.sequences * length,
+                                 .n = length,
+                                 .k = width / heads,
+                                 .heads = heads};
+        bench_rates *rates = &self->attention;
+        double us = 0;
+        MICS_TRY(measure(self, &call, seconds * 1e6 / LENGTHS, &us));
+        if (us > 0) {
+            rates->size[rates->count] = (double)length;
+            rates->flops[rates->count] = cost.flops_forward + cost.flops_backward;
+            rates->us[rates->count++] = us;
+            note_peak(self, cost.flops_forward + cost.flops_backward, us);
+        }
+        length *= length < subject->batch.length ? 2 : 4;
+    }
+    return MICS_OK;
+}
+
+static mics_status measure_op(bench_ops *self, const bench_subject *subject, mics_op_kind kind,
+                              bench_call call, double allowed_us)
+{
+    const mics_unit *unit = NULL;
+    const mics_op *op = find_op(subject->model, kind, &unit);
+    double us = 0;
+    if (op == NULL)
+        return MICS_OK;
+    const mics_op_cost cost = mics_op_cost_get(subject->model, unit, op, subject->batch);
+    call.m = subject->batch.sequences * subject->batch.length;
+    call.n = unit->tensors[op->out].width;
+    MICS_TRY(measure(self, &call, allowed_us, &us));
+    // An addition's backward is copies of the schedule's.
+    const bool forward_only = kind == MICS_OP_ADD;
+    const double bytes = forward_only ? 3 * sizeof(float) * (double)(call.m * call.n)
+                                      : cost.bytes_forward + cost.bytes_backward;
+    if (us > 0) {
+        self->elementwise_bytes += call.weight * bytes;
+        self->elementwise_us += call.weight * us;
+    }
+    return MICS_OK;
+}
+
+// As many of each as a GPT-2 layer has.
+static mics_status measure_others(bench_ops *self, const bench_subject *subject, double seconds)
+{
+    const double allowed_us = seconds * 1e6 / 6;
+    const int64_t most = self->arena_elems / 2 / 4, params = mics_model_param_count(subject->model);
+    const bench_call stream = {.kind = BENCH_ADD, .m = self->arena_elems / 2 / 4, .n = 1};
+    const bench_call tiny = {.kind = BENCH_ADD, .m = 16, .n = 1};
+    const bench_call update = {.kind = BENCH_UPDATE, .m = params < most ? params : most, .n = 1};
+    double us = 0;
+    bench_say(self->bench, "memory, update");
+    MICS_TRY(measure_op(self, subject, MICS_OP_LAYERNORM,
+                        (bench_call){.kind = BENCH_LAYERNORM, .weight = 2}, allowed_us));
+    MICS_TRY(measure_op(self, subject, MICS_OP_GELU, (bench_call){.kind = BENCH_GELU, .weight = 1},
+                        allowed_us));
+    MICS_TRY(measure_op(self, subject, MICS_OP_ADD, (bench_call){.kind = BENCH_ADD, .weight = 2},
+                        allowed_us));
+    MICS_TRY(measure(self, &stream, allowed_us, &us));
+    self->stream_bytes_per_s = 3 * sizeof(float) * (double)stream.m / us * 1e6;
+    MICS_TRY(measure(self, &update, allowed_us, &us));
+    self->update_bytes_per_s = 7 * sizeof(float) * (double)update.m / us * 1e6;
+    return measure(self, &tiny, allowed_us, &self->launch_us);
+}
+
+// ---- the whole ----
+
+static mics_status open_ops(bench_ops *self, bench *b, const bench_subject *subject)
+{
+    const mics_unit *unit = NULL;
+    const mics_op *op = find_op(subject->model, MICS_OP_ATTENTION, &unit);
+    const int64_t head = op != NULL ? unit->tensors[op->out].width / op->heads : 1;
+    const size_t bytes = b->place.buffer_bytes < ARENA_BYTES ? b->place.buffer_bytes : ARENA_BYTES;
+    void *block = NULL;
+    *self = (bench_ops){.bench = b,
+                        .kernels = mics_kernels_get(NULL),
+                        .threads = b->place.threads,
+                        .arena_elems = (int64_t)(bytes / sizeof(float) / 32 * 32)};
+    mics_op_set_threads(self->threads);
+    MICS_TRY(mics_alloc(b->rank->memory, MICS_MEM_WORKSPACE, bytes, &block));
+    self->arena = block;
+    for (int64_t i = 0; i < self->arena_elems;
+         i++) // no gradient is more than 0 where updates read it
+        self->arena[i] = (float)(i % 31 - 15) / 4096;
+    MICS_TRY(mics_alloc(b->rank->memory, MICS_MEM_WORKSPACE,
+                        (size_t)(self->threads * mics_attention_workspace(head)) * sizeof(float),
+                        &block));
+    self->workspace = block;
+    return MICS_OK;
+}
+
+static void close_ops(bench_ops *self, mics_memory *memory)
+{
+    mics_free(memory, self->workspace);
+    mics_free(memory, self->arena);
+}
+
+// Rates become what they are in training: times `factor` longer.
+static mics_curve shares(const bench_rates *rates, double factor, double peak)
+{
+    mics_curve curve = {.count = rates->count};
+    for (int32_t i = 0; i < rates->count; i++) {
+        const double share = rates->flops[i] / rates->us[i] * 1e6 / factor / peak;
+        curve.size[i] = rates->size[i];
+        curve.value[i] = share < 1 ? share : 1;
+    }
+    return curve;
+}
+
+void bench_ops_take(const bench_ops *self, double factor, bench_compute *compute)
+{
+    compute->training_factor = factor;
+    compute->flops_per_s = factor < 1 ? self->peak / factor : self->peak;
+    compute->matmul_efficiency = shares(&self->products, factor, compute->flops_per_s);
+    compute->attention_efficiency = shares(&self->attention, factor, compute->flops_per_s);
+    compute->elementwise_bytes_per_s = self->elementwise_us > 0
+                                           ? self->elementwise_bytes / self->elementwise_us * 1e6
+                                           : self->stream_bytes_per_s;
+    compute->elementwise_bytes_per_s /= factor;
+    compute->stream_bytes_per_s = self->stream_bytes_per_s;
+    compute->update_bytes_per_s = self->update_bytes_per_s;
+    compute->launch_us = self->launch_us;
+}
+
+static mics_status describe(const bench *self, bench_compute *compute)
+{
+    mics_machine machine;
+    MICS_TRY(mics_machine_read(&machine));
+    snprintf(compute->cpu_name, sizeof compute->cpu_name, "%.40s, %d thread%s", machine.cpu_name,
+             (int)self->place.threads, self->place.threads == 1 ? "" : "s");
+    compute->memory_bytes = (double)machine.memory_total_bytes / self->place.machine_ranks;
+    return MICS_OK;
+}
+
+mics_status bench_compute_measure(bench *self, const bench_subject *subject, double seconds,
+                                  bench_compute *compute_out)
+{
+    bench_compute compute = {.training_factor = 1};
+    bench_ops ops = {0};
+    double begin_us = 0, end_us = 0;
+    mics_status status = open_ops(&ops, self, subject);
+    if (status == MICS_OK)
+        status = describe(self, &compute);
+    MICS_TRY_OUT(cli_rank_agree(self->rank, status));
+    MICS_TRY_OUT(bench_now_us(self, &begin_us));
+    MICS_TRY_OUT(measure_products(&ops, subject, seconds * PRODUCTS));
+    MICS_TRY_OUT(measure_attention(&ops, subject, seconds * ATTENTION));
+    MICS_TRY_OUT(measure_others(&ops, subject, seconds * OTHERS));
+    bench_ops_take(&ops, 1, &compute);
+    MICS_TRY_OUT(bench_train(&ops, subject, seconds * TRAINING, &compute));
+    MICS_TRY_OUT(bench_now_us(self, &end_us));
+    compute.took_s = (end_us - begin_us) / 1e6;
+    *compute_out = compute;
+out:
+    close_ops(&ops, self->rank->memory);
+    return status;
+}

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The cluster file of mics bench: read, merged with what was measured, written whole.
+#include "base/file.h"
+#include "bench.h"
+#include "cli.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 1 << 20, PATH_BYTES = 4096 };
+
+// A rank without others in its node sends nothing there; the tier must have a rate all the same.
+static const double NO_TRAFFIC_BYTES_PER_S = 1e10;
+
+// The folder that a path is in, and its name there.
+static mics_status split(const char *path, char folder[PATH_BYTES], const char **name_out)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    const size_t bytes = slash == NULL ? 0 : (size_t)(slash - path);
+    if (!mics_file_plain_name(name) || bytes >= PATH_BYTES)
+        return mics_fail(MICS_ERR_INVALID, "--out %.80s: is no file's name", path);
+    memcpy(folder, path, bytes);
+    folder[bytes] = '\0';
+    if (slash == path)
+        strcpy(folder, "/");
+    else if (slash == NULL)
+        strcpy(folder, ".");
+    *name_out = name;
+    return MICS_OK;
+}
+
+mics_status bench_file_read(mics_memory *memory, const char *path, bool *there_out,
+                            mics_cluster *cluster_out)
+{
+    char folder[PATH_BYTES];
+    const char *name = NULL;
+    mics_json *json = NULL;
+    MICS_TRY(split(path, folder, &name));
+    if (access(folder, W_OK | X_OK) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", folder,
+                         strerror(errno));
+    *there_out = access(path, F_OK) == 0;
+    if (!*there_out)
+        return MICS_OK;
+    mics_status status = mics_json_load(memory, path, FILE_BYTES_MAX, &json);
+    if (status == MICS_OK)
+        status = mics_cluster_parse(json, cluster_out);
+    if (status != MICS_OK)
+        cli_log_add("mend or remove it, or give another --out");
+    mics_json_close(json);
+    return status;
+}
+
+void bench_file_begin(const bench_place *place, const char *path, mics_cluster *cluster_out)
+{
+    const char *slash = strrchr(path, '/');
+    mics_cluster_init(cluster_out);
+    snprintf(cluster_out->name, sizeof cluster_out->name, "%s", slash != NULL ? slash + 1 : path);
+    char *dot = strrchr(cluster_out->name, '.');
+    if (dot != NULL && dot != cluster_out->name)
+        *dot = '\0';
+    cluster_out->tier_count = 1;
+    mics_tier *node = &cluster_out->tiers[0];
+    strcpy(node->name, "node");
+    node->fan_out = place->per_node;
+    node->bytes_per_s = NO_TRAFFIC_BYTES_PER_S;
+}
+
+mics_status bench_file_check(const char *path, const mics_cluster *cluster, int32_t per_node)
+{
+    const int32_t described = mics_cluster_ranks_per_node(cluster);
+    if (described == per_node)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: describes nodes of %d rank%s, and these have %d; give another --out, or "
+                     "--ranks and --nodes as there",
+                     path, (int)described, described == 1 ? "" : "s", (int)per_node);
+}
+
+// ---- merging ----
+
+static void take_tier(const bench_tier *measured, mics_tier *tier)
+{
+    const mics_curve *ramp = &measured->ramp;
+    tier->bytes_per_s = measured->link_bytes_per_s;
+    tier->efficiency = 1;
+    tier->rank_bytes_per_s = ramp->value[ramp->count - 1];
+    tier->latency_us = measured->latency_us;
+    tier->half_bytes = 0;
+    tier->ramp = *ramp;
+    tier->slowdown = fmin(measured->slowdown, 10);
+    tier->core_us_per_byte = measured->core_us_per_byte;
+}
+
+// The tier just beyond the node; a new one where the file has none.
+static mics_tier *far_tier(mics_cluster *cluster)
+{
+    const int32_t at = cluster->node_tier + 1;
+    if (at < cluster->tier_count)
+        return &cluster->tiers[at];
+    cluster->tier_count = at + 1;
+    cluster->tiers[at] = (mics_tier){.efficiency = 1};
+    strcpy(cluster->tiers[at].name, "network");
+    return &cluster->tiers[at];
+}
+
+void bench_file_take_links(const bench_place *place, const bench_links *links,
+                           mics_cluster *cluster)
+{
+    if (links->near.ramp.count > 0)
+        take_tier(&links->near, &cluster->tiers[cluster->node_tier]);
+    if (links->far.ramp.count > 0)
+        take_tier(&links->far, far_tier(cluster));
+    if (links->reduce_bytes_per_s > 0)
+        cluster->accelerator.reduce_bytes_per_s = links->reduce_bytes_per_s;
+    cluster->cores = place->shared ? place->cores : 0;
+    cluster->rings = 1;
+    cluster->pipelined = false;
+}
+
+void bench_file_take_compute(const bench_place *place, const bench_compute *compute,
+                             mics_cluster *cluster)
+{
+    mics_accelerator *to = &cluster->accelerator;
+    const double stream = fmax(compute->stream_bytes_per_s, compute->elementwise_bytes_per_s);
+    snprintf(to->name, sizeof to->name, "%s", compute->cpu_name);
+    to->memory_bytes = compute->memory_bytes;
+    to->reserve_bytes = -1;
+    for (int math = 0; math < MICS_MATHS; math++) // computation is in fp32
+        to->flops_per_s[math] = compute->flops_per_s;
+    to->memory_bytes_per_s = stream;
+    to->memory_efficiency = compute->elementwise_bytes_per_s / stream;
+    to->update_bytes_per_s = compute->update_bytes_per_s;
+    to->launch_us = compute->launch_us;
+    to->matmul_efficiency = compute->matmul_efficiency;
+    to->attention_efficiency = compute->attention_efficiency;
+    cluster->step_overhead_us = compute->step_overhead_us;
+    cluster->cores = place->shared ? place->cores : 0;
+}
+
+// The note is a list "links: ...; computation: ...", perhaps behind somebody's own words.
+void bench_file_note(mics_cluster *cluster, const char *section, const char *words)
+{
+    char title[32];
+    snprintf(title, sizeof title, "%s: ", section);
+    char *begin = strstr(cluster->note, title);
+    if (begin != NULL) {
+        char *end = strstr(begin, "; ");
+        if (end != NULL)
+            memmove(begin, end + 2, strlen(end + 2) + 1);
+        else
+            *begin = '\0';
+    }
+    size_t used = strlen(cluster->note);
+    while (used > 0 && strchr("; ", cluster->note[used - 1]) != NULL)
+        cluster->note[--used] = '\0';
+    // Somebody's words give way where there is no room: what was measured must be said.
+    const size_t needed = strlen(title) + strlen(words) + 3, room = sizeof cluster->note;
+    const size_t stays = used + needed <= room ? used : (needed < room ? room - needed : 0);
+    snprintf(cluster->note + stays, sizeof cluster->note - stays, "%s%s%s", stays > 0 ? "; " : "",
+             title, words);
+}
+
+mics_status bench_file_write(mics_memory *memory, const char *path, const mics_cluster *cluster)
+{
+    char folder[PATH_BYTES], *text = NULL;
+    const char *name = NULL;
+    MICS_TRY(split(path, folder, &name));
+    MICS_TRY(mics_cluster_text(memory, cluster, &text));
+    mics_status status = mics_file_replace(memory, folder, name, text, strlen(text));
+    if (status == MICS_OK)
+        status = mics_file_sync_dir(folder);
+    mics_free(memory, text);
+    return status;
+}

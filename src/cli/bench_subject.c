@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Finds the model, its batch, and how many layers of it to measure. Layers are alike.
+#include "bench_subject.h"
+#include "cli.h"
+#include "mics/config.h"
+#include "mics/device.h"
+#include "mics/json.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20, SEQUENCE_MAX = 128 };
+
+// A pass of the model may count so many FLOPs for each second that there is.
+static const double FLOPS_A_SECOND = 2e9;
+// Of what is available on the machine.
+static const double MEMORY_SHARE = 0.5;
+
+// GPT-2's shapes, with fewer tokens to tell apart, as those alone would take all the time.
+static const char gpt2[] =
+    "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_new\", \"n_embd\": 768, "
+    "\"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, \"vocab_size\": 4096, "
+    "\"attn_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0}";
+
+// What a run file says of it.
+typedef struct wishes {
+    bool ignore_dropout;
+    int64_t batch, sequence;
+    int32_t threads;
+} wishes;
+
+// Sizes that the run has for these ranks; where it has none for so few, its micro-batch as it stands.
+static int64_t micro_batch(mics_run *run, const bench_subject_spec *spec)
+{
+    static const char key[] = "train_micro_batch_size_per_gpu";
+    const bool muted = cli_log_mute(true);
+    const mics_status status = mics_run_resolve(run, spec->ranks, spec->nodes);
+    cli_log_mute(muted);
+    if (status == MICS_OK)
+        return run->micro_batch;
+    const mics_json_value *value = mics_json_at(run->json, key);
+    const int64_t said = mics_json_type_of(value) == MICS_JSON_INT ? mics_json_int(value) : 1;
+    return said > 0 ? said : 1;
+}
+
+static mics_status load_config(mics_memory *memory, const char *path, bool ignore_dropout,
+                               bench_subject *subject)
+{
+    if (path != NULL)
+        MICS_TRY(mics_json_load(memory, path, CONFIG_BYTES_MAX, &subject->config));
+    else
+        MICS_TRY(mics_json_parse(memory, "gpt2", gpt2, strlen(gpt2), &subject->config));
+    return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
+}
+
+static mics_status load_run(mics_memory *memory, const bench_subject_spec *spec,
+                            bench_subject *subject, wishes *wished)
+{
+    mics_run *run = NULL;
+    MICS_TRY(mics_run_load(memory, spec->run, spec->sets, spec->set_count, &run));
+    *wished = (wishes){.ignore_dropout = run->ignore_dropout,
+                       .batch = micro_batch(run, spec),
+                       .sequence = run->sequence_length,
+                       .threads = run->threads};
+    mics_status status = load_config(memory, run->model_config, run->ignore_dropout, subject);
+    mics_run_close(run);
+    return status;
+}
+
+static mics_status set_batch(const bench_subject_spec *spec, const wishes *wished,
+                             bench_subject *subject)
+{
+    const int64_t positions = subject->model->positions;
+    int64_t sequence = spec->sequence > 0 ? spec->sequence : wished->sequence;
+    if (sequence == 0)
+        sequence = spec->run != NULL || positions < SEQUENCE_MAX ? positions : SEQUENCE_MAX;
+    subject->batch = (mics_batch){.sequences = spec->batch > 0 ? spec->batch : wished->batch,
+                                  .length = sequence,
+                                  .threads = spec->threads > 0 ? spec->threads : wished->threads};
+    if (subject->batch.sequences == 0)
+        subject->batch.sequences = 1;
+    if (sequence <= positions)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: a sequence of %lld tokens, but the model has %lld positions; at most "
+                     "that many work",
+                     mics_json_name(subject->config), (long long)sequence, (long long)positions);
+}
+
+// ---- layers ----
+
+// What training it takes of one rank alone.
+static mics_status weigh(mics_memory *memory, const bench_subject *subject, size_t *bytes_out,
+                         double *flops_out)
+{
+    mics_schedule *schedule = NULL;
+    mics_schedule_spec spec = {
+        .model = subject->model, .batch = subject->batch, .micro_steps = 1, .prefetch = 1};
+    if (spec.batch.threads == 0)
+        spec.batch.threads = 1;
+    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    MICS_TRY(mics_schedule_open(memory, &spec, &schedule));
+    *bytes_out = schedule->ledger.total;
+    *flops_out = mics_schedule_flops(schedule, MICS_PHASE_TRAIN);
+    mics_schedule_close(schedule);
+    return MICS_OK;
+}
+
+static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropout,
+                          bench_subject *subject)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)layers);
+    MICS_TRY(mics_json_set(subject->config, "n_layer", text));
+    mics_model_close(subject->model);
+    subject->model = NULL;
+    return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
+}
+
+static mics_status cut(mics_memory *memory, const bench_subject_spec *spec, bool ignore_dropout,
+                       bench_subject *subject)
+{
+    mics_machine machine;
+    size_t bytes = 0;
+    double flops = 0;
+    MICS_TRY(mics_machine_read(&machine));
+    const size_t most =
+        (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) / (size_t)spec->ranks_here;
+    int64_t layers = mics_json_int(mics_json_at(subject->config, "n_layer"));
+    MICS_TRY(weigh(memory, subject, &bytes, &flops));
+    while (layers > 1 && (bytes > most || flops > FLOPS_A_SECOND * spec->seconds)) {
+        layers /= 2;
+        MICS_TRY(cut_to(memory, layers, ignore_dropout, subject));
+        MICS_TRY(weigh(memory, subject, &bytes, &flops));
+    }
+    if (bytes <= most)
+        return MICS_OK;
+    char needed[32], there[32];
+    return mics_fail(MICS_ERR_MEMORY,
+                     "%s: one layer takes %s of a rank, and %s may be taken for it; use a smaller "
+                     "--batch or --sequence, or fewer ranks on the machine",
+                     mics_json_name(subject->config),
+                     mics_size_text((double)bytes, needed, sizeof needed),
+                     mics_size_text((double)most, there, sizeof there));
+}
+
+mics_status bench_subject_open(mics_memory *memory, const bench_subject_spec *spec,
+                               bench_subject *subject)
+{
+    wishes wished = {.batch = 0};
+    if (spec->run != NULL)
+        MICS_TRY(load_run(memory, spec, subject, &wished));
+    else
+        MICS_TRY(load_config(memory, spec->config, true, subject));
+    MICS_TRY(set_batch(spec, &wished, subject));
+    return cut(memory, spec, spec->run == NULL || wished.ignore_dropout, subject);
+}
+
+void bench_subject_close(bench_subject *subject)
+{
+    mics_model_close(subject->model);
+    mics_json_close(subject->config);
+    *subject = (bench_subject){.model = NULL};
+}

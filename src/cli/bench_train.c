@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Whole training steps on each rank for itself, and what they say of the ops that were timed alone.
+//
+// Steps of few and of many micro-steps are timed: their difference is passes of the model alone, what is left
+// of the shorter is norm, update, and the step's own overhead. A pass is compared with what the simulator
+// makes of the ops' rates; they are corrected by the ratio.
+#include "bench_compute.h"
+#include "mics/clock.h"
+#include "mics/engine.h"
+#include "mics/log.h"
+#include "mics/rng.h"
+#include "mics/simulate.h"
+#include <math.h>
+#include <string.h>
+
+static const double TIMEOUT_S = 60; // nobody is waited for
+
+enum { FEW = 1, MANY = 3, STEPS_MAX = 64 };
+
+// One rank's model, engine and world of its own.
+typedef struct trainer {
+    bench *bench;
+    const bench_subject *subject;
+    mics_memory *memory;
+    mics_schedule *schedule;
+    mics_thread_world *world;
+    mics_comm *comm;
+    mics_engine *engine;
+    int64_t step;
+} trainer;
+
+static void close_trainer(trainer *self)
+{
+    mics_engine_close(self->engine);
+    mics_comm_close(self->comm);
+    mics_thread_world_close(self->world);
+    mics_schedule_close(self->schedule);
+}
+
+static mics_status open_schedule(trainer *self, int32_t micro_steps)
+{
+    mics_schedule_spec spec = {
+        .model = self->subject->model,
+        .batch = self->subject->batch,
+        .micro_steps = micro_steps,
+        .prefetch = 1,
+    };
+    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    return mics_schedule_open(self->memory, &spec, &self->schedule);
+}
+
+// Parameters stay 0: what a step takes does not depend on them.
+static mics_status open_trainer(trainer *self, int32_t micro_steps)
+{
+    mics_comm *inner = NULL;
+    MICS_TRY(open_schedule(self, micro_steps));
+    MICS_TRY(mics_thread_world_open(self->memory, 1, TIMEOUT_S, &self->world));
+    MICS_TRY(mics_comm_thread_open(self->memory, self->world, 0, &inner));
+    mics_status status = mics_comm_count_open_take(self->memory, inner, 1, &self->comm);
+    if (status != MICS_OK)
+        mics_comm_close(inner);
+    MICS_TRY(status);
+    const mics_engine_spec engine = {.memory = self->memory,
+                                     .schedule = self->schedule,
+                                     .comm = self->comm,
+                                     .beta1 = 0.9F,
+                                     .beta2 = 0.999F,
+                                     .eps = 1e-8F,
+                                     .clip = 1};
+    return mics_engine_open(&engine, &self->engine);
+}
+
+// Any tokens will do: what they cost does not depend on which.
+static mics_status read_tokens(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                               int32_t *targets_out)
+{
+    const trainer *self = ctx;
+    const int64_t tokens = self->subject->batch.sequences * self->subject->batch.length;
+    const uint64_t vocab = (uint64_t)self->subject->model->vocab;
+    for (int64_t i = 0; i < tokens; i++) {
+        inputs_out[i] = (int32_t)(mics_rng_bits(1, (uint64_t)micro_step, (uint64_t)i) % vocab);
+        targets_out[i] = (int32_t)(mics_rng_bits(2, (uint64_t)micro_step, (uint64_t)i) % vocab);
+    }
+    return MICS_OK;
+}
+
+static mics_status train_step(trainer *self, double *us_out)
+{
+    const mics_batch_source source = {.read = read_tokens, .ctx = self};
+    mics_step_result result;
+    const double begin_us = bench_work_us(self->bench);
+    MICS_TRY(mics_engine_step(self->engine, ++self->step, 1e-5F, &source, &result));
+    *us_out = bench_work_us(self->bench) - begin_us;
+    return MICS_OK;
+}
+
+// The median step of this rank, after one to warm up; at least one, whatever it takes.
+static mics_status time_steps(trainer *self, double seconds, double *us_out)
+{
+    double samples[STEPS_MAX];
+    int32_t count = 0;
+    const double begin_us = mics_clock_us();
+    MICS_TRY(train_step(self, us_out));
+    do
+        MICS_TRY(train_step(self, &samples[count++]));
+    while (count < STEPS_MAX && mics_clock_us() - begin_us < seconds * 1e6);
+    *us_out = bench_median(samples, count);
+    return MICS_OK;
+}
+
+// ---- what the simulator says ----
+
+typedef struct expectation {
+    double pass_us, rest_us; // forward and backward of one micro-step; norm and update
+} expectation;
+
+// A cluster of one rank with what was measured.
+static void make_cluster(const bench *b, const bench_compute *compute, mics_cluster *cluster)
+{
+    bench_place place = b->place;
+    place.shared = false;
+    place.per_node = 1;
+    bench_file_begin(&place, "one rank", cluster);
+    bench_file_take_compute(&place, compute, cluster);
+    cluster->step_overhead_us = 0;
+}
+
+static mics_status expect(const trainer *self, const bench_compute *compute,
+                          expectation *expected_out)
+{
+    mics_cluster cluster;
+    mics_simulation *simulation = NULL;
+    make_cluster(self->bench, compute, &cluster);
+    MICS_TRY(mics_cluster_finish(&cluster));
+    MICS_TRY(mics_simulate(self->memory, self->schedule, &cluster, NULL, &simulation));
+    const mics_simulated_kind *kinds = simulation->kinds;
+    *expected_out = (expectation){
+        .pass_us = (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us) /
+                   self->schedule->spec.micro_steps,
+        .rest_us = kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us};
+    mics_simulation_close(simulation);
+    return MICS_OK;
+}
+
+// ---- all ranks at once ----
+
+// Steps of so many micro-steps; the mean over all ranks.
+static mics_status measure(bench *b, const bench_subject *subject, int32_t micro_steps,
+                           double seconds, double *us_out)
+{
+    trainer self = {.bench = b, .subject = subject, .memory = b->rank->memory};
+    double mine = 0;
+    mics_status status = cli_rank_agree(b->rank, open_trainer(&self, micro_steps));
+    if (status == MICS_OK)
+        status = time_steps(&self, seconds, &mine);
+    close_trainer(&self);
+    MICS_TRY(status);
+    MICS_TRY(bench_share(b, &mine, 1));
+    *us_out = bench_mean(b, 0);
+    return MICS_OK;
+}
+
+static mics_status expect_now(bench *b, const bench_subject *subject, const bench_compute *compute,
+                              expectation *expected_out)
+{
+    trainer self = {.bench = b, .subject = subject, .memory = b->rank->memory};
+    mics_status status = open_schedule(&self, FEW);
+    if (status == MICS_OK)
+        status = expect(&self, compute, expected_out);
+    close_trainer(&self);
+    return cli_rank_agree(b->rank, status);
+}
+
+mics_status bench_train(bench_ops *self, const bench_subject *subject, double seconds,
+                        bench_compute *compute)
+{
+    bench *b = self->bench;
+    double few_us = 0, many_us = 0;
+    expectation expected = {0};
+    bench_say(b, "steps of the model: %d units, %.1f million parameters",
+              (int)subject->model->unit_count, (double)mics_model_param_count(subject->model) / 1e6);
+    MICS_TRY(measure(b, subject, FEW, seconds * FEW / (FEW + MANY), &few_us));
+    MICS_TRY(measure(b, subject, MANY, seconds * MANY / (FEW + MANY), &many_us));
+    MICS_TRY(expect_now(b, subject, compute, &expected));
+    compute->pass_us = fmax((many_us - few_us) / (MANY - FEW), few_us / MANY);
+    bench_ops_take(self, compute->pass_us / expected.pass_us, compute);
+    MICS_TRY(expect_now(b, subject, compute, &expected));
+    compute->step_overhead_us = fmax(few_us - FEW * compute->pass_us - expected.rest_us, 0);
+    return MICS_OK;
+}

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# mics bench: cluster files made and merged, other figures kept, and what is wrong said in one line. Times are
+# tiny here, so figures are only plausible.
+. "$(dirname "$0")/lib.sh"
+
+bench() { # STATUS NAME ARGUMENTS...
+    bench_status=$1
+    bench_name=$2
+    shift 2
+    run "$bench_status" "$bench_name" "$mics" bench "$@" --seconds 0.1
+}
+
+# value FILE KEY: the first figure behind a key.
+value() {
+    sed -n "s/.*\"$2\": \\([^,]*\\),*\$/\\1/p" "$1" | head -n 1
+}
+
+same() { # FILE FILE KEY...
+    same_a=$1
+    same_b=$2
+    shift 2
+    for key in "$@"; do
+        [ "$(value "$same_a" "$key")" = "$(value "$same_b" "$key")" ] ||
+            fail "$key of $same_a and $same_b differ"
+    done
+}
+
+# ---- a new file has both halves ----
+bench 0 compute compute run.json --ranks 4 --nodes 2 --out links.json
+contains compute.out "links.json written"
+contains compute.out "between nodes: latency"
+contains compute.out "all-gather, two stages"
+contains compute.out "fastest product"
+contains compute.err "in a node"
+for key in '"node": {' '"network": {' '"fan_out": 2' '"ramp": [[1024, ' '"core_us_per_mb": ' \
+    '"tflops_fp32": ' '"matmul_efficiency": [[' '"step_overhead_us": ' 'links: mics bench, 20' \
+    'computation: mics bench, 20'; do
+    contains links.json "$key"
+done
+bench 0 compute compute run.json --ranks 2 --out node.json
+grep -q '"network"' node.json && fail "a network was measured in one node"
+
+# ---- an existing file keeps what was not measured ----
+sed -e 's/"name": "links"/"name": "ours"/' -e 's/"note": "/"note": "prices of 2026-11; /' \
+    -e 's/"step_overhead_us": .*/"usd_per_node_hour": 12.5,\n  "step_overhead_us": 77,/' links.json >ours.json
+cp ours.json before.json
+bench 0 update comm --ranks 4 --nodes 2 --out ours.json
+contains update.out "ours.json updated"
+same before.json ours.json name usd_per_node_hour step_overhead_us tflops_fp32 update_gb_per_s
+contains ours.json "prices of 2026-11; computation: mics bench"
+[ "$(grep -o 'links: ' ours.json | wc -l)" = 1 ] || fail "the note has the links not once"
+cp ours.json before.json
+bench 0 update compute --config model.json --sequence 16 --batch 2 --ranks 4 --nodes 2 --out ours.json
+same before.json ours.json name usd_per_node_hour
+for file in before ours; do
+    sed -n '/"tiers"/,$p' $file.json >$file.tiers
+done
+diff before.tiers ours.tiers || fail "computation changed the links"
+[ "$(value ours.json step_overhead_us)" != 77 ] || fail "the step's overhead was not measured"
+
+# A rack beyond the network stays.
+sed -e 's/"network": {/"network": {\n      "fan_out": 4,/' \
+    -e 's/^    }$/    },\n    "core": {"gbit_per_s": 100}/' links.json >racks.json
+bench 0 racks comm --ranks 4 --nodes 2 --out racks.json
+contains racks.json '"core": {'
+contains racks.json '"fan_out": 4'
+
+# ---- one rank has no links ----
+bench 0 one comm --out one.json
+contains one.json '"fan_out": 1'
+
+# ---- JSON ----
+bench 0 json comm --ranks 4 --nodes 2 --out links.json --json
+for key in '{"file": "links.json"' '"transport": "threads"' '"rank_gb_per_s": [[1024, ' \
+    '"collectives": [{"collective": ' '"cluster": {'; do
+    contains json.out "$key"
+done
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys; json.load(open("json.out")); json.load(open("links.json"))' ||
+        fail "what is printed is no JSON"
+fi
+
+# ---- help, and what is wrong ----
+run 0 help "$mics" bench --help
+contains help.out "mics bench compute [RUN.json]"
+run 0 help "$mics" bench comm --help
+contains help.out "--seconds S"
+
+wrong() { # TEXT ARGUMENTS...: one line, exit status 2, and no file touched
+    wrong_text=$1
+    shift
+    cp links.json kept.json
+    run 2 wrong "$mics" bench "$@"
+    one_line wrong.err
+    grep -q '^mics: error: ' wrong.err || fail "no error line: $*"
+    contains wrong.err "$wrong_text"
+    cmp links.json kept.json || fail "a file was touched: $*"
+}
+wrong "say what to measure"
+wrong 'did you mean "comm"' com
+wrong 'did you mean "compute"' computing
+wrong "did you mean --seconds" comm --second 3
+wrong "do not divide" comm --ranks 4 --nodes 3
+wrong "a number of at least 0" comm --seconds -1
+wrong "one argument too many" comm run.json
+wrong "--config stands in place" compute run.json --config model.json
+wrong "nowhere.json" compute nowhere.json
+wrong "nowhere.json" compute --config nowhere.json
+wrong "32 positions" compute --config model.json --sequence 33
+wrong "run.stepz" compute run.json --set run.stepz=1
+wrong "give an --out that can be written" comm --out nowhere/cluster.json
+wrong "is no file's name" comm --out .
+wrong "nodes of 2 ranks, and these have 1" comm --out links.json
+wrong "nodes of 2 ranks, and these have 4" compute --config model.json --ranks 4 --out links.json
+head -c 200 links.json >cut.json
+wrong "cut.json:" comm --ranks 2 --out cut.json
+contains wrong.err "give another --out"
+echo '{"tiers": 3}' >odd.json
+wrong "odd.json" compute run.json --ranks 2 --out odd.json
+mkdir folder
+wrong "folder" comm --ranks 2 --out folder
+
+# ---- disks ----
+mkdir disk
+on_disk() { # MOUNT-OPTIONS ARGUMENTS...
+    on_disk_options=$1
+    shift
+    unshare -rm sh -c 'mount -t tmpfs -o "$0" none disk && exec "$@"' "$on_disk_options" "$@"
+}
+if on_disk size=64k true 2>/dev/null; then
+    run 1 disk on_disk size=4k sh -c \
+        'head -c 4096 /dev/zero >disk/full; exec "$0" bench comm --ranks 2 --seconds 0.1 --out disk/out.json' "$mics"
+    contains disk.err "No space left"
+    run 1 disk on_disk ro "$mics" bench comm --ranks 2 --seconds 0.1 --out disk/out.json
+    contains disk.err "Read-only"
+fi
+exit 0
