@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+// A page of the larger size on x86-64 and most ARM.
+enum { LARGE_PAGE = 2 * 1024 * 1024 };
 
 struct mics_memory {
     pthread_mutex_t mutex;
@@ -118,6 +122,16 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     pthread_mutex_unlock(&memory->mutex);
 }
 
+// Arenas are walked through whole, by kernels and by other processes that copy from them: with small
+// pages looking these up costs much of that. The kernel may say no; nothing depends on it.
+static void ask_for_large_pages(char *base, size_t bytes)
+{
+    const uintptr_t begin = ((uintptr_t)base + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    const uintptr_t end = ((uintptr_t)base + bytes) / LARGE_PAGE * LARGE_PAGE;
+    if (end > begin && end - begin >= LARGE_PAGE)
+        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+}
+
 mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block_out)
 {
     if (bytes > SIZE_MAX - 2 * MICS_ALIGNMENT)
@@ -132,6 +146,7 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: the system has no more",
                          bytes, mics_memory_tag_text(tag));
     book(memory, tag, counted);
+    ask_for_large_pages(base, counted + MICS_ALIGNMENT);
     memset(base, 0, counted + MICS_ALIGNMENT);
     void *block = base + MICS_ALIGNMENT;
     *header_of(block) = (block_header){.bytes = bytes, .tag = tag};
