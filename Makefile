@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps configure build test demo install clean help
+.PHONY: all deps configure build test demo bench-cloud install clean help
 all: build
 
 deps: ## install what is missing (says what)
@@ -23,6 +23,9 @@ demo: configure ## build the program and train a small GPT-2 with 4 ranks as 2 n
 	@cmake --build $(BUILD) -j $(JOBS) --target mics_cli
 	@BUILD=$(BUILD) tools/demo.sh
 
+bench-cloud: build ## train on an emulated cloud of 1 and 4 nodes, zero3 and MiCS, in under 5 minutes (root)
+	@BUILD=$(BUILD) bench/cloud/short.sh
+
 install: build ## install program, library, headers and man page (PREFIX, DESTDIR)
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
@@ -30,4 +33,4 @@ clean: ## remove the build folder
 	@rm -rf $(BUILD)
 
 help:
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

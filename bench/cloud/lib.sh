@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 # What the benches on the emulated cloud share. Sourced; needs root, for tools/cloud.
+# shellcheck disable=SC2034,SC2154
 #
 #   BUILD=build-dir     where the program is (build)
 #   KEEP=1              leaves the runs' folders behind
@@ -47,7 +48,7 @@ train() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
     local name=$1 sets=() setting
     rm -rf "${work:?}/$name"
     # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
-    [ "$2" = zero3 ] && sets+=(--set run.collectives=ring)
+    sets+=(--set run.collectives="$([ "$2" = zero3 ] && echo ring || echo two-stage)")
     for setting in "${@:4}"; do
         sets+=(--set "$setting")
     done
@@ -57,6 +58,11 @@ train() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
         $(sharding "$2") --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 \
         "${sets[@]}" >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log" >&2 && return 1; }
     "$cloud" stats --json | sed 's/.*"sent_bytes": \([0-9]*\)}$/\1/' >"$work/$name/links"
+}
+
+# A figure of trace.json's otherData.
+traced() { # NAME FIELD
+    grep -o "\"$2\": [-0-9.e+]*" "$work/$1/trace.json" | head -n 1 | sed 's/.*: //'
 }
 
 # The median of a field of metrics.jsonl over all steps but the first.

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# usage: bench/cloud/weak.sh [NODES...]     weak scaling on an emulated cloud; needs root
+#
+# NODES (1 2 4 8) of 2 ranks with the same work a node. All nodes share this machine's cores, so N of them
+# compute N times slower each; links are made N times slower too (dilation), and tokens/s of all nodes together
+# would stay the same if nothing were lost. `efficiency` is that of NODES nodes over that of one. Medians
+# over all steps but the first. The model has 3 million parameters, so that 16 micro-steps of zero3 over 8 nodes
+# end in a minute; what counts is computation a byte, and that is the micro-batch's.
+#
+#   RATE_MBIT=1000        of a link, before dilation
+#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 mics(2)"  STEPS=4  LENGTH=64 SEQUENCES=7: of a micro-batch
+. "$(dirname "$0")/lib.sh"
+read -ra micro_steps <<<"${MICRO_STEPS:-1 4 16}"
+read -ra shardings <<<"${SHARDINGS:-zero3 mics(2)}"
+[ $# -gt 0 ] || set -- 1 2 4 8
+
+declare -A alone
+printf '%-6s %-6s %-10s %12s %12s %12s %11s\n' nodes micro sharding tokens/s step_ms exposed_ms efficiency
+for n in "$@"; do
+    up "$n" "$((${RATE_MBIT:-1000} / n))mbit"
+    for s in "${micro_steps[@]}"; do
+        for kind in "${shardings[@]}"; do
+            # On one node all shardings over its two ranks are the same.
+            [ "$n" != 1 ] || [ -z "${alone[$s]:-}" ] || continue
+            train run "$kind" "$s" "run.steps=${STEPS:-4}" "data.sequence_length=${LENGTH:-64}" \
+                "train_micro_batch_size_per_gpu=${SEQUENCES:-7}" run.prefetch=1 \
+                model.config=bench/cloud/gpt2-3m.json
+            rate=$(median run tokens_per_s)
+            [ "$n" != 1 ] || alone[$s]=$rate
+            printf '%-6s %-6s %-10s %12.0f %12.1f %12.1f %10.1f%%\n' "$n" "$s" "$kind" "$rate" \
+                "$(median run step_ms)" "$(median run exposed_comm_ms)" \
+                "$(awk -v a="$rate" -v b="${alone[$s]:-nan}" 'BEGIN { print 100 * a / b }')"
+        done
+    done
+done
