@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# A rank that is stopped, a rank that is killed, and a cable that is pulled, in the middle of training on an emulated
+# cloud ($2) of 2 nodes x 2 ranks: the run ends with an error on every rank, and one line says which collective is
+# late, who has not entered it, and what that rank was last seen doing.
+. "$(dirname "$0")/../cli/lib.sh"
+cloud=$2
+export CLOUD="w$$"
+trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+
+"$cloud" check >check.out 2>check.err
+case $? in
+0) ;;
+3) cat check.err && exit 77 ;;
+*) fail "cloud check: $(cat check.err)" ;;
+esac
+run 0 up "$cloud" up 2 1gbit
+
+process_of() { # RANK: of this cloud's training
+    for pid in $(pgrep -x mics); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "CLOUD=$CLOUD" || continue
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
+    done
+}
+signal_rank() { # SIGNAL RANK
+    kill "-$1" $(process_of "$2")
+}
+
+# Trains until step 2 is done, does what is asked, and waits until the run says something, and for its end.
+disturb() { # NAME SHARDING COMMAND...
+    name=$1 degree=$2
+    shift 2
+    "$cloud" run "$mics" train "$work/run.json" --out "$work/$name" --steps 100000 --set run.comm_timeout_s=3 \
+        --set run.collectives=two-stage --set run.validation_batches=0 --set run.checkpoint_every=0 \
+        --set sharding.params="$degree" --set sharding.grads="$degree" --set sharding.optimizer="$degree" \
+        >"$name.out" 2>"$name.err" </dev/null &
+    pid=$!
+    for _ in $(seq 300); do
+        grep -q '"step": 2,' "$name/metrics.jsonl" 2>/dev/null && break
+        sleep 0.1
+    done
+    grep -q '"step": 2,' "$name/metrics.jsonl" || fail "$name: does not train: $(cat "$name.err")"
+    "$@"
+    for _ in $(seq 150); do
+        grep -q 'mics: error' "$name.err" && break
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.1
+    done
+    # mpirun gives up a node behind a dead link only after half a minute: it is told to end.
+    [ "$name" != cable ] || { sleep 1 && kill -TERM $pid; }
+    wait $pid
+    status=$?
+    [ $status != 0 ] || fail "$name: the run should fail"
+}
+told() { # NAME PATTERN...: in the first error line
+    name=$1
+    shift
+    grep 'mics: error' "$name.err" | head -n 1 >"$name.line"
+    for pattern in "$@"; do
+        grep -q "$pattern" "$name.line" || fail "$name: no '$pattern' in: $(cat "$name.line") $(cat "$name.err")"
+    done
+}
+
+for degree in 2 4; do
+    disturb "stopped-$degree" $degree signal_rank STOP 3
+    [ $status = 1 ] || fail "stopped-$degree: exit status $status, not 1"
+    told "stopped-$degree" 'is late: rank 0 waited 3' ' of .* (step [0-9]*' 'rank 3 (last seen [2-9]\.[0-9] s ago, '
+done
+disturb first 2 signal_rank STOP 0
+told first 'is late: rank 3 waited 3' 'rank 0 (last seen [2-9]\.[0-9] s ago, '
+disturb killed 2 signal_rank KILL 2
+disturb cable 2 "$cloud" link 1 down
+told cable 'is late: rank 0 waited 3' 'no sign of life from rank 2 (last seen '
+exit 0
