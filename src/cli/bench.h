@@ -29,8 +29,7 @@ typedef struct bench_tier {
     double latency_us;
     mics_curve ramp;         // message bytes -> bytes/s of one rank
     double link_bytes_per_s; // of one child's link: all ranks that share it at once
-    double core_us_per_byte; // that a rank's thread works beside computation
-    double core_alone_us_per_byte;
+    double core_us_per_byte; // that a rank's thread works
     double slowdown;         // of computation beside it; see bench_beside.c
     double traffic_slowdown; // of the traffic itself beside computation, for people
 } bench_tier;
@@ -125,7 +124,8 @@ struct bench_traffic {
 };
 
 typedef struct bench_traffic_time {
-    double us;      // of one collective, on the slowest rank
+    double us;      // of one collective, on the slowest rank; the median
+    double mean_us; // the same, the mean
     double core_us; // that a rank's thread works in it, on average
 } bench_traffic_time;
 
@@ -136,10 +136,11 @@ mics_status bench_traffic_run(bench *self, const bench_traffic *traffic, void *b
                               double allowed_us, bench_traffic_time *time_out);
 
 /* The groups that are measured. NEAR: the ranks of a node. FAR: equal local ranks of two neighbouring
- * nodes. Where nodes share cores, of as many nodes as keep a core to each rank (at least one, or a pair);
+ * nodes. RING: all ranks of two neighbouring nodes, so that one leaves each node. Where nodes share cores, of as many nodes as keep a core to each rank (at least one, or a pair);
  * `all` takes the rest in too. */
 bench_traffic bench_traffic_near(const bench *self, bool all);
 bench_traffic bench_traffic_far(const bench *self, bool all);
+bench_traffic bench_traffic_ring(const bench *self, bool all);
 
 // ---- measuring ----
 
@@ -147,7 +148,7 @@ bench_traffic bench_traffic_far(const bench *self, bool all);
 mics_status bench_links_measure(bench *self, double seconds, bench_links *links_out);
 
 /* Computation beside traffic, which is a slowdown: by processor time where ranks share cores.
- * `alone_us` is what the traffic takes alone. Fills the tier's slowdowns and core_us_per_byte.
+ * `alone_us` is what the traffic takes alone. Fills the tier's slowdowns.
  * Collective: world. */
 mics_status bench_beside_measure(bench *self, const bench_traffic *traffic, void *buffer,
                                  double seconds, double alone_us, bench_tier *tier);

@@ -25,7 +25,7 @@ typedef struct beside {
     int32_t repeats;
     atomic_bool done;
     mics_status status;
-    double us, core_us; // of one collective
+    double us; // of one collective
 } beside;
 
 static void *run_traffic(void *arg)
@@ -33,11 +33,10 @@ static void *run_traffic(void *arg)
     beside *self = arg;
     const mics_comm *comm = self->bench->rank->comm;
     mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
-    const double begin_us = mics_clock_us(), worked_us = bench_thread_us();
+    const double begin_us = mics_clock_us();
     for (int32_t i = 0; i < self->repeats && self->status == MICS_OK; i++)
         self->status = bench_traffic_once(self->bench, self->traffic, self->buffer);
     self->us = (mics_clock_us() - begin_us) / self->repeats;
-    self->core_us = (bench_thread_us() - worked_us) / self->repeats;
     atomic_store(&self->done, true);
     return NULL;
 }
@@ -71,12 +70,12 @@ static mics_status alone(beside *self, double seconds, double *us_out)
     return MICS_OK;
 }
 
-enum { PRODUCT, TRAFFIC, WORK, FIGURES };
+enum { PRODUCT, TRAFFIC, FIGURES };
 
 static mics_status together(beside *self, double alone_us, bench_tier *tier)
 {
     pthread_t thread;
-    double mine[FIGURES] = {-1, -1, -1};
+    double mine[FIGURES] = {-1, -1};
     MICS_TRY(bench_share(self->bench, mine, 1));
     if (self->traffic->active) {
         if (pthread_create(&thread, NULL, run_traffic, self) != 0)
@@ -85,14 +84,11 @@ static mics_status together(beside *self, double alone_us, bench_tier *tier)
         pthread_join(thread, NULL);
         MICS_TRY(self->status);
         mine[TRAFFIC] = self->us;
-        mine[WORK] = self->core_us;
     }
     MICS_TRY(bench_share(self->bench, mine, FIGURES));
-    const double bytes = (double)self->traffic->block_bytes * (self->traffic->group.size - 1);
     const double slowdown = bench_mean(self->bench, PRODUCT) / alone_us - 1;
     tier->slowdown = slowdown > 0 ? slowdown : 0;
     tier->traffic_slowdown = bench_most(self->bench, TRAFFIC);
-    tier->core_us_per_byte = bench_mean(self->bench, WORK) / bytes;
     return MICS_OK;
 }
 

@@ -4,11 +4,11 @@
 //
 // What is measured, in exchanges that training's collectives are made of:
 //   ramp      one rank's messages by size. Inside a node all ranks of it send at once, on wires of
-//             their own; between nodes one rank of each sends.
+//             their own; between nodes one rank of each sends, in a ring over all ranks of two nodes.
 //   link      all ranks of a node send to another node at once.
-//   core      processor time that a rank's thread takes for a byte: gathers count twice and reductions once,
-//             as in a micro-step.
+//   core      processor time that a rank's thread takes for a byte.
 //   beside    computation and traffic at once (bench_beside.c).
+// Gathers count twice and reductions once, as in a micro-step.
 #include "bench.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -52,49 +52,61 @@ static void add_point(mics_curve *curve, double size, double value)
     curve->value[curve->count++] = value;
 }
 
+// As a micro-step has them: two gathers, one reduction.
+static double mixed(double gather, double reduce)
+{
+    return (2 * gather + reduce) / 3;
+}
+
+static mics_status measure_both(meter *self, bench_traffic traffic, double allowed_us,
+                                bench_traffic_time *gather, bench_traffic_time *reduce)
+{
+    traffic.reduces = false;
+    MICS_TRY(bench_traffic_run(self->bench, &traffic, self->buffer, allowed_us / 2, gather));
+    traffic.reduces = true;
+    return bench_traffic_run(self->bench, &traffic, self->buffer, allowed_us / 2, reduce);
+}
+
 // Sizes go up as long as the next one will be done in the time that is left.
 static mics_status measure_ramp(meter *self, bench_traffic traffic, bench_tier *tier)
 {
-    double begin_us = 0, now_us = 0;
-    bench_traffic_time time = {0};
+    double begin_us = 0, now_us = 0, us = 0;
+    bench_traffic_time gather = {0}, reduce = {0};
     const double budget_us = self->seconds * RAMP * 1e6;
     traffic.block_bytes = LATENCY_BYTES;
     MICS_TRY(bench_now_us(self->bench, &begin_us));
-    MICS_TRY(
-        bench_traffic_run(self->bench, &traffic, self->buffer, budget_us / (2 * SIZES), &time));
-    tier->latency_us = message_us(&traffic, time.us);
+    MICS_TRY(measure_both(self, traffic, budget_us / (2 * SIZES), &gather, &reduce));
+    tier->latency_us = message_us(&traffic, mixed(gather.us, reduce.us));
     for (int i = 0; i < SIZES; i++) {
         MICS_TRY(bench_now_us(self->bench, &now_us));
         const double left_us = budget_us - (now_us - begin_us);
         const double grows = i > 0 ? (double)sizes[i] / (double)sizes[i - 1] : 1;
+        // Both are run twice before, and once or more often then.
         if (block_that_fits(self, &traffic, sizes[i]) < sizes[i] ||
-            (i > 1 && 3 * grows * time.us > left_us))
+            (i > 1 && 6 * grows * us > left_us))
             break;
         traffic.block_bytes = sizes[i];
-        MICS_TRY(
-            bench_traffic_run(self->bench, &traffic, self->buffer, left_us / (SIZES - i), &time));
-        add_point(&tier->ramp, (double)sizes[i],
-                  (double)sizes[i] / message_us(&traffic, time.us) * 1e6);
+        MICS_TRY(measure_both(self, traffic, left_us / (SIZES - i), &gather, &reduce));
+        us = mixed(gather.us, reduce.us);
+        add_point(&tier->ramp, (double)sizes[i], (double)sizes[i] / message_us(&traffic, us) * 1e6);
     }
     return MICS_OK;
 }
 
-// Long messages: what a thread works for a byte, and at which rate it adds what it receives, which is what
-// a reduction works more than a gather.
+// Long messages: the link, what a thread works for a byte, and at which rate it adds what it receives, which is
+// what a reduction works more than a gather. The link's rate is from the mean and not the median, as what one
+// collective loses the next ones do not make good.
 static mics_status measure_large(meter *self, bench_traffic traffic, bench_tier *tier,
                                  double *alone_us_out)
 {
     bench_traffic_time gather = {0}, reduce = {0};
-    const double allowed_us = self->seconds * LARGE * 1e6 / 2;
-    MICS_TRY(bench_traffic_run(self->bench, &traffic, self->buffer, allowed_us, &gather));
-    traffic.reduces = true;
-    MICS_TRY(bench_traffic_run(self->bench, &traffic, self->buffer, allowed_us, &reduce));
+    MICS_TRY(measure_both(self, traffic, self->seconds * LARGE * 1e6, &gather, &reduce));
     const double bytes = (double)traffic.block_bytes * (traffic.group.size - 1);
-    tier->core_alone_us_per_byte = (2 * gather.core_us + reduce.core_us) / 3 / bytes;
-    tier->link_bytes_per_s = bytes / gather.us * 1e6;
+    tier->core_us_per_byte = mixed(gather.core_us, reduce.core_us) / bytes;
+    tier->link_bytes_per_s = bytes / mixed(gather.mean_us, reduce.mean_us) * 1e6;
     if (self->links->reduce_bytes_per_s == 0 && reduce.core_us > gather.core_us)
         self->links->reduce_bytes_per_s = bytes / (reduce.core_us - gather.core_us) * 1e6;
-    *alone_us_out = gather.us;
+    *alone_us_out = gather.mean_us;
     return MICS_OK;
 }
 
@@ -112,19 +124,16 @@ static size_t large_block(const meter *self, const bench_traffic *traffic, const
 static mics_status measure_tier(meter *self, bench_traffic (*traffic_of)(const bench *, bool),
                                 bench_tier *tier)
 {
-    bench_traffic one = traffic_of(self->bench, false), all = one;
-    const bool far = one.channel != 0;
+    bench_traffic all = traffic_of(self->bench, false);
+    const bool far = all.channel != 0;
+    const bench_traffic one = far ? bench_traffic_ring(self->bench, false) : all;
     double alone_us = 0;
-    if (far)
-        one.active = one.active && self->bench->rank->comm->rank % self->bench->place.per_node == 0;
     bench_say(self->bench, "%s: messages of 1 KiB to 32 MiB", far ? "between nodes" : "in a node");
     MICS_TRY(measure_ramp(self, one, tier));
     all.block_bytes = large_block(self, &all, &tier->ramp);
     MICS_TRY(measure_large(self, all, tier, &alone_us));
     if (far)
         tier->link_bytes_per_s *= self->bench->place.per_node;
-    // Short messages may go at a higher rate than long ones, where buffers take them.
-    tier->link_bytes_per_s = fmax(tier->link_bytes_per_s, tier->ramp.value[tier->ramp.count - 1]);
     bench_say(self->bench, "%s: beside computation", far ? "between nodes" : "in a node");
     bench_traffic beside = traffic_of(self->bench, true);
     beside.block_bytes = all.block_bytes;

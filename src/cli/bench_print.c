@@ -23,12 +23,12 @@ static void print_tier(const char *name, const bench_tier *tier, FILE *out)
     char size[32];
     if (tier->ramp.count == 0)
         return;
-    fprintf(out,
-            "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB (%.0f beside "
-            "computation); computation beside it takes %.2f times, the traffic then %.2f times\n",
-            name, tier->latency_us, tier->link_bytes_per_s / 1e9,
-            tier->core_alone_us_per_byte * 1e6, tier->core_us_per_byte * 1e6, 1 + tier->slowdown,
-            1 + tier->traffic_slowdown);
+    fprintf(
+        out,
+        "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it takes "
+        "%.2f times, the traffic then %.2f times\n",
+        name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
+        1 + tier->slowdown, 1 + tier->traffic_slowdown);
     fprintf(out, "  message of one rank  ");
     for (int32_t i = 0; i < tier->ramp.count; i++)
         fprintf(out, " %9s", mics_size_text(tier->ramp.size[i], size, sizeof size));
@@ -115,9 +115,9 @@ static void json_tier(const char *key, const bench_tier *tier, FILE *out)
     }
     fprintf(out,
             "\"%s\": {\"latency_us\": %.6g, \"link_gb_per_s\": %.6g, \"core_us_per_mb\": %.6g, "
-            "\"core_alone_us_per_mb\": %.6g, \"slowdown\": %.6g, \"traffic_slowdown\": %.6g, ",
+            "\"slowdown\": %.6g, \"traffic_slowdown\": %.6g, ",
             key, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
-            tier->core_alone_us_per_byte * 1e6, tier->slowdown, tier->traffic_slowdown);
+            tier->slowdown, tier->traffic_slowdown);
     json_curve("rank_gb_per_s", &tier->ramp, 1e9, out);
     fprintf(out, "}");
 }

@@ -69,7 +69,7 @@ static plan plan_for(double us, double allowed_us)
 mics_status bench_traffic_run(bench *self, const bench_traffic *traffic, void *buffer,
                               double allowed_us, bench_traffic_time *time_out)
 {
-    double samples[SAMPLES_MAX], mine[2] = {-1, -1};
+    double samples[SAMPLES_MAX], mine[3] = {-1, -1, -1};
     MICS_TRY(bench_share(self, mine, 1));          // all are here
     for (int i = 0; traffic->active && i < 2; i++) // the first one opens connections
         MICS_TRY(repeat(self, traffic, buffer, 1, &mine[0]));
@@ -77,15 +77,19 @@ mics_status bench_traffic_run(bench *self, const bench_traffic *traffic, void *b
     const plan p = plan_for(bench_most(self, 0), allowed_us);
     if (traffic->active) {
         const double begin_us = bench_thread_us();
-        for (int32_t i = 0; i < p.samples; i++)
+        mine[2] = 0;
+        for (int32_t i = 0; i < p.samples; i++) {
             MICS_TRY(repeat(self, traffic, buffer, p.repeats, &samples[i]));
+            mine[2] += samples[i] / p.samples;
+        }
         mine[1] = (bench_thread_us() - begin_us) / p.samples / p.repeats;
         mine[0] = bench_median(samples, p.samples);
     } else {
         sleep_us(p.samples * p.repeats * bench_most(self, 0));
     }
-    MICS_TRY(bench_share(self, mine, 2));
-    *time_out = (bench_traffic_time){.us = bench_most(self, 0), .core_us = bench_mean(self, 1)};
+    MICS_TRY(bench_share(self, mine, 3));
+    *time_out = (bench_traffic_time){
+        .us = bench_most(self, 0), .mean_us = bench_most(self, 2), .core_us = bench_mean(self, 1)};
     return MICS_OK;
 }
 
@@ -109,6 +113,18 @@ bench_traffic bench_traffic_near(const bench *self, bool all)
                                      .size = place->per_node,
                                      .index = rank % place->per_node},
                            .active = node < at_once(place, place->per_node, place->nodes, all)};
+}
+
+bench_traffic bench_traffic_ring(const bench *self, bool all)
+{
+    const bench_place *place = &self->place;
+    const int32_t rank = self->rank->comm->rank, size = 2 * place->per_node;
+    const int32_t pair = rank / size, pairs = place->nodes / 2;
+    return (bench_traffic){
+        .what = "bench in a ring over two nodes",
+        .group = {.first = pair * size, .stride = 1, .size = size, .index = rank % size},
+        .active = pair < pairs && pair < at_once(place, size, pairs, all),
+        .channel = 1};
 }
 
 bench_traffic bench_traffic_far(const bench *self, bool all)

@@ -179,7 +179,8 @@ mics_status bench_train(bench_ops *self, const bench_subject *subject, double se
     double few_us = 0, many_us = 0;
     expectation expected = {0};
     bench_say(b, "steps of the model: %d units, %.1f million parameters",
-              (int)subject->model->unit_count, (double)mics_model_param_count(subject->model) / 1e6);
+              (int)subject->model->unit_count,
+              (double)mics_model_param_count(subject->model) / 1e6);
     MICS_TRY(measure(b, subject, FEW, seconds * FEW / (FEW + MANY), &few_us));
     MICS_TRY(measure(b, subject, MANY, seconds * MANY / (FEW + MANY), &many_us));
     MICS_TRY(expect_now(b, subject, compute, &expected));

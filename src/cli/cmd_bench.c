@@ -14,7 +14,7 @@
 static const char comm_about[] =
     "Measures messages inside nodes and between them: latency, rate by size, what they take of a\n"
     "core, and how computation fares beside them. Under mpirun or srun the ranks are MPI's,\n"
-    "otherwise threads of this process. Updates the links of a cluster file for mics plan.";
+    "otherwise --ranks threads of this process. Updates the links of a cluster file for mics plan.";
 static const char compute_about[] =
     "Measures the ops of a model as training runs them, on all ranks at once: of a run file, of a\n"
     "model configuration, or of GPT-2. Updates the computation of a cluster file for mics plan.";
@@ -53,7 +53,7 @@ typedef struct bench_job {
 static cli_parsed parse_comm(mics_memory *memory, int argc, char **argv, bench_options *options)
 {
     const cli_option table[] = {
-        {"ranks", CLI_INT, "N", "ranks, as threads of this process; default 1", &options->ranks, 1,
+        {"ranks", CLI_INT, "N", "ranks, as threads of this process", &options->ranks, 1,
          CLI_RANKS_MAX},
         {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1",
          &options->nodes, 1, CLI_RANKS_MAX},
@@ -159,6 +159,14 @@ static mics_status open_subject(bench_job *job)
         .seconds = job->options->seconds,
     };
     return bench_subject_open(job->memory, &spec, &job->subject);
+}
+
+static mics_status check_ranks(const bench_job *job)
+{
+    if (job->options->wanted != LINKS || cli_world_ranks(job->world) > 1)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "mics bench comm: one rank has no links; give --ranks 2 or more, or mpirun");
 }
 
 // The first process knows the file.
@@ -299,6 +307,8 @@ static mics_status finish(bench_job *job)
 static mics_status run_world(bench_job *job, mics_status parsed, bool *running_out)
 {
     mics_status mine = parsed;
+    if (mine == MICS_OK)
+        mine = check_ranks(job);
     if (mine == MICS_OK)
         mine = open_subject(job);
     if (mine == MICS_OK)

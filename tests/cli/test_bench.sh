@@ -66,8 +66,8 @@ bench 0 racks comm --ranks 4 --nodes 2 --out racks.json
 contains racks.json '"core": {'
 contains racks.json '"fan_out": 4'
 
-# ---- one rank has no links ----
-bench 0 one comm --out one.json
+# ---- one rank alone ----
+bench 0 one compute --config model.json --out one.json
 contains one.json '"fan_out": 1'
 
 # ---- JSON ----
@@ -101,6 +101,7 @@ wrong "say what to measure"
 wrong 'did you mean "comm"' com
 wrong 'did you mean "compute"' computing
 wrong "did you mean --seconds" comm --second 3
+wrong "one rank has no links" comm
 wrong "do not divide" comm --ranks 4 --nodes 3
 wrong "a number of at least 0" comm --seconds -1
 wrong "one argument too many" comm run.json
@@ -109,9 +110,9 @@ wrong "nowhere.json" compute nowhere.json
 wrong "nowhere.json" compute --config nowhere.json
 wrong "32 positions" compute --config model.json --sequence 33
 wrong "run.stepz" compute run.json --set run.stepz=1
-wrong "give an --out that can be written" comm --out nowhere/cluster.json
-wrong "is no file's name" comm --out .
-wrong "nodes of 2 ranks, and these have 1" comm --out links.json
+wrong "give an --out that can be written" comm --ranks 2 --out nowhere/cluster.json
+wrong "is no file's name" comm --ranks 2 --out .
+wrong "nodes of 2 ranks, and these have 4" comm --ranks 4 --out links.json
 wrong "nodes of 2 ranks, and these have 4" compute --config model.json --ranks 4 --out links.json
 head -c 200 links.json >cut.json
 wrong "cut.json:" comm --ranks 2 --out cut.json
