@@ -111,6 +111,7 @@ typedef struct mics_plan_space {
     bool recompute_given, recompute;
     bool prefetch_given;
     int32_t prefetch;
+    int32_t prefetch_least; // units gathered ahead
     bool collectives_given, gather_two_stage, reduce_two_stage;
     mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
     bool exhaustive;             // simulate everything that fits: for tests
@@ -173,7 +174,8 @@ typedef enum mics_plan_baseline {
     MICS_PLAN_ZERO1,
     MICS_PLAN_ZERO2,
     MICS_PLAN_ZERO3,
-    MICS_PLAN_MICS,      // the paper's: smallest P = G = O that fits, gathers in two stages
+    MICS_PLAN_MICS, // the paper's: smallest P = G = O that fits with a unit gathered ahead; gathers in two
+                    // stages
     MICS_PLAN_MICS_PLUS, // P = G, optimizer over all; P the best
     MICS_PLAN_HPZ,       // gradients and optimizer over all; P the best
     MICS_PLAN_MEGATRON,  // tensor and pipeline parallelism

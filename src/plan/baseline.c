@@ -23,16 +23,20 @@ static void choose_shardings(mics_plan_baseline baseline, int32_t ranks, mics_pl
     space->sharding = space->family == MICS_PLAN_FAMILY_ALL ? fixed[baseline] : none;
 }
 
-// The paper takes the smallest partition group that fits.
+// The paper takes the smallest partition group that fits, and gathers ahead of computation. Where no group leaves
+// room for that, the smallest that fits at all.
 static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space)
 {
     bool fits = false;
-    for (int32_t i = 0; i < planner->degree_count && !fits; i++) {
-        mics_plan_choice choice = {0};
-        double bytes = 0;
-        space->params = planner->degrees[i];
-        MICS_TRY(least_memory(planner, space, &choice, &bytes));
-        fits = bytes <= planner->available_bytes;
+    for (int32_t ahead = space->prefetch_given ? 0 : 1; ahead >= 0 && !fits; ahead--) {
+        space->prefetch_least = ahead;
+        for (int32_t i = 0; i < planner->degree_count && !fits; i++) {
+            mics_plan_choice choice = {0};
+            double bytes = 0;
+            space->params = planner->degrees[i];
+            MICS_TRY(least_memory(planner, space, &choice, &bytes));
+            fits = bytes <= planner->available_bytes;
+        }
     }
     return MICS_OK;
 }

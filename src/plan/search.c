@@ -129,7 +129,8 @@ static mics_status list_batches(search *s, mics_plan_choice choice)
                 continue;
             for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST;
                  choice.prefetch++) {
-                if (!space->prefetch_given || space->prefetch == choice.prefetch)
+                if (choice.prefetch >= space->prefetch_least &&
+                    (!space->prefetch_given || space->prefetch == choice.prefetch))
                     MICS_TRY(list_choice(s, &choice));
             }
         }
