@@ -70,9 +70,10 @@ typedef struct mics_run {
     int64_t keep_checkpoints; // 0: all
     int64_t validate_every;   // steps; 0: only before and after
     int64_t validation_batches;
-    double peak_tflops; // of a rank, for MFU; 0: unknown
-    int64_t log_every;  // steps between plain lines; 0: by time
-    int64_t trace_step; // first step of trace.json; 0: none
+    double peak_tflops;  // of a rank, for MFU; 0: unknown
+    int64_t log_every;   // steps between plain lines; 0: by time
+    const char *cluster; // file or name that "sharding": "auto" is planned for, or "none"
+    int64_t trace_step;  // first step of trace.json; 0: none
     int64_t trace_steps;
     double comm_timeout_s;
     double files_timeout_s;
@@ -92,7 +93,9 @@ typedef struct mics_run {
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
     mics_sharding sharding;
-    bool sharding_auto; // `sharding` is the first candidate; the caller takes the first that fits
+    bool
+        sharding_auto; // `sharding` is the first candidate; the caller takes the first that fits, or
+                       // plans for `cluster`
 } mics_run;
 
 /* Reads a run file, applies `sets` ("a.b=v"; --steps, --out and the like are sets too), checks

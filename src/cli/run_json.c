@@ -43,6 +43,7 @@ static void write_value(FILE *out, const mics_run *run, const row_text *row)
     } texts[] = {{"model.config", run->model_config},
                  {"model.init", run->model_init},
                  {"data.tokenizer", run->tokenizer},
+                 {"run.cluster", run->cluster},
                  {"run.out", run->out}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(row->key, texts[i].key) == 0 && texts[i].text != NULL) {

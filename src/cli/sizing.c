@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/size.h"
+#include "plan.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,11 +99,28 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
     return mics_schedule_open(memory, &spec, out);
 }
 
-// The first sharding whose schedule fits, or the last, with the prefetch of `as`.
+static void say_smallest(const mics_schedule *schedule, const cli_room *room)
+{
+    char name[48], bytes[32], limit[32];
+    if (room->ranks > 1)
+        mics_log(MICS_LOG_INFO,
+                 "\"sharding\": \"auto\": %s, the smallest mics(p) that fits: %s of %s a rank; "
+                 "run.cluster would have it planned",
+                 mics_mesh_name(&schedule->spec.mesh, name, sizeof name),
+                 mics_size_text((double)schedule->ledger.total, bytes, sizeof bytes),
+                 mics_size_text((double)room->limit_bytes, limit, sizeof limit));
+}
+
+// The first sharding whose schedule fits, or the last, with the prefetch of `as`; or that which is planned.
 static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
                                    const mics_model *model, const cli_room *room, variant *as,
                                    mics_schedule **schedule_out)
 {
+    bool planned = false;
+    if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
+        MICS_TRY(cli_plan_sharding(memory, run, model, room, &as->sharding, &planned));
+    if (planned)
+        return open_variant(memory, run, model, room, as, schedule_out);
     for (int32_t index = 0;; index++) {
         mics_sharding next;
         mics_schedule *schedule = NULL;
@@ -112,6 +130,8 @@ static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
             (void)mics_sharding_candidate(room->ranks, room->nodes, index, &as->sharding);
         MICS_TRY(open_variant(memory, run, model, room, as, &schedule));
         if (!more || schedule->ledger.total <= room->limit_bytes) {
+            if (run->sharding_auto && schedule->ledger.total <= room->limit_bytes)
+                say_smallest(schedule, room);
             *schedule_out = schedule;
             return MICS_OK;
         }

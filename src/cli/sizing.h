@@ -29,8 +29,8 @@ typedef struct cli_room {
 mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
                           cli_room *room_out);
 
-/* Makes the schedule of a resolved run; with "sharding": "auto" the first candidate that fits,
- * which is stored in run->sharding (the last one when none fits), and then, with run.prefetch "auto",
+/* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or without
+ * one the first candidate that fits, which is stored in run->sharding (the last one when none fits), and then, with run.prefetch "auto",
  * the deepest prefetch that fits, in run->prefetch (0 when none fits).
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.

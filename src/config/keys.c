@@ -150,6 +150,12 @@ static const key keys[] = {
      .low = 0,
      .high = MOST_STEPS,
      .help = "steps between plain progress lines; 0: one every few seconds"},
+    {.path = "run.cluster",
+     .type = KEY_TEXT,
+     FIELD(run.cluster),
+     .text = "none",
+     .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is planned; "
+             "\"none\": the smallest mics(p) that fits"},
     {.path = "run.trace_step",
      .type = KEY_INT,
      FIELD(run.trace_step),

@@ -182,7 +182,10 @@ static request make_request(const config *run, int32_t ranks)
         return request_mics(run->sdp_degree, sdp_key, "auto: sharded_data_parallel_degree");
     if (run->hybrid_degree != 0)
         return request_mics(run->hybrid_degree, hybrid_key, "auto: hybrid_shard_degree");
-    return request_mics(1, "sharding", "auto: the smallest mics(p) whose memory fits");
+    return request_mics(1, "sharding",
+                        strcmp(run->run.cluster, "none") != 0
+                            ? "auto: planned for run.cluster"
+                            : "auto: the smallest mics(p) whose memory fits");
 }
 
 static bool is_auto(const config *run)

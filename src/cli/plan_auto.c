@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// "sharding": "auto" where run.cluster says what the links are.
+#include "cli.h"
+#include "mics/log.h"
+#include "plan.h"
+
+static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
+                                const cli_room *room, mics_planner **planner_out)
+{
+    mics_plan_request request = {
+        .model = model,
+        .nodes = room->nodes,
+        .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+        .global_batch = run->global_batch,
+        .whole_below = run->whole_below,
+        .gather_wire = run->gather_wire,
+        .reduce_wire = run->reduce_wire,
+        .second_hop_wire = run->second_hop_wire,
+        .staging_bytes = room->staging_bytes,
+        .threads = room->threads,
+        .memory_bytes = (double)room->limit_bytes,
+    };
+    int32_t nodes = 0;
+    MICS_TRY(cli_cluster_open(memory, run->cluster, &request.cluster, &nodes));
+    const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
+    if (per_node != room->ranks / room->nodes)
+        return mics_json_fail(
+            run->json, "run.cluster", MICS_ERR_INVALID,
+            "%s has %d ranks a node, and this run %d (%d ranks, %d nodes); take a "
+            "cluster with as many, or leave run.cluster out",
+            run->cluster, (int)per_node, (int)(room->ranks / room->nodes), (int)room->ranks,
+            (int)room->nodes);
+    return mics_planner_open(memory, &request, planner_out);
+}
+
+// What the run file leaves open is the sharding alone. Deeper prefetches than are planned cost no less memory,
+// so they are left to what fits afterwards.
+static mics_plan_space space_of(const mics_run *run)
+{
+    const bool two_stage = run->collectives != MICS_COLLECTIVES_RING;
+    return (mics_plan_space){
+        .micro_batch = run->micro_batch,
+        .recompute_given = true,
+        .recompute = run->recompute,
+        .prefetch_given = !run->prefetch_auto,
+        .prefetch =
+            run->prefetch < MICS_PLAN_PREFETCH_MOST ? run->prefetch : MICS_PLAN_PREFETCH_MOST,
+        .collectives_given = true,
+        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_LIBRARY,
+        .reduce_two_stage = two_stage,
+    };
+}
+
+static void say(const mics_run *run, const mics_planner *planner, mics_plan_result *result)
+{
+    mics_plan_entry *best = &result->entries[0];
+    mics_plan_explain(planner, best, best);
+    mics_log(MICS_LOG_INFO, "\"sharding\": \"auto\" for %s: %s, %.1f ms a step; %s", run->cluster,
+             best->name, best->step_us * 1e-3, best->why);
+}
+
+mics_status cli_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const cli_room *room, mics_sharding *sharding_out, bool *planned_out)
+{
+    const mics_plan_space space = space_of(run);
+    mics_planner *planner = NULL;
+    mics_plan_result *result = NULL;
+    MICS_TRY(open_planner(memory, run, model, room, &planner));
+    const mics_status status = mics_planner_search(planner, &space, 1, &result);
+    *planned_out = status == MICS_OK && result->count > 0;
+    if (*planned_out) {
+        say(run, planner, result);
+        *sharding_out = result->entries[0].choice.sharding;
+    }
+    mics_plan_result_close(result);
+    mics_planner_close(planner);
+    return status;
+}
