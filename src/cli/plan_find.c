@@ -6,7 +6,7 @@
 #include "mics/size.h"
 #include "plan.h"
 
-enum { NODES_TRIED_MOST = 1 << 16 };
+enum { NODES_TRIED_MOST = 1 << 13 };
 
 // ---- what the run file says ----
 

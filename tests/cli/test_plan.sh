@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# mics plan: what it prints for people and for machines, its sweeps and pictures, what it refuses, and
+# "sharding": "auto". Run files for planning name data that does not exist.
+. "$(dirname "$0")/lib.sh"
+
+cat >bert.json <<'END'
+{"model_type": "gpt2", "n_layer": 24, "n_head": 16, "n_embd": 2048, "n_positions": 512, "vocab_size": 32008}
+END
+cat >plan.json <<'END'
+{"model": {"config": "bert.json"}, "data": {"train": ["nowhere.bin"]}, "run": {"steps": 1}, "train_batch_size": 1024}
+END
+
+# ---- tables ----
+run 0 text "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 3
+for word in "1.275 billion parameters" "4 nodes of p4d.24xlarge: 32 ranks" ddp zero1 zero2 zero3 mics mics+ hpz megatron \
+    "limited by" "slower:" "Memory of a rank" "6 FLOPs a token"; do
+    contains text.out "$word"
+done
+run 0 again "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 3
+cmp text.out again.out || fail "two plans of the same differ"
+
+# ---- JSON ----
+run 0 json "$mics" plan plan.json --cluster P4D.24xlarge:4 --json
+for key in plans baselines ddp zero1 zero2 zero3 mics mics+ hpz megatron params grads optimizer micro_batch accumulation \
+    recompute fits memory_bytes step_ms exposed_comm_ms tflops_per_gpu mfu tokens_per_s usd_per_gtoken why; do
+    contains json.out "\"$key\":"
+done
+grep -qE 'nan|inf[,}]' json.out && fail "a number that is no JSON"
+
+# A price that nobody knows, fp32, and the run file's own sharding.
+run 0 free "$mics" plan plan.json --cluster selene:2 --json --precision tf32 \
+    --set 'sharding={"params": 8, "grads": 8, "optimizer": 16}' --set train_micro_batch_size_per_gpu=4
+contains free.out '"usd_per_gtoken": null'
+contains free.out '"math": "tf32"'
+contains free.out '"run_file": {"name": "mics+(8)"'
+
+# ---- cluster files ----
+cat >cluster.json <<'END'
+{"name": "mine", "nodes": 2, "accelerator": {"memory_gib": 8, "tflops_fp32": 10, "memory_gb_per_s": 500},
+ "tiers": {"node": {"fan_out": 4, "gb_per_s": 20}, "network": {"gbit_per_s": 10}}}
+END
+run 0 file "$mics" plan plan.json --cluster cluster.json
+contains file.out "2 nodes of mine: 8 ranks"
+run 0 nodes "$mics" plan plan.json --cluster cluster.json:4
+contains nodes.out "4 nodes of mine: 16 ranks"
+
+# ---- sweeps ----
+run 0 sweep "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1..6 --svg curve.svg
+[ "$(grep -cE '^ +[0-9]+ +[0-9]+ ' sweep.out)" = 4 ] || fail "1, 2, 4 and 6 nodes should be four rows"
+contains sweep.out "cannot be spread over 48 ranks" # 1024 sequences
+contains curve.svg "</svg>"
+contains curve.svg "best plan"
+run 0 list "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=2,4 --json
+contains list.out '"size": 4'
+run 0 params "$mics" plan plan.json --cluster p4d.24xlarge:2 --sweep P --svg params.svg
+contains params.svg "sharded over"
+[ "$(grep -cE '^ +[0-9]+ +16 ' params.out)" = 5 ] || fail "P = 1, 2, 4, 8 and 16 should be five rows"
+
+# ---- what is refused: one line, status 2, nothing on standard output ----
+refused() { # TEXT ARGUMENTS...
+    refused_text=$1
+    shift
+    run 2 refused "$mics" plan "$@"
+    one_line refused.err
+    [ -s refused.out ] && fail "printed although refused: $*"
+    contains refused.err "$refused_text"
+}
+refused "needs --cluster" plan.json
+refused "missing: RUN.json" --cluster p4d.24xlarge:8
+refused "p4d.24xlarge" plan.json --cluster p4d.24xlarg:8
+refused "does not say how many nodes" plan.json --cluster p4d.24xlarge
+refused "p4d.24xlarge:0" plan.json --cluster p4d.24xlarge:0
+refused "nowhere.json" plan.json --cluster nowhere.json:2
+refused "1024 or 1056 would work" plan.json --cluster p4d.24xlarge:4 --set train_batch_size=1040
+refused "--precision fp8 is not known" plan.json --cluster p4d.24xlarge:4 --precision fp8
+refused "has 512 positions" plan.json --cluster p4d.24xlarge:4 --set data.sequence_length=513
+for sweep in nodes nodes= nodes=0 nodes=1.. nodes=4..2 nodes=2,2 nodes=1,x nodes=-1 nodes=99999999 P8 p; do
+    refused "powers of two" plan.json --cluster p4d.24xlarge:4 --sweep "$sweep"
+done
+refused "--svg draws a sweep" plan.json --cluster p4d.24xlarge:4 --svg x.svg
+refused "at least 1" plan.json --cluster p4d.24xlarge:4 --top 0
+run 2 disk "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --svg nowhere/x.svg
+one_line disk.err
+contains disk.err "nowhere/x.svg"
+
+sed 's/"memory_gib": 8/"memory_gib": -8/' cluster.json >negative.json
+sed 's/"gbit_per_s": 10//' cluster.json >missing.json
+refused "negative.json" plan.json --cluster negative.json:2
+refused "memory_gib" plan.json --cluster negative.json:2
+refused "network" plan.json --cluster missing.json:2
+echo '{"tiers": {' >cut_cluster.json
+refused "cut_cluster.json" plan.json --cluster cut_cluster.json:2
+
+# A model that fits nowhere, and how many nodes would do; one that no number of nodes holds.
+sed 's/"n_layer": 24/"n_layer": 2000/' bert.json >huge.json
+refused "such nodes would do" plan.json --cluster p4d.24xlarge:4 --set model.config=huge.json
+refused "fits nowhere on 4 nodes of p4d.24xlarge" plan.json --cluster p4d.24xlarge:4 --set model.config=huge.json
+sed 's/"n_embd": 2048/"n_embd": 60000/' bert.json >wide.json
+refused "no number of such nodes would do" plan.json --cluster p3dn.24xlarge:4 --set model.config=wide.json
+refused "no point of the sweep" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set model.config=huge.json
+
+# ---- "sharding": "auto" ----
+cat >pair.json <<'END'
+{"name": "pair", "cores": 2, "accelerator": {"memory_gib": 4, "tflops_fp32": 0.1, "memory_gb_per_s": 10},
+ "tiers": {"node": {"fan_out": 2, "gb_per_s": 5, "latency_us": 20}, "network": {"gbit_per_s": 1, "latency_us": 100}}}
+END
+auto="--ranks 4 --nodes 2 --steps 2 --set zero_optimization=null --set sharding=null"
+run 0 auto "$mics" train run.json $auto --set run.cluster=pair.json --out auto
+contains auto.err '"sharding": "auto" for pair.json: '
+contains auto.err "limited by"
+[ "$(grep -c '"auto"' auto.err)" = 1 ] || fail "what was chosen is said once"
+run 0 smallest "$mics" train run.json $auto --out smallest
+contains smallest.err "the smallest mics(p) that fits"
+run 0 explained "$mics" explain run.json --ranks 4 --nodes 2 --set zero_optimization=null --set sharding=null --set run.cluster=pair.json
+contains explained.out "auto: planned for run.cluster"
+run 2 other "$mics" train run.json $auto --set run.cluster=p4d.24xlarge --out other
+contains other.err "has 8 ranks a node, and this run 2"
+run 2 unknown "$mics" train run.json $auto --set run.cluster=nowhere --out other
+contains unknown.err "nowhere"
