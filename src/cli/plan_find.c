@@ -10,6 +10,22 @@ enum { NODES_TRIED_MOST = 1 << 13 };
 
 // ---- what the run file says ----
 
+// With an automatic prefetch the deepest that fits, as in training.
+static mics_status evaluate_choice(const mics_run *run, cli_plan_found *found,
+                                   mics_plan_choice choice)
+{
+    mics_status status = MICS_OK;
+    found->file.fits = false;
+    for (int32_t index = 0; status == MICS_OK && !found->file.fits; index++) {
+        if (run->prefetch_auto && !mics_prefetch_candidate(index, &choice.prefetch))
+            break;
+        status = mics_planner_evaluate(found->planner, &choice, &found->file);
+        if (!run->prefetch_auto)
+            break;
+    }
+    return status;
+}
+
 // Whether the run file's sharding and batch can be honoured there; then they are evaluated. What cannot is no
 // error: the planner is asked for something else.
 static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *found)
@@ -25,10 +41,10 @@ static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *f
             .micro_steps = run->micro_steps,
             .prefetch = run->prefetch,
             .recompute = run->recompute,
-            .gather_two_stage = two,
+            .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_LIBRARY,
             .reduce_two_stage = two,
         };
-        status = mics_planner_evaluate(found->planner, &choice, &found->file);
+        status = evaluate_choice(run, found, choice);
     }
     (void)cli_log_mute(muted);
     return status == MICS_OK && !run->sharding_auto;

@@ -6,7 +6,6 @@
 #include "plan/internal.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { FASTER_TRIED = 8 };
 
@@ -111,29 +110,47 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
     return keep_candidate(s, &c);
 }
 
-// Every micro-batch, recomputation and prefetch of one sharding whose collectives are priced.
+// Every recomputation and prefetch of one micro-batch.
+static mics_status list_batch(search *s, mics_plan_choice choice)
+{
+    const mics_plan_space *space = s->space;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        choice.recompute = recompute;
+        if (space->recompute_given && space->recompute != choice.recompute)
+            continue;
+        for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST; choice.prefetch++) {
+            if (choice.prefetch >= space->prefetch_least &&
+                (!space->prefetch_given || space->prefetch == choice.prefetch))
+                MICS_TRY(list_choice(s, &choice));
+        }
+    }
+    return MICS_OK;
+}
+
+// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so are those of larger ones.
+static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeless_out)
+{
+    const batch_probe *probe = NULL;
+    choice.recompute = true;
+    MICS_TRY(probe_batch(s->planner, &choice, &probe));
+    *hopeless_out = (double)probe->activation_bytes > 4 * s->planner->available_bytes;
+    return MICS_OK;
+}
+
+// Every micro-batch of one sharding whose collectives are priced.
 static mics_status list_batches(search *s, mics_plan_choice choice)
 {
     const mics_planner *planner = s->planner;
-    const mics_plan_space *space = s->space;
     const int64_t share = planner->request.global_batch / planner->ranks;
-    for (int32_t i = 0; i < planner->micro_batch_count; i++) {
+    bool hopeless = false;
+    for (int32_t i = 0; i < planner->micro_batch_count && !hopeless; i++) {
         choice.micro_batch = planner->micro_batches[i];
-        if ((space->micro_batch > 0 && space->micro_batch != choice.micro_batch) ||
+        if ((s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
             share / choice.micro_batch > INT32_MAX / 2)
             continue;
         choice.micro_steps = (int32_t)(share / choice.micro_batch);
-        for (int recompute = 0; recompute < 2; recompute++) {
-            choice.recompute = recompute;
-            if (space->recompute_given && space->recompute != choice.recompute)
-                continue;
-            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST;
-                 choice.prefetch++) {
-                if (choice.prefetch >= space->prefetch_least &&
-                    (!space->prefetch_given || space->prefetch == choice.prefetch))
-                    MICS_TRY(list_choice(s, &choice));
-            }
-        }
+        MICS_TRY(list_batch(s, choice));
+        MICS_TRY(is_hopeless(s, choice, &hopeless));
     }
     return MICS_OK;
 }
