@@ -212,14 +212,22 @@ static void check_extension(fixture *f, const mics_plan_choice *choice)
     mics_schedule_close(schedule);
 }
 
-static void test_extended_steps_equal_simulated_ones(void **state)
+static void check_extensions(int nodes, int per_node, int64_t batch, const char *more)
 {
-    (void)state;
     fixture f;
-    open_plans(&f, 2, 2, 4 * 13);
+    open_plans(&f, nodes, per_node, batch);
+    f.request.cluster = plan_cluster(f.memory, per_node, more);
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     visit_all(&f, check_extension);
     close_plans(&f);
+}
+
+static void test_extended_steps_equal_simulated_ones(void **state)
+{
+    (void)state;
+    check_extensions(2, 2, 4 * 13, "");
+    check_extensions(2, 2, 4 * 9, "\"cores\": 3");
+    check_extensions(4, 1, 4 * 7, "\"rings\": 1");
 }
 
 // ---- search ----
