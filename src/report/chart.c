@@ -230,20 +230,20 @@ static void place_labels(drawing *d)
     }
 }
 
+// A thin line from the curve's end to its mark and its name, which is dark: not all of the colours can be read as text.
 static void draw_label(drawing *d, int32_t series)
 {
-    char attributes[96];
-    const double x = x_of(d, d->last[series]);
+    const double x = x_of(d, d->last[series]), label_x = WIDTH - RIGHT + 24;
     const double y = y_of(d, d->chart->series[series].y[d->last[series]]);
-    const double label_x = WIDTH - RIGHT + 16;
     mics_text_printf(
         &d->text,
         "<path fill=\"none\" stroke=\"%s\" stroke-width=\"0.8\" stroke-opacity=\"0.6\" "
         "d=\"M%.1f %.1fL%.1f %.1f\"/>\n",
-        colours[series], x + 7, y, label_x - 4, d->label_y[series]);
-    snprintf(attributes, sizeof attributes, "fill=\"%s\"%s", colours[series],
-             series == 0 ? " font-weight=\"bold\"" : "");
-    write_text(d, label_x, d->label_y[series] + 4.5, attributes, d->chart->series[series].name);
+        colours[series], x + 7, y, label_x - 7, d->label_y[series]);
+    draw_mark(d, series, label_x, d->label_y[series]);
+    write_text(d, label_x + 10, d->label_y[series] + 4.5,
+               series == 0 ? "fill=\"#111111\" font-weight=\"bold\"" : "fill=\"#333333\"",
+               d->chart->series[series].name);
 }
 
 // ---- the whole ----
