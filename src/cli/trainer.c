@@ -115,33 +115,6 @@ static mics_status open_reports(cli_trainer *self)
                               &self->progress);
 }
 
-// Prepares the transport's own gathers where the schedule has any: of the partition group alone.
-static mics_status open_library(cli_trainer *self)
-{
-    const mics_schedule *schedule = self->job->schedule;
-    const mics_mesh *mesh = &schedule->spec.mesh;
-    void *block = NULL;
-    bool needed = false;
-    for (int phase = 0; phase < MICS_PHASES; phase++) {
-        for (int32_t i = 0; i < schedule->lists[phase].count; i++)
-            needed = needed || schedule->lists[phase].steps[i].library;
-    }
-    if (!needed)
-        return MICS_OK;
-    mics_ring ring = {.group = mics_mesh_group(mesh, MICS_GROUP_PARAMS, self->rank->comm->rank),
-                      .what = "opening the library's gathers"};
-    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)ring.group.size * sizeof(int32_t), &block));
-    int32_t *blocks = block;
-    for (int32_t member = 0; member < ring.group.size; member++)
-        blocks[member] =
-            mics_mesh_block(mesh, MICS_GROUP_PARAMS, mics_group_rank(ring.group, member));
-    ring.block_of = blocks;
-    mics_status status = mics_comm_library_open(self->rank->comm, &ring);
-    mics_free(self->rank->memory, block);
-    return status;
-}
-
 static mics_status open_all(cli_trainer *self)
 {
     MICS_TRY(open_engine(self));
@@ -150,13 +123,12 @@ static mics_status open_all(cli_trainer *self)
     return open_reports(self);
 }
 
-// The engine's communication thread waits for its first job, so the comm is free for agreement.
+// The engine's communication threads wait for their first job, so the comm is free for agreement.
 static mics_status setup(cli_trainer *self)
 {
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, cli_job_files_timeout_s(self->job)));
     MICS_TRY(cli_rank_agree(self->rank, open_all(self)));
-    MICS_TRY(open_library(self));
     return mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
 }
 
