@@ -64,7 +64,8 @@ mics_status mics_measure_library(mics_memory *memory, mics_comm *comm, const mic
                                  bool *there_out);
 
 /* Whether an algorithm is worth timing on a mesh. Two stages need a group of several nodes with
- * several ranks each: elsewhere they are a ring. Pure.
+ * several ranks each: elsewhere they are a ring. The library's gathers need a group inside a node:
+ * between nodes nobody knows what they send. Pure.
  */
 bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algorithm algorithm,
                             bool library);
@@ -83,7 +84,8 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
  * which that leaves no more than the row before has gets that row's times. The first row is timed in
  * any case, on as little as 64 KiB.
  * Needs:   as mics_measure_spec says; a plan for the same schedule. Peaks of `memory` rise.
- * Returns: MICS_OK; MICS_ERR_MEMORY; as mics_comm_exchange (the world has ended then).
+ * Returns: MICS_OK; MICS_ERR_MEMORY, of which the others hear as MICS_ERR_PEER; as mics_comm_exchange:
+ *          then the world has ended, though a rank that needed nothing more may have MICS_OK.
  * Collective: world.   Blocks: yes, for about budget_s.
  */
 mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timings);

@@ -109,13 +109,30 @@ static mics_status choose(cli_job *job)
     return cli_check_memory(job->memory, job->run, chosen, &job->room);
 }
 
-mics_status cli_collectives_settle(cli_job *job)
+static bool gathers_by_library(const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].library)
+            return true;
+    }
+    return false;
+}
+
+static bool is_settled(const cli_job *job)
 {
     const mics_collectives wanted = job->run->collectives;
     mics_timings at_most;
+    if (wanted == MICS_COLLECTIVES_LIBRARY)
+        return !gathers_by_library(job->schedule);
     mics_measure_plan(job->schedule, true, &at_most);
-    if (wanted == MICS_COLLECTIVES_RING || wanted == MICS_COLLECTIVES_TWO_STAGE ||
-        at_most.row_count == 0)
+    return wanted == MICS_COLLECTIVES_RING || wanted == MICS_COLLECTIVES_TWO_STAGE ||
+           at_most.row_count == 0;
+}
+
+mics_status cli_collectives_settle(cli_job *job)
+{
+    if (is_settled(job))
         return MICS_OK;
     MICS_TRY(cli_world_run(job->world, settle_rank, job));
     cli_log_hold(!cli_world_is_first(job->world));

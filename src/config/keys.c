@@ -217,8 +217,9 @@ static const key keys[] = {
      FIELD(collectives),
      .choices = collectives,
      .text = "auto",
-     .help = "how gathers and reductions run; \"auto\": gathers as measured, reductions in two "
-             "stages"},
+     .help =
+         "how gathers and reductions run; \"auto\": gathers as measured (the MPI library's only "
+         "inside nodes), reductions in two stages"},
     {.path = "run.whole_below",
      .type = KEY_INT,
      FIELD(run.whole_below),

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Times collectives as the engine runs them: flat ones on the channel of their stream, two stages on
-// two threads and both channels. What is timed is what travels; packing is the same for all.
+// two threads and both channels. What is timed is what travels, without packing: a gather is
+// packed once, a reduction in each of its stages.
 //
 // A run is a few units through one or two stages, each stage in order. A unit is in one of two
 // buffers, so its first stage waits until the last stage of the unit before the last is done with
@@ -54,6 +55,7 @@ typedef struct meter {
     pthread_cond_t changed;
     pthread_t thread; // runs second stages
     bool locks_open, started, busy, closing;
+    bool told; // this rank failed, and said so in an agreement
     const timed_run *run;
     int32_t done[STAGES];
     double end_us[UNITS]; // by unit, through the last stage
@@ -65,6 +67,13 @@ typedef struct decision {
     int64_t bytes;
     int64_t repeats;
 } decision;
+
+// The agreements that may tell of this rank's failure.
+static mics_status agree(meter *self, mics_status mine)
+{
+    self->told = mine != MICS_OK;
+    return mics_comm_agree(self->spec->comm, mine);
+}
 
 // ---- one stage of one unit ----
 
@@ -326,7 +335,7 @@ static mics_status open_buffers(meter *self, size_t bytes)
 static mics_status time_candidates(meter *self, mics_measure_op op, mics_timing *timing)
 {
     const size_t bytes = whole_bytes(self, timing->bytes);
-    MICS_TRY(mics_comm_agree(self->spec->comm, open_buffers(self, bytes)));
+    MICS_TRY(agree(self, open_buffers(self, bytes)));
     self->us_per_byte[op] = 0;
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
         if (!mics_measure_candidate(self->mesh, op, (mics_algorithm)a, self->spec->library))
@@ -347,7 +356,7 @@ static mics_status probe(meter *self, mics_measure_op op, size_t bytes)
             ? MICS_ALGORITHM_TWO_STAGE
             : MICS_ALGORITHM_RING;
     bytes = whole_bytes(self, bytes);
-    MICS_TRY(mics_comm_agree(self->spec->comm, open_buffers(self, bytes)));
+    MICS_TRY(agree(self, open_buffers(self, bytes)));
     timed_run run = run_of(self, op, usual, bytes);
     double us = 0;
     run.units = UNITS;
@@ -416,7 +425,7 @@ static mics_status time_rows(meter *self, mics_timings *timings)
 // ---- all ranks alike ----
 
 // Each time becomes that of the slowest rank.
-static mics_status agree_times(const meter *self, mics_timings *timings)
+static mics_status agree_times(meter *self, mics_timings *timings)
 {
     mics_comm *comm = self->spec->comm;
     void *block = NULL;
@@ -426,7 +435,7 @@ static mics_status agree_times(const meter *self, mics_timings *timings)
     const mics_ring ring = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "times of all ranks"};
-    MICS_TRY_OUT(mics_comm_agree(comm, status));
+    MICS_TRY_OUT(agree(self, status));
     all[comm->rank] = *timings;
     MICS_TRY_OUT(mics_comm_all_gather(comm, &ring, all, sizeof *timings));
     for (int32_t rank = 0; rank < comm->ranks; rank++) {
@@ -486,13 +495,16 @@ mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timing
     mics_timings measured = *timings;
     if (timings->row_count == 0)
         return MICS_OK;
-    mics_status status = mics_comm_agree(spec->comm, open_meter(&self));
+    mics_status status = agree(&self, open_meter(&self));
     if (status == MICS_OK)
         status = time_rows(&self, &measured);
     if (status == MICS_OK)
         status = agree_times(&self, &measured);
     if (status == MICS_OK)
         *timings = measured;
+    // Of a failure that was in no agreement others may not know, and wait for this rank.
+    if (status != MICS_OK && status != MICS_ERR_PEER && !self.told)
+        mics_comm_abort(spec->comm, NULL);
     close_meter(&self);
     return status;
 }

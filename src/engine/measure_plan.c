@@ -21,7 +21,7 @@ bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algo
     case MICS_ALGORITHM_TWO_STAGE:
         return mesh->ranks_per_node > 1 && degree > mesh->ranks_per_node;
     default:
-        return library && op == MICS_MEASURE_GATHER && degree > 1;
+        return library && op == MICS_MEASURE_GATHER && degree > 1 && degree <= mesh->ranks_per_node;
     }
 }
 

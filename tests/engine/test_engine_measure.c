@@ -90,7 +90,8 @@ static void test_nothing_to_choose(void **state)
         {4, 4, {4, 4, 4}, false, 0}, // one rank a node: both are one ring
         {4, 1, {4, 4, 4}, false, 0}, {4, 1, {1, 1, 4}, true, 0}, // nobody gathers
         {1, 1, {1, 1, 1}, true, 0},  {4, 1, {4, 4, 4}, true, 2}, // library or ring
-        {4, 4, {4, 4, 4}, true, 2},  {4, 2, {1, 4, 4}, true, 2}, // reductions alone
+        {4, 2, {2, 2, 4}, true, 2},  {4, 2, {1, 4, 4}, true, 2}, // reductions alone
+        {4, 4, {4, 4, 4}, true, 0}, // the library is not trusted between nodes
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sizes self;
@@ -109,6 +110,33 @@ static void test_nothing_to_choose(void **state)
     mics_measure_plan(&self.schedule, true, &plan);
     assert_int_equal(plan.row_count, 1);
     assert_int_equal(plan.rows[0].most_bytes, 16384);
+}
+
+// Between nodes nobody counts what the library sends.
+static void test_the_library_stays_inside_nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        bool candidate;
+    } cases[] = {
+        {4, 1, {4, 4, 4}, true},  {8, 2, {2, 8, 8}, true},  {8, 2, {4, 8, 8}, true},
+        {8, 2, {8, 8, 8}, false}, {4, 4, {2, 2, 4}, false}, {4, 1, {1, 4, 4}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_mesh mesh;
+        assert_int_equal(mics_mesh_init(cases[i].ranks, cases[i].nodes, cases[i].sharding, &mesh),
+                         MICS_OK);
+        const bool found =
+            mics_measure_candidate(&mesh, MICS_MEASURE_GATHER, MICS_ALGORITHM_LIBRARY, true);
+        if (found != cases[i].candidate)
+            fail_msg("case %d: the library is %s candidate", (int)i, found ? "a" : "no");
+        assert_false(
+            mics_measure_candidate(&mesh, MICS_MEASURE_GATHER, MICS_ALGORITHM_LIBRARY, false));
+        assert_false(
+            mics_measure_candidate(&mesh, MICS_MEASURE_REDUCE, MICS_ALGORITHM_LIBRARY, true));
+    }
 }
 
 static mics_timing timing_of(double ring, double two_stage, double library)
@@ -236,6 +264,7 @@ static mics_status measure(ranks_self *self)
     mics_timings timings;
     mics_memory_stats stats;
     bool library = false;
+    mics_comm *plain = self->comm; // beneath the planted faults; closed with what takes it
     MICS_TRY(links_open_take(self->memory, &of->links, &self->comm));
     MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, faulty ? of->exchange : 0,
                                        &self->comm));
@@ -252,14 +281,18 @@ static mics_status measure(ranks_self *self)
                                     .limit_bytes = of->limit_bytes};
     const int64_t before = fixture_exchanges(self->comm);
     const double begin_us = mics_clock_us();
-    MICS_TRY(mics_measure_run(&spec, &timings));
+    mics_status status = mics_measure_run(&spec, &timings);
+    if (status == MICS_ERR_COMM)
+        RANKS_EXPECT(mics_comm_agree(plain, MICS_OK) == MICS_ERR_PEER); // the world has ended
+    MICS_TRY(status);
     of->took_us[rank] = mics_clock_us() - begin_us;
     of->exchanges[rank] = fixture_exchanges(self->comm) - before;
     mics_memory_stats_get(self->memory, &stats);
     of->peak_bytes[rank] = stats.peak[MICS_MEM_GATHER];
     of->found[rank] = timings;
     mics_memory_fail_after(self->memory, 0);
-    return MICS_OK;
+    // A rank that needed nothing more of one that failed is here too, and hears of it now.
+    return mics_comm_agree(plain, MICS_OK);
 }
 
 static void measuring_open(mics_memory *memory, mics_sharding sharding, measuring *of)
@@ -304,35 +337,49 @@ static void go(measuring *of)
 static void test_choices_follow_planted_times(void **state)
 {
     (void)state;
-    static const struct {
+    static const mics_sharding over_nodes = {4, 4, 4}, in_nodes = {2, 4, 4};
+    const struct {
         links_spec links;
+        mics_sharding sharding;
         mics_algorithm gather, reduce;
     } cases[] = {
         // Between nodes 2 ms: three times, or once.
-        {{.ranks_per_node = 2, .far_us = 2000}, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE},
+        {{.ranks_per_node = 2, .far_us = 2000},
+         over_nodes,
+         MICS_ALGORITHM_TWO_STAGE,
+         MICS_ALGORITHM_TWO_STAGE},
         // The channel inside nodes is the slow one: the ring does not use it.
         {{.ranks_per_node = 2, .channel_us = {8000, 300}},
+         over_nodes,
          MICS_ALGORITHM_RING,
          MICS_ALGORITHM_RING},
-        {{.ranks_per_node = 2, .far_us = 4000, .library = true},
+        // Between nodes the library is not tried, however fast it is.
+        {{.ranks_per_node = 2, .far_us = 2000, .library = true},
+         over_nodes,
+         MICS_ALGORITHM_TWO_STAGE,
+         MICS_ALGORITHM_TWO_STAGE},
+        {{.ranks_per_node = 2, .channel_us = {4000, 0}, .far_us = 4000, .library = true},
+         in_nodes,
          MICS_ALGORITHM_LIBRARY,
          MICS_ALGORITHM_TWO_STAGE},
-        {{.ranks_per_node = 2, .far_us = 1500, .library = true, .library_us = 12000},
-         MICS_ALGORITHM_TWO_STAGE,
+        {{.ranks_per_node = 2, .far_us = 4000, .library = true, .library_us = 8000},
+         in_nodes,
+         MICS_ALGORITHM_RING,
          MICS_ALGORITHM_TWO_STAGE},
     };
     mics_memory *memory = NULL;
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         measuring of;
-        planted_open(memory, (mics_sharding){4, 4, 4}, &cases[i].links, &of);
+        planted_open(memory, cases[i].sharding, &cases[i].links, &of);
         const mics_timing *gather = &of.found[0].rows[0].of[MICS_MEASURE_GATHER];
         const mics_timing *reduce = &of.found[0].rows[0].of[MICS_MEASURE_REDUCE];
+        const bool inside = cases[i].sharding.params == 2;
         bool right = false;
         for (int attempt = 0; !right && attempt < ATTEMPTS; attempt++) {
             go(&of);
             assert_int_equal(of.found[0].row_count, 1);
-            assert_true((gather->us[MICS_ALGORITHM_LIBRARY] > 0) == cases[i].links.library);
+            assert_true((gather->us[MICS_ALGORITHM_LIBRARY] > 0) == inside);
             assert_true(reduce->us[MICS_ALGORITHM_LIBRARY] == 0);
             right = mics_measure_fastest(gather) == cases[i].gather &&
                     mics_measure_fastest(reduce) == cases[i].reduce;
@@ -530,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_sizes_are_rounded_up_to_powers_of_two),
         cmocka_unit_test(test_near_sizes_are_joined),
         cmocka_unit_test(test_nothing_to_choose),
+        cmocka_unit_test(test_the_library_stays_inside_nodes),
         cmocka_unit_test(test_a_change_must_be_worth_it),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_bytes_between_nodes),
