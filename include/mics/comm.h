@@ -62,8 +62,9 @@ typedef struct mics_lateness {
     double waited_s; // without any part of it moving
 } mics_lateness;
 
-// Says, in the log, why an exchange is late. Called once an exchange, from its thread, before it
-// returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time.
+// Says, in the log, why an exchange is late. Called once a rank, from the exchange's thread, before it
+// returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of the
+// other channel that is late meanwhile returns the same, in silence.
 typedef void (*mics_late_handler)(void *ctx, const mics_lateness *late);
 
 // What a rank was last seen doing: bytes that only their writer and readers understand.

@@ -97,6 +97,8 @@ typedef struct comm_library {
     comm_library_kind kind[COMM_LIBRARY_KINDS];
 } comm_library;
 
+typedef enum comm_telling { COMM_TELLS_NOTHING, COMM_TELLS, COMM_TOLD } comm_telling;
+
 typedef struct comm_mpi {
     mics_comm base;
     mics_memory *memory;
@@ -105,7 +107,9 @@ typedef struct comm_mpi {
     mics_late_handler late_handler; // NULL: the transport's own line
     void *late_ctx;
     bool owns_mpi; // this comm initialised MPI
-    bool broken;   // guarded by the turn
+    // Guarded by the turn.
+    bool broken;
+    comm_telling telling; // whether the late handler speaks, or has spoken
     comm_turn turn;
     char *staging; // (MICS_CHANNELS, COMM_CHANNEL_BYTES): COMM_WINDOW chunks, small in, small out
     comm_board board;
@@ -130,7 +134,8 @@ double comm_mpi_give_way(comm_mpi *self, double since_us);
 
 bool comm_mpi_is_late(double since_us, double timeout_s);
 
-/* Calls the late handler, outside of the turn. Returns MICS_ERR_TIMEOUT. */
+/* Calls the late handler, outside of the turn; once: who comes later waits until it has spoken.
+ * Returns MICS_ERR_TIMEOUT. */
 mics_status comm_mpi_tell_late(comm_mpi *self, const mics_lateness *late);
 
 /* Waits for one of MPI's own collectives; `code` is what starting it gave. `tells`: the late handler

@@ -131,11 +131,19 @@ bool comm_mpi_is_late(double since_us, double timeout_s)
     return mics_clock_us() - since_us > timeout_s * 1e6;
 }
 
+// While one channel tells, the other may be late as well: it waits until that has been said, since
+// its caller may end the world.
 mics_status comm_mpi_tell_late(comm_mpi *self, const mics_lateness *late)
 {
-    comm_turn_leave(&self->turn);
-    self->late_handler(self->late_ctx, late);
-    comm_turn_enter(&self->turn);
+    if (self->telling == COMM_TELLS_NOTHING) {
+        self->telling = COMM_TELLS;
+        comm_turn_leave(&self->turn);
+        self->late_handler(self->late_ctx, late);
+        comm_turn_enter(&self->turn);
+        self->telling = COMM_TOLD;
+    }
+    while (self->telling == COMM_TELLS)
+        (void)comm_mpi_give_way(self, 0);
     return MICS_ERR_TIMEOUT;
 }
 

@@ -12,6 +12,7 @@
 //   killed    rank 1 dies by SIGKILL while others wait for it
 //   poor N    the last rank's allocation number N fails: nobody opens, nobody waits
 //   both      rank 1 does not come, for which both channels wait: one line
+//   told-once likewise, and the second channel is late while a late handler speaks
 //   nodes     the caller has told MPICH to pretend to have nodes that cannot be used
 //   apart     likewise, with one rank a node
 #include "comm/internal.h"
@@ -19,6 +20,7 @@
 #include "mics/comm.h"
 #include "ranks.h"
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +133,8 @@ static mics_status check_opened(const mics_comm *comm, const mics_memory *memory
     return MICS_OK;
 }
 
+static atomic_int told_times;
+
 // Says who is waited for, and what the board knows of that rank after a while.
 static void tell(void *ctx, const mics_lateness *late)
 {
@@ -144,6 +148,7 @@ static void tell(void *ctx, const mics_lateness *late)
              late->what,
              found && age_s < 5 && memcmp(&note, &expected, sizeof note) == 0 ? "the newest"
                                                                               : "another");
+    atomic_fetch_add(&told_times, 1);
 }
 
 // Rank 1 posts its note when it is late already.
@@ -167,7 +172,9 @@ static mics_status be_told(mics_comm *comm, mics_ring *ring, bool library)
 typedef struct waiting_side {
     mics_comm *comm;
     mics_ring ring;
+    useconds_t later_us;
     mics_status status;
+    int told; // how often the handler had spoken by the end
 } waiting_side;
 
 static void *wait_beside(void *arg)
@@ -175,7 +182,9 @@ static void *wait_beside(void *arg)
     waiting_side *side = arg;
     float buffer[2] = {0};
     side->ring.channel = 1;
+    usleep(side->later_us);
     side->status = mics_comm_all_gather(side->comm, &side->ring, buffer, sizeof buffer[0]);
+    side->told = atomic_load(&told_times);
     return NULL;
 }
 
@@ -196,6 +205,24 @@ static mics_status wait_on_both(mics_comm *comm, const mics_ring *ring)
                      one && other ? "one late" : "but not as they should");
 }
 
+// The second one is late in the middle of what the handler says, and does not end before that is said.
+static mics_status be_told_once(mics_comm *comm, const mics_ring *ring)
+{
+    float buffer[2] = {0};
+    pthread_t thread;
+    waiting_side side = {.comm = comm, .ring = *ring, .later_us = 200 * 1000};
+    mics_comm_set_late_handler(comm, tell, comm);
+    if (comm->rank == 1)
+        sleep(30);
+    RANKS_EXPECT(pthread_create(&thread, NULL, wait_beside, &side) == 0);
+    mics_status own = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    int told = atomic_load(&told_times);
+    pthread_join(thread, NULL);
+    return mics_fail(MICS_ERR_TIMEOUT, "told %d and %d times, by then %s", told, side.told,
+                     own == MICS_ERR_TIMEOUT && side.status == MICS_ERR_TIMEOUT ? "both late"
+                                                                                : "not both late");
+}
+
 static mics_status fail_on_purpose(mics_comm *comm, const char *how)
 {
     mics_ring ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
@@ -204,6 +231,8 @@ static mics_status fail_on_purpose(mics_comm *comm, const char *how)
     bool odd_one = comm->rank == 1;
     if (strcmp(how, "both") == 0)
         return wait_on_both(comm, &ring);
+    if (strcmp(how, "told-once") == 0)
+        return be_told_once(comm, &ring);
     if (strcmp(how, "told") == 0 || strcmp(how, "library") == 0)
         return be_told(comm, &ring, strcmp(how, "library") == 0);
     int64_t elems = (int64_t)(sizeof buffer / sizeof buffer[0]) / comm->ranks;
@@ -252,7 +281,8 @@ int main(int argc, char **argv)
     if (how != NULL && strcmp(how, "poor") == 0)
         return open_poor(memory, argc > 2 ? argv[2] : "1");
     bool brief = how != NULL && (strcmp(how, "late") == 0 || strcmp(how, "both") == 0 ||
-                                 strcmp(how, "told") == 0 || strcmp(how, "library") == 0);
+                                 strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
+                                 strcmp(how, "library") == 0);
     double timeout_s = brief ? 0.5 : 60;
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)
