@@ -5,13 +5,14 @@
 #
 #   BUILD=build-dir     where the program is (build)
 #   KEEP=1              leaves the runs' folders behind
+#   PER_NODE=2          ranks of a node
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cloud=$PWD/tools/cloud
 mics=$PWD/${BUILD:-build}/mics
 case ${BUILD:-} in /*) mics=$BUILD/mics ;; esac
 export CLOUD=${CLOUD:-bench$$}
-per_node=2
+per_node=${PER_NODE:-2}
 
 [ -x "$mics" ] || { echo "no program at $mics; build first: make" >&2; exit 1; }
 "$cloud" check >/dev/null

@@ -2,23 +2,25 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# usage: bench/cloud/overlap.sh [NODES...]     how well streams overlap, from traces; needs root
+# usage: bench/cloud/overlap.sh     how well the streams overlap, from traces; needs root
 #
-# One traced step each: what each stream was busy for, and the step over the ideal, which is the busiest stream plus
-# the first gather and the last reduction (otherData.overlap_ratio of trace.json).
+# 2 nodes x 1 rank, so that each rank has a core of its own where there are two, and streams compete for nothing but
+# that. One traced step each: what each stream was busy for, and the step over the ideal, which is the busiest stream
+# plus the first gather and the last reduction (otherData.overlap_ratio of trace.json). Micro-batches of 64 to 1024
+# tokens: first the links are the busiest, then computation.
 #
-#   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3-two-stage mics(2) mics+(2)"   SETTINGS="key=value ..."
+#   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3 ddp"   SEQUENCES="1 4 8 16": of 64 tokens   SETTINGS="key=value ..."
+export PER_NODE=${PER_NODE:-1}
 . "$(dirname "$0")/lib.sh"
-read -ra shardings <<<"${SHARDINGS:-zero3-two-stage mics(2) mics+(2)}"
+read -ra shardings <<<"${SHARDINGS:-zero3 ddp}"
 read -ra settings <<<"${SETTINGS:-}"
-[ $# -gt 0 ] || set -- 2 4
-printf '%-6s %-16s %10s %10s %10s %10s %10s %8s\n' nodes sharding step_ms compute near far ideal ratio
-for n in "$@"; do
-    up "$n" "${RATE:-1gbit}"
-    for kind in "${shardings[@]}"; do
-        train run "$kind" "${MICRO_STEPS:-4}" run.steps=5 run.trace_step=3 run.trace_steps=2 run.prefetch=2 \
-            run.collectives=two-stage ${settings[@]+"${settings[@]}"}
-        printf '%-6s %-16s' "$n" "$kind"
+printf '%-10s %-10s %10s %10s %10s %10s %10s %8s\n' sharding sequences step_ms compute near far ideal ratio
+up 2 "${RATE:-1gbit}"
+for kind in "${shardings[@]}"; do
+    for sequences in ${SEQUENCES:-1 4 8 16}; do
+        train run "$kind" "${MICRO_STEPS:-4}" run.steps=6 run.trace_step=3 run.trace_steps=3 run.prefetch=2 \
+            "train_micro_batch_size_per_gpu=$sequences" ${settings[@]+"${settings[@]}"}
+        printf '%-10s %-10s' "$kind" "$sequences"
         for field in step_us compute_busy_us near_busy_us far_busy_us ideal_us; do
             awk -v us="$(traced run $field)" 'BEGIN { printf " %10.1f", us / 1e3 }'
         done
