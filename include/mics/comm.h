@@ -286,7 +286,7 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
 void mics_comm_post(mics_comm *comm, const mics_note *note);
 
 /* The newest note of a rank that has reached this one, and the seconds since a sign of life of that
- * rank did. Notes reach the monitors, the first and the last rank of the world (ranks as threads:
+ * rank did (ranks as threads: 0, as they live as long as this one). Notes reach the monitors, the first and the last rank of the world (ranks as threads:
  * every rank); a rank always reads its own.
  *
  * Returns: false when there is none (outputs untouched).

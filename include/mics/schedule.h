@@ -215,7 +215,8 @@ typedef struct mics_agreement {
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, batch sizes >= 1, batch.length <= model->positions;
  *          publication is packed only where gathers are (P > 1), as replicas must agree.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: packed sums would send more between nodes than
+ *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.
  * Owns:    close with mics_schedule_close.        Threads: any.
  */
 mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *spec,

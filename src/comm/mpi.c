@@ -57,7 +57,7 @@ static void mpi_set_late_handler(void *ctx, mics_late_handler handler, void *han
 // MPI_Finalize would spin while a slow rank still works; so all meet before it. A rank may have
 // much to do yet, and is waited for longer than in a collective; not for ever, as not every
 // launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until all
-// notes are acknowledged, which Open MPI's MPI_Finalize does not see to.
+// goodbyes have come, which Open MPI's MPI_Finalize does not see to.
 static mics_status meet_to_close(comm_mpi *self)
 {
     const double timeout_s = CLOSE_TIMEOUTS * self->timeout_s;

@@ -252,7 +252,8 @@ static const key keys[] = {
      FIELD(second_hop_wire),
      .choices = hop_wires,
      .text = "fp32",
-     .help = "of gradients at the accumulation boundary; \"int8\" quarters the bytes, feeds back "
+     .help = "of gradients at the accumulation boundary; \"int8\" takes 3/8 of an all-reduce's "
+             "bytes (its sums go back as bf16), feeds back "
              "what it rounds off, and takes memory for that like the gradients'"},
     {.path = "run.recompute",
      .type = KEY_SWITCH,

@@ -4,8 +4,9 @@
 //
 // Packed numbers. A gather packs this rank's shard into the second half of the slot, where all shards
 // come together, and unpacks them over the whole slot in the end. A packed reduction sends each
-// member its block directly and adds what comes in fp32, so each contribution is rounded once; the
-// bytes are those of the ring.
+// member its block directly and adds what comes in fp32, so each contribution is rounded once. A rank
+// sends as many blocks as in a ring; but where a group has k members a node, k of them cross to each
+// other node where a ring crosses once.
 #include "engine/engine_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -188,12 +189,14 @@ static void name_step(const mics_engine *engine, const mics_step *step, char *te
     char micro_step[32] = "";
     if (step->micro_step >= 0)
         snprintf(micro_step, sizeof micro_step, ", micro-step %d", (int)step->micro_step + 1);
-    snprintf(
-        text, capacity, "%s of %s over the %s (%s %lld%s, no. %d)", mics_step_kind_text(step->kind),
-        step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name : "loss and norm",
-        mics_group_kind_text(step->group),
-        engine->phase == MICS_PHASE_TRAIN ? "step" : "evaluation after step",
-        (long long)engine->step, micro_step, (int)(step - engine->list->steps));
+    snprintf(text, capacity, "%s of %s over the %s (%s %lld%s, no. %lld.%d)",
+             mics_step_kind_text(step->kind),
+             step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name
+                             : "loss and norm",
+             mics_group_kind_text(step->group),
+             engine->phase == MICS_PHASE_TRAIN ? "step" : "evaluation after step",
+             (long long)engine->step, micro_step, (long long)engine->note.run,
+             (int)(step - engine->list->steps));
 }
 
 mics_status run_comm_step(mics_engine *engine, const mics_step *step)

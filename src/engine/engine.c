@@ -162,11 +162,13 @@ static mics_status run_list(mics_engine *engine)
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
     const double begin_us = mics_clock_us();
+    note_call(engine, ENGINE_LIST);
     start_workers(engine, run_comm_stream);
     mics_status compute =
         end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
     const double computed_us = mics_clock_us();
     mics_status comm = join_workers(engine);
+    note_call(engine, ENGINE_IDLE);
     mics_comm_count_get(engine->spec.comm, &after);
     mics_step_result *result = &engine->result;
     result->step_us = mics_clock_us() - begin_us;
@@ -230,8 +232,11 @@ static mics_status agree_job(mics_engine *engine, mics_stream stream)
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
 {
     engine->agree_mine = mine;
+    note_call(engine, ENGINE_AGREE);
     worker_start(engine, engine->home, agree_job);
-    return worker_join(engine, engine->home);
+    mics_status status = worker_join(engine, engine->home);
+    note_call(engine, ENGINE_IDLE);
+    return status;
 }
 
 // Publications wait for nothing within a list, so each stream runs its own.
@@ -253,10 +258,12 @@ mics_status mics_engine_publish(mics_engine *engine)
     engine->list = &engine->schedule->lists[MICS_PHASE_TRAIN];
     engine->phase = MICS_PHASE_TRAIN;
     engine->all_know = false;
+    note_call(engine, ENGINE_PUBLISH);
     start_workers(engine, publish_job);
-    MICS_TRY(join_workers(engine));
-    engine->stale = false;
-    return MICS_OK;
+    mics_status status = join_workers(engine);
+    note_call(engine, ENGINE_IDLE);
+    engine->stale = engine->stale && status != MICS_OK;
+    return status;
 }
 
 void mics_engine_forget_residual(mics_engine *engine)

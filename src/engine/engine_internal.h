@@ -34,12 +34,23 @@ typedef struct worker {
     mics_status job_status;
 } worker;
 
-// What the board tells of a rank: the step that each stream is in, or waits to begin.
+// What a rank does between two lists, or on the way of one.
+typedef enum engine_call {
+    ENGINE_IDLE, // whatever its caller does: reads, saves, reports
+    ENGINE_LIST, // runs a list
+    ENGINE_AGREE,
+    ENGINE_PUBLISH
+} engine_call;
+
+// What the board tells of a rank.
 typedef struct engine_note {
-    int64_t step;
+    int64_t run;  // calls of the engine so far: all ranks make the same ones
+    int64_t step; // of the newest training step
+    int32_t call; // engine_call
     int32_t phase;
-    int32_t at[MICS_STREAMS]; // index in the list
-    int32_t inside;           // bit s: stream s is in its step; else it waits for others
+    int32_t
+        at[MICS_STREAMS]; // ENGINE_LIST: index of the step that each stream is in, or comes to; -1
+    int32_t inside; // bit s: stream s is in that step; else it waits for others, or has ended it
 } engine_note;
 
 struct mics_engine {
@@ -70,7 +81,8 @@ struct mics_engine {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
 
-    // The run of one list. `done`, `failure` and `note` are guarded by `mutex`.
+    // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while any
+    // stream works.
     const mics_step_list *list;
     const mics_batch_source *source;
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
@@ -98,6 +110,9 @@ void worker_close(mics_engine *engine);
  * where the stream has no thread). One job at a time. */
 void worker_start(mics_engine *engine, mics_stream stream, worker_job job);
 mics_status worker_join(mics_engine *engine, mics_stream stream);
+
+/* Begins a call of the engine, which every rank makes alike: a new number, and a note of it. */
+void note_call(mics_engine *engine, engine_call call);
 
 /* Runs all steps of one stream of engine->list; those of other streams that it must wait for, it
  * waits for. A failure makes every wait of this list fail; the first one stays. */

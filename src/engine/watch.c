@@ -22,8 +22,6 @@ static const double alive_s = 0.6, silent_s = 1.5;
 
 typedef struct report {
     const mics_engine *engine;
-    engine_note mine;   // as this rank's late collective stands
-    mics_stream stream; // that it runs on
     char text[TEXT_BYTES];
 } report;
 
@@ -61,38 +59,81 @@ static bool is_inside(const engine_note *note, mics_stream stream)
     return (note->inside & (1 << stream)) != 0;
 }
 
-// Whether a rank has entered the late collective, as far as its newest note tells.
-static bool has_entered(const report *r, const engine_note *note)
+static bool runs_list(const engine_note *note)
 {
-    if (note->step != r->mine.step || note->phase != r->mine.phase)
-        return note->step > r->mine.step;
-    const int32_t at = note->at[r->stream], late = r->mine.at[r->stream];
-    return at > late || (at == late && is_inside(note, r->stream));
+    return note->call == ENGINE_LIST && (unsigned)note->phase < MICS_PHASES;
 }
 
-// "in backward of h.3 (micro-step 2)", "waiting to begin gather of h.4": the collective that it is in,
-// else what computes.
-static void append_doing(report *r, const engine_note *note)
+// A step that a rank is in.
+typedef struct place {
+    engine_note note;
+    mics_stream stream; // COMPUTE: the collective is none of a list
+} place;
+
+static const mics_step *step_at(const report *r, const place *at)
 {
-    mics_stream stream = MICS_STREAM_COMPUTE;
-    for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
-        if (!is_inside(note, MICS_STREAM_COMPUTE) && is_inside(note, (mics_stream)s))
-            stream = (mics_stream)s;
-    }
-    const mics_schedule *schedule = r->engine->schedule;
-    if ((unsigned)note->phase >= MICS_PHASES || note->at[stream] < 0 ||
-        note->at[stream] >= schedule->lists[note->phase].count)
+    const mics_step_list *list = &r->engine->schedule->lists[at->note.phase];
+    const int32_t index = at->note.at[at->stream];
+    return runs_list(&at->note) && index >= 0 && index < list->count ? &list->steps[index] : NULL;
+}
+
+// Whether a rank has entered a collective, as far as its newest note tells.
+static bool has_entered(const place *late, const engine_note *note)
+{
+    if (note->run != late->note.run)
+        return note->run > late->note.run;
+    if (late->stream == MICS_STREAM_COMPUTE)
+        return note->call == late->note.call;
+    const int32_t at = note->at[late->stream], index = late->note.at[late->stream];
+    return at > index || (at == index && is_inside(note, late->stream));
+}
+
+// The members of a collective that a rank is in.
+static mics_group members_of(const report *r, const place *at, int32_t rank)
+{
+    const mics_step *step = step_at(r, at);
+    const mics_group_kind kind =
+        step != NULL && mics_step_is_comm(step) ? step->group : MICS_GROUP_WORLD;
+    return mics_mesh_group(&r->engine->schedule->spec.mesh, kind, rank);
+}
+
+static void append_step(report *r, const place *at)
+{
+    const mics_step *step = step_at(r, at);
+    if (step == NULL)
         return;
-    const mics_step *step = &schedule->lists[note->phase].steps[note->at[stream]];
-    append(r, "%s %s", is_inside(note, stream) ? "in" : "waiting to begin",
+    append(r, "%s %s", is_inside(&at->note, at->stream) ? "in" : "before",
            mics_step_kind_text(step->kind));
     if (step->unit >= 0)
-        append(r, " of %s", schedule->spec.model->units[step->unit].name);
+        append(r, " of %s", r->engine->schedule->spec.model->units[step->unit].name);
     append(r,
-           note->phase == MICS_PHASE_TRAIN ? " in step %lld" : " in the evaluation after step %lld",
-           (long long)note->step);
+           at->note.phase == MICS_PHASE_TRAIN ? " in step %lld"
+                                              : " in an evaluation after step %lld",
+           (long long)at->note.step);
     if (step->micro_step >= 0)
         append(r, ", micro-step %d", (int)step->micro_step + 1);
+}
+
+// "in backward of h.3 in step 7, micro-step 2": the collective that it is in, else what it computes.
+static void append_doing(report *r, const engine_note *note)
+{
+    static const char *const calls[] = {
+        [ENGINE_IDLE] = "between steps",
+        [ENGINE_LIST] = "beginning the step",
+        [ENGINE_AGREE] = "agreeing with the others",
+        [ENGINE_PUBLISH] = "publishing",
+    };
+    place at = {.note = *note, .stream = MICS_STREAM_COMPUTE};
+    for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
+        if (!is_inside(note, MICS_STREAM_COMPUTE) && is_inside(note, (mics_stream)s))
+            at.stream = (mics_stream)s;
+    }
+    if (step_at(r, &at) != NULL)
+        append_step(r, &at);
+    else
+        append(r, "%s after step %lld",
+               calls[(unsigned)note->call <= ENGINE_PUBLISH ? note->call : 0],
+               (long long)note->step);
 }
 
 static void append_rank(report *r, int32_t rank)
@@ -110,14 +151,11 @@ static void append_rank(report *r, int32_t rank)
     append(r, ")");
 }
 
-// Which ranks a report names.
-typedef bool (*rank_test)(const report *r, int32_t rank);
-
-static bool is_missing(const report *r, int32_t rank)
+static bool is_missing(const report *r, const place *late, int32_t rank)
 {
     engine_note note;
     double age_s = 0;
-    return !read_note(r, rank, &note, &age_s) || !has_entered(r, &note);
+    return !read_note(r, rank, &note, &age_s) || !has_entered(late, &note);
 }
 
 static bool is_silent(const report *r, int32_t rank)
@@ -127,16 +165,76 @@ static bool is_silent(const report *r, int32_t rank)
     return !read_note(r, rank, &note, &age_s) || age_s > silent_s;
 }
 
-// Appends the ranks of a group that a test finds; returns how many those are.
-static int32_t append_ranks(report *r, mics_group group, rank_test test, const char *before)
+// A member of the collective that has not entered it, from the one behind `rank` on; MICS_RANK_NONE:
+// all have.
+static int32_t first_missing(const report *r, const place *late, int32_t rank)
 {
-    int32_t found = 0;
+    const mics_group group = members_of(r, late, rank);
+    for (int32_t back = 1; back < group.size; back++) {
+        const int32_t member = (group.index + group.size - back) % group.size;
+        const int32_t other = mics_group_rank(group, member);
+        if (is_missing(r, late, other))
+            return other;
+    }
+    return MICS_RANK_NONE;
+}
+
+// A rank that `rank` waits for in some collective; MICS_RANK_NONE: it waits for nobody, or nobody knows.
+static int32_t waits_for(const report *r, int32_t rank)
+{
+    place at = {.stream = MICS_STREAM_COMPUTE};
+    double age_s = 0;
+    if (is_silent(r, rank) || !read_note(r, rank, &at.note, &age_s))
+        return MICS_RANK_NONE;
+    for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
+        at.stream = (mics_stream)s;
+        const int32_t other = is_inside(&at.note, at.stream) && step_at(r, &at) != NULL
+                                  ? first_missing(r, &at, rank)
+                                  : MICS_RANK_NONE;
+        if (other != MICS_RANK_NONE)
+            return other;
+    }
+    return MICS_RANK_NONE;
+}
+
+// Ranks of the late collective that have not entered it, and for whom the first of them waits itself.
+static int32_t append_missing(report *r, const place *late)
+{
+    const mics_group group = members_of(r, late, r->engine->rank);
+    int32_t found = 0, first = MICS_RANK_NONE;
     for (int32_t member = 0; member < group.size; member++) {
         const int32_t rank = mics_group_rank(group, member);
-        if (rank == r->engine->rank || !test(r, rank))
+        if (rank == r->engine->rank || !is_missing(r, late, rank))
             continue;
         if (found < NAMED_RANKS) {
-            append(r, "%s", found == 0 ? before : ", ");
+            append(r, "%s", found == 0 ? "; not entered by " : ", ");
+            append_rank(r, rank);
+        }
+        first = found++ == 0 ? rank : first;
+    }
+    if (found > NAMED_RANKS)
+        append(r, " and %d more", (int)(found - NAMED_RANKS));
+    int32_t behind = first, last = first;
+    for (int32_t hop = 0; behind != MICS_RANK_NONE && hop < r->engine->spec.comm->ranks; hop++) {
+        last = behind;
+        behind = waits_for(r, last);
+    }
+    if (last != MICS_RANK_NONE && last != first) {
+        append(r, "; behind them all: ");
+        append_rank(r, last);
+    }
+    return found;
+}
+
+// Ranks of the world that have given no sign of life.
+static int32_t append_silent(report *r)
+{
+    int32_t found = 0;
+    for (int32_t rank = 0; rank < r->engine->spec.comm->ranks; rank++) {
+        if (rank == r->engine->rank || !is_silent(r, rank))
+            continue;
+        if (found < NAMED_RANKS) {
+            append(r, "%s", found == 0 ? "; no sign of life from " : ", ");
             append_rank(r, rank);
         }
         found++;
@@ -146,15 +244,9 @@ static int32_t append_ranks(report *r, mics_group group, rank_test test, const c
     return found;
 }
 
-static void append_causes(report *r)
+static void append_causes(report *r, const place *late)
 {
-    const mics_engine *engine = r->engine;
-    const mics_step *step = &engine->schedule->lists[r->mine.phase].steps[r->mine.at[r->stream]];
-    const mics_group world =
-        mics_mesh_group(&engine->schedule->spec.mesh, MICS_GROUP_WORLD, engine->rank);
-    const int32_t missing =
-        append_ranks(r, engine->rings[step->group].group, is_missing, "; not entered by ");
-    const int32_t silent = append_ranks(r, world, is_silent, "; no sign of life from ");
+    const int32_t missing = append_missing(r, late), silent = append_silent(r);
     if (missing == 0 && silent == 0)
         append(r, "; every rank has entered it: the network between them stands still");
 }
@@ -167,26 +259,34 @@ static void wait_s(double seconds)
         NULL);
 }
 
+// The stream whose communication thread this is, if it is in a collective of a list.
+static mics_stream own_stream(const mics_engine *engine, const engine_note *mine)
+{
+    for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
+        const worker *w = &engine->workers[stream];
+        if (w->started && pthread_equal(w->thread, pthread_self()) &&
+            is_inside(mine, (mics_stream)stream))
+            return (mics_stream)stream;
+    }
+    return MICS_STREAM_COMPUTE;
+}
+
+// What the board says is read first: while this rank waits for others to speak, it changes.
 void watch_explain(void *ctx, const mics_lateness *late)
 {
     mics_engine *engine = ctx;
     report r = {.engine = engine};
+    place at = {.stream = MICS_STREAM_COMPUTE};
     const bool reads = reads_board(&r);
     append(&r, "%s is late: rank %d waited %.1f s", late->what, (int)late->rank, late->waited_s);
     if (late->peer != MICS_RANK_NONE)
         append(&r, " for rank %d to %s", (int)late->peer, late->sending ? "receive" : "send");
     pthread_mutex_lock(&engine->mutex);
-    r.mine = engine->note;
+    at.note = engine->note;
     pthread_mutex_unlock(&engine->mutex);
-    r.stream = MICS_STREAM_COMPUTE;
-    for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
-        const worker *w = &engine->workers[stream];
-        if (w->started && pthread_equal(w->thread, pthread_self()) &&
-            is_inside(&r.mine, (mics_stream)stream))
-            r.stream = (mics_stream)stream;
-    }
-    if (reads && r.stream != MICS_STREAM_COMPUTE)
-        append_causes(&r);
+    at.stream = own_stream(engine, &at.note);
+    if (reads)
+        append_causes(&r, &at);
     if (!reads)
         wait_s(others_wait_s);
     else if (engine->rank > 0 && engine->rank == engine->spec.comm->ranks - 1)

@@ -124,19 +124,38 @@ mics_status worker_join(mics_engine *engine, mics_stream stream)
 
 // ---- streams ----
 
-// Tells the board where a stream is. Called with the mutex.
-static void note(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
+// Puts the note on the board. Called with the mutex.
+static void post_note(mics_engine *engine)
+{
+    mics_note bytes = {{0}};
+    _Static_assert(sizeof engine->note <= sizeof bytes.bytes, "a note holds what the engine says");
+    memcpy(bytes.bytes, &engine->note, sizeof engine->note);
+    mics_comm_post(engine->spec.comm, &bytes);
+}
+
+void note_call(mics_engine *engine, engine_call call)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine_note *own = &engine->note;
+    own->run += call != ENGINE_IDLE;
+    own->call = (int32_t)call;
+    own->step = engine->step;
+    own->phase = (int32_t)engine->phase;
+    own->inside = 0;
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        own->at[stream] = -1;
+    post_note(engine);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+// Notes where a stream is. Called with the mutex.
+static void note_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
 {
     const int32_t bit = 1 << stream;
     engine_note *own = &engine->note;
-    own->step = engine->step;
-    own->phase = (int32_t)engine->phase;
     own->at[stream] = index;
     own->inside = inside ? own->inside | bit : own->inside & ~bit;
-    mics_note bytes = {{0}};
-    _Static_assert(sizeof *own <= sizeof bytes.bytes, "a note holds what the engine has to say");
-    memcpy(bytes.bytes, own, sizeof *own);
-    mics_comm_post(engine->spec.comm, &bytes);
+    post_note(engine);
 }
 
 // Waits until a step of another stream is done (at once for index < 0). Called with the mutex.
@@ -168,10 +187,10 @@ static mics_status wait_for_others(mics_engine *engine, const mics_step *step)
 static mics_status begin(mics_engine *engine, mics_stream stream, int32_t index)
 {
     pthread_mutex_lock(&engine->mutex);
-    note(engine, stream, index, false);
+    note_step(engine, stream, index, false);
     mics_status status = wait_for_others(engine, &engine->list->steps[index]);
     if (status == MICS_OK)
-        note(engine, stream, index, true);
+        note_step(engine, stream, index, true);
     pthread_mutex_unlock(&engine->mutex);
     return status;
 }
@@ -183,6 +202,7 @@ static void end(mics_engine *engine, mics_stream stream, int32_t index, mics_sta
         engine->done[stream] = index;
     else if (engine->failure == MICS_OK)
         engine->failure = status;
+    engine->note.inside &= ~(1 << stream); // the board hears of it with the next step
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->mutex);
 }

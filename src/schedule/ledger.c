@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory ledger and the traffic ledger, summed over a schedule.
 #include "schedule/ledger.h"
+#include "mics/log.h"
 #include "mics/size.h"
 
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
@@ -299,6 +300,43 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
+// A packed sum is sent to each member directly. Where a group has several members a node, that can be more
+// between nodes than a ring of whole numbers; nobody who asks for fewer bytes wants that.
+static mics_status check_packed(const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    const mics_step *packed[MICS_STEP_KINDS] = {NULL};
+    double packed_bytes[MICS_STEP_KINDS] = {0}, whole_bytes[MICS_STEP_KINDS] = {0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        mics_step whole = *step;
+        if (!is_packed_sum(step))
+            continue;
+        whole.packed = false;
+        whole.wire = whole.back_wire = MICS_WIRE_FP32;
+        whole.block_bytes = mics_wire_bytes(MICS_WIRE_FP32, whole.block_elems);
+        packed[step->kind] = step;
+        for (int32_t rank = 0; rank < schedule->spec.mesh.ranks_per_node; rank++) {
+            packed_bytes[step->kind] +=
+                (double)mics_schedule_step_bytes(schedule, step, rank).inter;
+            whole_bytes[step->kind] +=
+                (double)mics_schedule_step_bytes(schedule, &whole, rank).inter;
+        }
+    }
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        if (packed_bytes[kind] > whole_bytes[kind])
+            return mics_fail(
+                MICS_ERR_INVALID,
+                "%s as %s would send %.2f times fp32's bytes between nodes: its %s has "
+                "several members a node, and each sends to every other one; use fp32 "
+                "there, or shard over whole nodes (%d)",
+                mics_step_kind_text((mics_step_kind)kind), mics_wire_text(packed[kind]->wire),
+                packed_bytes[kind] / whole_bytes[kind], mics_group_kind_text(packed[kind]->group),
+                (int)schedule->spec.mesh.ranks_per_node);
+    }
+    return MICS_OK;
+}
+
 mics_status fill_ledger(mics_schedule *schedule)
 {
     size_workspace(schedule);
@@ -306,5 +344,5 @@ mics_status fill_ledger(mics_schedule *schedule)
     MICS_TRY(place_residuals(schedule));
     sum_memory(schedule);
     sum_traffic(schedule);
-    return MICS_OK;
+    return check_packed(schedule);
 }

@@ -150,31 +150,22 @@ static void test_board(void **state)
         ranks_run_ok(sizes[i], run_board, NULL);
 }
 
-static mics_status run_silent(ranks_self *self)
+// Threads of one process are never silent, however long ago they posted.
+static mics_status run_quiet(ranks_self *self)
 {
     mics_note note = checks_note(self->comm->rank, 1);
-    double first_s = 0, later_s = 0, again_s = 0;
-    int32_t other = 1 - self->comm->rank;
+    double age_s = -1;
     mics_comm_post(self->comm, &note);
     MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
-    RANKS_EXPECT(mics_comm_read(self->comm, other, &note, &first_s));
-    nanosleep(&(struct timespec){.tv_nsec = 60 * 1000 * 1000}, NULL);
-    RANKS_EXPECT(mics_comm_read(self->comm, other, &note, &later_s));
-    RANKS_EXPECT(later_s >= first_s + 0.06);
-    double before_us = mics_clock_us();
-    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
-    mics_comm_post(self->comm, &note);
-    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
-    RANKS_EXPECT(mics_comm_read(self->comm, other, &note, &again_s));
-    // The other posts after both have come to the second agreement.
-    RANKS_EXPECT(again_s <= (mics_clock_us() - before_us) * 1e-6);
+    nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    RANKS_EXPECT(mics_comm_read(self->comm, 1 - self->comm->rank, &note, &age_s) && age_s == 0);
     return MICS_OK;
 }
 
-static void test_a_rank_falls_silent(void **state)
+static void test_a_quiet_rank_lives(void **state)
 {
     (void)state;
-    ranks_run_ok(2, run_silent, NULL);
+    ranks_run_ok(2, run_quiet, NULL);
 }
 
 // ---- the library's gather, which threads have not ----
@@ -331,7 +322,7 @@ int main(void)
         CAPTURED(test_fault_over_both_channels),
         CAPTURED(test_abort_ends_both_channels),
         cmocka_unit_test(test_board),
-        cmocka_unit_test(test_a_rank_falls_silent),
+        cmocka_unit_test(test_a_quiet_rank_lives),
         CAPTURED(test_no_library),
         CAPTURED(test_late_handler),
         CAPTURED(test_late_handler_of_a_send),

@@ -4,19 +4,24 @@
 // was last seen doing; once, and then the run ends on every rank.
 #include "../base/capture.h"
 #include "fixture.h"
+#include <stdatomic.h>
 #include <time.h>
+
+static atomic_bool sleeps_between;
 
 enum { WATCH_RANKS = 4, SLEEPER = 2, SLEEPS_IN = 1 };
 
-static const double timeout_s = 0.8;
+// Longer than a rank may be silent over MPI: threads are never called so.
+static const double timeout_s = 1.8;
 
 // One rank is busy with its data for longer than the others wait.
 static mics_status slow_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
                              int32_t *targets_out)
 {
     const fixture_source *source = ctx;
-    if (source->rank == SLEEPER && micro_step == SLEEPS_IN && source->step == 2)
-        nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    if (source->rank == SLEEPER && micro_step == SLEEPS_IN && source->step == 2 &&
+        !atomic_load(&sleeps_between))
+        nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
     return fixture_read(ctx, micro_step, inputs_out, targets_out);
 }
 
@@ -33,11 +38,17 @@ static mics_status watched_rank(ranks_self *self)
     mics_engine_init_random(engine, 1);
     for (source.step = 1; source.step <= 3 && status == MICS_OK; source.step++)
         status = mics_engine_step(engine, source.step, 1e-3f, &read, &result);
+    // As in a save: the others agree while one is still busy.
+    if (status == MICS_OK && source.rank == SLEEPER)
+        nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    if (status == MICS_OK)
+        status = mics_engine_agree(engine, MICS_OK);
     mics_engine_close(engine);
     return status;
 }
 
-static void watch(mics_sharding sharding, int32_t nodes)
+// In the middle of step 2, or between steps.
+static void watch(mics_sharding sharding, int32_t nodes, bool between)
 {
     capture seen;
     mics_memory *memory = NULL;
@@ -51,6 +62,7 @@ static void watch(mics_sharding sharding, int32_t nodes)
                                 .hierarchical = true}};
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
     fixture_open(memory, &run);
+    atomic_store(&sleeps_between, between);
     capture_begin(&seen);
     ranks_run_timeout(WATCH_RANKS, timeout_s, watched_rank, &run, statuses);
     capture_end();
@@ -59,26 +71,37 @@ static void watch(mics_sharding sharding, int32_t nodes)
     for (int32_t rank = 0; rank < WATCH_RANKS; rank++)
         assert_int_not_equal(statuses[rank], MICS_OK);
     assert_int_equal(seen.errors, 1);
-    // "reduce of h.1 over the gradient group (step 2, micro-step 2, no. 24) is late: rank 0 waited ..."
-    assert_non_null(strstr(seen.line, "(step 2, micro-step 2, no. "));
+    // "reduce of h.1 over the gradient group (step 2, micro-step 2, no. 2.24) is late: rank 0 waited ..."
     assert_non_null(strstr(seen.line, " is late: rank "));
+    assert_non_null(strstr(seen.line, between ? "agreement" : "(step 2, micro-step 2, no. "));
     assert_non_null(strstr(seen.line, "not entered by "));
-    assert_non_null(strstr(seen.line, "rank 2 ("));
-    assert_non_null(strstr(seen.line, "in forward of embed in step 2, micro-step 2"));
+    assert_null(strstr(seen.line, "no sign of life"));
+    assert_null(strstr(seen.line, "stands still"));
+    // The culprit is named, also where its victims are in the group that is late and it is not.
+    assert_non_null(strstr(seen.line, between ? "rank 2 (between steps after step 3)"
+                                              : "rank 2 (in forward of embed in step 2, "
+                                                "micro-step 2)"));
 }
 
 static void test_the_rank_that_is_late_is_named(void **state)
 {
     (void)state;
-    watch((mics_sharding){4, 4, 4}, 1);
-    watch((mics_sharding){4, 4, 4}, 2);
-    watch((mics_sharding){1, 4, 4}, 1);
+    watch((mics_sharding){4, 4, 4}, 1, false);
+    watch((mics_sharding){4, 4, 4}, 2, false);
+    watch((mics_sharding){1, 4, 4}, 1, false);
+}
+
+static void test_between_steps(void **state)
+{
+    (void)state;
+    watch((mics_sharding){2, 2, 2}, 2, true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_rank_that_is_late_is_named),
+        cmocka_unit_test(test_between_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

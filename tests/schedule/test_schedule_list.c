@@ -520,8 +520,8 @@ static void test_arguments(void **state)
                                .batch = {.sequences = 1, .length = MODEL_POSITIONS, .threads = 1},
                                .micro_steps = 1};
     ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &good.mesh));
-    mics_schedule_spec bad[7];
-    for (int i = 0; i < 7; i++)
+    mics_schedule_spec bad[8];
+    for (int i = 0; i < 8; i++)
         bad[i] = good;
     bad[0].batch.sequences = 0;
     bad[1].batch.length = 0;
@@ -530,11 +530,17 @@ static void test_arguments(void **state)
     bad[4].prefetch = -1;
     bad[5].batch.length = MODEL_POSITIONS + 1;
     bad[6].batch.sequences = INT64_MAX / 2;
-    for (int i = 0; i < 7; i++) {
+    // 8 of a node's ranks would each send their gradients to 8 of the other's; one a node is fine.
+    ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){1, 1, 1}, &bad[7].mesh));
+    bad[7].second_hop_wire = MICS_WIRE_BF16;
+    for (int i = 0; i < 8; i++) {
         ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &bad[i], &schedule));
         assert_null(schedule);
     }
     ASSERT_OK(mics_schedule_open(memory, &good, &schedule));
+    mics_schedule_close(schedule);
+    ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){8, 8, 8}, &bad[7].mesh));
+    ASSERT_OK(mics_schedule_open(memory, &bad[7], &schedule));
     mics_schedule_close(schedule);
     mics_schedule_close(NULL);
     mics_model_close(model);
