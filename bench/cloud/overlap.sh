@@ -7,14 +7,16 @@
 # 2 nodes x 1 rank, so that each rank has a core of its own where there are two, and streams compete for nothing but
 # that. One traced step each: what each stream was busy for, and the step over the ideal, which is the busiest stream
 # plus the first gather and the last reduction (otherData.overlap_ratio of trace.json). Micro-batches of 64 to 1024
-# tokens: first the links are the busiest, then computation.
+# tokens: first the links are the busiest, then computation. `no_waits` is the ratio with each collective as short as on
+# the rank that came to it last: ranks that wait for cores make the others' collectives long.
 #
 #   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3 ddp"   SEQUENCES="1 4 8 16": of 64 tokens   SETTINGS="key=value ..."
 export PER_NODE=${PER_NODE:-1}
 . "$(dirname "$0")/lib.sh"
 read -ra shardings <<<"${SHARDINGS:-zero3 ddp}"
 read -ra settings <<<"${SETTINGS:-}"
-printf '%-10s %-10s %10s %10s %10s %10s %10s %8s\n' sharding sequences step_ms compute near far ideal ratio
+printf '%-10s %-10s %10s %10s %10s %10s %10s %8s %8s\n' sharding sequences step_ms compute near far ideal \
+    ratio no_waits
 up 2 "${RATE:-1gbit}"
 for kind in "${shardings[@]}"; do
     for sequences in ${SEQUENCES:-1 4 8 16}; do
@@ -24,6 +26,6 @@ for kind in "${shardings[@]}"; do
         for field in step_us compute_busy_us near_busy_us far_busy_us ideal_us; do
             awk -v us="$(traced run $field)" 'BEGIN { printf " %10.1f", us / 1e3 }'
         done
-        printf ' %8.2f\n' "$(traced run overlap_ratio)"
+        printf ' %8.2f %8.2f\n' "$(traced run overlap_ratio)" "$(traced run overlap_ratio_without_waits)"
     done
 done
