@@ -103,6 +103,19 @@ awk -v zero3="$(cat zero3.counted)" -v mics="$(cat mics.counted)" \
 awk -v flat="$(cat zero3.counted)" -v two="$(cat two-stage.counted)" \
     'BEGIN { exit !(two < 0.7 * flat && two > 0.6 * flat) }' ||
     fail "between nodes: flat $(cat zero3.counted), in two stages $(cat two-stage.counted)"
+# A signal that comes before the job has begun ends it too.
+mkdir slow
+printf '#!/bin/sh\nsleep 2\nexec "%s" "$@"\n' "$(command -v setsid)" >slow/setsid
+chmod +x slow/setsid
+began=$(date +%s)
+PATH=$work/slow:$PATH "$cloud" run sleep 60 >soon.out 2>&1 </dev/null &
+pid=$!
+sleep 1
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "a run that is stopped at once should exit with 143: $(cat soon.out)"
+[ $(($(date +%s) - began)) -lt 30 ] || fail "a run that is stopped at once went on"
+
 run 0 stats "$cloud" stats
 contains stats.out "${CLOUD}1"
 
