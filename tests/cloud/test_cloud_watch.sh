@@ -16,10 +16,17 @@ case $? in
 esac
 run 0 up "$cloud" up 2 1gbit
 
+of_cloud() { # PID: whether this cloud's training runs there; not as a zombie, which has no environment
+    tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | grep -qx "CLOUD=$CLOUD"
+}
+training() {
+    for one in $(pgrep -x mics); do
+        of_cloud "$one" && echo "$one"
+    done
+}
 process_of() { # RANK: of this cloud's training
-    for pid in $(pgrep -x mics); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "CLOUD=$CLOUD" || continue
-        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
+    for one in $(training); do
+        tr '\0' '\n' <"/proc/$one/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$one"
     done
 }
 signal_rank() { # SIGNAL RANK
@@ -27,7 +34,7 @@ signal_rank() { # SIGNAL RANK
 }
 
 # Trains until step 2 is done, does what is asked, and waits until the run says something, and for its end.
-disturb() { # NAME SHARDING COMMAND...
+disturb() { # NAME SHARDING COMMAND...: leaves the run's status, and when what was asked was done
     name=$1 degree=$2
     shift 2
     "$cloud" run "$mics" train "$work/run.json" --out "$work/$name" --steps 100000 --set run.comm_timeout_s=3 \
@@ -40,7 +47,9 @@ disturb() { # NAME SHARDING COMMAND...
         sleep 0.1
     done
     grep -q '"step": 2,' "$name/metrics.jsonl" || fail "$name: does not train: $(cat "$name.err")"
+    [ "$(training | wc -l)" = 4 ] || fail "$name: 4 processes are due: $(training)"
     "$@"
+    done_at=$(date +%s)
     for _ in $(seq 150); do
         grep -q 'mics: error' "$name.err" && break
         kill -0 $pid 2>/dev/null || break
@@ -69,6 +78,13 @@ done
 disturb first 2 signal_rank STOP 0
 told first 'is late: rank 3 waited 3' 'rank 0 (last seen [2-9]\.[0-9] s ago, '
 disturb killed 2 signal_rank KILL 2
+[ $status = 137 ] || fail "killed: exit status $status, not 137"
+while [ -n "$(training)" ]; do
+    [ $(($(date +%s) - done_at)) -le 10 ] || fail "killed: processes are left: $(training)"
+    sleep 0.1
+done
+[ $(($(date +%s) - done_at)) -le 10 ] || fail "killed: the run ended only after $(($(date +%s) - done_at)) s"
 disturb cable 2 "$cloud" link 1 down
+[ $status = 143 ] || fail "cable: exit status $status after SIGTERM, not 143"
 told cable 'is late: rank 0 waited 3' 'no sign of life from rank 2 (last seen '
 exit 0
