@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A picture of a few curves over a few sizes, as SVG: for reports, on paper too. Colours are those of Okabe and Ito,
-// which people of all kinds of colour vision tell apart; lines differ in dashes and marks besides, and
-// are named where they end.
+// A picture of a few curves over a few sizes, as SVG: for reports, on paper too. Colours are those
+// of Okabe and Ito, which people of all kinds of colour vision tell apart; lines differ in dashes
+// and marks besides, and are named where they end.
 #ifndef MICS_CHART_H
 #define MICS_CHART_H
 

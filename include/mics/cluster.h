@@ -8,10 +8,10 @@
 // The tree. Tiers are counted from the rank outwards. Tier 0 joins `fan_out` ranks, tier 1 joins
 // `fan_out` such groups, and so on. Each child has one link, full duplex, into the tier that joins
 // it: in tier 0 it is a rank's, in the tier beyond the node it is all network cards of a node
-// together, in the one beyond a rack the rack's uplinks. One of the tiers is the node. Inside a node
-// every tier has wires of its own, so a message loads the links of the tier in which sender and
-// receiver meet, alone. Beyond the node messages climb: one that meets in tier t loads the links of
-// all tiers from the one beyond the node up to t.
+// together, in the one beyond a rack the rack's uplinks. One of the tiers is the node. Inside a
+// node every tier has wires of its own, so a message loads the links of the tier in which sender
+// and receiver meet, alone. Beyond the node messages climb: one that meets in tier t loads the
+// links of all tiers from the one beyond the node up to t.
 #ifndef MICS_CLUSTER_H
 #define MICS_CLUSTER_H
 
@@ -108,12 +108,12 @@ mics_curve mics_curve_constant(double value);
 /* "fp32", "tf32", "bf16", "fp16"; never NULL. */
 const char *mics_math_text(mics_math math);
 
-/* Fills a cluster with the defaults of docs/clusters.md: for programs that measure and write a file.
- * Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given. */
+/* Fills a cluster with the defaults of docs/clusters.md: for programs that measure and write a
+ * file. Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given. */
 void mics_cluster_init(mics_cluster *cluster_out);
 
-/* Derives what was left out (0; the reserve: -1): the reserve, other precisions, the update's bandwidth, a rank's
- * rate, the node's tier; then checks every figure. Parsing does both.
+/* Derives what was left out (0; the reserve: -1): the reserve, other precisions, the update's
+ * bandwidth, a rank's rate, the node's tier; then checks every figure. Parsing does both.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, one line with the cluster's name, the key of cluster files,
  *          and what would work (the cluster is then partly filled).
@@ -138,14 +138,14 @@ mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32
 
 /* Reads a cluster file's document; docs/clusters.md has its keys.
  *
- * Returns: MICS_OK; MICS_ERR_FORMAT or MICS_ERR_INVALID, one line with file, line, key and what would
- *          work (cluster_out untouched).
+ * Returns: MICS_OK; MICS_ERR_FORMAT or MICS_ERR_INVALID, one line with file, line, key and what
+ *          would work (cluster_out untouched).
  * Owns:    nothing of the document.
  */
 mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out);
 
-/* A cluster as the text of a cluster file. Figures have 12 digits: reading it gives the same cluster
- * but for that, and writing that again the same text.
+/* A cluster as the text of a cluster file. Figures have 12 digits: reading it gives the same
+ * cluster but for that, and writing that again the same text.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (as mics_cluster_finish would say); MICS_ERR_MEMORY.
  * Owns:    the caller frees *text_out with mics_free.
@@ -155,8 +155,8 @@ mics_status mics_cluster_text(mics_memory *memory, const mics_cluster *cluster, 
 /* Splits "p4d.24xlarge:8" or "cluster.json:8" at the last colon that is followed by digits alone.
  *
  * nodes_out is 0 when no number is given.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: no name, a name of `capacity` bytes or more, or a number
- *          that is not 1 to 1048576 (outputs untouched).
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: no name, a name of `capacity` bytes or more, or a
+ *          number that is not 1 to 1048576 (outputs untouched).
  */
 mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity,
                                int32_t *nodes_out);

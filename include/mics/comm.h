@@ -62,9 +62,9 @@ typedef struct mics_lateness {
     double waited_s; // without any part of it moving
 } mics_lateness;
 
-// Says, in the log, why an exchange is late. Called once a rank, from the exchange's thread, before it
-// returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of the
-// other channel that is late meanwhile returns the same, in silence.
+// Says, in the log, why an exchange is late. Called once a rank, from the exchange's thread, before
+// it returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of
+// the other channel that is late meanwhile returns the same, in silence.
 typedef void (*mics_late_handler)(void *ctx, const mics_lateness *late);
 
 // What a rank was last seen doing: bytes that only their writer and readers understand.
@@ -241,8 +241,8 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
  *
  * Good for both channels. Up to 4 kinds of groups, orders of blocks told apart; one that is open
  * already is left as it is.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); MICS_ERR_INVALID (too
- *          many kinds); as mics_comm_exchange.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); MICS_ERR_INVALID
+ *          (too many kinds); as mics_comm_exchange.
  * Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
@@ -286,8 +286,8 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
 void mics_comm_post(mics_comm *comm, const mics_note *note);
 
 /* The newest note of a rank that has reached this one, and the seconds since a sign of life of that
- * rank did (ranks as threads: 0, as they live as long as this one). Notes reach the monitors, the first and the last rank of the world (ranks as threads:
- * every rank); a rank always reads its own.
+ * rank did (ranks as threads: 0, as they live as long as this one). Notes reach the monitors, the
+ * first and the last rank of the world (ranks as threads: every rank); a rank always reads its own.
  *
  * Returns: false when there is none (outputs untouched).
  * Threads: any.   Collective: no.   Blocks: no.
@@ -301,8 +301,8 @@ bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *
  */
 void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx);
 
-/* Copies `bytes` from rank `root` to all ranks of the world, on channel 0, along the ring in pieces:
- * each rank but the one before root sends them once, to the next.
+/* Copies `bytes` from rank `root` to all ranks of the world, on channel 0, along the ring in
+ * pieces: each rank but the one before root sends them once, to the next.
  *
  * Returns: as mics_comm_exchange.   Collective: world.   Blocks: yes.
  */

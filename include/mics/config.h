@@ -41,8 +41,8 @@ typedef struct mics_lr {
     int64_t warmup_steps, decay_steps, total_steps;
 } mics_lr;
 
-// run.collectives: how gathers and reductions over several ranks run. What measures is free where sums
-// are not concerned: their order, and so the bits of a run, must not depend on a clock.
+// run.collectives: how gathers and reductions over several ranks run. What measures is free where
+// sums are not concerned: their order, and so the bits of a run, must not depend on a clock.
 typedef enum mics_collectives {
     MICS_COLLECTIVES_AUTO,      // gathers as measured, reductions in two stages
     MICS_COLLECTIVES_MEASURED,  // both as measured
@@ -93,9 +93,8 @@ typedef struct mics_run {
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
     mics_sharding sharding;
-    bool
-        sharding_auto; // `sharding` is the first candidate; the caller takes the first that fits, or
-                       // plans for `cluster`
+    // `sharding` is the first candidate; the caller takes the first that fits, or plans for `cluster`
+    bool sharding_auto;
 } mics_run;
 
 /* Reads a run file, applies `sets` ("a.b=v"; --steps, --out and the like are sets too), checks

@@ -7,14 +7,14 @@
 // the rate of memory, and the launch of its kernels.
 //
 // Contention. A collective alone takes `us`. Of that it keeps the links of tier t busy for
-// busy_us[t], if they run at their full rate; so it uses the share busy_us[t] / us of them. Several at
-// once go at full speed as long as the shares of each tier add up to at most 1, and slower in
+// busy_us[t], if they run at their full rate; so it uses the share busy_us[t] / us of them. Several
+// at once go at full speed as long as the shares of each tier add up to at most 1, and slower in
 // proportion when they do not. Links are full duplex and rings send as much as they receive, so one
 // figure stands for both directions.
 //
-// All groups of a kind work at once: the groups of one step of a schedule together cover the ranks, and
-// their traffic through a node's link is counted together. So one call tells what a step costs the
-// whole cluster, and any node may stand for all.
+// All groups of a kind work at once: the groups of one step of a schedule together cover the ranks,
+// and their traffic through a node's link is counted together. So one call tells what a step costs
+// the whole cluster, and any node may stand for all.
 #ifndef MICS_COST_H
 #define MICS_COST_H
 
@@ -62,11 +62,11 @@ typedef enum mics_cost_limit {
 double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
                        mics_cost_limit *limit_out);
 
-/* A matrix product (M, K) x (K, N) with operands and result of `elem_bytes`: its FLOPs and bytes. */
+/* A matrix product (M, K) x (K, N), operands and result of `elem_bytes`: its FLOPs and bytes. */
 mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_bytes, mics_math math);
 
-/* Share of a core that each of `ranks` ranks has when all compute: 1, or less where one machine stands
- * for a cluster (mics_cluster.cores). */
+/* Share of a core that each of `ranks` ranks has when all compute: 1, or less where one machine
+ * stands for a cluster (mics_cluster.cores). */
 double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks);
 
 // ---- communication ----
@@ -110,9 +110,9 @@ typedef struct mics_cost_use {
 
 /* What a collective costs on a cluster of `ranks` ranks, numbered node by node.
  *
- * Needs:   a finished cluster; ranks from mics_cluster_ranks; the group within them; block_bytes >= 0.
- *          Groups are those of a mesh: their siblings tile the ranks. Where tiers beyond the node do
- *          not divide evenly, the most loaded link counts.
+ * Needs:   a finished cluster; ranks from mics_cluster_ranks; the group within them;
+ *          block_bytes >= 0. Groups are those of a mesh: their siblings tile the ranks. Where
+ *          tiers beyond the node do not divide evenly, the most loaded link counts.
  * Returns: zeros (tier -1) for a group of one.           Threads: any.           Pure.
  * Source:  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005 (rings); Sanders, Speck, Traeff,
  *          Parallel Computing 35(12), 2009 (two trees).

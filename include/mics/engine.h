@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs a schedule on one rank: computation on the caller's thread, collectives on communication
-// threads of the engine's, one a stream, which are the only ones that touch the communicator while the
-// engine is open.
+// threads of the engine's, one a stream, which are the only ones that touch the communicator while
+// the engine is open.
 #ifndef MICS_ENGINE_H
 #define MICS_ENGINE_H
 
@@ -47,7 +47,7 @@ typedef struct mics_step_result {
 } mics_step_result;
 
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
- * communication thread. Parameters and optimizer state are 0.
+ * communication threads. Parameters and optimizer state are 0.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of
  *          another precision than fp32); MICS_ERR_MEMORY.
@@ -90,7 +90,7 @@ void mics_engine_ask_stop(mics_engine *engine);
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
                              mics_step_result *result_out);
 
-/* Calls comm's agreement from the communication thread (mics_comm_agree).   Collective: yes. */
+/* Calls comm's agreement from a communication thread (mics_comm_agree).   Collective: yes. */
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 
 // What one rank holds of a unit, in place: elements [begin, end) of the flat buffer, cut at the
@@ -114,12 +114,13 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
 mics_status mics_engine_publish(mics_engine *engine);
 
 /* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
- * that goes on from one begins without; call it whenever one is written, and both give the same bits.
+ * that goes on from one begins without; call it whenever one is written, and both give the same
+ * bits.
  */
 void mics_engine_forget_residual(mics_engine *engine);
 
-/* Times of the newest training step, of mics_clock_us: as many as lists[MICS_PHASE_TRAIN] has steps,
- * by index there. Valid until the next. */
+/* Times of the newest training step, of mics_clock_us: as many as lists[MICS_PHASE_TRAIN] has
+ * steps, by index there. Valid until the next. */
 const mics_step_time *mics_engine_times(const mics_engine *engine);
 
 // ---- generation: one process, the whole model ----

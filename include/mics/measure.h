@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which algorithm is the fastest for a run's gathers and reductions, by trying them on its links.
 //
-// A unit's gathers over the partition group can run in one ring, in two stages, or by the transport's
-// own algorithm; its reductions over the gradient group in one ring or in two stages. What is the
-// fastest depends on links and size, so each is timed as the engine runs it in steady state: units
-// that follow each other, and where there are two stages, one unit's behind the other's of the next.
+// A unit's gathers over the partition group can run in one ring, in two stages, or by the
+// transport's own algorithm; its reductions over the gradient group in one ring or in two stages.
+// What is the fastest depends on links and size, so each is timed as the engine runs it in steady
+// state: units that follow each other, and where there are two stages, one unit's behind the
+// other's of the next.
 #ifndef MICS_MEASURE_H
 #define MICS_MEASURE_H
 
@@ -34,7 +35,8 @@ typedef struct mics_timing {
     double us[MICS_ALGORITHMS]; // a unit, on the slowest rank; 0: not timed
 } mics_timing;
 
-// Of units of at most `most_bytes` on the wire, a power of two, that are larger than the row's before.
+// Of units of at most `most_bytes` on the wire, a power of two, that are larger than the row's
+// before.
 typedef struct mics_timing_row {
     size_t most_bytes;
     mics_timing of[MICS_MEASURE_OPS];
@@ -81,17 +83,19 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
  *
  * Each algorithm runs once to warm up, and then as often as rank 0 says: more for what is quick.
  * What would take more than half of the time that is left is timed on smaller units, and a row for
- * which that leaves no more than the row before has gets that row's times. The first row is timed in
- * any case, on as little as 64 KiB.
+ * which that leaves no more than the row before has gets that row's times. The first row is timed
+ * in any case, on as little as 64 KiB.
  * Needs:   as mics_measure_spec says; a plan for the same schedule. Peaks of `memory` rise.
- * Returns: MICS_OK; MICS_ERR_MEMORY, of which the others hear as MICS_ERR_PEER; as mics_comm_exchange:
- *          then the world has ended, though a rank that needed nothing more may have MICS_OK.
+ * Returns: MICS_OK; MICS_ERR_MEMORY, of which the others hear as MICS_ERR_PEER; as
+ *          mics_comm_exchange: then the world has ended, though a rank that needed nothing more may
+ *          have MICS_OK.
  * Collective: world.   Blocks: yes, for about budget_s.
  */
 mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timings);
 
 /* The fastest of a timing; but two stages, or the ring where these are no candidate, unless another
- * is at least 3 % faster, so that choices do not depend on noise. TWO_STAGE when nothing was timed. Pure.
+ * is at least 3 % faster, so that choices do not depend on noise. TWO_STAGE when nothing was timed.
+ * Pure.
  */
 mics_algorithm mics_measure_fastest(const mics_timing *timing);
 
@@ -103,8 +107,8 @@ mics_algorithm mics_measure_fastest(const mics_timing *timing);
 int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
                             mics_collective_choice choices_out[MICS_CHOICES]);
 
-/* Bytes that leave one node for others in an operation on a unit of `bytes` on the schedule's wire; 0
- * when that is the library's secret, or the group lies inside nodes. Pure.
+/* Bytes that leave one node for others in an operation on a unit of `bytes` on the schedule's wire;
+ * 0 when that is the library's secret, or the group lies inside nodes. Pure.
  */
 double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
                                mics_algorithm algorithm, size_t bytes);

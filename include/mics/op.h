@@ -151,8 +151,8 @@ int32_t mics_kernels_count(void);
 const mics_kernels *mics_kernels_at(int32_t index);
 
 /* Row-major C = alpha * op(A) op(B) + beta * C, by the matrix library; M x K times K x N.
- * lda, ldb, ldc: floats between rows as stored. When the library fails, plain loops give the result,
- * many times slower; the first time in a process is a warning in the log.
+ * lda, ldb, ldc: floats between rows as stored. When the library fails, plain loops give the
+ * result, many times slower; the first time in a process is a warning in the log.
  */
 void mics_gemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K, float alpha,
                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,

@@ -1,16 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Searches shardings and batches for a model on a cluster: makes their schedules, takes their memory from
-// the ledger, runs them on clocks, and says why the best is the best.
+// Searches shardings and batches for a model on a cluster: makes their schedules, takes their
+// memory from the ledger, runs them on clocks, and says why the best is the best.
 //
-// The space is the whole family P | G | O that the mesh allows, times every micro-batch x accumulation that
-// gives the global batch, recomputation, units gathered ahead, and gathers and reductions by one ring or in
-// two stages where their groups span nodes. What does not fit is left out by memory, which is known without
-// making the schedule; what cannot be among the best by a lower bound on its time (computation alone, bytes
-// over links) that never exceeds what the simulation says. So the best is that of the whole space.
+// The space is the whole family P | G | O that the mesh allows, times every micro-batch x
+// accumulation that gives the global batch, recomputation, units gathered ahead, and gathers and
+// reductions by one ring or in two stages where their groups span nodes. What does not fit is left
+// out by memory, which is known without making the schedule; what cannot be among the best by a
+// lower bound on its time (computation alone, bytes over links) that never exceeds what the
+// simulation says. So the best is that of the whole space.
 //
-// Long accumulations are periodic. Once two micro-steps in the middle of a simulated step take the same times
-// in all their parts, every further one does, and the step is extended by so many of them.
+// Long accumulations are periodic. Once two micro-steps in the middle of a simulated step take the
+// same times in all their parts, every further one does, and the step is extended by so many of
+// them.
 #ifndef MICS_PLAN_H
 #define MICS_PLAN_H
 
@@ -121,8 +123,8 @@ typedef struct mics_plan_space {
 typedef struct mics_plan_result {
     mics_plan_entry *entries; // the best of each of the best shardings, best first
     int32_t count;
-    // Lacks the least of what does not fit and would be more than 1 % faster than the winner; the few that lack the
-    // least and could be by their bounds are looked at.
+    // Lacks the least of what does not fit and would be more than 1 % faster than the winner; the
+    // few that lack the least and could be by their bounds are looked at.
     mics_plan_entry faster;
     bool has_faster;
     mics_plan_entry nearest;           // where nothing fits: what lacks the least
@@ -135,8 +137,8 @@ typedef struct mics_planner mics_planner;
 /* Opens a planner.
  *
  * Needs:   a finished cluster that holds `nodes`; length <= model->positions; global_batch >= 1.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or a global batch that is no multiple of the ranks,
- *          with those that would work; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or a global batch that is no multiple of the
+ *          ranks, with those that would work; MICS_ERR_MEMORY.
  * Owns:    close with mics_planner_close.      Threads: one at a time.
  */
 mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
@@ -158,10 +160,11 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 
 /* Searches.
  *
- * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch, no
- * recomputation, smaller prefetch, rings.
+ * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch,
+ * no recomputation, smaller prefetch, rings.
  * Needs:   most >= 1.
- * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty); MICS_ERR_MEMORY.
+ * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty);
+ *          MICS_ERR_MEMORY.
  * Owns:    close with mics_plan_result_close.
  */
 mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t most,
@@ -174,8 +177,8 @@ typedef enum mics_plan_baseline {
     MICS_PLAN_ZERO1,
     MICS_PLAN_ZERO2,
     MICS_PLAN_ZERO3,
-    MICS_PLAN_MICS, // the paper's: smallest P = G = O that fits with a unit gathered ahead; gathers in two
-                    // stages
+    // The paper's: smallest P = G = O that fits with a unit gathered ahead; gathers in two stages.
+    MICS_PLAN_MICS,
     MICS_PLAN_MICS_PLUS, // P = G, optimizer over all; P the best
     MICS_PLAN_HPZ,       // gradients and optimizer over all; P the best
     MICS_PLAN_MEGATRON,  // tensor and pipeline parallelism
@@ -185,22 +188,22 @@ typedef enum mics_plan_baseline {
 /* "ddp", "zero1", ... "mics+", "hpz", "megatron"; never NULL. */
 const char *mics_plan_baseline_text(mics_plan_baseline baseline);
 
-/* A baseline at its best micro-batch, accumulation, recomputation and prefetch within `space` (whose shardings
- * and collectives do not count); where it does not fit, at those with the least memory. ZeRO's and hpz's
- * collectives are rings, as in the systems of those names.
+/* A baseline at its best micro-batch, accumulation, recomputation and prefetch within `space`
+ * (whose shardings and collectives do not count); where it does not fit, at those with the least
+ * memory. ZeRO's and hpz's collectives are rings, as in the systems of those names.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY.
  */
 mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
                                   mics_plan_baseline baseline, mics_plan_entry *entry_out);
 
-/* Writes `why` of each: of the first what it wins by and what limits it, of the others where they lose time to
- * it, or what they lack. `best` NULL: nothing fits. Pure. */
+/* Writes `why` of each: of the first what it wins by and what limits it, of the others where they
+ * lose time to it, or what they lack. `best` NULL: nothing fits. Pure. */
 void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                        mics_plan_entry *entry);
 
-/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no numbers travel
- * packed, else not above it.
+/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no
+ * numbers travel packed, else not above it.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */

@@ -111,8 +111,9 @@ mics_status mics_compare_print(FILE *stream, const char *title, const mics_compa
 
 // ---- traces ----
 // Chrome's trace-event format, which ui.perfetto.dev and chrome://tracing show: events on tracks of
-// processes, here the streams of ranks. Times are microseconds of one clock for all processes, and are
-// kept to the nanosecond; names are cut at 255 bytes, and bytes in them that are no UTF-8 become '?'.
+// processes, here the streams of ranks. Times are microseconds of one clock for all processes, and
+// are kept to the nanosecond; names are cut at 255 bytes, and bytes in them that are no UTF-8
+// become '?'.
 //
 // Source:  "Trace Event Format", Google, 2016.
 
@@ -137,8 +138,8 @@ typedef struct mics_trace_event {
     int32_t arg_count;
 } mics_trace_event;
 
-/* Opens a trace. It is written aside (PATH.aside), so that PATH is at all times a whole trace or what
- * it was before.
+/* Opens a trace. It is written aside (PATH.aside), so that PATH is at all times a whole trace or
+ * what it was before.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  * Owns:    close with mics_trace_close.        Threads: one at a time.

@@ -1,24 +1,25 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs a schedule's training list on clocks: how long a step takes on a cluster, what computation waits
-// for, and which chain of steps is the longest.
+// Runs a schedule's training list on clocks: how long a step takes on a cluster, what computation
+// waits for, and which chain of steps is the longest.
 //
-// A discrete simulation. Each rank has the streams of the engine, each in list order. A step begins when
-// its stream is free, all steps that it names are done on this rank and, for a collective, when all
-// members of its group have come so far. Alone it takes what cost says. The list begins with publication of
-// what the step before updated, so one run of it is a step of a steady state.
+// A discrete simulation. Each rank has the streams of the engine, each in list order. A step begins
+// when its stream is free, all steps that it names are done on this rank and, for a collective,
+// when all members of its group have come so far. Alone it takes what cost says. The list begins
+// with publication of what the step before updated, so one run of it is a step of a steady state.
 //
 // What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
-//   links       Collectives go at full speed while their shares of each tier's links add up to at most
-//               1, and slower in proportion where they do not (cost.h). A node stands for the links of
-//               all tiers above its ranks; what its ranks send is averaged over them.
+//   links       Collectives go at full speed while their shares of each tier's links add up to at
+//               most 1, and slower in proportion where they do not (cost.h). A node stands for the
+//               links of all tiers above its ranks; what its ranks send is averaged over them.
 //   computation takes 1 + slowdown times beside a collective, the slowdowns of two added up.
-//   cores       Where the cluster has a number of cores that all ranks run on, they are divided as a fair
-//               scheduler divides them (max-min): nobody gets more than it can use, and who is content
-//               with less than an equal share gets all of that. A computation uses batch.threads
-//               cores; a collective on each member core_us / us of one, less where links slow it.
+//   cores       Where the cluster has a number of cores that all ranks run on, they are divided as
+//               a fair scheduler divides them (max-min): nobody gets more than it can use, and who
+//               is content with less than an equal share gets all of that. A computation uses
+//               batch.threads cores; a collective on each member core_us / us of one, less where
+//               links slow it.
 //
-// Ranks do the same in the same order, so one stands for all, unless steps jitter or ranks straggle.
+// Ranks do the same in the same order, so one stands for all, unless steps jitter or some straggle.
 #ifndef MICS_SIMULATE_H
 #define MICS_SIMULATE_H
 
@@ -44,15 +45,15 @@ typedef struct mics_straggler {
 // All zeros: fp32, rings as the engine runs them, one rank for all.
 typedef struct mics_simulate_options {
     mics_math math; // that matrix products and attention compute in
-    // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does; else
-    // rings. What is counted as sent stays the schedule's.
+    // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does;
+    // else rings. What is counted as sent stays the schedule's.
     bool trees;
     // Each parameter of a unit travels in a collective of its own, one after the other, as in
     // implementations that do not hold a unit in one buffer; else one collective a unit.
     bool by_param;
     bool every_rank; // simulate each, although all are alike; implied by jitter and stragglers
-    // Each step of each rank, and each collective, takes exp(jitter * normal) times: log-normal with
-    // median 1, a function of (seed, rank or first member, step) alone. 0: none; at most 5.
+    // Each step of each rank, and each collective, takes exp(jitter * normal) times: log-normal
+    // with median 1, a function of (seed, rank or first member, step) alone. 0: none; at most 5.
     double jitter;
     uint64_t seed;
     const mics_straggler *stragglers; // borrowed during the call
@@ -113,13 +114,12 @@ typedef struct mics_simulation {
 
 /* Simulates the training list.
  *
- * Takes time and memory linear in steps; where each rank is simulated, times ranks, and times their square
- * where they differ in time.
- * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its nodes;
- *          a schedule with a training list. `options` NULL: all zeros.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, an option out of its range, or steps that wait for each
- *          other); MICS_ERR_MEMORY
- *          (simulation_out untouched).
+ * Takes time and memory linear in steps; where each rank is simulated, times ranks, and times their
+ * square where they differ in time.
+ * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its
+ *          nodes; a schedule with a training list. `options` NULL: all zeros.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, an option out of its range, or steps that
+ *          wait for each other); MICS_ERR_MEMORY (simulation_out untouched).
  * Owns:    close with mics_simulation_close; borrows nothing afterwards.
  * Threads: any.
  */
@@ -128,16 +128,17 @@ mics_status mics_simulate(mics_memory *memory, const mics_schedule *schedule,
                           mics_simulation **simulation_out);
 void mics_simulation_close(mics_simulation *simulation);
 
-/* When each step of the list began and ended on a rank; the same for all where one stands for all. Needs a
- * rank of the mesh. A collective begins when its last member has come. Valid until close. */
+/* When each step of the list began and ended on a rank; the same for all where one stands for all.
+ * Needs a rank of the mesh. A collective begins when its last member has come. Valid until close.
+ */
 const mics_step_time *mics_simulation_times(const mics_simulation *simulation, int32_t rank);
 
 /* The part that a kind of step belongs to, and what parts are called ("second hop"); never NULL. */
 mics_part mics_part_of(mics_step_kind kind);
 const char *mics_part_text(mics_part part);
 
-/* Why the step is not shorter: the two parts with most of the longest chain, and what sets the pace of the
- * first of them: "second hop 61 % (links of network), computation 33 %".
+/* Why the step is not shorter: the two parts with most of the longest chain, and what sets the pace
+ * of the first of them: "second hop 61 % (links of network), computation 33 %".
  *
  * Writes at most `capacity` characters; returns `text`.
  */

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as they travel: floats whole, or rounded to fewer bytes. Memory keeps fp32; sums are fp32.
+// Numbers as they travel: floats whole, or rounded to fewer bytes. Memory and sums are fp32.
 #ifndef MICS_WIRE_H
 #define MICS_WIRE_H
 
@@ -15,10 +15,10 @@ typedef enum mics_wire {
     MICS_WIRE_FP32,
     MICS_WIRE_BF16, // nearest, ties to even
     // Blocks of MICS_WIRE_BLOCK elements, the last one shorter, each with one fp32 scale: its
-    // largest magnitude / 127, cut to 17 significant bits, so that an element times it is exact. All
-    // scales stand first, then all elements: v / scale, nearest, ties to even, in -127 ... 127. The
-    // scale is 0, and so are the elements, where it would be denormal (magnitudes below 1.5e-36),
-    // and NaN where the block holds a NaN or an infinity.
+    // largest magnitude / 127, cut to 17 significant bits, so that an element times it is exact.
+    // All scales stand first, then all elements: v / scale, nearest, ties to even, in -127 ... 127.
+    // The scale is 0, and so are the elements, where it would be denormal (magnitudes below
+    // 1.5e-36), and NaN where the block holds a NaN or an infinity.
     MICS_WIRE_INT8,
     MICS_WIRES
 } mics_wire;

@@ -56,8 +56,8 @@ static void mpi_set_late_handler(void *ctx, mics_late_handler handler, void *han
 
 // MPI_Finalize would spin while a slow rank still works; so all meet before it. A rank may have
 // much to do yet, and is waited for longer than in a collective; not for ever, as not every
-// launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until all
-// goodbyes have come, which Open MPI's MPI_Finalize does not see to.
+// launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until
+// all goodbyes have come, which Open MPI's MPI_Finalize does not see to.
 static mics_status meet_to_close(comm_mpi *self)
 {
     const double timeout_s = CLOSE_TIMEOUTS * self->timeout_s;
@@ -121,8 +121,8 @@ static mics_status start_mpi(bool *owns_out)
     if (!initialized)
         MPI_Finalize();
     return mics_fail(MICS_ERR_UNSUPPORTED,
-                     "this MPI offers no MPI_THREAD_SERIALIZED, which the communication thread "
-                     "needs; use one built with threads");
+                     "this MPI offers no MPI_THREAD_SERIALIZED, which the communication threads "
+                     "need; use one built with threads");
 }
 
 // A launcher of another MPI starts processes that each believe to be alone. The arguments tell what

@@ -5,8 +5,8 @@
 // On the wire an exchange is a header with its number of bytes and a hash of its `what`, by which
 // crossed collectives are found. A small one carries its data behind the header, in one message; a
 // larger one follows in chunks straight from the sender's buffer, and straight into the receiver's,
-// or into staging when it is to be added. The chunks of a message do not depend on what its receiver
-// does with it. Each channel has its own tags and staging.
+// or into staging when it is to be added. The chunks of a message do not depend on what its
+// receiver does with it. Each channel has its own tags and staging.
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/log.h"

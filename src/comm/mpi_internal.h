@@ -116,7 +116,7 @@ typedef struct comm_mpi {
     comm_library library;
 } comm_mpi;
 
-// ---- mpi_wait.c; all but comm_mpi_await and comm_mpi_is_broken are called in the caller's turn ----
+// ---- mpi_wait.c; in the caller's turn, but for comm_mpi_await and comm_mpi_is_broken ----
 
 /* MICS_OK, or an error with MPI's text. */
 mics_status comm_mpi_check(int code, const char *what);
@@ -127,8 +127,8 @@ mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out
 /* Called when a poll found nothing. Sleeps outside of the turn, once nothing has moved since
  * `since_us` for a moment.
  *
- * Returns: microseconds for which this process stood still as a whole (it was stopped, or its machine),
- *          which are nobody else's lateness; mostly 0.
+ * Returns: microseconds for which this process stood still as a whole (it was stopped, or its
+ *          machine), which are nobody else's lateness; mostly 0.
  */
 double comm_mpi_give_way(comm_mpi *self, double since_us);
 
@@ -138,8 +138,8 @@ bool comm_mpi_is_late(double since_us, double timeout_s);
  * Returns MICS_ERR_TIMEOUT. */
 mics_status comm_mpi_tell_late(comm_mpi *self, const mics_lateness *late);
 
-/* Waits for one of MPI's own collectives; `code` is what starting it gave. `tells`: the late handler
- * speaks, if there is one. */
+/* Waits for one of MPI's own collectives; `code` is what starting it gave. `tells`: the late
+ * handler speaks, if there is one. */
 mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
                            double timeout_s, bool tells);
 
@@ -164,8 +164,8 @@ mics_status comm_board_start(comm_mpi *self);
 /* Ends the thread. */
 void comm_board_stop(comm_board *board);
 
-/* After comm_board_stop, on every rank, if boards have begun: says goodbye to the monitors, and as one hears it from all.
- * Then no message is under way. */
+/* After comm_board_stop, on every rank, if boards have begun: says goodbye to the monitors, and as
+ * one hears it from all. Then no message is under way. */
 mics_status comm_board_part(comm_mpi *self, double timeout_s);
 
 /* Frees; stops first. A zeroed board is allowed. */

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process. Every rank has one cell a channel, with the one message it offers
+// Ranks as threads of one process. Every rank has one cell a channel, with the message it offers
 // there; the receiver copies or adds straight from the sender's buffer, so nothing is staged.
 //
 // A rank locks its own cell to offer and to see its message taken, and its sender's cell to take

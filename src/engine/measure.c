@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times collectives as the engine runs them: flat ones on the channel of their stream, two stages on
-// two threads and both channels. What is timed is what travels, without packing: a gather is
+// Times collectives as the engine runs them: flat ones on the channel of their stream, two stages
+// on two threads and both channels. What is timed is what travels, without packing: a gather is
 // packed once, a reduction in each of its stages.
 //
 // A run is a few units through one or two stages, each stage in order. A unit is in one of two
@@ -77,7 +77,7 @@ static mics_status agree(meter *self, mics_status mine)
 
 // ---- one stage of one unit ----
 
-// As the engine's packed reductions: each member's block to it directly. Only the bytes matter here.
+// As the engine's packed reductions: each member's block to it directly. Only bytes matter here.
 static mics_status reduce_direct(mics_comm *comm, const mics_ring *ring, char *buffer,
                                  size_t block_bytes)
 {

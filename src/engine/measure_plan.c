@@ -155,8 +155,8 @@ int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
     return timings->row_count;
 }
 
-// A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a node
-// send them (comm_steps.c).
+// A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a
+// node send them (comm_steps.c).
 double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
                                mics_algorithm algorithm, size_t bytes)
 {
