@@ -56,12 +56,14 @@ static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluste
 // ---- what the thread does beside ----
 
 // Bytes that it reads and writes. Packing reads fp32 and writes the wire's numbers, unpacking the other way
-// round, adding reads the sum too; and a micro-step's sum is added to the accumulator.
+// round, adding reads the sum too. A gather copies the rank's own shard into the slot, packed or not, and a
+// micro-step's sum is added to the accumulator.
 static double local_bytes(const mics_schedule *schedule, const mics_step *step, mics_group group)
 {
     const double elems = (double)step->block_elems, others = group.size - 1;
     const double wire = (double)step->block_bytes; // a block packed
     const double whole = sizeof(float) * elems;
+    const double held = schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4;
     const bool reduces = step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_REDUCE_INSIDE ||
                          step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
     double bytes = 0;
@@ -74,11 +76,11 @@ static double local_bytes(const mics_schedule *schedule, const mics_step *step, 
         bytes += group.size * (whole + wire);
     if (step->packed && step->kind == MICS_STEP_GATHER) // unpacks the unit
         bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
-    if (step->packed && (step->group == MICS_GROUP_PARAMS || step->kind == MICS_STEP_GATHER_ACROSS))
-        bytes += whole + wire; // packs its shard
+    if (step->kind == MICS_STEP_GATHER_ACROSS ||
+        (step->kind == MICS_STEP_GATHER && step->group == MICS_GROUP_PARAMS))
+        bytes += held * elems + wire; // its shard into the slot
     if (step->kind == MICS_STEP_REDUCE)
-        bytes += (schedule->spec.micro_steps > 1 ? 2 : 1) * whole +
-                 (schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4) * elems;
+        bytes += (schedule->spec.micro_steps > 1 ? 2 : 1) * whole + held * elems;
     return bytes;
 }
 
