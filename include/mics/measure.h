@@ -65,12 +65,13 @@ typedef struct mics_measure_spec {
 mics_status mics_measure_library(mics_memory *memory, mics_comm *comm, const mics_mesh *mesh,
                                  bool *there_out);
 
-/* Whether an algorithm is worth timing on a mesh. Two stages need a group of several nodes with
- * several ranks each: elsewhere they are a ring. The library's gathers need a group inside a node:
- * between nodes nobody knows what they send. Pure.
+/* Whether an algorithm is worth timing for a schedule. Two stages need a group of several nodes
+ * with several ranks each: elsewhere they are a ring. The library's gathers need a group inside a
+ * node: between nodes nobody knows what they send. Packed reductions that would send more between
+ * nodes in one stage than whole numbers do are none. Pure.
  */
-bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algorithm algorithm,
-                            bool library);
+bool mics_measure_candidate(const mics_schedule *schedule, mics_measure_op op,
+                            mics_algorithm algorithm, bool library);
 
 /* What there is to time: one row for each power of two that a unit's size on the wire is rounded up
  * to; where there are more than MICS_CHOICES, the rows that are nearest are made one. Pure.

@@ -94,7 +94,7 @@ static mics_status read_timing(const mics_json *json, const mics_json_value *val
     timing->bytes = (size_t)mics_json_int(bytes);
     for (int a = 0; timing->bytes > 0 && a < MICS_ALGORITHMS; a++) {
         const mics_json_value *us = mics_json_get(value, time_keys[a]);
-        if (!mics_measure_candidate(&key->schedule->spec.mesh, op, (mics_algorithm)a, key->library))
+        if (!mics_measure_candidate(key->schedule, op, (mics_algorithm)a, key->library))
             continue;
         if (!is_number(us) || !(mics_json_real(us) > 0 && mics_json_real(us) <= TIME_MAX_US))
             return fail(json, "rows", "holds a time that is none");

@@ -255,7 +255,8 @@ static int32_t candidate_count(const meter *self, mics_measure_op op)
 {
     int32_t count = 0;
     for (int a = 0; a < MICS_ALGORITHMS; a++)
-        count += mics_measure_candidate(self->mesh, op, (mics_algorithm)a, self->spec->library);
+        count += mics_measure_candidate(self->spec->schedule, op, (mics_algorithm)a,
+                                        self->spec->library);
     return count;
 }
 
@@ -338,7 +339,8 @@ static mics_status time_candidates(meter *self, mics_measure_op op, mics_timing 
     MICS_TRY(agree(self, open_buffers(self, bytes)));
     self->us_per_byte[op] = 0;
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
-        if (!mics_measure_candidate(self->mesh, op, (mics_algorithm)a, self->spec->library))
+        if (!mics_measure_candidate(self->spec->schedule, op, (mics_algorithm)a,
+                                    self->spec->library))
             continue;
         timed_run run = run_of(self, op, (mics_algorithm)a, bytes);
         MICS_TRY(time_algorithm(self, &run, &timing->us[a]));
@@ -352,7 +354,8 @@ static mics_status time_candidates(meter *self, mics_measure_op op, mics_timing 
 static mics_status probe(meter *self, mics_measure_op op, size_t bytes)
 {
     const mics_algorithm usual =
-        mics_measure_candidate(self->mesh, op, MICS_ALGORITHM_TWO_STAGE, self->spec->library)
+        mics_measure_candidate(self->spec->schedule, op, MICS_ALGORITHM_TWO_STAGE,
+                               self->spec->library)
             ? MICS_ALGORITHM_TWO_STAGE
             : MICS_ALGORITHM_RING;
     bytes = whole_bytes(self, bytes);

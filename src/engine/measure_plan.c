@@ -11,13 +11,43 @@ static int32_t degree_of(const mics_sharding *sharding, mics_measure_op op)
     return op == MICS_MEASURE_GATHER ? sharding->params : sharding->grads;
 }
 
-bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algorithm algorithm,
-                            bool library)
+// A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a
+// node send them (comm_steps.c).
+double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
+                               mics_algorithm algorithm, size_t bytes)
 {
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    const double degree = degree_of(&mesh->sharding, op), per_node = mesh->ranks_per_node;
+    const bool direct = op == MICS_MEASURE_REDUCE && schedule->spec.reduce_wire != MICS_WIRE_FP32;
+    if (degree <= per_node || algorithm == MICS_ALGORITHM_LIBRARY)
+        return 0;
+    const double share = (double)bytes / degree;
+    if (algorithm == MICS_ALGORITHM_TWO_STAGE)
+        return share * (degree - per_node);
+    return direct ? share * per_node * (degree - per_node) : share * (degree - 1);
+}
+
+// A packed reduction over whole nodes in one stage can send more between them than one of whole
+// numbers, as each rank of a node sends to each of the others: no schedule takes that.
+static bool sends_too_much(const mics_schedule *schedule, mics_measure_op op)
+{
+    const mics_sharding *sharding = &schedule->spec.mesh.sharding;
+    const int32_t degree = degree_of(sharding, op);
+    const size_t packed = mics_wire_bytes(schedule->spec.reduce_wire, degree),
+                 whole = mics_wire_bytes(MICS_WIRE_FP32, degree);
+    return op == MICS_MEASURE_REDUCE &&
+           mics_measure_node_bytes(schedule, op, MICS_ALGORITHM_RING, packed) >
+               (double)whole / degree * (degree - 1);
+}
+
+bool mics_measure_candidate(const mics_schedule *schedule, mics_measure_op op,
+                            mics_algorithm algorithm, bool library)
+{
+    const mics_mesh *mesh = &schedule->spec.mesh;
     const int32_t degree = degree_of(&mesh->sharding, op);
     switch (algorithm) {
     case MICS_ALGORITHM_RING:
-        return degree > 1;
+        return degree > 1 && !sends_too_much(schedule, op);
     case MICS_ALGORITHM_TWO_STAGE:
         return mesh->ranks_per_node > 1 && degree > mesh->ranks_per_node;
     default:
@@ -25,11 +55,11 @@ bool mics_measure_candidate(const mics_mesh *mesh, mics_measure_op op, mics_algo
     }
 }
 
-static bool has_choice(const mics_mesh *mesh, mics_measure_op op, bool library)
+static bool has_choice(const mics_schedule *schedule, mics_measure_op op, bool library)
 {
     int32_t candidates = 0;
     for (int a = 0; a < MICS_ALGORITHMS; a++)
-        candidates += mics_measure_candidate(mesh, op, (mics_algorithm)a, library);
+        candidates += mics_measure_candidate(schedule, op, (mics_algorithm)a, library);
     return candidates > 1;
 }
 
@@ -86,7 +116,7 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
     bool wanted[SIZES][MICS_MEASURE_OPS] = {{false}};
     mics_timings plan = {.row_count = 0};
     for (int op = 0; op < MICS_MEASURE_OPS; op++) {
-        if (!has_choice(&spec->mesh, (mics_measure_op)op, library))
+        if (!has_choice(schedule, (mics_measure_op)op, library))
             continue;
         for (int32_t unit = 0; unit < spec->model->unit_count; unit++) {
             const size_t bytes = mics_wire_bytes(wires[op], schedule->padded_elems[unit]);
@@ -153,20 +183,4 @@ int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
                 mics_measure_fastest(timing_for(timings, i, MICS_MEASURE_REDUCE));
     }
     return timings->row_count;
-}
-
-// A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a
-// node send them (comm_steps.c).
-double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
-                               mics_algorithm algorithm, size_t bytes)
-{
-    const mics_mesh *mesh = &schedule->spec.mesh;
-    const double degree = degree_of(&mesh->sharding, op), per_node = mesh->ranks_per_node;
-    const bool direct = op == MICS_MEASURE_REDUCE && schedule->spec.reduce_wire != MICS_WIRE_FP32;
-    if (degree <= per_node || algorithm == MICS_ALGORITHM_LIBRARY)
-        return 0;
-    const double share = (double)bytes / degree;
-    if (algorithm == MICS_ALGORITHM_TWO_STAGE)
-        return share * (degree - per_node);
-    return direct ? share * per_node * (degree - per_node) : share * (degree - 1);
 }
