@@ -108,15 +108,15 @@ typedef enum mics_plan_family {
 typedef struct mics_plan_space {
     mics_sharding sharding; // params > 0: this one alone
     mics_plan_family family;
-    int32_t params;      // > 0: shardings with this P alone
-    int64_t micro_batch; // > 0: this one alone
+    int32_t params;              // > 0: shardings with this P alone
+    int64_t micro_batch;         // > 0: this one alone
+    mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
+    int32_t prefetch;            // where given
+    int32_t prefetch_least;      // units gathered ahead
     bool recompute_given, recompute;
     bool prefetch_given;
-    int32_t prefetch;
-    int32_t prefetch_least; // units gathered ahead
     bool collectives_given, gather_two_stage, reduce_two_stage;
-    mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
-    bool exhaustive;             // simulate everything that fits: for tests
+    bool exhaustive; // simulate everything that fits: for tests
 } mics_plan_space;
 
 // What a search found.

@@ -126,10 +126,10 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 // pages looking these up costs much of that. The kernel may say no; nothing depends on it.
 static void ask_for_large_pages(char *base, size_t bytes)
 {
-    const uintptr_t begin = ((uintptr_t)base + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    const uintptr_t end = ((uintptr_t)base + bytes) / LARGE_PAGE * LARGE_PAGE;
-    if (end > begin && end - begin >= LARGE_PAGE)
-        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    const size_t before = (LARGE_PAGE - (uintptr_t)base % LARGE_PAGE) % LARGE_PAGE;
+    const size_t pages = bytes > before ? (bytes - before) / LARGE_PAGE : 0;
+    if (pages > 0)
+        (void)madvise(base + before, pages * LARGE_PAGE, MADV_HUGEPAGE);
 }
 
 mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block_out)

@@ -26,9 +26,9 @@ static mics_status split(const char *path, char folder[PATH_BYTES], const char *
     memcpy(folder, path, bytes);
     folder[bytes] = '\0';
     if (slash == path)
-        strcpy(folder, "/");
+        snprintf(folder, PATH_BYTES, "/");
     else if (slash == NULL)
-        strcpy(folder, ".");
+        snprintf(folder, PATH_BYTES, ".");
     *name_out = name;
     return MICS_OK;
 }

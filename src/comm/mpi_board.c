@@ -194,7 +194,7 @@ static mics_status allocate_places(comm_mpi *self, size_t ranks)
     void *block = NULL;
     MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *board->places, &block));
     board->places = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *board->receives, &block));
+    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof(MPI_Request), &block));
     board->receives = block;
     MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *board->in, &block));
     board->in = block;

@@ -76,28 +76,28 @@ struct mics_engine {
     mics_step_time *times;
 
     worker workers[MICS_STREAMS]; // none for computation, nor for a stream without steps
-    mics_stream home;             // the stream that always has a thread
-    bool locks_open;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
+    mics_stream home; // the stream that always has a thread
+    bool locks_open;
 
     // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while any
     // stream works.
-    const mics_step_list *list;
-    const mics_batch_source *source;
+    bool all_know; // every rank has found the failure for itself, from the same numbers
+    bool stale;    // other ranks' pieces of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
-    bool all_know;           // every rank has found the failure for itself, from the same numbers
-    mics_status failure;     // first failure on either stream
-    int32_t micro_step_read; // micro-step whose tokens are in inputs and targets; -1: none
+    mics_status failure;        // first failure on any stream
+    mics_status agree_mine;     // argument of the agreement job
     mics_phase phase;
-    int64_t step;
+    int32_t micro_step_read; // micro-step whose tokens are in inputs and targets; -1: none
     float lr;
     float grad_scale; // clipping; known after AGREE
     _Atomic bool stop_asked;
+    const mics_step_list *list;
+    const mics_batch_source *source;
+    int64_t step;
     engine_note note;
-    bool stale; // other ranks' pieces of the parameter shards are older than their masters
     mics_step_result result;
-    mics_status agree_mine; // argument of the agreement job
 };
 
 // ---- worker.c ----

@@ -20,6 +20,7 @@ enum { AHEAD_BYTES = 2048, LINE_BYTES = 64 };
 // The address by its number, because it may lie behind the array; then nothing happens.
 static inline void fetch(const float *from, size_t bytes_on)
 {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
     __builtin_prefetch((const void *)((uintptr_t)from + bytes_on));
 }
 

@@ -28,7 +28,8 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
     const mics_precision precision = planner->request.precision;
     const int32_t units = model->unit_count, layers = units - 2;
     const double t = c->p.tensor;
-    const double own = (double)(layers / c->p.stages) * (double)model->units[1].elems / t;
+    const int32_t of_a_stage = layers / c->p.stages;
+    const double own = of_a_stage * (double)model->units[1].elems / t;
     // The first stage has the tables and most micro-batches under way; the last a copy of the token table.
     const double elems = own + (double)model->units[0].elems / t;
     const double held = pipeline_layers_held(c, layers);

@@ -88,7 +88,7 @@ static pipeline_time pass_time(const cut *c, const stage_times *t, int32_t stage
 {
     const bool first = stage == 0 && chunk == 0;
     const bool last = stage == c->p.stages - 1 && chunk == c->p.chunks - 1;
-    const double layers = t->layers / (c->p.stages * c->p.chunks);
+    const int32_t layers = t->layers / (c->p.stages * c->p.chunks);
     pipeline_time time = {0};
     time.compute_us = layers * (backward ? t->layer.backward_us : t->layer.forward_us) +
                       (first ? (backward ? t->embed.backward_us : t->embed.forward_us) : 0) +
@@ -186,5 +186,6 @@ double pipeline_layers_held(const cut *c, int32_t layers)
 {
     const int32_t passes = c->micro_steps * c->p.chunks;
     const int32_t ahead = warmup_of(c, 0) + 1;
-    return (double)(ahead < passes ? ahead : passes) * (layers / (c->p.stages * c->p.chunks));
+    const int32_t of_a_pass = layers / (c->p.stages * c->p.chunks);
+    return (double)(ahead < passes ? ahead : passes) * of_a_pass;
 }

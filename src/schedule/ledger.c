@@ -324,7 +324,7 @@ static mics_status check_packed(const mics_schedule *schedule)
         }
     }
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        if (packed_bytes[kind] > whole_bytes[kind])
+        if (packed[kind] != NULL && packed_bytes[kind] > whole_bytes[kind])
             return mics_fail(
                 MICS_ERR_INVALID,
                 "%s as %s would send %.2f times fp32's bytes between nodes: its %s has "
