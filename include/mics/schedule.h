@@ -31,19 +31,20 @@ typedef enum mics_stream {
 } mics_stream;
 
 typedef enum mics_step_kind {
-    // comm: all-gather the piece that the step before updated, O up to P (publish group). Comes first,
-    // so that it overlaps forward; see mics_engine_publish.
+    // comm: all-gather the piece that the step before updated, O up to P (publish group). Comes
+    // first, so that it overlaps forward; see mics_engine_publish.
     MICS_STEP_PUBLISH,
     // comm: first stage of a gather over several nodes, between equal local ranks
     MICS_STEP_GATHER_ACROSS,
-    // comm: all-gather a unit's parameters into a slot (partition group), or its second stage, in the node
+    // comm: all-gather a unit's parameters into a slot (partition group), or its second stage, in
+    // the node
     MICS_STEP_GATHER,
     MICS_STEP_FORWARD,  // compute
     MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
     // comm: first stage of a reduction over several nodes, inside each node
     MICS_STEP_REDUCE_INSIDE,
-    // comm: reduce-scatter a unit's gradient slot into the accumulator (gradient group), or its second
-    // stage, between equal local ranks
+    // comm: reduce-scatter a unit's gradient slot into the accumulator (gradient group), or its
+    // second stage, between equal local ranks
     MICS_STEP_REDUCE,
     // comm: second hop, reduce-scatter the accumulator, G down to O (scatter group)
     MICS_STEP_SCATTER,
@@ -88,8 +89,8 @@ typedef struct mics_step {
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
     double flops; // compute steps
-    // comm steps: each member's block of `group`, as it travels. A reduction that is packed is sent by
-    // each member to each other directly, and added in fp32: one rounding a contribution.
+    // comm steps: each member's block of `group`, as it travels. A reduction that is packed is sent
+    // by each member to each other directly, and added in fp32: one rounding a contribution.
     mics_group_kind group;
     mics_wire wire;
     bool packed; // numbers travel as something else than what they are held in
@@ -102,6 +103,14 @@ typedef struct mics_step {
 static inline bool mics_step_is_comm(const mics_step *step)
 {
     return step->stream != MICS_STREAM_COMPUTE;
+}
+
+// Whether a step sums packed numbers, which each member sends to each other directly.
+static inline bool mics_step_is_packed_sum(const mics_step *step)
+{
+    return step->packed &&
+           (step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
+            step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE);
 }
 
 typedef struct mics_step_list {
@@ -143,9 +152,9 @@ typedef struct mics_unit_plan {
 // What numbers are held in.
 typedef enum mics_precision {
     MICS_PRECISION_FP32, // everything in fp32; the owned piece of the parameters is the master
-    // As on accelerators: parameters, gathered parameters, gradients of one micro-step and activations
-    // in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the optimizer holds fp32
-    // masters beside its moments. Row statistics, logits and losses stay fp32.
+    // As on accelerators: parameters, gathered parameters, gradients of one micro-step and
+    // activations in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the
+    // optimizer holds fp32 masters beside its moments. Row statistics, logits and losses stay fp32.
     MICS_PRECISION_MIXED,
     MICS_PRECISIONS
 } mics_precision;

@@ -11,13 +11,6 @@ static bool is_second_stage(const mics_step *step)
            (step->kind == MICS_STEP_REDUCE && step->group == MICS_GROUP_GRADS_ACROSS);
 }
 
-static bool is_packed_sum(const mics_step *step)
-{
-    return step->wire != MICS_WIRE_FP32 &&
-           (step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
-            step->kind == MICS_STEP_ALL_REDUCE);
-}
-
 const char *cli_step_algorithm(const mics_step *step)
 {
     if (step->kind == MICS_STEP_GATHER_ACROSS || step->kind == MICS_STEP_REDUCE_INSIDE ||
@@ -25,7 +18,7 @@ const char *cli_step_algorithm(const mics_step *step)
         return mics_algorithm_text(MICS_ALGORITHM_TWO_STAGE);
     if (step->library)
         return mics_algorithm_text(MICS_ALGORITHM_LIBRARY);
-    return is_packed_sum(step) ? "direct" : mics_algorithm_text(MICS_ALGORITHM_RING);
+    return mics_step_is_packed_sum(step) ? "direct" : mics_algorithm_text(MICS_ALGORITHM_RING);
 }
 
 static cli_operation row_of(const mics_schedule *schedule, const mics_step *step)

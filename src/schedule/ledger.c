@@ -51,8 +51,8 @@ static size_t sum_elems(const int64_t *elems, int32_t count)
     return sum;
 }
 
-// What one packed collective keeps packed at a time: a block to send and one that comes, or the whole
-// buffer where all blocks are gathered. Gathers pack into their slots.
+// What one packed collective keeps packed at a time: a block to send and one that comes, or the
+// whole buffer where all blocks are gathered. Gathers pack into their slots.
 static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     if (!step->packed || step->kind == MICS_STEP_GATHER || step->kind == MICS_STEP_GATHER_ACROSS)
@@ -134,13 +134,6 @@ static void sum_memory(mics_schedule *schedule)
 
 // ---- traffic ----
 
-static bool is_packed_sum(const mics_step *step)
-{
-    return step->packed &&
-           (step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
-            step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE);
-}
-
 static int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step, int32_t rank)
 {
     if (!mics_step_is_comm(step))
@@ -194,8 +187,8 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
     if (!mics_step_is_comm(step))
         return bytes;
     const mics_group group = mics_mesh_group(mesh, step->group, rank);
-    bytes = is_packed_sum(step) ? direct_bytes(mesh, group, rank, step->block_bytes)
-                                : ring_bytes(mesh, group, rank, step->block_bytes);
+    bytes = mics_step_is_packed_sum(step) ? direct_bytes(mesh, group, rank, step->block_bytes)
+                                          : ring_bytes(mesh, group, rank, step->block_bytes);
     if (step->kind == MICS_STEP_ALL_REDUCE)
         add_bytes(&bytes, ring_bytes(mesh, group, rank,
                                      mics_wire_bytes(step->back_wire, step->block_elems)));
@@ -210,14 +203,14 @@ mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase ph
     return sum;
 }
 
-// Of all ranks, pairs (rank, next member of its ring) and pairs (rank, other member), inside nodes and
-// between them.
+// Of all ranks, pairs (rank, next member of its ring) and pairs (rank, other member), inside nodes
+// and between them.
 typedef struct group_links {
     int32_t size; // of one group
     mics_bytes ring, direct;
 } group_links;
 
-// Nodes are alike, as a group lies in one or takes whole ones: those of the first node, times nodes.
+// Nodes are alike, as a group lies in one or takes whole ones: the first node's, times nodes.
 static group_links count_links(const mics_mesh *mesh, mics_group_kind kind)
 {
     const int32_t per_node = mesh->ranks_per_node;
@@ -259,7 +252,7 @@ static void sum_traffic(mics_schedule *schedule)
                 continue;
             const int64_t rounds = links[step->group].size - 1;
             mics_bytes *sum = &schedule->kind_bytes[phase][step->kind];
-            if (is_packed_sum(step))
+            if (mics_step_is_packed_sum(step))
                 add_times(sum, links[step->group].direct, (int64_t)step->block_bytes);
             else
                 add_times(sum, links[step->group].ring, rounds * (int64_t)step->block_bytes);
@@ -300,8 +293,8 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
-// A packed sum is sent to each member directly. Where a group has several members a node, that can be more
-// between nodes than a ring of whole numbers; nobody who asks for fewer bytes wants that.
+// A packed sum is sent to each member directly. Where a group has several members a node, that can
+// be more between nodes than a ring of whole numbers; nobody who asks for fewer bytes wants that.
 static mics_status check_packed(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
@@ -310,7 +303,7 @@ static mics_status check_packed(const mics_schedule *schedule)
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
         mics_step whole = *step;
-        if (!is_packed_sum(step))
+        if (!mics_step_is_packed_sum(step))
             continue;
         whole.packed = false;
         whole.wire = whole.back_wire = MICS_WIRE_FP32;

@@ -6,9 +6,12 @@
 
 #include "mics/schedule.h"
 
-/* Fills the sizes of workspace, packed numbers and residuals, the memory ledger, and the bytes that all
- * ranks send, once lists, slots and activations are known.   Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID: packed sums
- * would send more between nodes than whole ones. */
+/* Fills the sizes of workspace, packed numbers and residuals, the memory ledger, and the bytes that
+ * all ranks send, once lists, slots and activations are known.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID (packed sums would send more between nodes
+ *          than whole ones).
+ */
 mics_status fill_ledger(mics_schedule *schedule);
 
 #endif

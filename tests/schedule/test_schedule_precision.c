@@ -110,6 +110,7 @@ static void test_traffic(void **state)
             const bool second_hop = list->steps[s].kind == MICS_STEP_SCATTER ||
                                     list->steps[s].kind == MICS_STEP_ALL_REDUCE;
             assert_int_equal(list->steps[s].packed, second_hop && i % 2 == 1);
+            assert_int_equal(mics_step_is_packed_sum(&list->steps[s]), list->steps[s].packed);
         }
         pair_close(&p);
     }
