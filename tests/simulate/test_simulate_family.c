@@ -50,6 +50,8 @@ static void draw(setting *s, int32_t index)
     s->gather = index % 7 == 3 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
     s->reduce = index % 7 == 5 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
     s->second_hop = (mics_wire)(index % 11 < MICS_WIRES ? index % 11 : MICS_WIRE_FP32);
+    if (s->nodes > 1 && s->per_node > 2) // packed sums may send more than whole ones: refused
+        s->reduce = s->second_hop = MICS_WIRE_FP32;
     s->cores = index % 4 == 2 ? 2 : 0;
     s->slowdown = index % 3 == 1 ? 0.2 : 0;
 }
