@@ -5,8 +5,8 @@
 // On the wire an exchange is a header with its number of bytes and a hash of its `what`, by which
 // crossed collectives are found. A small one carries its data behind the header, in one message; a
 // larger one follows in chunks straight from the sender's buffer, and straight into the receiver's,
-// or into staging when it is to be added. The chunks of a message do not depend on what its
-// receiver does with it. Each channel has its own tags and staging.
+// or into staging when it is to be added. The chunks of a message depend on who exchanges it, and
+// not on what its receiver does with it. Each channel has its own tags and staging.
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -21,22 +21,43 @@ enum {
     HEADER_BYTES = 16, // u64 bytes, u64 hash
 };
 
-// One exchange under way. Chunk i uses request i % COMM_WINDOW of its direction.
+// One direction of an exchange. Chunk i uses request i % window.
+typedef struct lane {
+    size_t chunk_bytes, window;
+    size_t chunks; // 0: small, all in the header's message
+    size_t done;
+    MPI_Request requests[COMM_FAR_WINDOW];
+} lane;
+
 typedef struct transfer {
     const mics_exchange *exchange;
-    size_t chunks; // 0: small, all in the header's message
-    size_t received;
-    size_t sent;
+    lane in, out;
     MPI_Request header_in;
     MPI_Request header_out;
-    MPI_Request in[COMM_WINDOW];
-    MPI_Request out[COMM_WINDOW];
 } transfer;
 
-static size_t chunk_bytes(const transfer *moving, size_t chunk)
+static lane lane_with(const comm_mpi *self, int32_t peer, size_t bytes)
 {
-    size_t left = moving->exchange->bytes - chunk * COMM_CHUNK_BYTES;
-    return left < COMM_CHUNK_BYTES ? left : COMM_CHUNK_BYTES;
+    const int32_t per_node = self->base.ranks_per_node;
+    const bool far = peer / per_node != self->base.rank / per_node;
+    lane way = {.chunk_bytes = far ? COMM_FAR_CHUNK_BYTES : COMM_CHUNK_BYTES,
+                .window = far ? COMM_FAR_WINDOW : COMM_WINDOW};
+    if (peer != MICS_RANK_NONE && bytes > COMM_SMALL_BYTES - HEADER_BYTES)
+        way.chunks = (bytes - 1) / way.chunk_bytes + 1;
+    for (size_t slot = 0; slot < COMM_FAR_WINDOW; slot++)
+        way.requests[slot] = MPI_REQUEST_NULL;
+    return way;
+}
+
+static size_t chunk_at(const lane *way, size_t chunk)
+{
+    return chunk * way->chunk_bytes;
+}
+
+static size_t chunk_bytes(const transfer *moving, const lane *way, size_t chunk)
+{
+    size_t left = moving->exchange->bytes - chunk_at(way, chunk);
+    return left < way->chunk_bytes ? left : way->chunk_bytes;
 }
 
 static int tag_of(const transfer *moving, int tag)
@@ -48,12 +69,13 @@ static int tag_of(const transfer *moving, int tag)
 static char *staging_of(const comm_mpi *self, const transfer *moving, size_t slot)
 {
     return self->staging + (size_t)moving->exchange->channel * COMM_CHANNEL_BYTES +
-           slot * COMM_CHUNK_BYTES;
+           slot * moving->in.chunk_bytes;
 }
 
 static char *small_in(const comm_mpi *self, const transfer *moving)
 {
-    return staging_of(self, moving, COMM_WINDOW);
+    return self->staging + (size_t)moving->exchange->channel * COMM_CHANNEL_BYTES +
+           COMM_WINDOW * COMM_CHUNK_BYTES;
 }
 
 static char *small_out(const comm_mpi *self, const transfer *moving)
@@ -64,22 +86,24 @@ static char *small_out(const comm_mpi *self, const transfer *moving)
 static mics_status post_receive(comm_mpi *self, transfer *moving, size_t chunk)
 {
     const mics_exchange *exchange = moving->exchange;
-    size_t slot = chunk % COMM_WINDOW;
-    char *to = exchange->reduce == MICS_REDUCE_COPY
-                   ? (char *)exchange->recv + chunk * COMM_CHUNK_BYTES
-                   : staging_of(self, moving, slot);
-    return comm_mpi_check(MPI_Irecv(to, (int)chunk_bytes(moving, chunk), MPI_BYTE, exchange->from,
-                                    tag_of(moving, TAG_CHUNK), self->world, &moving->in[slot]),
+    lane *in = &moving->in;
+    size_t slot = chunk % in->window;
+    char *to = exchange->reduce == MICS_REDUCE_COPY ? (char *)exchange->recv + chunk_at(in, chunk)
+                                                    : staging_of(self, moving, slot);
+    return comm_mpi_check(MPI_Irecv(to, (int)chunk_bytes(moving, in, chunk), MPI_BYTE,
+                                    exchange->from, tag_of(moving, TAG_CHUNK), self->world,
+                                    &in->requests[slot]),
                           exchange->what);
 }
 
 static mics_status post_send(comm_mpi *self, transfer *moving, size_t chunk)
 {
     const mics_exchange *exchange = moving->exchange;
-    return comm_mpi_check(MPI_Isend((const char *)exchange->send + chunk * COMM_CHUNK_BYTES,
-                                    (int)chunk_bytes(moving, chunk), MPI_BYTE, exchange->to,
+    lane *out = &moving->out;
+    return comm_mpi_check(MPI_Isend((const char *)exchange->send + chunk_at(out, chunk),
+                                    (int)chunk_bytes(moving, out, chunk), MPI_BYTE, exchange->to,
                                     tag_of(moving, TAG_CHUNK), self->world,
-                                    &moving->out[chunk % COMM_WINDOW]),
+                                    &out->requests[chunk % out->window]),
                           exchange->what);
 }
 
@@ -102,13 +126,12 @@ static mics_status start(comm_mpi *self, transfer *moving)
                                           exchange->from, tag_of(moving, TAG_HEADER), self->world,
                                           &moving->header_in),
                                 exchange->what));
-    size_t first = moving->chunks < COMM_WINDOW ? moving->chunks : COMM_WINDOW;
-    for (size_t chunk = 0; receives && chunk < first; chunk++)
+    for (size_t chunk = 0; chunk < moving->in.chunks && chunk < moving->in.window; chunk++)
         MICS_TRY(post_receive(self, moving, chunk));
     if (!sends)
         return MICS_OK;
     uint64_t header[2] = {exchange->bytes, hash_text(exchange->what)};
-    size_t behind = moving->chunks == 0 ? exchange->bytes : 0;
+    size_t behind = moving->out.chunks == 0 ? exchange->bytes : 0;
     memcpy(small_out(self, moving), header, HEADER_BYTES);
     if (behind > 0)
         memcpy(small_out(self, moving) + HEADER_BYTES, exchange->send, behind);
@@ -116,7 +139,7 @@ static mics_status start(comm_mpi *self, transfer *moving)
                                       MPI_BYTE, exchange->to, tag_of(moving, TAG_HEADER),
                                       self->world, &moving->header_out),
                             exchange->what));
-    for (size_t chunk = 0; chunk < first; chunk++)
+    for (size_t chunk = 0; chunk < moving->out.chunks && chunk < moving->out.window; chunk++)
         MICS_TRY(post_send(self, moving, chunk));
     return MICS_OK;
 }
@@ -143,7 +166,7 @@ static mics_status take_header(comm_mpi *self, transfer *moving)
                          exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
                          (unsigned long long)header[0],
                          same ? "" : " of something else: their collectives differ in order");
-    if (moving->chunks == 0 && exchange->bytes > 0)
+    if (moving->in.chunks == 0 && exchange->bytes > 0)
         deliver(exchange, 0, small_in(self, moving) + HEADER_BYTES, exchange->bytes);
     return MICS_OK;
 }
@@ -152,27 +175,34 @@ static mics_status take_header(comm_mpi *self, transfer *moving)
 static mics_status take_chunk(comm_mpi *self, transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
-    size_t chunk = moving->received;
+    lane *in = &moving->in;
+    size_t chunk = in->done;
     if (exchange->reduce == MICS_REDUCE_SUM_F32) {
         comm_turn_leave(&self->turn);
-        deliver(exchange, chunk * COMM_CHUNK_BYTES, staging_of(self, moving, chunk % COMM_WINDOW),
-                chunk_bytes(moving, chunk));
+        deliver(exchange, chunk_at(in, chunk), staging_of(self, moving, chunk % in->window),
+                chunk_bytes(moving, in, chunk));
         comm_turn_enter(&self->turn);
         if (self->broken)
             return MICS_ERR_COMM;
     }
-    moving->received++;
-    if (chunk + COMM_WINDOW < moving->chunks)
-        return post_receive(self, moving, chunk + COMM_WINDOW);
+    in->done++;
+    if (chunk + in->window < in->chunks)
+        return post_receive(self, moving, chunk + in->window);
     return MICS_OK;
 }
 
 static mics_status chunk_sent(comm_mpi *self, transfer *moving)
 {
-    size_t chunk = moving->sent++;
-    if (chunk + COMM_WINDOW < moving->chunks)
-        return post_send(self, moving, chunk + COMM_WINDOW);
+    lane *out = &moving->out;
+    size_t chunk = out->done++;
+    if (chunk + out->window < out->chunks)
+        return post_send(self, moving, chunk + out->window);
     return MICS_OK;
+}
+
+static MPI_Request *next_request(lane *way)
+{
+    return &way->requests[way->done % way->window];
 }
 
 // Does what can be done without waiting; *moved_out tells whether that was anything.
@@ -183,13 +213,13 @@ static mics_status advance(comm_mpi *self, transfer *moving, bool *moved_out)
     MICS_TRY(comm_mpi_test(&moving->header_in, what, &header_in));
     if (header_in)
         MICS_TRY(take_header(self, moving));
-    if (moving->received < moving->chunks)
-        MICS_TRY(comm_mpi_test(&moving->in[moving->received % COMM_WINDOW], what, &in));
+    if (moving->in.done < moving->in.chunks)
+        MICS_TRY(comm_mpi_test(next_request(&moving->in), what, &in));
     if (in)
         MICS_TRY(take_chunk(self, moving));
     MICS_TRY(comm_mpi_test(&moving->header_out, what, &header_out));
-    if (moving->sent < moving->chunks)
-        MICS_TRY(comm_mpi_test(&moving->out[moving->sent % COMM_WINDOW], what, &out));
+    if (moving->out.done < moving->out.chunks)
+        MICS_TRY(comm_mpi_test(next_request(&moving->out), what, &out));
     if (out)
         MICS_TRY(chunk_sent(self, moving));
     *moved_out = header_in || in || header_out || out;
@@ -198,12 +228,12 @@ static mics_status advance(comm_mpi *self, transfer *moving, bool *moved_out)
 
 static bool is_received(const transfer *moving)
 {
-    return moving->header_in == MPI_REQUEST_NULL && moving->received == moving->chunks;
+    return moving->header_in == MPI_REQUEST_NULL && moving->in.done == moving->in.chunks;
 }
 
 static bool is_sent(const transfer *moving)
 {
-    return moving->header_out == MPI_REQUEST_NULL && moving->sent == moving->chunks;
+    return moving->header_out == MPI_REQUEST_NULL && moving->out.done == moving->out.chunks;
 }
 
 static mics_status fail_late(comm_mpi *self, const transfer *moving)
@@ -242,20 +272,22 @@ static mics_status drive(comm_mpi *self, transfer *moving)
 }
 
 // After a failure: MPI forgets the requests. Sends cannot be taken back; see invariant 3.
+static void forget_request(MPI_Request *request, bool receives)
+{
+    if (*request == MPI_REQUEST_NULL)
+        return;
+    if (receives)
+        MPI_Cancel(request);
+    MPI_Request_free(request);
+}
+
 static void forget(transfer *moving)
 {
-    MPI_Request *requests[2 + 2 * COMM_WINDOW] = {&moving->header_in, &moving->header_out};
-    for (size_t slot = 0; slot < COMM_WINDOW; slot++) {
-        requests[2 + slot] = &moving->in[slot];
-        requests[2 + COMM_WINDOW + slot] = &moving->out[slot];
-    }
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
-        bool receives = i == 0 || (i >= 2 && i < 2 + COMM_WINDOW);
-        if (*requests[i] == MPI_REQUEST_NULL)
-            continue;
-        if (receives)
-            MPI_Cancel(requests[i]);
-        MPI_Request_free(requests[i]);
+    forget_request(&moving->header_in, true);
+    forget_request(&moving->header_out, false);
+    for (size_t slot = 0; slot < COMM_FAR_WINDOW; slot++) {
+        forget_request(&moving->in.requests[slot], true);
+        forget_request(&moving->out.requests[slot], false);
     }
 }
 
@@ -269,15 +301,12 @@ static mics_status run_transfer(comm_mpi *self, transfer *moving)
 mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange)
 {
     comm_mpi *self = ctx;
-    transfer moving = {
-        .exchange = exchange, .header_in = MPI_REQUEST_NULL, .header_out = MPI_REQUEST_NULL};
-    for (size_t slot = 0; slot < COMM_WINDOW; slot++)
-        moving.in[slot] = moving.out[slot] = MPI_REQUEST_NULL;
-    if (exchange->bytes > COMM_SMALL_BYTES - HEADER_BYTES)
-        moving.chunks = (exchange->bytes - 1) / COMM_CHUNK_BYTES + 1;
-    // A direction that is not used has nothing left to do.
-    moving.received = exchange->from == MICS_RANK_NONE ? moving.chunks : 0;
-    moving.sent = exchange->to == MICS_RANK_NONE ? moving.chunks : 0;
+    // A direction that is not used has nothing to do.
+    transfer moving = {.exchange = exchange,
+                       .in = lane_with(self, exchange->from, exchange->bytes),
+                       .out = lane_with(self, exchange->to, exchange->bytes),
+                       .header_in = MPI_REQUEST_NULL,
+                       .header_out = MPI_REQUEST_NULL};
     comm_turn_enter(&self->turn);
     mics_status status = run_transfer(self, &moving);
     if (status != MICS_OK && !self->broken) {
