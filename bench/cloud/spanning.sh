@@ -4,9 +4,8 @@
 #
 # usage: bench/cloud/spanning.sh     partition groups over several nodes; needs root
 #
-# P = G = O = 4 on 2 nodes x 2 ranks and 8 on 4 x 2: collectives in one ring and in two stages. `gathered` is what
-# gathers send between nodes in a step beside (p - k) M / p a node and gather, the least possible; both from the
-# ledger, which every step's counted bytes must equal.
+# P = G = O = 4 on 2 nodes x 2 ranks and 8 on 4 x 2: collectives in one ring and in two stages. Bytes between nodes of a
+# step, as counted and over the links; two stages send (p - k) / (p - 1) of what rings do.
 #
 #   RATE=1gbit   MICRO_STEPS=4   STEPS=5
 . "$(dirname "$0")/lib.sh"

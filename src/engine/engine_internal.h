@@ -48,8 +48,7 @@ typedef struct engine_note {
     int64_t step; // of the newest training step
     int32_t call; // engine_call
     int32_t phase;
-    int32_t
-        at[MICS_STREAMS]; // ENGINE_LIST: index of the step that each stream is in, or comes to; -1
+    int32_t at[MICS_STREAMS]; // ENGINE_LIST: the step that each stream is in, or comes to; -1
     int32_t inside; // bit s: stream s is in that step; else it waits for others, or has ended it
 } engine_note;
 
@@ -81,8 +80,8 @@ struct mics_engine {
     mics_stream home; // the stream that always has a thread
     bool locks_open;
 
-    // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while any
-    // stream works.
+    // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while
+    // any stream works.
     bool all_know; // every rank has found the failure for itself, from the same numbers
     bool stale;    // other ranks' pieces of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none

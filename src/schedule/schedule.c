@@ -47,9 +47,8 @@ typedef struct builder {
     int32_t *published;    // by unit: the step that published it; -1: none
     int32_t *last_writer;  // by unit: newest backward that wrote its gradient
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
-    int32_t *
-        ends_with; // by unit: the unit whose backward is the last of a micro-step to write its gradient
-    int32_t prefetch; // of the spec, at most the number of passes
+    int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
+    int32_t prefetch;      // of the spec, at most the number of passes
     int32_t newest[MICS_STREAMS];
 } builder;
 
@@ -576,7 +575,8 @@ static void find_facts(builder *b)
     }
 }
 
-// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes its gradient last.
+// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes its
+// gradient last.
 static void find_last_writers(builder *b)
 {
     for (int32_t u = b->schedule->spec.model->unit_count - 1; u >= 0; u--) {
@@ -608,7 +608,8 @@ static void idle_slots(slot_pool *pool)
     }
 }
 
-// Room for a list: each pass with its gather and reduction, each unit with what happens to it once a step.
+// Room for a list: each pass with its gather and reduction, each unit with what happens to it once a
+// step.
 // Units that are gathered more often make it grow.
 static mics_status open_list(builder *b, mics_phase phase)
 {
