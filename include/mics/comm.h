@@ -13,6 +13,8 @@
 #ifndef MICS_COMM_H
 #define MICS_COMM_H
 
+#include "mics/device.h"
+#include "mics/dtype.h"
 #include "mics/group.h"
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -73,6 +75,26 @@ typedef struct mics_note {
     unsigned char bytes[MICS_NOTE_BYTES];
 } mics_note;
 
+// A collective on buffers that may be a device's. In place.
+typedef enum mics_comm_call_kind {
+    MICS_COMM_CALL_ALL_GATHER, // as mics_comm_all_gather
+    // Each member sends each other its block of `buffer`. `incoming` gets this member's block from
+    // the others: its block h - 1 is from member index - h (modulo the size), h = 1, 2, ...
+    MICS_COMM_CALL_ALL_TO_ALL,
+    MICS_COMM_CALL_REDUCE_SCATTER, // as mics_comm_reduce_scatter; fp32
+    MICS_COMM_CALL_ALL_REDUCE,     // over group.size blocks, as mics_comm_all_reduce; fp32
+    MICS_COMM_CALLS
+} mics_comm_call_kind;
+
+typedef struct mics_comm_call {
+    mics_comm_call_kind kind;
+    const mics_ring *ring; // channel c is stream c + 1 of a device
+    void *buffer;          // group.size blocks; member m's lies at block_of[m]
+    void *incoming;        // ALL_TO_ALL: group.size - 1 blocks; else NULL
+    int64_t block_elems;
+    mics_dtype dtype;
+} mics_comm_call;
+
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
     // Blocks until the received data is in place and `send` may be changed. Deadline: the
@@ -96,6 +118,11 @@ typedef struct mics_comm_ops {
     mics_status (*library_open)(void *ctx, const mics_ring *ring);
     mics_status (*library_gather)(void *ctx, const mics_ring *ring, void *buffer,
                                   size_t block_bytes);
+    // (optional) A collective on buffers of the device that this comm was opened with, enqueued on
+    // its stream; without it buffers are the host's, and rings of exchanges run it.
+    mics_status (*collective)(void *ctx, const mics_comm_call *call);
+    // (optional) Whether what was enqueued has failed so far; does not wait.
+    mics_status (*check)(void *ctx);
 } mics_comm_ops;
 
 typedef struct mics_comm {
@@ -199,6 +226,31 @@ int mics_comm_is_counting(const mics_comm *comm);
 mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int64_t countdown,
                                       mics_comm **comm_out);
 
+/* Takes collectives on buffers of `device` through page-locked host memory, two blocks of at most
+ * `piece_bytes` a channel, so that any transport serves (several ranks on one GPU, which NCCL
+ * refuses). A collective waits for its stream, and blocks.
+ *
+ * Needs:   the device outlives the comm.
+ * Returns: MICS_OK; MICS_ERR_MEMORY (the inner comm is then still the caller's).
+ */
+mics_status mics_comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
+                                       size_t piece_bytes, mics_comm **comm_out);
+
+/* Collectives on buffers of `device` by NCCL; all else goes by the inner comm, which also carries
+ * NCCL's addresses. NCCL communicators are made for the groups of `rings`, each kind of group once
+ * a channel it is used on.
+ *
+ * A collective enqueues and returns; the deadline is kept by who waits for the device. After
+ * mics_comm_abort the communicators are aborted (ncclCommAbort), and what waits for them ends.
+ * Needs:   the device is a GPU, outlives the comm, and no other rank uses it.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no plugin, no NCCL; two ranks on one GPU: logged);
+ *          MICS_ERR_COMM; MICS_ERR_MEMORY (the inner comm is then still the caller's).
+ * Collective: world.
+ */
+mics_status mics_comm_nccl_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
+                                     const mics_ring *rings, int32_t ring_count,
+                                     mics_comm **comm_out);
+
 // ---- what every rank calls; all in the same order ----
 
 /* One exchange, checked. One of no bytes is sent too: it waits for rank `from` to come.
@@ -228,6 +280,20 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *b
  */
 mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
                                      int64_t block_elems);
+
+/* A collective on buffers of the comm's device, if it was opened with one, and then only enqueued;
+ * else on host memory, and done on return (done by the rings above; ALL_TO_ALL by one exchange a
+ * hop).
+ *
+ * A counting comm counts a ring's bytes to the next member; ALL_TO_ALL what goes to each.
+ * Needs:   block_elems >= 0; fp32 where sums are made.
+ * Returns: as mics_comm_exchange; MICS_ERR_DEVICE.   Collective: over the group.
+ */
+mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call);
+
+/* Whether what was enqueued has failed so far. Does not wait.   Returns: MICS_OK; MICS_ERR_COMM,
+ * logged once. */
+mics_status mics_comm_check(mics_comm *comm);
 
 /* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
  * divisible by the group's size.

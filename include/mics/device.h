@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the machine has for this process: cores and memory, after affinity and control groups have
-// taken their share.
+// taken their share; and the devices that ranks compute on.
 #ifndef MICS_DEVICE_H
 #define MICS_DEVICE_H
 
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,117 @@ typedef struct mics_machine {
  * Threads: any.
  */
 mics_status mics_machine_read(mics_machine *machine_out);
+
+// ---- devices ----
+//
+// A device is where one rank computes: the processor, or one GPU. It has MICS_DEVICE_STREAMS
+// streams, numbered as a schedule numbers its own (computation first). What is enqueued on a stream
+// runs in order; streams wait for each other through events. On the processor everything is done when the
+// call returns, and events are nothing. Calls of one stream come from one thread at a time; different
+// streams may be used by different threads at once.
+//
+// A failure of enqueued work is kept and told by `check`, `poll` and `synchronize`, on which the
+// world has to end: what the device holds is of no use then.
+
+enum { MICS_DEVICE_STREAMS = 3 };
+
+typedef struct mics_device_info {
+    char name[96];             // "NVIDIA H200"
+    size_t memory_total_bytes; // of the device
+    size_t memory_free_bytes;  // when it was asked
+    char detail[160];          // "compute capability 9.0, driver 13.0, PCI 0000:1b:00.0"
+} mics_device_info;
+
+typedef struct mics_device_ops {
+    const char *name; // "cpu", "cuda"
+
+    // ---- memory: blocks on 256 bytes, zeroed ----
+    // MICS_ERR_MEMORY is logged, with the bytes and what is free. NULL may be freed.
+    mics_status (*alloc)(void *ctx, size_t bytes, void **block_out);
+    void (*free)(void *ctx, void *block);
+    // Memory of the host that `copy` reads and writes beside computation (page-locked for a GPU).
+    mics_status (*alloc_host)(void *ctx, size_t bytes, void **block_out);
+    void (*free_host)(void *ctx, void *block);
+
+    // ---- enqueued on a stream ----
+    // Between any two of: this device's memory, memory of alloc_host, other memory of the host (which
+    // must stay as it is until the copy is done, and makes the call wait for it).
+    void (*copy)(void *ctx, int32_t stream, void *to, const void *from, size_t bytes);
+    void (*zero)(void *ctx, int32_t stream, void *to, size_t bytes);
+    // Event number `event`, 0 <= event < the `events` that the device was opened with: it is where the stream is now.
+    void (*record)(void *ctx, int32_t stream, int32_t event);
+    // What is enqueued on `stream` from now on waits for the newest record of `event`; one that was never recorded is
+    // not waited for.
+    void (*wait)(void *ctx, int32_t stream, int32_t event);
+
+    // ---- from the host ----
+    // Whether the newest record of an event has been reached. Does not wait.
+    // Returns: MICS_OK; MICS_ERR_DEVICE (the device failed; logged once).
+    mics_status (*poll)(void *ctx, int32_t event, bool *done_out);
+    // When a reached event was, in microseconds of mics_clock_us.
+    double (*event_us)(void *ctx, int32_t event);
+    // Waits for all that is on a stream. Returns as poll.
+    mics_status (*synchronize)(void *ctx, int32_t stream);
+    // The first failure of what was enqueued so far, as far as it is known without waiting. Returns as poll.
+    mics_status (*check)(void *ctx);
+    // Marks a range of this thread's calls in a profiler's timeline (NVTX); name is copied.
+    void (*range_begin)(void *ctx, const char *name);
+    void (*range_end)(void *ctx);
+    // What foreign libraries need of a stream: a cudaStream_t. NULL on the processor.
+    void *(*stream_handle)(void *ctx, int32_t stream);
+    void (*info)(void *ctx, mics_device_info *info_out);
+    // Waits for all streams; frees what is left, ctx and the mics_device that holds it.
+    void (*close)(void *ctx);
+} mics_device_ops;
+
+typedef struct mics_device {
+    const mics_device_ops *ops;
+    void *ctx;
+    bool is_host; // its memory is the host's: everyone may read and write it
+} mics_device;
+
+/* The processor as a device.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.      Owns: close with mics_device_close.
+ */
+mics_status mics_device_cpu_open(mics_device **device_out);
+
+/* GPU number `index` of those that this process sees, through the plugin. `events`: how many events there
+ * are.
+ *
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no plugin, driver or such GPU: one logged line says what is missing and what
+ *          would work); MICS_ERR_MEMORY; MICS_ERR_DEVICE.
+ * Owns:    close with mics_device_close.
+ */
+mics_status mics_device_cuda_open(int32_t index, int32_t events, mics_device **device_out);
+
+/* Closes; NULL is allowed. */
+void mics_device_close(mics_device *device);
+
+// ---- the plugin ----
+
+// What was found of GPUs on this machine.
+typedef struct mics_cuda_findings {
+    bool plugin; // libmics_cuda.so was opened and is of this build's version
+    char plugin_path[256];
+    int32_t devices;   // that can be used; 0 when anything is missing
+    char driver[32];   // "13.0"; empty when there is none
+    char runtime[32];  // CUDA runtime that the plugin was built with
+    char nccl[32];     // "2.28.9"; empty when it is missing
+    char why_not[256]; // why `devices` is 0, in one line with what would help; else empty
+} mics_cuda_findings;
+
+/* Looks for the plugin ($MICS_CUDA_PLUGIN; else beside libmics or the program, ../lib of it, the loader's path), the driver
+ * and GPUs. Never fails, never logs. Threads: any; looks once a process.
+ */
+const mics_cuda_findings *mics_cuda_find(void);
+
+/* What is known of GPU `index` without opening it. Returns: MICS_OK; MICS_ERR_UNSUPPORTED (not logged). */
+mics_status mics_cuda_device_info(int32_t index, mics_device_info *info_out);
+
+/* Address of a function that the plugin exports; NULL when there is no plugin, or it lacks it. For modules that
+ * have a part in the plugin. */
+void *mics_plugin_symbol(const char *name);
 
 #ifdef __cplusplus
 }

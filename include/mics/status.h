@@ -20,7 +20,8 @@ extern "C" {
     X(MICS_ERR_FORMAT, "malformed file")                                                           \
     X(MICS_ERR_NUMERIC, "numbers are not finite")                                                  \
     X(MICS_ERR_TIMEOUT, "timed out")                                                               \
-    X(MICS_ERR_COMM, "communication failed")
+    X(MICS_ERR_COMM, "communication failed")                                                       \
+    X(MICS_ERR_DEVICE, "a device failed")
 
 typedef enum mics_status {
 #define MICS_STATUS_ENUM(name, text) name,
