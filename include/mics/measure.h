@@ -29,10 +29,12 @@ typedef enum mics_measure_op {
 } mics_measure_op;
 
 typedef struct mics_timing {
-    bool wanted;  // some unit of the run has this size, and there is something to choose
-    size_t bytes; // of the whole units timed, below the row's where that took too much time or
-                  // memory; 0: not timed
-    double us[MICS_ALGORITHMS]; // a unit, on the slowest rank; 0: not timed
+    bool wanted;       // some unit of the run has this size, and there is something to choose
+    int32_t units;     // of the run that have it
+    size_t unit_bytes; // the largest of them, on the wire: what is to be timed
+    size_t bytes;      // of the whole units timed; another number than unit_bytes where these took
+                       // too much time or memory: then the times follow from that size; 0: none
+    double us[MICS_ALGORITHMS]; // a unit of `bytes`, on the slowest rank; 0: not timed
 } mics_timing;
 
 // Of units of at most `most_bytes` on the wire, a power of two, that are larger than the row's
@@ -52,6 +54,7 @@ typedef struct mics_measure_spec {
     mics_comm *comm;               // of the schedule's mesh; no engine uses it
     const mics_schedule *schedule; // whose units' sizes, groups and wires are measured
     bool library;                  // what mics_measure_library found
+    bool reductions_too;           // reductions go by the times; else gathers go first
     double budget_s;               // > 0
     size_t limit_bytes;            // a rank may allocate for it; the same on all ranks
 } mics_measure_spec;
@@ -82,10 +85,12 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
 
 /* Times what *timings has planned, and fills it, alike on all ranks.
  *
- * Each algorithm runs once to warm up, and then as often as rank 0 says: more for what is quick.
- * What would take more than half of the time that is left is timed on smaller units, and a row for
- * which that leaves no more than the row before has gets that row's times. The first row is timed
- * in any case, on as little as 64 KiB.
+ * Rows go in the order of the bytes that the run's units of a row have together, so that the time
+ * is spent where a step spends its own. Each is timed on units as large as the run's, unless that
+ * would take more than 0.6 of the time that is left, or more memory than there is: then on smaller
+ * ones. What one pass over the candidates decides clearly is not repeated. At the end a row that
+ * was not timed as it is gets the times of the nearest size that was.
+ * One row of each operation that is to be chosen is timed in any case, on as little as 64 KiB.
  * Needs:   as mics_measure_spec says; a plan for the same schedule. Peaks of `memory` rise.
  * Returns: MICS_OK; MICS_ERR_MEMORY, of which the others hear as MICS_ERR_PEER; as
  *          mics_comm_exchange: then the world has ended, though a rank that needed nothing more may
@@ -93,6 +98,21 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
  * Collective: world.   Blocks: yes, for about budget_s.
  */
 mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timings);
+
+/* Whether links are still as times say that were measured before: the row whose units have the most
+ * bytes is timed again by its fastest algorithm. Links count as others when that takes less than
+ * half or more than twice as long as it did, each of three times. Times below 5 ms, and of groups
+ * inside nodes, say little of links and count as the same.
+ *
+ * Needs:   as mics_measure_run; *timings the same on all ranks.
+ * Returns: MICS_OK and *same_out, alike on all ranks; as mics_measure_run.
+ * Collective: world.   Blocks: yes, for up to six such units.
+ */
+mics_status mics_measure_check(const mics_measure_spec *spec, const mics_timings *timings,
+                               bool *same_out);
+
+/* Whether a row's own units were timed; false: its times follow from units of `bytes`. Pure. */
+bool mics_measure_is_timed(const mics_timing *timing);
 
 /* The fastest of a timing; but two stages, or the ring where these are no candidate, unless another
  * is at least 3 % faster, so that choices do not depend on noise. TWO_STAGE when nothing was timed.

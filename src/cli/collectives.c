@@ -6,9 +6,11 @@
 #include "job.h"
 #include "mics/clock.h"
 #include "mics/size.h"
+#include <string.h>
 
-// How long measuring may take: less than a step on links that are slow enough to care.
-static const double BUDGET_S = 3;
+// How long measuring may take: less than a step on links that are slow enough to care. On others a
+// fraction of a second is enough.
+static const double BUDGET_S = 8;
 
 static const mics_mesh *mesh_of(const cli_job *job)
 {
@@ -20,15 +22,9 @@ static const mics_mesh *mesh_of(const cli_job *job)
 // What rank 0 found in the output folder.
 typedef struct found {
     mics_timings timings;
-    bool read, other;
+    bool read;
+    char reason[CLI_REASON_BYTES];
 } found;
-
-static cli_collectives_key key_of(const cli_job *job, bool library)
-{
-    return (cli_collectives_key){.schedule = job->schedule,
-                                 .transport = cli_world_is_mpi(job->world) ? "mpi" : "threads",
-                                 .library = library};
-}
 
 // What ranks may use beside what their transport holds.
 static size_t room_left(const cli_room *room)
@@ -36,15 +32,21 @@ static size_t room_left(const cli_room *room)
     return room->limit_bytes > room->staging_bytes ? room->limit_bytes - room->staging_bytes : 0;
 }
 
+static mics_measure_spec spec_of(const cli_job *job, const cli_rank *rank, bool library)
+{
+    return (mics_measure_spec){.memory = rank->memory,
+                               .comm = rank->comm,
+                               .schedule = job->schedule,
+                               .library = library,
+                               .reductions_too = job->run->collectives == MICS_COLLECTIVES_MEASURED,
+                               .budget_s = BUDGET_S,
+                               .limit_bytes = room_left(&job->room)};
+}
+
 static mics_status measure(const cli_job *job, cli_rank *rank, const cli_collectives_key *key,
                            cli_collectives *collectives)
 {
-    const mics_measure_spec spec = {.memory = rank->memory,
-                                    .comm = rank->comm,
-                                    .schedule = job->schedule,
-                                    .library = key->library,
-                                    .budget_s = BUDGET_S,
-                                    .limit_bytes = room_left(&job->room)};
+    const mics_measure_spec spec = spec_of(job, rank, key->library);
     const double begin_us = mics_clock_us();
     MICS_TRY(mics_measure_run(&spec, &collectives->timings));
     collectives->took_s = (mics_clock_us() - begin_us) / 1e6;
@@ -54,20 +56,47 @@ static mics_status measure(const cli_job *job, cli_rank *rank, const cli_collect
     return MICS_OK;
 }
 
+// Names of hosts say nothing of a link that was made slower or faster. Ranks that are threads have
+// none.
+static mics_status check_links(const cli_job *job, cli_rank *rank, bool library, found *there)
+{
+    const mics_measure_spec spec = spec_of(job, rank, library);
+    if (!there->read || !cli_world_is_mpi(job->world))
+        return MICS_OK;
+    MICS_TRY(mics_measure_check(&spec, &there->timings, &there->read));
+    mics_memory_reset_peak(rank->memory);
+    if (!there->read)
+        snprintf(there->reason, sizeof there->reason,
+                 "other links (a unit takes less than half or more than twice as long)");
+    return MICS_OK;
+}
+
 static mics_status read_or_measure(const cli_job *job, cli_rank *rank,
                                    const cli_collectives_key *key, cli_collectives *collectives)
 {
     found there = {.timings = collectives->timings};
     if (rank->comm->rank == 0)
         there.read =
-            cli_collectives_read(rank->memory, job->run->out, key, &there.timings, &there.other);
+            cli_collectives_read(rank->memory, job->run->out, key, &there.timings, there.reason);
     MICS_TRY(mics_comm_broadcast(rank->comm, 0, &there, sizeof there));
+    MICS_TRY(check_links(job, rank, key->library, &there));
     collectives->read = there.read;
-    collectives->replaced = there.other;
+    memcpy(collectives->reason, there.reason, sizeof there.reason);
     if (!there.read)
         return measure(job, rank, key, collectives);
     collectives->timings = there.timings;
     return MICS_OK;
+}
+
+// Where there is something to choose.
+static mics_status settle_by_times(const cli_job *job, cli_rank *rank, bool library,
+                                   cli_collectives *collectives)
+{
+    cli_place place;
+    const cli_collectives_key key = {
+        .schedule = job->schedule, .place = &place, .library = library};
+    MICS_TRY(cli_place_find(rank, mesh_of(job)->ranks_per_node, &place));
+    return read_or_measure(job, rank, &key, collectives);
 }
 
 static mics_status settle_rank(void *ctx, cli_rank *rank)
@@ -82,10 +111,9 @@ static mics_status settle_rank(void *ctx, cli_rank *rank)
                           : mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                                            "this transport has no gathers of its own; take "
                                            "\"auto\", \"two-stage\" or \"ring\""));
-    const cli_collectives_key key = key_of(job, library);
     mics_measure_plan(job->schedule, library, &collectives.timings);
     if (collectives.timings.row_count > 0)
-        MICS_TRY(read_or_measure(job, rank, &key, &collectives));
+        MICS_TRY(settle_by_times(job, rank, library, &collectives));
     if (rank->comm->rank == cli_world_first_rank(job->world)) // one a process
         job->collectives = collectives;
     return MICS_OK;
@@ -167,18 +195,27 @@ static double most_bytes_per_s(const cli_job *job)
     return most;
 }
 
+// How the times of a row came about.
+static void print_source(const mics_timing *timing, FILE *out)
+{
+    char size[32];
+    if (timing->bytes == 0)
+        fprintf(out, "  not timed");
+    else if (mics_measure_is_timed(timing))
+        fprintf(out, "  measured");
+    else
+        fprintf(out, "  follows from %s", mics_size_text((double)timing->bytes, size, sizeof size));
+}
+
 static void print_times(const cli_job *job, mics_measure_op op, int32_t at, double most, FILE *out)
 {
-    const mics_timing_row *row = &job->collectives.timings.rows[at];
-    const mics_timing *timing = &row->of[op];
+    const mics_timing *timing = &job->collectives.timings.rows[at].of[op];
     const mics_collective_choice *choice = &job->schedule->spec.choices[at];
     mics_algorithm runs = op == MICS_MEASURE_GATHER ? choice->gather : choice->reduce;
     const mics_algorithm fastest = mics_measure_fastest(timing);
-    char size[32], timed[32] = "-";
-    if (timing->bytes > 0)
-        mics_size_text((double)timing->bytes, timed, sizeof timed);
-    fprintf(out, "  %-7s %10s  %10s", op == MICS_MEASURE_GATHER ? "gather" : "reduce",
-            mics_size_text((double)row->most_bytes, size, sizeof size), timed);
+    char size[32];
+    fprintf(out, "  %-7s %5d %10s", op == MICS_MEASURE_GATHER ? "gather" : "reduce",
+            (int)timing->units, mics_size_text((double)timing->unit_bytes, size, sizeof size));
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
         if (timing->us[a] > 0)
             fprintf(out, " %10.0f", timing->us[a]);
@@ -190,7 +227,8 @@ static void print_times(const cli_job *job, mics_measure_op op, int32_t at, doub
         fprintf(out, "  %7.3f GB/s %3.0f %%", rate / 1e9, 100 * rate / most);
     else
         fprintf(out, "  %18s", "-");
-    fprintf(out, "  %s", mics_algorithm_text(runs));
+    fprintf(out, "  %-9s", mics_algorithm_text(runs));
+    print_source(timing, out);
     if (runs != fastest)
         fprintf(out, " (\"measured\" would take %s)", mics_algorithm_text(fastest));
     fputc('\n', out);
@@ -203,12 +241,14 @@ static void print_title(const cli_job *job, FILE *out)
     fprintf(out, "collectives, us a unit on the slowest rank; ");
     if (collectives->read)
         fprintf(out, "from %s/collectives.json\n", job->run->out);
+    else if (collectives->reason[0] != '\0')
+        fprintf(out, "measured again in %.1f s, as collectives.json is of %s\n",
+                collectives->took_s, collectives->reason);
     else
-        fprintf(out, "measured in %.1f s%s\n", collectives->took_s,
-                collectives->replaced ? ", as collectives.json was of another mesh or model" : "");
+        fprintf(out, "measured in %.1f s\n", collectives->took_s);
     fprintf(out, "  gathers over %d ranks, reductions over %d, %d ranks a node\n",
             (int)mesh->sharding.params, (int)mesh->sharding.grads, (int)mesh->ranks_per_node);
-    fprintf(out, "  %-7s %10s  %10s", "", "units to", "timed at");
+    fprintf(out, "  %-7s %5s %10s", "", "units", "of up to");
     for (int a = 0; a < MICS_ALGORITHMS; a++)
         fprintf(out, " %10s", mics_algorithm_text((mics_algorithm)a));
     fprintf(out, "  %18s  runs\n", "leaves a node");
@@ -217,7 +257,7 @@ static void print_title(const cli_job *job, FILE *out)
 void cli_collectives_print(const cli_job *job, FILE *out)
 {
     const mics_timings *timings = &job->collectives.timings;
-    bool in_part = false;
+    bool follows = false;
     if (timings->row_count == 0)
         return;
     print_title(job, out);
@@ -228,11 +268,13 @@ void cli_collectives_print(const cli_job *job, FILE *out)
             if (!timing->wanted)
                 continue;
             print_times(job, (mics_measure_op)op, i, most, out);
-            in_part = in_part || timing->bytes < timings->rows[i].most_bytes;
+            follows = follows || !mics_measure_is_timed(timing);
         }
     }
-    if (in_part)
-        fprintf(out,
-                "  larger units would have taken more than %g s, or more memory than a rank has\n",
-                BUDGET_S);
+    if (follows)
+        fprintf(
+            out,
+            "  what is not measured would have taken more than %g s in all, or more memory than "
+            "a rank has\n",
+            BUDGET_S);
 }

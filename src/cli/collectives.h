@@ -7,6 +7,7 @@
 #ifndef MICS_CLI_COLLECTIVES_H
 #define MICS_CLI_COLLECTIVES_H
 
+#include "launch.h"
 #include "mics/measure.h"
 #include "mics/memory.h"
 #include "mics/schedule.h"
@@ -14,12 +15,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+enum { CLI_REASON_BYTES = 256 };
+
 // What was measured, and where it came from.
 typedef struct cli_collectives {
     mics_timings timings; // no rows: nothing was to be chosen
     bool read;            // from the output folder
-    bool replaced;        // the output folder had a file of another mesh, model or transport
-    double took_s;        // measuring
+    // What the times in the output folder were of, so that these were measured again: "other hosts
+    // (a ... b, not c ... d)"; empty: there were none, or they were damaged.
+    char reason[CLI_REASON_BYTES];
+    double took_s; // measuring
 } cli_collectives;
 
 struct cli_job;
@@ -37,22 +42,46 @@ mics_status cli_collectives_settle(struct cli_job *job);
 /* Prints the table of what was measured and what runs; nothing where nothing was. */
 void cli_collectives_print(const struct cli_job *job, FILE *out);
 
+// ---- collectives_place.c ----
+
+enum { CLI_HOST_BYTES = 65 };
+
+// Where times were measured: they say nothing of other places.
+typedef struct cli_place {
+    const char *transport;           // "mpi" or "threads"
+    char version[128];               // of the MPI library; empty for threads
+    char first_host[CLI_HOST_BYTES]; // of the nodes
+    char last_host[CLI_HOST_BYTES];
+    char hosts[17];       // hash of the names of all nodes, node by node
+    char processor[128];  // of the first node
+    int64_t network_mbit; // of the fastest card of the node with the slowest; 0: unknown
+    char machines[17];    // hash of processors and cards of all nodes
+} cli_place;
+
+/* Finds it.
+ *
+ * Returns: MICS_OK, and the same place on all ranks; MICS_ERR_MEMORY; as mics_comm_exchange.
+ * Collective: world.
+ */
+mics_status cli_place_find(cli_rank *rank, int32_t per_node, cli_place *place_out);
+
 // ---- collectives_file.c ----
 
 // What times are good for.
 typedef struct cli_collectives_key {
     const mics_schedule *schedule;
-    const char *transport; // "mpi" or "threads"
+    const cli_place *place;
     bool library;
 } cli_collectives_key;
 
 /* Reads DIR/collectives.json into a plan, if it is there and for the same key and plan.
  *
  * A file that is damaged, or none of ours, is one warning; one for another key is not.
- * Returns: whether it was taken (*timings untouched otherwise); *other_out: it was for another key.
+ * Returns: whether it was taken (*timings untouched otherwise); in `reason` what it was of, if it
+ *          was for another key, else nothing.
  */
 bool cli_collectives_read(mics_memory *memory, const char *dir, const cli_collectives_key *key,
-                          mics_timings *timings, bool *other_out);
+                          mics_timings *timings, char reason[CLI_REASON_BYTES]);
 
 /* Writes it; a failure is a warning, as the run needs it not. */
 void cli_collectives_write(mics_memory *memory, const char *dir, const cli_collectives_key *key,

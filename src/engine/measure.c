@@ -12,8 +12,8 @@
 // Invariants (guarded by meter->mutex):
 //   1. done[s] grows within a run; unit i is through stage s exactly when i < done[s].
 //   2. After `failure` is set no wait blocks, so both threads end the run.
-#include "mics/measure.h"
 #include "engine/engine_internal.h"
+#include "measure_plan.h"
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -21,10 +21,28 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNITS = 4, BUFFERS = 2, STAGES = 2, REPEATS_MAX = 9, TIMED_BYTES_MIN = 64 * 1024 };
+enum {
+    UNITS = 4,      // of a run
+    UNITS_DEAR = 2, // of one that takes long: the first fills the pipeline
+    BUFFERS = 2,
+    STAGES = 2,
+    REPEATS_MAX = 9,
+    REPEATS_SURE = 3, // of quick runs, before one algorithm may be clearly slower than another
+    TIMED_BYTES_MIN = 64 * 1024,
+    PROBE_PART = 4, // of the bytes that an estimate allows, the next estimate is made on 1 / this
+    CHECKS = 3,
+};
 
-// The share of the budget that repetitions of one algorithm at one size may take.
-static const double REPEATS_SHARE = 0.02;
+// Shares of the time that is left. One run of each candidate may be expected to take PASS, is of
+// UNITS units up to FULL, and repetitions may take REPEATS.
+static const double PASS_SHARE = 0.6, FULL_SHARE = 0.05, REPEATS_SHARE = 0.2;
+
+// What takes so many times as long as the best is not repeated.
+static const double CLEARLY_SLOWER = 1.25;
+
+// Links are others when a unit takes so many times as long, or as short, as it did; shorter times
+// say more of processors than of links.
+static const double OTHER_LINKS = 2, CHECKED_US_MIN = 5000;
 
 // One collective on a part of a unit's buffer.
 typedef struct stage {
@@ -47,9 +65,10 @@ typedef struct meter {
     const mics_mesh *mesh;
     group_ring rings[MICS_GROUP_KINDS];
     char *buffers[BUFFERS];
-    double begin_us;                      // of everything
-    double us_per_byte[MICS_MEASURE_OPS]; // of the slowest algorithm, as far as is known
-    size_t timed_bytes[MICS_MEASURE_OPS]; // of the newest row that was timed; 0: none
+    double begin_us;                       // of everything
+    double us_per_byte[MICS_MEASURE_OPS];  // of the slowest algorithm, as far as is known
+    double least_us[MICS_MEASURE_OPS];     // of a unit, however small
+    size_t probed_bytes[MICS_MEASURE_OPS]; // the largest that us_per_byte is from; 0: none
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -64,9 +83,19 @@ typedef struct meter {
 
 // What rank 0 decides for all.
 typedef struct decision {
-    int64_t bytes;
-    int64_t repeats;
+    int64_t bytes; // of the units that are timed; 0: none are
+    int32_t units;
+    int32_t again; // a bit an algorithm: which are run once more
+    int32_t same;  // links are
 } decision;
+
+// What the candidates at one size do, run after run.
+typedef struct contest {
+    timed_run runs[MICS_ALGORITHMS];
+    double samples[MICS_ALGORITHMS][REPEATS_MAX];
+    int32_t counts[MICS_ALGORITHMS];
+    double begin_us, round_us, allowed_us;
+} contest;
 
 // The agreements that may tell of this rank's failure.
 static mics_status agree(meter *self, mics_status mine)
@@ -265,53 +294,42 @@ static bool fits(const meter *self, size_t bytes)
     return BUFFERS * mics_memory_block_bytes(whole_bytes(self, bytes)) <= self->spec->limit_bytes;
 }
 
-// How large the units of a row are timed: as they are if all candidates together are expected to
-// take at most half of the time that is left, and the buffers fit; else halves of that.
+static double left_us(const meter *self)
+{
+    return self->spec->budget_s * 1e6 - (mics_clock_us() - self->begin_us);
+}
+
+// What a run of each candidate is expected to take.
+static double pass_us(const meter *self, mics_measure_op op, size_t bytes, int32_t units)
+{
+    const double unit_us = fmax(self->least_us[op], self->us_per_byte[op] * (double)bytes);
+    return unit_us * units * candidate_count(self, op);
+}
+
+// How large the units of a row are timed: as they are where time and memory allow it; else halves
+// of that.
 static size_t affordable_bytes(const meter *self, mics_measure_op op, size_t bytes)
 {
-    const double left_us = self->spec->budget_s * 1e6 - (mics_clock_us() - self->begin_us);
-    const double us_per_byte = self->us_per_byte[op] * (1 + UNITS) * candidate_count(self, op);
-    while (bytes > TIMED_BYTES_MIN && us_per_byte * (double)bytes > left_us / 2)
+    const double most_us = PASS_SHARE * left_us(self);
+    while (bytes > TIMED_BYTES_MIN && pass_us(self, op, bytes, UNITS_DEAR) > most_us)
         bytes /= 2;
     while (bytes > 1 && !fits(self, bytes))
         bytes /= 2;
     return bytes;
 }
 
-static int64_t affordable_repeats(const meter *self, double warm_us)
-{
-    const double share = self->spec->budget_s * 1e6 * REPEATS_SHARE / (UNITS * warm_us + 1);
-    return share < 1 ? 1 : share > REPEATS_MAX ? REPEATS_MAX : (int64_t)share;
-}
-
 // ---- timing ----
 
-static double median(double *values, int64_t count)
+static double median(const double *values, int32_t count)
 {
-    for (int64_t i = 1; i < count; i++) {
-        for (int64_t j = i; j > 0 && values[j] < values[j - 1]; j--) {
-            const double value = values[j];
-            values[j] = values[j - 1];
-            values[j - 1] = value;
-        }
+    double sorted[REPEATS_MAX];
+    for (int32_t i = 0; i < count; i++) {
+        int32_t at = i;
+        for (; at > 0 && values[i] < sorted[at - 1]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = values[i];
     }
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
-// This rank's time of one algorithm, in whole nanoseconds and at least one: 0 is "not timed".
-static mics_status time_algorithm(meter *self, timed_run *run, double *us_out)
-{
-    double samples[REPEATS_MAX], warm_us = 0;
-    run->units = 1;
-    MICS_TRY(run_once(self, run, &warm_us));
-    decision decided = {.repeats = affordable_repeats(self, warm_us)};
-    MICS_TRY(decide(self, &decided));
-    run->units = UNITS;
-    for (int64_t i = 0; i < decided.repeats; i++)
-        MICS_TRY(run_once(self, run, &samples[i]));
-    const double ns = floor(median(samples, decided.repeats) * 1e3);
-    *us_out = (ns > 1 ? ns : 1) / 1e3;
-    return MICS_OK;
+    return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
 static void close_buffers(meter *self)
@@ -322,30 +340,32 @@ static void close_buffers(meter *self)
     }
 }
 
+// Written to, so that the first run does not wait for the system's pages.
 static mics_status open_buffers(meter *self, size_t bytes)
 {
     close_buffers(self);
     for (int i = 0; i < BUFFERS; i++) {
         void *block = NULL;
         MICS_TRY(mics_alloc(self->spec->memory, MICS_MEM_GATHER, bytes, &block));
+        memset(block, 0, bytes);
         self->buffers[i] = block;
     }
     return MICS_OK;
 }
 
-static mics_status time_candidates(meter *self, mics_measure_op op, mics_timing *timing)
+// Each candidate once on a small unit, so that no connection is opened later.
+static mics_status warm_up(meter *self, mics_measure_op op, size_t bytes)
 {
-    const size_t bytes = whole_bytes(self, timing->bytes);
+    bytes = whole_bytes(self, bytes);
     MICS_TRY(agree(self, open_buffers(self, bytes)));
-    self->us_per_byte[op] = 0;
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        double us = 0;
         if (!mics_measure_candidate(self->spec->schedule, op, (mics_algorithm)a,
                                     self->spec->library))
             continue;
         timed_run run = run_of(self, op, (mics_algorithm)a, bytes);
-        MICS_TRY(time_algorithm(self, &run, &timing->us[a]));
-        if (timing->us[a] > self->us_per_byte[op] * (double)bytes)
-            self->us_per_byte[op] = timing->us[a] / (double)bytes;
+        run.units = 1;
+        MICS_TRY(run_once(self, &run, &us));
     }
     return MICS_OK;
 }
@@ -358,70 +378,143 @@ static mics_status probe(meter *self, mics_measure_op op, size_t bytes)
                                self->spec->library)
             ? MICS_ALGORITHM_TWO_STAGE
             : MICS_ALGORITHM_RING;
-    bytes = whole_bytes(self, bytes);
-    MICS_TRY(agree(self, open_buffers(self, bytes)));
-    timed_run run = run_of(self, op, usual, bytes);
+    const size_t whole = whole_bytes(self, bytes);
+    MICS_TRY(agree(self, open_buffers(self, whole)));
+    timed_run run = run_of(self, op, usual, whole);
     double us = 0;
-    run.units = UNITS;
+    run.units = UNITS_DEAR;
     MICS_TRY(run_once(self, &run, &us));
-    self->us_per_byte[op] = us / (double)bytes;
+    if (self->probed_bytes[op] == 0)
+        self->least_us[op] = us;
+    self->us_per_byte[op] = us / (double)whole;
+    self->probed_bytes[op] = bytes;
+    return MICS_OK;
+}
+
+// One run of each that `again` names.
+static mics_status run_round(meter *self, contest *of, int32_t again)
+{
+    const double begin_us = mics_clock_us();
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        if ((again >> a & 1) != 0)
+            MICS_TRY(run_once(self, &of->runs[a], &of->samples[a][of->counts[a]++]));
+    }
+    of->round_us = mics_clock_us() - begin_us;
+    return MICS_OK;
+}
+
+// Those of `again` that are worth another run: none when one is clearly the best, or time is up.
+static int32_t worth_again(const contest *of, int32_t again, int32_t round)
+{
+    double best_us = INFINITY;
+    int32_t near = 0, near_count = 0;
+    if (round == REPEATS_MAX || mics_clock_us() - of->begin_us + of->round_us > of->allowed_us)
+        return 0;
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        if (of->counts[a] > 0)
+            best_us = fmin(best_us, median(of->samples[a], of->counts[a]));
+    }
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        if ((again >> a & 1) != 0 &&
+            median(of->samples[a], of->counts[a]) <= CLEARLY_SLOWER * best_us) {
+            near |= 1 << a;
+            near_count++;
+        }
+    }
+    const int32_t sure = of->runs[MICS_ALGORITHM_RING].units == UNITS ? REPEATS_SURE : 1;
+    if (round < sure)
+        return again;
+    return near_count > 1 ? near : 0;
+}
+
+// This rank's times, in whole nanoseconds and at least one: 0 is "not timed".
+static void take_times(meter *self, const contest *of, mics_measure_op op, size_t whole,
+                       mics_timing *timing)
+{
+    self->us_per_byte[op] = 0;
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        if (of->counts[a] == 0)
+            continue;
+        const double ns = floor(median(of->samples[a], of->counts[a]) * 1e3);
+        timing->us[a] = (ns > 1 ? ns : 1) / 1e3;
+        self->us_per_byte[op] = fmax(self->us_per_byte[op], timing->us[a] / (double)whole);
+    }
+}
+
+static mics_status time_candidates(meter *self, mics_measure_op op, const decision *size,
+                                   mics_timing *timing)
+{
+    const size_t whole = whole_bytes(self, (size_t)size->bytes);
+    contest of = {.begin_us = mics_clock_us(), .allowed_us = REPEATS_SHARE * left_us(self)};
+    decision decided = {0};
+    MICS_TRY(agree(self, open_buffers(self, whole)));
+    for (int a = 0; a < MICS_ALGORITHMS; a++) {
+        of.runs[a] = run_of(self, op, (mics_algorithm)a, whole);
+        of.runs[a].units = size->units;
+        decided.again |=
+            mics_measure_candidate(self->spec->schedule, op, (mics_algorithm)a, self->spec->library)
+            << a;
+    }
+    for (int32_t round = 1; decided.again != 0; round++) {
+        MICS_TRY(run_round(self, &of, decided.again));
+        decided.again = worth_again(&of, decided.again, round);
+        MICS_TRY(decide(self, &decided));
+    }
+    timing->bytes = (size_t)size->bytes;
+    take_times(self, &of, op, whole, timing);
     return MICS_OK;
 }
 
 // Rank 0 chooses the size by its estimate. Small messages make it too high, so where it forbids the
-// row's own size it is taken again from what it allows.
-static mics_status decide_bytes(meter *self, mics_measure_op op, size_t most_bytes,
-                                size_t *bytes_out)
+// units' own size it is made again on part of what it allows.
+static mics_status decide_size(meter *self, mics_measure_op op, size_t unit_bytes, bool needed,
+                               decision *decided)
 {
-    decision decided = {0};
-    size_t bytes = 0;
+    size_t before = 0;
     for (;;) {
-        decided.bytes = (int64_t)affordable_bytes(self, op, most_bytes);
-        MICS_TRY(decide(self, &decided));
-        if ((size_t)decided.bytes <= bytes)
-            break;
-        bytes = (size_t)decided.bytes;
-        if (bytes == most_bytes || bytes <= self->timed_bytes[op])
-            break;
-        MICS_TRY(probe(self, op, bytes));
+        const size_t bytes = affordable_bytes(self, op, unit_bytes);
+        const double left = left_us(self);
+        const bool goes = needed || pass_us(self, op, bytes, UNITS_DEAR) <= left;
+        const bool full = pass_us(self, op, bytes, UNITS) <= FULL_SHARE * left;
+        *decided =
+            (decision){.bytes = goes ? (int64_t)bytes : 0, .units = full ? UNITS : UNITS_DEAR};
+        MICS_TRY(decide(self, decided));
+        const size_t allowed = (size_t)decided->bytes, next = allowed / PROBE_PART;
+        if (allowed <= before || allowed == unit_bytes || next <= self->probed_bytes[op])
+            return MICS_OK;
+        before = allowed;
+        MICS_TRY(probe(self, op, next));
     }
-    *bytes_out = bytes;
-    return MICS_OK;
 }
 
-// `before` is the timing of the newest row that has times of this operation; NULL: none yet. Then a
-// first small message opens connections, and a second one gives an estimate.
-static mics_status time_row(meter *self, mics_measure_op op, size_t most_bytes, mics_timing *timing,
-                            const mics_timing *before)
+static mics_status time_row(meter *self, measure_place at, mics_timings *timings)
 {
-    const size_t least = most_bytes < TIMED_BYTES_MIN ? most_bytes : TIMED_BYTES_MIN;
+    mics_timing *timing = &timings->rows[at.row].of[at.op];
+    const mics_timing *nearest = measure_nearest(timings, at.op, timing->unit_bytes);
+    const bool chosen = at.op == MICS_MEASURE_GATHER || self->spec->reductions_too;
+    const size_t unit_bytes = timing->unit_bytes;
+    const size_t least = unit_bytes < TIMED_BYTES_MIN ? unit_bytes : TIMED_BYTES_MIN;
+    decision size;
     if (!fits(self, least))
         return MICS_OK;
-    for (int i = 0; before == NULL && i < 2; i++)
-        MICS_TRY(probe(self, op, least));
-    MICS_TRY(decide_bytes(self, op, most_bytes, &timing->bytes));
-    if (before == NULL || timing->bytes > before->bytes) {
-        self->timed_bytes[op] = timing->bytes;
-        return time_candidates(self, op, timing);
+    if (self->probed_bytes[at.op] == 0) {
+        MICS_TRY(warm_up(self, at.op, least));
+        MICS_TRY(probe(self, at.op, least));
     }
-    *timing = *before;
-    return MICS_OK;
+    MICS_TRY(decide_size(self, at.op, unit_bytes, chosen && nearest == NULL, &size));
+    if (size.bytes == 0 ||
+        (nearest != NULL && nearest->bytes <= unit_bytes && nearest->bytes >= (size_t)size.bytes))
+        return MICS_OK;
+    return time_candidates(self, at.op, &size, timing);
 }
 
 static mics_status time_rows(meter *self, mics_timings *timings)
 {
-    const mics_timing *before[MICS_MEASURE_OPS] = {NULL};
-    for (int32_t i = 0; i < timings->row_count; i++) {
-        for (int op = 0; op < MICS_MEASURE_OPS; op++) {
-            mics_timing *timing = &timings->rows[i].of[op];
-            if (!timing->wanted)
-                continue;
-            MICS_TRY(time_row(self, (mics_measure_op)op, timings->rows[i].most_bytes, timing,
-                              before[op]));
-            if (timing->bytes > 0)
-                before[op] = timing;
-        }
-    }
+    measure_place places[MEASURE_PLACES];
+    const int32_t count = measure_order(timings, self->spec->reductions_too, places);
+    for (int32_t i = 0; i < count; i++)
+        MICS_TRY(time_row(self, places[i], timings));
+    measure_follow(timings);
     return MICS_OK;
 }
 
@@ -492,6 +585,15 @@ static void close_meter(meter *self)
         mics_free(self->spec->memory, self->rings[kind].block_of);
 }
 
+// Of a failure that was in no agreement others may not know, and wait for this rank.
+static mics_status end_meter(meter *self, mics_status status)
+{
+    if (status != MICS_OK && status != MICS_ERR_PEER && !self->told)
+        mics_comm_abort(self->spec->comm, NULL);
+    close_meter(self);
+    return status;
+}
+
 mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timings)
 {
     meter self = {.spec = spec, .mesh = &spec->schedule->spec.mesh, .begin_us = mics_clock_us()};
@@ -505,11 +607,65 @@ mics_status mics_measure_run(const mics_measure_spec *spec, mics_timings *timing
         status = agree_times(&self, &measured);
     if (status == MICS_OK)
         *timings = measured;
-    // Of a failure that was in no agreement others may not know, and wait for this rank.
-    if (status != MICS_OK && status != MICS_ERR_PEER && !self.told)
-        mics_comm_abort(spec->comm, NULL);
-    close_meter(&self);
-    return status;
+    return end_meter(&self, status);
+}
+
+// ---- checking times ----
+
+// The timing by which links are checked; false: there is none.
+static bool find_checked(const meter *self, const mics_timings *timings, measure_place *at_out)
+{
+    measure_place places[MEASURE_PLACES];
+    const int32_t count = measure_order(timings, self->spec->reductions_too, places);
+    for (int32_t i = 0; i < count; i++) {
+        const mics_timing *timing = &timings->rows[places[i].row].of[places[i].op];
+        const mics_group_kind kind =
+            places[i].op == MICS_MEASURE_GATHER ? MICS_GROUP_PARAMS : MICS_GROUP_GRADS;
+        if (timing->us[mics_measure_fastest(timing)] < CHECKED_US_MIN ||
+            !mics_mesh_spans_nodes(self->mesh, kind) || !fits(self, timing->bytes))
+            continue;
+        *at_out = places[i];
+        return true;
+    }
+    return false;
+}
+
+static mics_status check_links(meter *self, measure_place at, const mics_timing *timing,
+                               bool *same_out)
+{
+    const mics_algorithm fastest = mics_measure_fastest(timing);
+    const size_t whole = whole_bytes(self, timing->bytes);
+    decision decided = {0};
+    double us = 0;
+    MICS_TRY(
+        warm_up(self, at.op, timing->bytes < TIMED_BYTES_MIN ? timing->bytes : TIMED_BYTES_MIN));
+    MICS_TRY(agree(self, open_buffers(self, whole)));
+    timed_run run = run_of(self, at.op, fastest, whole);
+    run.units = UNITS_DEAR;
+    for (int i = 0; decided.same == 0 && i < CHECKS; i++) {
+        MICS_TRY(run_once(self, &run, &us));
+        decided.same =
+            us < OTHER_LINKS * timing->us[fastest] && us * OTHER_LINKS > timing->us[fastest];
+        MICS_TRY(decide(self, &decided));
+    }
+    *same_out = decided.same != 0;
+    return MICS_OK;
+}
+
+mics_status mics_measure_check(const mics_measure_spec *spec, const mics_timings *timings,
+                               bool *same_out)
+{
+    meter self = {.spec = spec, .mesh = &spec->schedule->spec.mesh, .begin_us = mics_clock_us()};
+    measure_place at;
+    bool same = true;
+    if (find_checked(&self, timings, &at)) {
+        mics_status status = agree(&self, open_meter(&self));
+        if (status == MICS_OK)
+            status = check_links(&self, at, &timings->rows[at.row].of[at.op], &same);
+        MICS_TRY(end_meter(&self, status));
+    }
+    *same_out = same;
+    return MICS_OK;
 }
 
 mics_status mics_measure_library(mics_memory *memory, mics_comm *comm, const mics_mesh *mesh,

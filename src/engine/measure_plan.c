@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What to measure, and what follows from it. All pure.
-#include "mics/measure.h"
+#include "measure_plan.h"
+#include <string.h>
 
 // Another algorithm is taken for a gain of 3 %: less is the noise of a few repetitions.
 static const double WORTH_A_CHANGE = 0.97;
@@ -76,12 +77,24 @@ static int32_t size_class(size_t bytes)
     return i;
 }
 
-static bool any_wanted(const bool wanted[MICS_MEASURE_OPS])
+// The run's units of a size.
+typedef struct size_units {
+    int32_t count;
+    size_t most_bytes;
+} size_units;
+
+static bool any_wanted(const size_units wanted[MICS_MEASURE_OPS])
 {
-    return wanted[MICS_MEASURE_GATHER] || wanted[MICS_MEASURE_REDUCE];
+    return wanted[MICS_MEASURE_GATHER].count > 0 || wanted[MICS_MEASURE_REDUCE].count > 0;
 }
 
-static int32_t count_sizes(bool wanted[SIZES][MICS_MEASURE_OPS])
+static void add_units(size_units *to, size_units more)
+{
+    to->count += more.count;
+    to->most_bytes = more.most_bytes > to->most_bytes ? more.most_bytes : to->most_bytes;
+}
+
+static int32_t count_sizes(size_units wanted[SIZES][MICS_MEASURE_OPS])
 {
     int32_t count = 0;
     for (int32_t i = 0; i < SIZES; i++)
@@ -90,7 +103,7 @@ static int32_t count_sizes(bool wanted[SIZES][MICS_MEASURE_OPS])
 }
 
 // Joins a size to the next larger one: the pair that is nearest, of equals the smallest.
-static void join_nearest(bool wanted[SIZES][MICS_MEASURE_OPS])
+static void join_nearest(size_units wanted[SIZES][MICS_MEASURE_OPS])
 {
     int32_t before = -1, from = 0, to = 0, least = SIZES + 1;
     for (int32_t i = 0; i < SIZES; i++) {
@@ -104,8 +117,8 @@ static void join_nearest(bool wanted[SIZES][MICS_MEASURE_OPS])
         before = i;
     }
     for (int op = 0; op < MICS_MEASURE_OPS; op++) {
-        wanted[to][op] = wanted[to][op] || wanted[from][op];
-        wanted[from][op] = false;
+        add_units(&wanted[to][op], wanted[from][op]);
+        wanted[from][op] = (size_units){0};
     }
 }
 
@@ -113,7 +126,7 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const mics_wire wires[MICS_MEASURE_OPS] = {spec->gather_wire, spec->reduce_wire};
-    bool wanted[SIZES][MICS_MEASURE_OPS] = {{false}};
+    size_units wanted[SIZES][MICS_MEASURE_OPS] = {0};
     mics_timings plan = {.row_count = 0};
     for (int op = 0; op < MICS_MEASURE_OPS; op++) {
         if (!has_choice(schedule, (mics_measure_op)op, library))
@@ -121,7 +134,7 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
         for (int32_t unit = 0; unit < spec->model->unit_count; unit++) {
             const size_t bytes = mics_wire_bytes(wires[op], schedule->padded_elems[unit]);
             if (degree_of(&schedule->sharding[unit], (mics_measure_op)op) > 1)
-                wanted[size_class(bytes)][op] = true;
+                add_units(&wanted[size_class(bytes)][op], (size_units){1, bytes});
         }
     }
     while (count_sizes(wanted) > MICS_CHOICES)
@@ -132,9 +145,91 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
         mics_timing_row *row = &plan.rows[plan.row_count++];
         row->most_bytes = (size_t)1 << i;
         for (int op = 0; op < MICS_MEASURE_OPS; op++)
-            row->of[op].wanted = wanted[i][op];
+            row->of[op] = (mics_timing){.wanted = wanted[i][op].count > 0,
+                                        .units = wanted[i][op].count,
+                                        .unit_bytes = wanted[i][op].most_bytes};
     }
     *plan_out = plan;
+}
+
+// ---- what was not timed ----
+
+bool mics_measure_is_timed(const mics_timing *timing)
+{
+    return timing->bytes > 0 && timing->bytes == timing->unit_bytes;
+}
+
+// How many times as large one size is as another.
+static double apart(size_t a, size_t b)
+{
+    return a > b ? (double)a / (double)b : (double)b / (double)a;
+}
+
+const mics_timing *measure_nearest(const mics_timings *timings, mics_measure_op op,
+                                   size_t unit_bytes)
+{
+    const mics_timing *nearest = NULL;
+    for (int32_t i = 0; i < timings->row_count; i++) {
+        const mics_timing *timing = &timings->rows[i].of[op];
+        if (timing->bytes > 0 && (nearest == NULL || apart(timing->bytes, unit_bytes) <
+                                                         apart(nearest->bytes, unit_bytes)))
+            nearest = timing;
+    }
+    return nearest;
+}
+
+void measure_follow(mics_timings *timings)
+{
+    const mics_timings timed = *timings;
+    for (int32_t i = 0; i < timings->row_count; i++) {
+        for (int op = 0; op < MICS_MEASURE_OPS; op++) {
+            mics_timing *timing = &timings->rows[i].of[op];
+            const mics_timing *from =
+                timing->wanted ? measure_nearest(&timed, (mics_measure_op)op, timing->unit_bytes)
+                               : NULL;
+            if (from == NULL)
+                continue;
+            timing->bytes = from->bytes;
+            memcpy(timing->us, from->us, sizeof timing->us);
+        }
+    }
+}
+
+// ---- order ----
+
+static double weight(const mics_timing *timing)
+{
+    return (double)timing->units * (double)timing->unit_bytes;
+}
+
+// Whether `a` is timed before `b`: the operation that goes first, then the larger sum of bytes,
+// then the larger unit.
+static bool goes_before(const mics_timings *timings, measure_place a, measure_place b,
+                        bool ops_alike)
+{
+    const mics_timing *x = &timings->rows[a.row].of[a.op], *y = &timings->rows[b.row].of[b.op];
+    if (!ops_alike && a.op != b.op)
+        return a.op < b.op;
+    if (weight(x) != weight(y))
+        return weight(x) > weight(y);
+    return a.row != b.row ? a.row > b.row : a.op < b.op;
+}
+
+int32_t measure_order(const mics_timings *timings, bool ops_alike,
+                      measure_place places_out[MEASURE_PLACES])
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < timings->row_count * MICS_MEASURE_OPS; i++) {
+        const measure_place place = {i / MICS_MEASURE_OPS, (mics_measure_op)(i % MICS_MEASURE_OPS)};
+        int32_t at = count;
+        if (!timings->rows[place.row].of[place.op].wanted)
+            continue;
+        for (; at > 0 && goes_before(timings, place, places_out[at - 1], ops_alike); at--)
+            places_out[at] = places_out[at - 1];
+        places_out[at] = place;
+        count++;
+    }
+    return count;
 }
 
 // ---- choices ----

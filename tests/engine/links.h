@@ -14,6 +14,7 @@
 typedef struct links_spec {
     int32_t ranks_per_node;
     int32_t far_us;                    // an exchange that sends to another node takes longer by
+    int32_t far_mib_us;                // and by this for each MiB
     int32_t channel_us[MICS_CHANNELS]; // any exchange on a channel takes longer by
     bool library;                      // there is one: rings without any of this
     int32_t library_us;                // takes longer by
@@ -39,7 +40,9 @@ static inline mics_status links_exchange(void *ctx, const mics_exchange *exchang
     const links *self = (const links *)ctx;
     const int32_t per_node = self->spec.ranks_per_node;
     const bool far = exchange->to >= 0 && exchange->to / per_node != self->base.rank / per_node;
-    links_sleep(self->spec.channel_us[exchange->channel] + (far ? self->spec.far_us : 0));
+    const double mib = (double)exchange->bytes / (1024 * 1024);
+    const double far_us = self->spec.far_us + self->spec.far_mib_us * mib;
+    links_sleep(self->spec.channel_us[exchange->channel] + (far ? (int32_t)far_us : 0));
     return self->inner->ops->exchange(self->inner->ctx, exchange);
 }
 

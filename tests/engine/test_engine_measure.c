@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing collectives: what is planned, what is chosen on links of planted speed, that all ranks find
 // the same, that time and memory stay within their limits, and what happens when something fails.
+#include "engine/measure_plan.h"
 #include "fixture.h"
 #include "links.h"
 #include "mics/clock.h"
@@ -50,6 +51,13 @@ static void test_sizes_are_rounded_up_to_powers_of_two(void **state)
     for (int32_t i = 0; i < 2; i++)
         assert_true(plan.rows[i].of[MICS_MEASURE_GATHER].wanted &&
                     plan.rows[i].of[MICS_MEASURE_REDUCE].wanted);
+    // What is timed is as large as the largest unit of a row.
+    assert_int_equal(plan.rows[1].of[MICS_MEASURE_GATHER].units, 2);
+    assert_int_equal(plan.rows[1].of[MICS_MEASURE_REDUCE].unit_bytes, 16384);
+    sizes_init(&self, 4, 2, (mics_sharding){4, 4, 4}, three_units, 2);
+    mics_measure_plan(&self.schedule, false, &plan);
+    assert_int_equal(plan.rows[1].of[MICS_MEASURE_GATHER].unit_bytes, 3 * 4096);
+    sizes_init(&self, 4, 2, (mics_sharding){4, 4, 4}, three_units, 3);
     // Packed gradients are half as long; so rows are for one of the two.
     self.schedule.spec.reduce_wire = MICS_WIRE_BF16;
     mics_measure_plan(&self.schedule, false, &plan);
@@ -73,8 +81,65 @@ static void test_near_sizes_are_joined(void **state)
     assert_int_equal(plan.row_count, MICS_CHOICES);
     // Of the pairs of bytes and of MiB that are a factor of two apart, and then of the one of 4 apart.
     static const size_t most[] = {128, 4096, 262144, 2097152, 1 << 24, 1 << 28};
-    for (int32_t i = 0; i < plan.row_count; i++)
+    int32_t units = 0;
+    for (int32_t i = 0; i < plan.row_count; i++) {
         assert_int_equal(plan.rows[i].most_bytes, most[i]);
+        units += plan.rows[i].of[MICS_MEASURE_REDUCE].units;
+    }
+    assert_int_equal(units, 9);
+    assert_int_equal(plan.rows[0].of[MICS_MEASURE_GATHER].units, 2);
+    assert_int_equal(plan.rows[0].of[MICS_MEASURE_GATHER].unit_bytes, 128);
+}
+
+// Where units have the most bytes together; gathers first if they alone are chosen.
+static void test_order(void **state)
+{
+    (void)state;
+    static const int64_t elems[] = {1 << 20, 1 << 10, 1 << 18, 1 << 18, 1 << 18, 1 << 18, 1 << 18};
+    static const int32_t alike[] = {1, 1, 2, 2, 0, 0}, apart[] = {1, 2, 0, 1, 2, 0};
+    sizes self;
+    mics_timings plan;
+    measure_place places[MEASURE_PLACES];
+    sizes_init(&self, 4, 2, (mics_sharding){4, 4, 4}, elems, 7);
+    mics_measure_plan(&self.schedule, false, &plan);
+    assert_int_equal(measure_order(&plan, true, places), 6);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(places[i].row, alike[i]);
+        assert_int_equal(places[i].op, i % 2);
+    }
+    assert_int_equal(measure_order(&plan, false, places), 6);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(places[i].row, apart[i]);
+        assert_int_equal(places[i].op, i / 3);
+    }
+}
+
+// What was not timed takes the times of the size that is nearest by ratio.
+static void test_what_follows(void **state)
+{
+    (void)state;
+    static const size_t unit_bytes[] = {1000, 4000, 30000, 200000}, timed[] = {1000, 0, 0, 100000},
+                        expected[] = {1000, 1000, 100000, 100000};
+    mics_timings timings = {.row_count = 4};
+    for (int i = 0; i < 4; i++) {
+        mics_timing *gather = &timings.rows[i].of[MICS_MEASURE_GATHER];
+        *gather = (mics_timing){
+            .wanted = true, .units = 1, .unit_bytes = unit_bytes[i], .bytes = timed[i]};
+        gather->us[MICS_ALGORITHM_RING] = (double)timed[i];
+    }
+    measure_follow(&timings);
+    for (int i = 0; i < 4; i++) {
+        const mics_timing *gather = &timings.rows[i].of[MICS_MEASURE_GATHER];
+        assert_int_equal(gather->bytes, expected[i]);
+        assert_true(gather->us[MICS_ALGORITHM_RING] == (double)expected[i]);
+        assert_true(mics_measure_is_timed(gather) == (i == 0));
+        assert_int_equal(timings.rows[i].of[MICS_MEASURE_REDUCE].bytes, 0);
+    }
+    mics_timings none = {.row_count = 1};
+    none.rows[0].of[0] = (mics_timing){.wanted = true, .units = 1, .unit_bytes = 1};
+    measure_follow(&none);
+    assert_int_equal(none.rows[0].of[0].bytes, 0);
+    assert_false(mics_measure_is_timed(&none.rows[0].of[0]));
 }
 
 static void test_nothing_to_choose(void **state)
@@ -263,6 +328,9 @@ typedef struct measuring {
     links_spec links;
     double budget_s;
     size_t limit_bytes;
+    bool reductions_too;
+    const mics_timings *known; // checked, in place of measuring; NULL: measures
+    bool same[RANKS];
     int32_t faulty;     // the rank that fails
     int64_t allocation; // which of its allocations fails; 0: none
     int64_t exchange;   // which of its exchanges fails; 0: none
@@ -294,11 +362,13 @@ static mics_status measure(ranks_self *self)
                                     .comm = self->comm,
                                     .schedule = of->run.schedule,
                                     .library = library,
+                                    .reductions_too = of->reductions_too,
                                     .budget_s = of->budget_s,
                                     .limit_bytes = of->limit_bytes};
     const int64_t before = fixture_exchanges(self->comm);
     const double begin_us = mics_clock_us();
-    mics_status status = mics_measure_run(&spec, &timings);
+    mics_status status = of->known == NULL ? mics_measure_run(&spec, &timings)
+                                           : mics_measure_check(&spec, of->known, &of->same[rank]);
     if (status == MICS_ERR_COMM)
         RANKS_EXPECT(mics_comm_agree(plain, MICS_OK) == MICS_ERR_PEER); // the world has ended
     MICS_TRY(status);
@@ -322,6 +392,7 @@ static void measuring_open(mics_memory *memory, mics_sharding sharding, measurin
                       .links.ranks_per_node = 2,
                       .budget_s = 0.2,
                       .limit_bytes = SIZE_MAX,
+                      .reductions_too = true,
                       .faulty = -1};
     fixture_open(memory, &of->run);
 }
@@ -334,7 +405,7 @@ static void planted_open(mics_memory *memory, mics_sharding sharding, const link
     for (int32_t unit = 0; unit < of->run.model->unit_count; unit++)
         of->run.schedule->padded_elems[unit] = 4096;
     of->links = *planted;
-    of->budget_s = 3;
+    of->budget_s = 0.4;
 }
 
 static void check_alike(const measuring *of)
@@ -455,6 +526,84 @@ static void test_budget(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Units are timed as they are where there is time; what is not chosen gives way to what is.
+static void test_time_goes_to_what_is_chosen(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    measuring of;
+    assert_int_equal(mics_memory_open(&memory), MICS_OK);
+    measuring_open(memory, (mics_sharding){4, 4, 4}, &of);
+    of.run.schedule->padded_elems[0] = 3 << 17; // 1.5 MiB
+    of.run.schedule->padded_elems[1] = 3 << 18;
+    of.links.far_mib_us = 4000;
+    of.budget_s = 5;
+    go(&of);
+    for (int32_t i = 0; i < of.found[0].row_count; i++) {
+        for (int op = 0; op < MICS_MEASURE_OPS; op++)
+            assert_true(mics_measure_is_timed(&of.found[0].rows[i].of[op]));
+    }
+    const int32_t last = of.found[0].row_count - 1;
+    assert_int_equal(of.found[0].rows[last].of[MICS_MEASURE_GATHER].bytes, 3 << 20);
+    // No time at all: one row is timed on little, the other follows from it.
+    of.budget_s = 1e-3;
+    of.reductions_too = false;
+    go(&of);
+    for (int32_t i = 0; i <= last; i++) {
+        const mics_timing *gather = &of.found[0].rows[i].of[MICS_MEASURE_GATHER];
+        assert_true(gather->bytes > 0 && gather->bytes < 1 << 20);
+        assert_int_equal(of.found[0].rows[i].of[MICS_MEASURE_REDUCE].bytes, 0);
+    }
+    assert_false(mics_measure_is_timed(&of.found[0].rows[last].of[MICS_MEASURE_GATHER]));
+    fixture_close(&of.run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// Links that are slower or faster than they were are found out, on all ranks; in times that say
+// nothing of links nothing is looked for.
+static void test_other_links_are_found(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_sharding sharding;
+        int32_t before_us, now_us;
+        bool same;
+    } cases[] = {{{4, 4, 4}, 16000, 16000, true},
+                 {{4, 4, 4}, 16000, 60000, false},
+                 {{4, 4, 4}, 16000, 2000, false},
+                 {{4, 4, 4}, 1000, 20000, true}, // too short
+                 {{2, 2, 4}, 16000, 60000, true}};
+    mics_memory *memory = NULL;
+    assert_int_equal(mics_memory_open(&memory), MICS_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const links_spec planted = {.ranks_per_node = 2, .far_us = cases[i].now_us};
+        mics_timings known;
+        measuring of;
+        planted_open(memory, cases[i].sharding, &planted, &of);
+        mics_measure_plan(of.run.schedule, true, &known);
+        for (int32_t row = 0; row < known.row_count; row++) {
+            for (int op = 0; op < MICS_MEASURE_OPS; op++) {
+                mics_timing *timing = &known.rows[row].of[op];
+                timing->bytes = timing->unit_bytes;
+                timing->us[MICS_ALGORITHM_TWO_STAGE] = cases[i].before_us;
+                timing->us[MICS_ALGORITHM_RING] = 3 * cases[i].before_us;
+            }
+        }
+        of.known = &known;
+        for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+            ranks_run_ok(RANKS, measure, &of);
+            for (int32_t rank = 1; rank < RANKS; rank++)
+                assert_true(of.same[rank] == of.same[0]);
+            if (of.same[0] == cases[i].same)
+                break;
+        }
+        if (of.same[0] != cases[i].same)
+            fail_msg("case %d: links are %s", (int)i, of.same[0] ? "the same" : "others");
+        fixture_close(&of.run);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_memory_limit(void **state)
 {
     (void)state;
@@ -571,6 +720,31 @@ static void test_failing_allocations(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// The same of checking.
+static void test_failing_checks(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    measuring of;
+    mics_timings known;
+    assert_int_equal(mics_memory_open(&memory), MICS_OK);
+    measuring_open(memory, (mics_sharding){4, 4, 4}, &of);
+    mics_measure_plan(of.run.schedule, false, &known);
+    known.rows[0].of[MICS_MEASURE_GATHER].bytes = 4096;
+    known.rows[0].of[MICS_MEASURE_GATHER].us[MICS_ALGORITHM_TWO_STAGE] = 1e6;
+    of.known = &known;
+    of.faulty = 3;
+    for (of.allocation = 1; !passes(&of, MICS_ERR_MEMORY); of.allocation++)
+        assert_true(of.allocation < 100);
+    assert_true(of.allocation > MICS_GROUP_KINDS + 4);
+    of.allocation = 0;
+    for (of.exchange = 1; !passes(&of, MICS_ERR_COMM); of.exchange++)
+        assert_true(of.exchange < 1000);
+    assert_true(of.exchange > 10);
+    fixture_close(&of.run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 // Each ends the world once, whichever thread of the rank met it.
 static void test_failing_exchanges(void **state)
 {
@@ -593,6 +767,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_are_rounded_up_to_powers_of_two),
         cmocka_unit_test(test_near_sizes_are_joined),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_what_follows),
         cmocka_unit_test(test_nothing_to_choose),
         cmocka_unit_test(test_the_library_stays_inside_nodes),
         cmocka_unit_test(test_packed_reductions_that_send_more),
@@ -602,11 +778,14 @@ int main(void)
         cmocka_unit_test(test_choices_follow_planted_times),
         cmocka_unit_test(test_stages_are_timed_in_a_pipeline),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_time_goes_to_what_is_chosen),
+        cmocka_unit_test(test_other_links_are_found),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_nothing_is_timed_where_nothing_is_chosen),
         cmocka_unit_test(test_packed_wires),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_failing_exchanges),
+        cmocka_unit_test(test_failing_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
