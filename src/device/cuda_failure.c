@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Failures of what was enqueued. Whoever finds one first keeps it for its device; all ranks that compute there learn of it
+// by asking, since CUDA tells a refused launch to the thread that launched alone.
+#include "device/cuda_internal.h"
+#include "mics/log.h"
+#include <cuda_runtime.h>
+#include <stdatomic.h>
+
+static atomic_bool failed[MICS_CUDA_MOST_DEVICES];
+
+mics_status mics_cuda_keep(int32_t index, const char *what, const char *why)
+{
+    bool before = false;
+    if (atomic_compare_exchange_strong(&failed[index], &before, true))
+        return mics_fail(MICS_ERR_DEVICE, "GPU %d: %s: %s", (int)index, what, why);
+    return MICS_ERR_DEVICE;
+}
+
+mics_status mics_cuda_kept(int32_t index)
+{
+    return atomic_load(&failed[index]) ? MICS_ERR_DEVICE : MICS_OK;
+}
+
+void mics_cuda_forget(int32_t index)
+{
+    atomic_store(&failed[index], false);
+}
+
+void mics_cuda_launched(const char *kernel)
+{
+    const cudaError_t error = cudaGetLastError();
+    int index = 0;
+    if (error == cudaSuccess)
+        return;
+    cudaGetDevice(&index);
+    mics_cuda_keep(index, kernel, cudaGetErrorString(error));
+}

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the plugin's device files share. Part of the plugin, not of libmics.
+#ifndef MICS_DEVICE_CUDA_INTERNAL_H
+#define MICS_DEVICE_CUDA_INTERNAL_H
+
+#include "mics/device.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MICS_CUDA_MOST_DEVICES = 64 };
+
+/* Keeps the first failure of device `index`, and logs it once: what a later call finds is mostly the same one again.
+ *
+ * Returns: MICS_ERR_DEVICE.   Threads: any. */
+mics_status mics_cuda_keep(int32_t index, const char *what, const char *why);
+
+/* Whether a failure of device `index` is kept: MICS_OK, or MICS_ERR_DEVICE in silence. */
+mics_status mics_cuda_kept(int32_t index);
+
+/* Forgets it; when a device is opened anew. */
+void mics_cuda_forget(int32_t index);
+
+/* What a kernel's launch gave; see src/op/launch.cuh. */
+void mics_cuda_launched(const char *kernel);
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What runtime.cpp, stream.cpp and memory.cpp share.
+#ifndef MICS_EMULATED_STATE_H
+#define MICS_EMULATED_STATE_H
+
+#include "emulated.h"
+#include <mutex>
+
+namespace mics_emulated
+{
+
+// From the environment, read once; ../README.md lists them.
+struct emulated_settings {
+    int devices;
+    int driver; // 13000
+    size_t memory_bytes;
+    bool denied;   // GPUs are there, but not for this process
+    bool eager;    // everything runs as soon as it is enqueued
+    bool lazy;     // nothing runs before somebody waits for it
+    unsigned seed; // of what is neither
+    long fail_at;  // the n-th kernel fails; 0: none
+};
+const emulated_settings &settings();
+
+int current_device();
+// Why a call that needs a device cannot be made; the device's own failure too.
+cudaError_t entry_error();
+// Keeps what a call returns as the thread's newest error.
+cudaError_t note(cudaError_t error);
+// Lets all streams run and waits for those of the thread's device.
+void wait_for_all();
+
+} // namespace mics_emulated
+
+#endif

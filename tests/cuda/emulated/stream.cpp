@@ -1,0 +1,488 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events: each stream is a thread with a queue.
+//
+// On a chip a missing wait between streams mostly goes well. Here a stream runs only what somebody has asked for: the host
+// by waiting, another stream by waiting for an event, or (unless MICS_EMULATED_ORDER is "lazy") chance, by a seed. What was
+// forgotten to be waited for has then not happened, and the numbers are wrong.
+//
+// 1. `enqueued`, `allowed` and `done` count a stream's entries; done <= allowed <= enqueued. All under one mutex.
+// 2. An event knows the stream and the entry of its newest record; a stream that waits for it took both when it was told to.
+// 3. After the device has failed entries are dropped, not run, and nobody waits.
+#include "state.h"
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <random>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+using namespace mics_emulated;
+
+namespace
+{
+
+struct stream_entry {
+    const char *name;
+    std::function<void()> work;
+};
+
+std::mutex mutex_;
+std::condition_variable progress; // some entry is done, or the device has failed
+std::atomic<cudaError_t> failure{cudaSuccess};
+std::atomic<long> kernels_run{0};
+
+} // namespace
+
+struct CUstream_st {
+    std::deque<stream_entry> queue;
+    int64_t enqueued = 0, allowed = 0, done = 0;
+    bool closing = false;
+    int device = 0;
+    std::condition_variable work;
+    std::mt19937 random;
+    std::thread thread;
+};
+
+namespace
+{
+
+// Newest record of an event. A waiting stream holds it after the event is gone.
+struct event_record {
+    CUstream_st *stream;
+    int64_t entry; // reached when stream->done >= entry
+    bool reached;
+    double us;
+};
+
+std::vector<CUstream_st *> &streams()
+{
+    static auto *all = new std::vector<CUstream_st *>();
+    return *all;
+}
+
+void allow(CUstream_st *stream, int64_t entry)
+{
+    if (entry <= stream->allowed)
+        return;
+    stream->allowed = entry;
+    stream->work.notify_one();
+}
+
+void allow_all()
+{
+    for (CUstream_st *stream : streams())
+        allow(stream, stream->enqueued);
+}
+
+bool idle(int device)
+{
+    return std::all_of(streams().begin(), streams().end(), [device](const CUstream_st *stream) {
+        return stream->device != device || stream->done == stream->enqueued;
+    });
+}
+
+// A pause now and then, so that streams meet in different ways.
+void dawdle(CUstream_st *stream)
+{
+    if (!settings().eager && !settings().lazy && stream->random() % 16 == 0)
+        usleep((useconds_t)(stream->random() % 100));
+}
+
+void stream_main(CUstream_st *stream)
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        stream->work.wait(lock, [&] {
+            return stream->done < stream->allowed ||
+                   (stream->closing && stream->done == stream->enqueued);
+        });
+        if (stream->done == stream->allowed)
+            return;
+        stream_entry entry = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        lock.unlock();
+        if (failure == cudaSuccess) {
+            dawdle(stream);
+            entry.work();
+        }
+        entry.work = nullptr; // what it holds goes before it counts as done
+        lock.lock();
+        stream->done++;
+        progress.notify_all();
+    }
+}
+
+CUstream_st *open_stream()
+{
+    auto *stream = new CUstream_st();
+    std::lock_guard<std::mutex> lock(mutex_);
+    stream->device = current_device();
+    stream->random.seed(settings().seed + (unsigned)streams().size());
+    streams().push_back(stream);
+    stream->thread = std::thread(stream_main, stream);
+    return stream;
+}
+
+// The stream that a call names; NULL is one of its own.
+CUstream_st *real(cudaStream_t stream)
+{
+    static CUstream_st *null_stream = nullptr;
+    static std::once_flag once;
+    if (stream != nullptr)
+        return stream;
+    std::call_once(once, [] { null_stream = open_stream(); });
+    return null_stream;
+}
+
+int64_t push(CUstream_st *stream, const char *name, std::function<void()> work)
+{
+    stream->queue.push_back({name, std::move(work)});
+    stream->enqueued++;
+    if (settings().eager || (!settings().lazy && stream->random() % 2 == 0))
+        allow(stream, stream->enqueued);
+    return stream->enqueued;
+}
+
+cudaError_t wait_stream(CUstream_st *stream)
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int64_t entry = stream->enqueued;
+    allow(stream, entry);
+    progress.wait(lock, [&] { return stream->done >= entry || failure != cudaSuccess; });
+    return failure;
+}
+
+void wait_record(const std::shared_ptr<event_record> &record)
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!record->reached && failure == cudaSuccess)
+        allow(record->stream, record->entry);
+    progress.wait(lock, [&] { return record->reached || failure != cudaSuccess; });
+}
+
+} // namespace
+
+struct CUevent_st {
+    std::shared_ptr<event_record> record; // NULL: never recorded
+    bool timed;
+};
+
+namespace mics_emulated
+{
+
+double now_us()
+{
+    using namespace std::chrono;
+    return (double)duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count() / 1e3;
+}
+
+cudaError_t enqueue(cudaStream_t stream, const char *name, std::function<void()> work)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    CUstream_st *on = real(stream);
+    std::lock_guard<std::mutex> lock(mutex_);
+    push(on, name, std::move(work));
+    return cudaSuccess;
+}
+
+void waiting()
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+    allow_all();
+}
+
+void fail_device(cudaError_t error)
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+    cudaError_t none = cudaSuccess;
+    failure.compare_exchange_strong(none, error);
+    allow_all();
+    progress.notify_all();
+}
+
+bool device_failed()
+{
+    return failure != cudaSuccess;
+}
+
+void wait_for_all()
+{
+    const int device = current_device();
+    std::unique_lock<std::mutex> lock(mutex_);
+    progress.wait(lock, [device] {
+        allow_all(); // what is enqueued meanwhile runs too
+        return idle(device) || failure != cudaSuccess;
+    });
+}
+
+static bool shape_is_possible(const launch_shape &shape)
+{
+    const dim3 g = shape.grid, b = shape.block;
+    const uint64_t threads = (uint64_t)b.x * b.y * b.z;
+    return threads >= 1 && threads <= 1024 && b.z <= 64 && g.x >= 1 && g.y >= 1 && g.z >= 1 &&
+           g.x <= 2147483647u && g.y <= 65535 && g.z <= 65535;
+}
+
+size_t shared_limit(const void *kernel);
+
+void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main)
+{
+    if (!shape_is_possible(shape)) {
+        note(cudaErrorInvalidConfiguration);
+        return;
+    }
+    if (shape.shared_bytes > shared_limit(shape.kernel)) {
+        note(cudaErrorInvalidValue);
+        return;
+    }
+    static std::atomic<int> launches{0};
+    const int order = launches++;
+    enqueue(shape.stream, shape.name, [shape, order, thread_main] {
+        if (++kernels_run == settings().fail_at) {
+            fail_device(cudaErrorIllegalAddress);
+            return;
+        }
+        run_grid(shape, order, thread_main);
+        check_guards(shape.name);
+    });
+}
+
+} // namespace mics_emulated
+
+extern "C" {
+
+// ---- streams ----
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    *stream = open_stream();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+        allow(stream, stream->enqueued);
+        stream->closing = true;
+        stream->work.notify_one();
+    }
+    stream->thread.join();
+    std::lock_guard<std::mutex> lock(mutex_);
+    streams().erase(std::find(streams().begin(), streams().end(), stream));
+    delete stream;
+    return note(failure);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    return note(wait_stream(real(stream)));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    CUstream_st *on = real(stream);
+    std::lock_guard<std::mutex> lock(mutex_);
+    allow(on, on->enqueued);
+    return on->done == on->enqueued ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    std::shared_ptr<event_record> record;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        record = event->record;
+    }
+    if (record == nullptr)
+        return cudaSuccess;
+    return enqueue(stream, "cudaStreamWaitEvent", [record] { wait_record(record); });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user_data)
+{
+    return enqueue(stream, "cudaLaunchHostFunc", [function, user_data] { function(user_data); });
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    wait_for_all();
+    check_guards("cudaDeviceSynchronize");
+    return note(failure);
+}
+
+// ---- events ----
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    *event = new CUevent_st{nullptr, (flags & cudaEventDisableTiming) == 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    CUstream_st *on = real(stream);
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto record = std::make_shared<event_record>(event_record{on, 0, false, 0});
+    record->entry = push(on, "cudaEventRecord", [record] {
+        std::lock_guard<std::mutex> inner(mutex_);
+        record->us = now_us();
+        record->reached = true;
+    });
+    event->record = record;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (event->record == nullptr || event->record->reached)
+        return cudaSuccess;
+    allow(event->record->stream, event->record->entry);
+    return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    std::shared_ptr<event_record> record;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        record = event->record;
+    }
+    if (record != nullptr)
+        wait_record(record);
+    return note(failure);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!begin->timed || !end->timed || begin->record == nullptr || end->record == nullptr)
+        return note(cudaErrorInvalidResourceHandle);
+    if (!begin->record->reached || !end->record->reached)
+        return cudaErrorNotReady;
+    *ms = (float)((end->record->us - begin->record->us) / 1e3);
+    return cudaSuccess;
+}
+
+// ---- copies ----
+
+static cudaError_t enqueue_copy(cudaStream_t stream, const char *name, bool wait,
+                                std::function<void()> work)
+{
+    cudaError_t error = enqueue(stream, name, std::move(work));
+    if (error != cudaSuccess || !wait)
+        return error;
+    return note(wait_stream(real(stream)));
+}
+
+static bool fits(enum cudaMemcpyKind kind, memory_kind to, memory_kind from)
+{
+    switch (kind) {
+    case cudaMemcpyHostToHost:
+        return to != MEMORY_DEVICE && from != MEMORY_DEVICE;
+    case cudaMemcpyHostToDevice:
+        return to == MEMORY_DEVICE && from != MEMORY_DEVICE;
+    case cudaMemcpyDeviceToHost:
+        return to != MEMORY_DEVICE && from == MEMORY_DEVICE;
+    case cudaMemcpyDeviceToDevice:
+        return to == MEMORY_DEVICE && from == MEMORY_DEVICE;
+    default:
+        return true;
+    }
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    if (bytes == 0)
+        return note(entry_error());
+    const memory_kind to_kind = memory_of(to, bytes, "cudaMemcpyAsync, destination");
+    const memory_kind from_kind = memory_of(from, bytes, "cudaMemcpyAsync, source");
+    if (!fits(kind, to_kind, from_kind))
+        return note(cudaErrorInvalidValue);
+    const char *low = static_cast<const char *>(from), *high = static_cast<char *>(to);
+    if (low < high + bytes && high < low + bytes)
+        defect_in("cudaMemcpyAsync", "source and destination overlap");
+    const bool wait = to_kind == MEMORY_PAGEABLE || from_kind == MEMORY_PAGEABLE;
+    return enqueue_copy(stream, "cudaMemcpyAsync", wait,
+                        [to, from, bytes] { std::memcpy(to, from, bytes); });
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    if (cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr))
+        return error;
+    return cudaStreamSynchronize(nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    if (bytes == 0)
+        return note(entry_error());
+    if (memory_of(to, bytes, "cudaMemsetAsync") == MEMORY_PAGEABLE)
+        return note(cudaErrorInvalidValue);
+    return enqueue_copy(stream, "cudaMemsetAsync", false,
+                        [to, value, bytes] { std::memset(to, value, bytes); });
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    if (cudaError_t error = cudaMemsetAsync(to, value, bytes, nullptr))
+        return error;
+    return cudaStreamSynchronize(nullptr);
+}
+}
+
+namespace mics_emulated
+{
+
+// What entry_error asks first.
+cudaError_t kept_failure()
+{
+    return failure;
+}
+
+} // namespace mics_emulated
