@@ -51,6 +51,33 @@ typedef enum mics_collectives {
     MICS_COLLECTIVES_LIBRARY    // gathers by the transport's own, reductions in two stages
 } mics_collectives;
 
+// run.device and run.precision. AUTO is settled by mics_run_resolve_device.
+typedef enum mics_run_device {
+    MICS_RUN_DEVICE_AUTO,
+    MICS_RUN_DEVICE_CPU,
+    MICS_RUN_DEVICE_CUDA
+} mics_run_device;
+
+typedef enum mics_run_precision {
+    MICS_RUN_PRECISION_AUTO,
+    MICS_RUN_PRECISION_FP32,
+    MICS_RUN_PRECISION_TF32, // fp32, but for the factors of matrix products, which have 11 bits
+    MICS_RUN_PRECISION_BF16, // with fp32 masters
+    MICS_RUN_PRECISION_FP16  // with fp32 masters and loss scaling
+} mics_run_precision;
+
+// How fp16 keeps small gradients: the loss is multiplied by a factor, gradients are divided by it. DeepSpeed's rules: a
+// step whose gradients are not finite is left out; after `hysteresis` of them the factor halves, after `window` good ones in a
+// row it doubles.
+typedef struct mics_loss_scale {
+    bool dynamic;                // false: always `initial`
+    double initial;              // power of two where dynamic
+    double least;                // not below this
+    int64_t window;              // steps
+    int64_t hysteresis;          // steps
+    bool consecutive_hysteresis; // a good step resets what is left of it
+} mics_loss_scale;
+
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
     mics_json *json;          // the document, with --set applied; owns most texts below
@@ -86,6 +113,9 @@ typedef struct mics_run {
     mics_collectives collectives;
     int64_t whole_below; // elements; smaller units stay whole on every rank
     mics_wire gather_wire, reduce_wire, second_hop_wire; // numbers as they travel
+    mics_run_device device;
+    mics_run_precision precision;
+    mics_loss_scale loss_scale; // only for fp16
     double beta1, beta2, eps, weight_decay;
     double clip; // 0: no clipping
     mics_lr lr;
@@ -125,6 +155,19 @@ mics_status mics_run_check_files(const mics_run *run);
  *          run's batch and sharding are untouched). May be called again with another mesh.
  */
 mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
+
+/* Settles run.device and run.precision, once it is known whether a GPU can be used.
+ *
+ * `why_not`: NULL when one can be; else why none can, in one line (mics_cuda_findings.why_not).
+ * Returns: MICS_OK: device is CPU or CUDA, and precision one of its own (the rows of explain say so);
+ *          MICS_ERR_UNSUPPORTED, one line: "cuda" where none can be used, or numbers that the
+ *          processor has not. May be called again.
+ */
+mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
+
+/* "cpu", "bf16" and the like, as run files say it; never NULL. */
+const char *mics_run_device_text(mics_run_device device);
+const char *mics_run_precision_text(mics_run_precision precision);
 
 /* Candidate number `index` for "sharding": "auto": mics(p) with the smallest p first, over the p
  * that the mesh allows. Take the first whose memory fits and store it in run->sharding.

@@ -24,6 +24,7 @@ mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32
                                size_t staging_bytes)
 {
     mics_run *run = job->run;
+    MICS_TRY(mics_run_resolve_device(run, "this build has no other device"));
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
     MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
     MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));

@@ -134,6 +134,8 @@ static bool is_silent(const row_text *row)
     return strcmp(row->value, "null") == 0 ||                          // as if it were absent
            strcmp(row->key, "steps_per_print") == 0 ||                 // run.log_every
            strcmp(row->key, "zero_optimization.overlap_comm") == 0 ||  // run.prefetch
+           strcmp(row->key, "bf16.enabled") == 0 ||                    // run.precision
+           strcmp(row->key, "fp16.enabled") == 0 ||                    // run.precision
            (is_degree_of_others(row) && strcmp(row->value, "0") == 0); // "auto", which is off
 }
 

@@ -29,8 +29,11 @@ static bool has_row(const config *run, int32_t index)
         return true;
     if (row->bytes == 0 || strcmp(row->path, "scheduler.type") == 0 ||
         strcmp(row->path, "steps_per_print") == 0 || strcmp(row->path, "model.dropout") == 0 ||
-        strcmp(row->path, "communication_data_type") == 0)
+        strcmp(row->path, "communication_data_type") == 0 || starts_with(row->path, "bf16.") ||
+        strcmp(row->path, "fp16.enabled") == 0)
         return false;
+    if (starts_with(row->path, "fp16."))
+        return run->run.precision == MICS_RUN_PRECISION_FP16;
     if ((row->flags & KEY_SCHEDULERS) != 0)
         return (row->flags & (1 << (8 + run->run.lr.kind))) != 0;
     return !starts_with(row->path, "zero_optimization.") && !starts_with(row->path, "sdp_") &&

@@ -20,14 +20,15 @@ static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", NULL};
 static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD",
                                          NULL};
 static const char *const warmups[] = {"log", "linear", NULL};
-static const char *const devices[] = {"cpu", "auto", NULL};
+// In the order of mics_run_device and mics_run_precision.
+static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 // In the order of mics_collectives.
 static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
 // In the order of mics_wire.
 static const char *const wires[] = {"fp32", "bf16", NULL};
 static const char *const hop_wires[] = {"fp32", "bf16", "int8", NULL};
 static const char *const comm_types[] = {"fp32", "bf16", "bfp16", NULL};
-static const char *const precisions[] = {"fp32", NULL};
 
 // A tuning hint for another engine's buckets and hooks.
 #define HINT_INT(name, why)                                                                        \
@@ -49,8 +50,8 @@ static const char *const precisions[] = {"fp32", NULL};
     }
 #define WHOLE_UNITS "hint: no effect here, a unit is gathered and reduced whole, in one call"
 #define ONE_BUFFER "hint: no effect here, a unit is one flat buffer"
-#define IS_FP32 "auto: fp32 only on the cpu device"
-#define IN_FP16 "hint: only for fp16, which is off"
+#define BY_PRECISION "auto: as run.precision"
+#define IN_FP16 "; only for fp16"
 
 static const key keys[] = {
     // ---- model ----
@@ -179,16 +180,17 @@ static const key keys[] = {
      .type = KEY_CHOICE,
      FIELD(precision),
      .choices = precisions,
-     .text = "fp32",
-     .help = "numbers of weights and arithmetic",
-     .refusal = "fp32 only on the cpu device"},
+     .text = "auto",
+     .help = "numbers of weights and arithmetic; \"bf16\", \"fp16\" keep fp32 masters; \"auto\": "
+             "bf16 on cuda, fp32 on cpu, which has no other",
+     .refusal = "other numbers are not built"},
     {.path = "run.device",
      .type = KEY_CHOICE,
      FIELD(device),
      .choices = devices,
-     .text = "cpu",
-     .help = "where it computes; \"auto\" is the best that this build has: cpu",
-     .refusal = "this build has no other device; use \"cpu\""},
+     .text = "auto",
+     .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
+     .refusal = "there are no other devices"},
     {.path = "run.threads",
      .type = KEY_INT,
      FIELD(run.threads),
@@ -603,42 +605,66 @@ static const key keys[] = {
     HINT_INT("sdp_max_live_parameters", WHOLE_UNITS),
     NOT_BUILT("sdp_gradient_clipping", "write it as gradient_clipping"),
     // ---- precision ----
-    {.path = "bf16", .type = KEY_SECTION, .help = "must be off"},
+    {.path = "bf16", .type = KEY_SECTION, .help = "bf16 with fp32 masters"},
     {.path = "bf16.enabled",
      .type = KEY_SWITCH,
-     .flags = KEY_HINT,
-     ONLY_FALSE,
-     .automatic = IS_FP32,
-     .help = "must be false",
-     .refusal = "fp32 only on the cpu device; use false"},
-    HINT_SWITCH("bf16.immediate_grad_update", "hint: only for bf16, which is off"),
-    HINT_SWITCH("bf16.check_grad_overflow", "hint: only for bf16, which is off"),
-    {.path = "fp16", .type = KEY_SECTION, .help = "must be off"},
+     FIELD(bf16),
+     ANY_SWITCH,
+     .automatic = BY_PRECISION,
+     .help = "as run.precision \"bf16\", in DeepSpeed's words"},
+    HINT_SWITCH("bf16.immediate_grad_update",
+                "hint: no effect here, gradients are summed in fp32 at once"),
+    HINT_SWITCH("bf16.check_grad_overflow",
+                "hint: no effect here, gradients that are not finite always end the run"),
+    {.path = "fp16", .type = KEY_SECTION, .help = "fp16 with fp32 masters and loss scaling"},
     {.path = "fp16.enabled",
      .type = KEY_SWITCH,
-     .flags = KEY_HINT,
-     ONLY_FALSE,
-     .automatic = IS_FP32,
-     .help = "must be false",
-     .refusal = "fp32 only on the cpu device; use false"},
+     FIELD(fp16),
+     ANY_SWITCH,
+     .automatic = BY_PRECISION,
+     .help = "as run.precision \"fp16\", in DeepSpeed's words"},
     {.path = "fp16.loss_scale",
      .type = KEY_REAL,
-     .flags = KEY_HINT,
+     FIELD(loss_scale),
      .low = 0,
      .high = 1e30,
-     .help = IN_FP16},
-    HINT_INT("fp16.initial_scale_power", IN_FP16),
-    HINT_INT("fp16.loss_scale_window", IN_FP16),
-    HINT_INT("fp16.hysteresis", IN_FP16),
+     .help = "factor of the loss; 0: as large as gradients allow, found while training" IN_FP16},
+    {.path = "fp16.initial_scale_power",
+     .type = KEY_INT,
+     FIELD(scale_power),
+     .low = 0,
+     .high = 60,
+     .value = 16,
+     .help = "the factor that is found starts at 2 to this power" IN_FP16},
+    {.path = "fp16.loss_scale_window",
+     .type = KEY_INT,
+     FIELD(run.loss_scale.window),
+     .low = 1,
+     .high = MOST_STEPS,
+     .value = 1000,
+     .help = "good steps in a row after which the factor doubles" IN_FP16},
+    {.path = "fp16.hysteresis",
+     .type = KEY_INT,
+     FIELD(run.loss_scale.hysteresis),
+     .low = 1,
+     .high = 1e6,
+     .value = 2,
+     .help = "steps that overflow before the factor halves; the step itself is left out at "
+             "once" IN_FP16},
     {.path = "fp16.min_loss_scale",
      .type = KEY_REAL,
-     .flags = KEY_HINT,
-     .low = 0,
+     FIELD(run.loss_scale.least),
+     .low = 1e-30,
      .high = 1e30,
-     .help = IN_FP16},
-    HINT_SWITCH("fp16.consecutive_hysteresis", IN_FP16),
-    HINT_SWITCH("fp16.auto_cast", IN_FP16),
-    HINT_SWITCH("fp16.fp16_master_weights_and_grads", IN_FP16),
+     .value = 1,
+     .help = "the factor does not go below; a step that overflows there ends the run" IN_FP16},
+    {.path = "fp16.consecutive_hysteresis",
+     .type = KEY_SWITCH,
+     FIELD(run.loss_scale.consecutive_hysteresis),
+     ANY_SWITCH,
+     .help = "true: a good step gives hysteresis back, not only a doubling" IN_FP16},
+    HINT_SWITCH("fp16.auto_cast", "hint: no effect here, inputs are tokens"),
+    MUST_BE_FALSE("fp16.fp16_master_weights_and_grads", "masters are fp32; use false"),
     // ---- other keys of DeepSpeed ----
     {.path = "steps_per_print",
      .type = KEY_INT,
@@ -670,8 +696,8 @@ static const key keys[] = {
      .help = "run.wire.reduce and run.wire.second_hop in DeepSpeed's words",
      .refusal = "fp16 would need loss scaling; use \"bf16\", which has fp32's range"},
     NOT_BUILT("activation_checkpointing", "write \"run\": {\"recompute\": true} instead"),
-    NOT_BUILT("amp", "fp32 only on the cpu device"),
-    NOT_BUILT("torch_autocast", "fp32 only on the cpu device"),
+    NOT_BUILT("amp", "write bf16.enabled or fp16.enabled instead"),
+    NOT_BUILT("torch_autocast", "write bf16.enabled or fp16.enabled instead"),
     NOT_BUILT("data_types", "gradients are accumulated in fp32; leave it out"),
     NOT_BUILT("tensorboard", "metrics.jsonl in run.out has the same numbers; leave it out"),
     NOT_BUILT("wandb", "metrics.jsonl in run.out has the same numbers; leave it out"),
@@ -761,4 +787,24 @@ mics_collectives mics_config_collectives(const char *text)
 mics_wire mics_config_wire(const char *text)
 {
     return (mics_wire)index_of(hop_wires, text);
+}
+
+mics_run_device mics_config_device(const char *text)
+{
+    return (mics_run_device)index_of(devices, text);
+}
+
+mics_run_precision mics_config_precision(const char *text)
+{
+    return (mics_run_precision)index_of(precisions, text);
+}
+
+const char *mics_run_device_text(mics_run_device device)
+{
+    return devices[device];
+}
+
+const char *mics_run_precision_text(mics_run_precision precision)
+{
+    return precisions[precision];
 }

@@ -85,7 +85,10 @@ typedef struct config {
     char *out; // default of run.out
     text_list train, validation;
     double dropout;
-    const char *device, *precision;
+    const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
+    bool bf16, fp16;                // the same as precision, in DeepSpeed's words
+    double loss_scale;              // as asked for
+    int64_t scale_power;
     // Batch sizes as asked for; 0: not given.
     int64_t train_batch, micro_batch, micro_steps;
     // Optimizer and scheduler as written; mics_run has what becomes of them.
@@ -128,6 +131,9 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler);
 /* What a run.collectives, a key of run.wire names. */
 mics_collectives mics_config_collectives(const char *text);
 mics_wire mics_config_wire(const char *text);
+/* What run.device and run.precision name. */
+mics_run_device mics_config_device(const char *text);
+mics_run_precision mics_config_precision(const char *text);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);
@@ -137,6 +143,9 @@ mics_status mics_config_fill_optimizer(config *run);
 
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);
+
+// precision.c: run.device, run.precision and what DeepSpeed says of them, as far as the file knows.
+mics_status mics_config_join_precision(config *run);
 
 // resolve.c: what can be said about batch and sharding before the ranks are known.
 mics_status mics_config_check_sources(config *run);

@@ -128,6 +128,7 @@ static mics_status fill(config *run, const char *path)
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_twins(run));
+    MICS_TRY(mics_config_join_precision(run));
     MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
     if (run->run.out == NULL)

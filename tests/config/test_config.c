@@ -215,9 +215,8 @@ static void test_cannot_be_honoured(void **state)
 {
     (void)state;
     static const refusal cases[] = {
-        {"\"bf16\": {\"enabled\": true}", MICS_ERR_UNSUPPORTED,
-         "bf16.enabled: must be false, not true; fp32 only on the cpu device"},
-        {"\"fp16\": {\"enabled\": true}", MICS_ERR_UNSUPPORTED, "fp32 only on the cpu device"},
+        {"\"fp16\": {\"fp16_master_weights_and_grads\": true}", MICS_ERR_UNSUPPORTED,
+         "fp16.fp16_master_weights_and_grads: must be false, not true; masters are fp32"},
         {"\"optimizer\": {\"type\": \"Lamb\"}", MICS_ERR_UNSUPPORTED,
          "must be \"Adam\" or \"AdamW\" or \"FusedAdam\", not \"Lamb\"; only AdamW is built"},
         {"\"scheduler\": {\"type\": \"OneCycle\"}", MICS_ERR_UNSUPPORTED, "only these four"},
@@ -242,29 +241,30 @@ static void test_cannot_be_honoured(void **state)
                   "{\"train\": \"a\"}, \"run\": {\"steps\": 1}, \"train_batch_size\": 1}",
                   MICS_ERR_UNSUPPORTED, "model.dropout: must be 0, not 0.1; dropout is not built");
     check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
-                  "\"run\": {\"steps\": 1, \"device\": \"cuda\"}, \"train_batch_size\": 1}",
-                  MICS_ERR_UNSUPPORTED, "run.device: must be \"cpu\" or \"auto\", not \"cuda\"");
+                  "\"run\": {\"steps\": 1, \"device\": \"tpu\"}, \"train_batch_size\": 1}",
+                  MICS_ERR_UNSUPPORTED,
+                  "run.device: must be \"auto\" or \"cpu\" or \"cuda\", not \"tpu\"");
     check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
-                  "\"run\": {\"steps\": 1, \"precision\": \"bf16\"}, \"train_batch_size\": 1}",
-                  MICS_ERR_UNSUPPORTED, "fp32 only on the cpu device");
+                  "\"run\": {\"steps\": 1, \"precision\": \"fp8\"}, \"train_batch_size\": 1}",
+                  MICS_ERR_UNSUPPORTED, "other numbers are not built");
 }
 
 // What a file for another engine has is told in one line, not in one error after the other.
 static void test_all_refusals_in_one_line(void **state)
 {
     (void)state;
-    check_refused(RUN_WITH("\"bf16\": {\"enabled\": true},\n"
+    check_refused(RUN_WITH("\"amp\": {\"enabled\": true},\n"
                            "\"zero_optimization\": {\"stage\": 3, \"offload_param\":\n"
                            "  {\"device\": \"cpu\"}},\n"
                            "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}, \"sharding\": \"x\""),
                   MICS_ERR_FORMAT, "sharding: must be an object, as in");
-    check_refused(RUN_WITH("\"bf16\": {\"enabled\": true},\n"
+    check_refused(RUN_WITH("\"amp\": {\"enabled\": true},\n"
                            "\"zero_optimization\": {\"stage\": 3, \"offload_param\":\n"
                            "  {\"device\": \"cpu\"}},\n"
                            "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}"),
                   MICS_ERR_UNSUPPORTED,
-                  "run.json: 3 keys cannot be honoured: (1) line 4, bf16.enabled: must be false, "
-                  "not true; fp32 only on the cpu device; use false; (2) line 5, "
+                  "run.json: 3 keys cannot be honoured: (1) line 4, amp: "
+                  "write bf16.enabled or fp16.enabled instead; (2) line 5, "
                   "zero_optimization.offload_param: offload is not built; "
                   "shard over more ranks, or set run.recompute; (3) line 7, optimizer.params.lr: "
                   "cannot be \"auto\": nothing here could say what it should be; give a number");
@@ -481,8 +481,8 @@ static void test_takes_deepspeed_files(void **state)
     assert_int_equal(run->log_every, 50);
     check_row(run, "run.prefetch", "0", "auto: zero_optimization.overlap_comm is false");
     check_row(run, "run.log_every", "50", "auto: steps_per_print");
-    check_row(run, "fp16.enabled", "false", "auto: fp32 only on the cpu device");
-    check_row(run, "bf16.enabled", "false", "auto: fp32 only on the cpu device");
+    check_row(run, "fp16.enabled", "false", "auto: as run.precision");
+    check_row(run, "bf16.enabled", "false", "auto: as run.precision");
     check_row(run, "zero_optimization.stage3_prefetch_bucket_size", "5e+08", "file");
     check_row(run, "zero_optimization.reduce_bucket_size", "\"auto\"", "auto: its default");
     assert_non_null(

@@ -9,6 +9,7 @@ static char *text_of(const char *text)
 {
     char *resolved = NULL;
     mics_run *run = load_good(text);
+    ASSERT_OK(mics_run_resolve_device(run, NULL));
     ASSERT_OK(mics_run_resolve(run, 4, 2));
     ASSERT_OK(cli_run_text(memory, run, &resolved));
     mics_run_close(run);
@@ -19,11 +20,15 @@ static char *text_of(const char *text)
 static void check_same(const char *text, const char *again)
 {
     mics_run *runs[2] = {load_good(text), load_good(again)};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(mics_run_resolve_device(runs[i], NULL));
         ASSERT_OK(mics_run_resolve(runs[i], 4, 2));
+    }
     const mics_run *a = runs[0], *b = runs[1];
     if (a->prefetch != b->prefetch || a->collectives != b->collectives ||
         a->gather_wire != b->gather_wire || a->reduce_wire != b->reduce_wire ||
+        a->device != b->device || a->precision != b->precision ||
+        memcmp(&a->loss_scale, &b->loss_scale, sizeof a->loss_scale) != 0 ||
         a->second_hop_wire != b->second_hop_wire || a->whole_below != b->whole_below ||
         a->global_batch != b->global_batch ||
         memcmp(&a->sharding, &b->sharding, sizeof a->sharding) != 0)
@@ -50,6 +55,9 @@ static void test_resolved_runs_load_again(void **state)
 {
     (void)state;
     static const char *const members[] = {
+        "\"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": false}",
+        "\"bf16\": {\"enabled\": false}",
+        "\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 8}",
         "\"flops_profiler\": {\"enabled\": false}",
         "\"flops_profiler\": {\"enabled\": false, \"profile_step\": 1, \"module_depth\": -1, "
         "\"top_modules\": 1, \"detailed\": true, \"output_file\": \"a \\\"file\\\" \\u0007\", "

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and what they become.
+#include "config/keys.h"
+#include "mics/log.h"
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char device_key[] = "run.device";
+static const char precision_key[] = "run.precision";
+
+static void set_origin(config *run, const char *path, const char *origin)
+{
+    const int32_t index = mics_config_find(path);
+    assert(index >= 0);
+    run->origins[index] = origin;
+}
+
+// ---- what the file says ----
+
+static mics_status join_switch(config *run, const char *path, bool on, const char *text,
+                               const char *origin)
+{
+    if (!mics_config_valued(run, path))
+        return MICS_OK;
+    const bool same = strcmp(run->precision, text) == 0;
+    if (on && !same && strcmp(run->precision, "auto") != 0)
+        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                              "true contradicts %s %s; leave one out", precision_key,
+                              run->precision);
+    if (!on && same)
+        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                              "false contradicts %s %s; leave one out", precision_key, text);
+    if (on && !same) {
+        set_origin(run, precision_key, origin);
+        run->precision = text;
+    }
+    return MICS_OK;
+}
+
+static mics_status fill_loss_scale(config *run)
+{
+    mics_loss_scale *scale = &run->run.loss_scale;
+    scale->dynamic = run->loss_scale == 0;
+    scale->initial = scale->dynamic ? ldexp(1.0, (int)run->scale_power) : run->loss_scale;
+    if (scale->dynamic && scale->initial < scale->least)
+        return mics_json_fail(run->run.json, "fp16.min_loss_scale", MICS_ERR_INVALID,
+                              "%g is above 2 to the power of fp16.initial_scale_power, %g",
+                              scale->least, scale->initial);
+    return MICS_OK;
+}
+
+mics_status mics_config_join_precision(config *run)
+{
+    if (run->bf16 && run->fp16)
+        return mics_json_fail(run->run.json, "fp16.enabled", MICS_ERR_INVALID,
+                              "bf16 and fp16 cannot both be enabled; leave one out");
+    MICS_TRY(join_switch(run, "bf16.enabled", run->bf16, "bf16", "auto: bf16.enabled"));
+    MICS_TRY(join_switch(run, "fp16.enabled", run->fp16, "fp16", "auto: fp16.enabled"));
+    run->run.device = mics_config_device(run->device);
+    run->run.precision = mics_config_precision(run->precision);
+    return fill_loss_scale(run);
+}
+
+// ---- what becomes of it ----
+
+static bool was_auto(const config *run, const char *path, const char *origin)
+{
+    const int32_t index = mics_config_find(path);
+    return run->origins[index] == origin;
+}
+
+static const char found_gpu[] = "auto: a GPU was found";
+static const char found_none[] = "auto: no GPU can be used";
+static const char best_cuda[] = "auto: bf16 on cuda";
+static const char best_cpu[] = "auto: fp32 on cpu";
+static const char off_cuda[] = "auto: bf16.enabled is false";
+
+static mics_status settle_device(config *run, const char *why_not)
+{
+    // One that was settled by an earlier call is open again.
+    if (was_auto(run, device_key, found_gpu) || was_auto(run, device_key, found_none))
+        run->run.device = MICS_RUN_DEVICE_AUTO;
+    if (run->run.device == MICS_RUN_DEVICE_AUTO) {
+        run->run.device = why_not == NULL ? MICS_RUN_DEVICE_CUDA : MICS_RUN_DEVICE_CPU;
+        set_origin(run, device_key, why_not == NULL ? found_gpu : found_none);
+    }
+    if (run->run.device == MICS_RUN_DEVICE_CUDA && why_not != NULL)
+        return mics_json_fail(run->run.json, device_key, MICS_ERR_UNSUPPORTED, "\"cuda\": %s",
+                              why_not);
+    return MICS_OK;
+}
+
+// bf16.enabled false, said and not as "auto", leaves fp32.
+static bool is_bf16_off(const config *run)
+{
+    return mics_config_valued(run, "bf16.enabled") && !run->bf16;
+}
+
+static void settle_auto_precision(config *run)
+{
+    if (was_auto(run, precision_key, best_cuda) || was_auto(run, precision_key, best_cpu) ||
+        was_auto(run, precision_key, off_cuda))
+        run->run.precision = MICS_RUN_PRECISION_AUTO;
+    if (run->run.precision != MICS_RUN_PRECISION_AUTO)
+        return;
+    const bool cuda = run->run.device == MICS_RUN_DEVICE_CUDA;
+    const bool halves = cuda && !is_bf16_off(run);
+    run->run.precision = halves ? MICS_RUN_PRECISION_BF16 : MICS_RUN_PRECISION_FP32;
+    set_origin(run, precision_key, halves ? best_cuda : cuda ? off_cuda : best_cpu);
+}
+
+static mics_status fail_on_cpu(const config *run, const char *why_not)
+{
+    const char *said = run->bf16 ? "bf16.enabled" : run->fp16 ? "fp16.enabled" : precision_key;
+    const bool of_switch = run->bf16 || run->fp16;
+    return mics_json_fail(run->run.json, said, MICS_ERR_UNSUPPORTED,
+                          "%s is for GPUs; on the cpu device fp32 works: --set %s=%s%s%s",
+                          run->precision, said, of_switch ? "false" : "fp32",
+                          why_not != NULL ? ". No GPU can be used: " : "",
+                          why_not != NULL ? why_not : "");
+}
+
+mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    MICS_TRY(settle_device(run, why_not));
+    settle_auto_precision(run);
+    run->device = mics_run_device_text(run->run.device);
+    run->precision = mics_run_precision_text(run->run.precision);
+    if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.precision != MICS_RUN_PRECISION_FP32)
+        return fail_on_cpu(run, why_not);
+    return MICS_OK;
+}

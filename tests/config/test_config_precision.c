@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// run.device, run.precision, and DeepSpeed's words for the latter.
+#include "config/run_file.h"
+
+#define RUN_ON(run, more)                                                                          \
+    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "                     \
+    "\"train_batch_size\": 1, \"run\": {\"steps\": 1" run "}" more "}"
+
+static const char none[] = "libmics_cuda.so is not there";
+
+static void check_settled(const char *text, const char *why_not, mics_run_device device,
+                          mics_run_precision precision, const char *device_origin,
+                          const char *precision_origin)
+{
+    char value[32];
+    mics_run *run = load_good(text);
+    for (int again = 0; again < 2; again++) {
+        ASSERT_OK(mics_run_resolve_device(run, why_not));
+        assert_int_equal(run->device, device);
+        assert_int_equal(run->precision, precision);
+        snprintf(value, sizeof value, "\"%s\"", mics_run_device_text(device));
+        check_row(run, "run.device", value, device_origin);
+        snprintf(value, sizeof value, "\"%s\"", mics_run_precision_text(precision));
+        check_row(run, "run.precision", value, precision_origin);
+    }
+    mics_run_close(run);
+}
+
+static void test_auto(void **state)
+{
+    (void)state;
+    check_settled(RUN_ON("", ""), none, MICS_RUN_DEVICE_CPU, MICS_RUN_PRECISION_FP32,
+                  "auto: no GPU can be used", "auto: fp32 on cpu");
+    check_settled(RUN_ON("", ""), NULL, MICS_RUN_DEVICE_CUDA, MICS_RUN_PRECISION_BF16,
+                  "auto: a GPU was found", "auto: bf16 on cuda");
+    check_settled(RUN_ON(", \"device\": \"auto\", \"precision\": \"auto\"", ""), NULL,
+                  MICS_RUN_DEVICE_CUDA, MICS_RUN_PRECISION_BF16, "auto: a GPU was found",
+                  "auto: bf16 on cuda");
+    // The same run on another machine.
+    mics_run *run = load_good(RUN_ON("", ""));
+    ASSERT_OK(mics_run_resolve_device(run, NULL));
+    ASSERT_OK(mics_run_resolve_device(run, none));
+    assert_int_equal(run->device, MICS_RUN_DEVICE_CPU);
+    assert_int_equal(run->precision, MICS_RUN_PRECISION_FP32);
+    mics_run_close(run);
+}
+
+static void test_said(void **state)
+{
+    (void)state;
+    check_settled(RUN_ON(", \"device\": \"cpu\"", ""), NULL, MICS_RUN_DEVICE_CPU,
+                  MICS_RUN_PRECISION_FP32, "file", "auto: fp32 on cpu");
+    check_settled(RUN_ON(", \"device\": \"cuda\", \"precision\": \"tf32\"", ""), NULL,
+                  MICS_RUN_DEVICE_CUDA, MICS_RUN_PRECISION_TF32, "file", "file");
+    check_settled(RUN_ON("", ", \"bf16\": {\"enabled\": true}"), NULL, MICS_RUN_DEVICE_CUDA,
+                  MICS_RUN_PRECISION_BF16, "auto: a GPU was found", "auto: bf16.enabled");
+    check_settled(RUN_ON("", ", \"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": true}"),
+                  NULL, MICS_RUN_DEVICE_CUDA, MICS_RUN_PRECISION_FP16, "auto: a GPU was found",
+                  "auto: fp16.enabled");
+    check_settled(RUN_ON(", \"precision\": \"bf16\"", ", \"bf16\": {\"enabled\": true}"), NULL,
+                  MICS_RUN_DEVICE_CUDA, MICS_RUN_PRECISION_BF16, "auto: a GPU was found", "file");
+    check_settled(RUN_ON("", ", \"bf16\": {\"enabled\": false}"), NULL, MICS_RUN_DEVICE_CUDA,
+                  MICS_RUN_PRECISION_FP32, "auto: a GPU was found", "auto: bf16.enabled is false");
+}
+
+static void test_contradictions(void **state)
+{
+    (void)state;
+    check_refused(RUN_ON("", ", \"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}"),
+                  MICS_ERR_INVALID, "bf16 and fp16 cannot both be enabled");
+    check_refused(RUN_ON(", \"precision\": \"fp32\"", ", \"bf16\": {\"enabled\": true}"),
+                  MICS_ERR_INVALID, "bf16.enabled: true contradicts run.precision fp32");
+    check_refused(RUN_ON(", \"precision\": \"fp16\"", ", \"fp16\": {\"enabled\": false}"),
+                  MICS_ERR_INVALID, "fp16.enabled: false contradicts run.precision fp16");
+    check_refused(RUN_ON("", ", \"fp16\": {\"initial_scale_power\": 1, \"min_loss_scale\": 4}"),
+                  MICS_ERR_INVALID, "fp16.min_loss_scale: 4 is above");
+}
+
+static void check_unusable(const char *text, const char *why_not, const char *part)
+{
+    mics_run *run = load_good(text);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_resolve_device(run, why_not));
+    ASSERT_SAID(&seen, part);
+    mics_run_close(run);
+}
+
+static void test_unusable(void **state)
+{
+    (void)state;
+    check_unusable(RUN_ON(", \"device\": \"cuda\"", ""), none,
+                   "run.device: \"cuda\": libmics_cuda.so is not there");
+    check_unusable(RUN_ON("", ", \"bf16\": {\"enabled\": true}"), none,
+                   "bf16.enabled: bf16 is for GPUs; on the cpu device fp32 works: --set "
+                   "bf16.enabled=false. No GPU can be used: libmics_cuda.so is not there");
+    check_unusable(RUN_ON(", \"device\": \"cpu\", \"precision\": \"tf32\"", ""), NULL,
+                   "run.precision: tf32 is for GPUs; on the cpu device fp32 works: --set "
+                   "run.precision=fp32");
+}
+
+static void test_loss_scale(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(RUN_ON("", ""));
+    assert_true(run->loss_scale.dynamic);
+    assert_true(run->loss_scale.initial == 65536.0);
+    assert_true(run->loss_scale.least == 1.0);
+    assert_int_equal(run->loss_scale.window, 1000);
+    assert_int_equal(run->loss_scale.hysteresis, 2);
+    assert_null(find_row(run, "fp16.hysteresis").key); // no say in this run
+    mics_run_close(run);
+    run = load_good(RUN_ON("", ", \"fp16\": {\"enabled\": true, \"loss_scale\": 128, "
+                               "\"hysteresis\": 1, \"loss_scale_window\": 50}"));
+    assert_false(run->loss_scale.dynamic);
+    assert_true(run->loss_scale.initial == 128.0);
+    assert_int_equal(run->loss_scale.window, 50);
+    assert_int_equal(run->loss_scale.hysteresis, 1);
+    check_row(run, "fp16.loss_scale", "128", "file");
+    check_row(run, "fp16.min_loss_scale", "1", "default");
+    mics_run_close(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_auto, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_said, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_contradictions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unusable, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_loss_scale, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
