@@ -9,6 +9,7 @@
 #include "mics/comm.h"
 #include "mics/memory.h"
 #include "mics/op.h"
+#include "mics/op_table.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -20,6 +21,42 @@ extern "C" {
 
 typedef struct mics_engine mics_engine;
 
+// ---- loss scaling, for fp16 ----
+
+// How losses are scaled so that gradients stay within fp16's range: DeepSpeed's keys and meaning.
+typedef struct mics_loss_scaling {
+    double fixed;          // loss_scale: always this; 0: dynamic
+    int32_t initial_power; // the first scale is 2 to it
+    int64_t window;        // loss_scale_window: after so many steps without overflow it doubles
+    int32_t hysteresis;    // overflows until it is halved
+    bool consecutive_hysteresis; // any step without overflow gives the hysteresis back
+    double min;                  // min_loss_scale; an overflow there ends the run
+} mics_loss_scaling;
+
+/* initial_scale_power 16, loss_scale_window 1000, hysteresis 2, min_loss_scale 1. */
+mics_loss_scaling mics_loss_scaling_default(void);
+
+// Where dynamic loss scaling is.
+typedef struct mics_loss_scale {
+    double scale;
+    int64_t steps;         // training steps so far
+    int64_t last_overflow; // the newest of them that overflowed; -1: none
+    int64_t skipped;    // how many did: these changed no parameter, and AdamW does not count them
+    int32_t hysteresis; // overflows left until the scale is halved
+} mics_loss_scale;
+
+/* Before the first step. */
+mics_loss_scale mics_loss_scale_init(const mics_loss_scaling *scaling);
+
+/* Whether an overflow now would have to make the scale smaller than it may be. */
+bool mics_loss_scale_is_exhausted(const mics_loss_scaling *scaling, const mics_loss_scale *state);
+
+/* Takes one step into account. */
+void mics_loss_scale_update(const mics_loss_scaling *scaling, bool overflow,
+                            mics_loss_scale *state);
+
+// ---- the engine ----
+
 typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
@@ -27,7 +64,23 @@ typedef struct mics_engine_spec {
     const mics_kernels *kernels; // NULL: the best this processor runs
     float beta1, beta2, eps, weight_decay; // AdamW
     float clip;                            // largest global gradient norm; 0: no clipping
+    // Where it computes, opened with mics_engine_events events; NULL: the processor. A device with memory of its
+    // own needs a schedule for accelerators, and a comm whose collectives take its buffers.
+    mics_device *device;
+    const mics_op_table *ops;       // of the device; NULL: the processor's
+    mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
+    mics_loss_scaling loss_scaling; // FP16; all 0: the default
+    double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
 } mics_engine_spec;
+
+/* Events that an engine needs of its device. */
+int32_t mics_engine_events(const mics_schedule *schedule);
+
+/* What mics_schedule_spec.op_workspace_bytes has to be: the largest workspace of any of the model's ops.
+ *
+ * Needs:   model and batch of the spec. */
+size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+                             mics_batch batch);
 
 // The tokens of one micro-step of this rank.
 typedef struct mics_batch_source {
@@ -42,24 +95,26 @@ typedef struct mics_step_result {
     double exposed_comm_us; // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
-    bool stop;       // some rank had asked for it (mics_engine_ask_stop); the same on every rank
-    mics_bytes sent; // by this rank, counted
+    double loss_scale; // of this step; 1 but in fp16
+    bool skipped;      // gradients overflowed fp16: no parameter changed; the same on every rank
+    bool stop;         // some rank had asked for it (mics_engine_ask_stop); the same on every rank
+    mics_bytes sent;   // by this rank, counted
 } mics_step_result;
 
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
  * communication threads. Parameters and optimizer state are 0.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of
- *          another precision than fp32); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of a
+ *          precision that the device does not run); MICS_ERR_MEMORY; MICS_ERR_DEVICE.
  * Owns:    close with mics_engine_close.        Collective: no.
  */
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out);
 void mics_engine_close(mics_engine *engine);
 
 /* Draws every parameter by its initialisation: each element a function of (seed, its tensor's name,
- * its index), whatever the mesh.
+ * its index), whatever the mesh. Includes mics_engine_push.
  */
-void mics_engine_init_random(mics_engine *engine, uint64_t seed);
+mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
 /* One training step: publication of what the step before updated, all micro-steps, both hops,
  * clipping, update.
@@ -105,9 +160,23 @@ typedef struct mics_engine_piece {
 
 /* The rank's piece of a unit; valid until close. Between steps the caller may read it, and write it
  * before the first step (all ranks alike). Writers fill `shard_params` whole, or `params` and then
- * call mics_engine_publish.
+ * call mics_engine_publish; before that mics_engine_push, as readers call mics_engine_pull.
  */
 mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit);
+
+/* Where the engine computes on a device, pieces are copies on the host. Pull: brings them up to date from the
+ * device, at any time between steps; push: takes what was written to them to the device, whose numbers
+ * of two bytes follow. Nothing to do on the processor.
+ *
+ * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before).
+ * Collective: no.   Blocks: yes.
+ */
+mics_status mics_engine_pull(mics_engine *engine);
+mics_status mics_engine_push(mics_engine *engine);
+
+/* Where loss scaling is, for checkpoints; set: before the first step, all ranks alike. */
+mics_loss_scale mics_engine_loss_scale(const mics_engine *engine);
+void mics_engine_set_loss_scale(mics_engine *engine, const mics_loss_scale *state);
 
 /* Brings parameter shards up to date from the owned pieces (after loading a checkpoint, or before
  * whole shards are read).      Collective: yes. */

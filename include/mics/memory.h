@@ -95,6 +95,13 @@ void mics_free(mics_memory *memory, void *block);
  */
 mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block);
 
+/* Counts a block that lies elsewhere, in a device's memory, as mics_alloc would count it; unbook: it is gone.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY (told to fail; nothing is counted).   Threads: any.
+ */
+mics_status mics_memory_book(mics_memory *memory, mics_memory_tag tag, size_t bytes);
+void mics_memory_unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes);
+
 /* Copies a string into a block tagged MICS_MEM_HOST.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY.         Owns: the caller frees *copy_out with mics_free.

@@ -30,6 +30,7 @@ typedef struct mics_op_place {
     int32_t threads; // of the processor; no meaning on GPUs
     void *workspace; // on 256 bytes; at least what mics_op_table.workspace_bytes says for the call
     size_t workspace_bytes;
+    const mics_kernels *kernels; // the processor's table runs these; no meaning on GPUs
 } mics_op_place;
 
 // What an optimizer step needs of numbers that only the device may know.
@@ -39,7 +40,7 @@ typedef struct mics_op_scale {
 } mics_op_scale;
 
 typedef struct mics_op_table {
-    const char *name; // "cpu avx512", "cuda"
+    const char *name; // "cpu", "cuda"
 
     // Largest workspace of any call below for this model shape: bytes, from the sizes that matter. `chunk_rows`:
     // how many rows of logits classifier_* hold at once (>= 1), part of the result.
@@ -129,12 +130,9 @@ typedef struct mics_op_table {
                   int64_t elems); // dtype to fp32
 } mics_op_table;
 
-/* The processor's kernels as a table: fp32 alone.
- *
- * Needs:   kernels not NULL, and static.
- * Returns: the table of those kernels; the pointer stays valid for the process.
- */
-const mics_op_table *mics_op_table_cpu(const mics_kernels *kernels);
+/* The processor's kernels as a table, those that each call's mics_op_place names: fp32 alone. Calls
+ * are done when they return.     Owns: nothing; static. */
+const mics_op_table *mics_op_table_cpu(void);
 
 /* The plugin's kernels; NULL when there is no plugin. */
 const mics_op_table *mics_op_table_cuda(void);

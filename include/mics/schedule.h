@@ -78,6 +78,7 @@ typedef struct mics_step_use {
     int32_t param_slot; // -1: the persistent buffer (P = 1), or values not needed
     int32_t grad_slot;  // -1: the accumulator (G = 1), or no gradient
     bool accumulate;    // BACKWARD and REDUCE: add to the accumulator instead of overwriting it
+    bool fold; // BACKWARD, MIXED with G = 1: the slot is whole then, and goes to the accumulator
 } mics_step_use;
 
 typedef struct mics_step {
@@ -98,6 +99,8 @@ typedef struct mics_step {
     size_t block_bytes;
     mics_wire back_wire; // ALL_REDUCE: of the sums on their way back
     bool library;        // GATHER: by the transport's own algorithm
+    bool
+        direct; // a reduction that sends as packed ones do, of numbers that are held as they travel
 } mics_step;
 
 static inline bool mics_step_is_comm(const mics_step *step)
@@ -105,10 +108,10 @@ static inline bool mics_step_is_comm(const mics_step *step)
     return step->stream != MICS_STREAM_COMPUTE;
 }
 
-// Whether a step sums packed numbers, which each member sends to each other directly.
+// Whether a step sums numbers of two bytes or less, which each member sends to each other directly.
 static inline bool mics_step_is_packed_sum(const mics_step *step)
 {
-    return step->packed &&
+    return (step->packed || step->direct) &&
            (step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
             step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE);
 }
@@ -179,6 +182,11 @@ typedef struct mics_schedule_spec {
                           // what follows the first reduction
     bool evaluation_only; // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
+    // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of that
+    // memory. First-hop reductions of MIXED then send each block to its owner directly, who adds
+    // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
+    bool accelerator;
+    size_t op_workspace_bytes; // accelerator: what the op table asks for (mics_engine_workspace)
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted
@@ -203,9 +211,11 @@ typedef struct mics_schedule {
     int32_t param_slot_count;
     int64_t *grad_slots; // by slot: elements
     int32_t grad_slot_count;
-    int64_t activation_elems;        // of the activation arena; floats, unless MIXED
-    int64_t workspace_elems;         // floats: the largest op workspace, then one loss a token
-    int64_t workspace_losses;        // where those losses begin
+    int64_t activation_elems; // of the activation arena; floats, unless MIXED
+    int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
+    int64_t workspace_losses; // where those losses begin
+    int64_t
+        workspace_sums; // accelerator: where the device's sums lie behind them, one mics_agreement
     size_t wire_bytes[MICS_STREAMS]; // by stream: packed blocks of one collective, on 64
     int64_t *residual_at; // by unit: where what int8 lost of its gradients lies, floats; -1: none
     int64_t residual_elems;

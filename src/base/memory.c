@@ -163,6 +163,20 @@ void mics_free(mics_memory *memory, void *block)
     free(header);
 }
 
+mics_status mics_memory_book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
+{
+    if (told_to_fail(memory))
+        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
+                         mics_memory_tag_text(tag));
+    book(memory, tag, mics_memory_block_bytes(bytes));
+    return MICS_OK;
+}
+
+void mics_memory_unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
+{
+    unbook(memory, tag, mics_memory_block_bytes(bytes));
+}
+
 mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block)
 {
     void *grown = NULL;

@@ -98,7 +98,7 @@ mics_status cli_import_fill(const mics_model *model, const mics_safetensors *rea
         for (int32_t i = 0; i < model->units[unit].param_count; i++)
             MICS_TRY(fill_param(&model->units[unit].params[i], reader, &piece));
     }
-    return MICS_OK;
+    return mics_engine_push(engine);
 }
 
 mics_status cli_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
@@ -114,7 +114,7 @@ mics_status cli_resume_fill(const mics_model *model, const mics_checkpoint *chec
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, (mics_state)state,
                                           piece.range.begin, piece.range.end, states[state]));
     }
-    return MICS_OK;
+    return mics_engine_push(engine);
 }
 
 mics_status cli_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
@@ -128,5 +128,5 @@ mics_status cli_params_fill(const mics_model *model, const mics_checkpoint *chec
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAMS,
                                           piece.shard.begin, end, piece.shard_params));
     }
-    return MICS_OK;
+    return mics_engine_push(engine);
 }

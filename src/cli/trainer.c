@@ -93,8 +93,7 @@ static mics_status fill_parameters(cli_trainer *self)
     }
     if (job->import != NULL)
         return cli_import_fill(job->model, job->import, self->engine);
-    mics_engine_init_random(self->engine, job->run->seed);
-    return MICS_OK;
+    return mics_engine_init_random(self->engine, job->run->seed);
 }
 
 static mics_status open_reports(cli_trainer *self)

@@ -183,8 +183,7 @@ static mics_status publish(mics_engine *engine, const mics_step *step, const mic
     return mics_comm_all_gather(engine->spec.comm, ring, shard, step->block_bytes);
 }
 
-// What both ends of an exchange must agree on, and what errors call it.
-static void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity)
+void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity)
 {
     char micro_step[32] = "";
     if (step->micro_step >= 0)
@@ -202,7 +201,7 @@ static void name_step(const mics_engine *engine, const mics_step *step, char *te
 mics_status run_comm_step(mics_engine *engine, const mics_step *step)
 {
     const group_ring *group = &engine->rings[step->group];
-    char what[224];
+    char what[STEP_NAME_BYTES];
     name_step(engine, step, what, sizeof what);
     const mics_ring ring = {.group = group->group,
                             .block_of = group->block_of,

@@ -5,11 +5,23 @@
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <math.h>
-#include <string.h>
 
 static int64_t batch_tokens(const mics_engine *engine)
 {
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
+}
+
+// Tokens of a micro-step go to the device through host memory of its own, which nobody touches until the
+// step's agreement has waited for all that was enqueued.
+static void send_tokens(mics_engine *engine, int32_t micro_step)
+{
+    const mics_device *device = engine->device;
+    const mics_schedule_spec *spec = &engine->schedule->spec;
+    const int64_t tokens = batch_tokens(engine);
+    int32_t *staged = engine->staged_tokens + 3 * tokens * micro_step;
+    mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, spec->model->vocab, engine->counts);
+    device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, engine->inputs, staged,
+                      3 * (size_t)tokens * sizeof(int32_t));
 }
 
 // The first unit of a micro-step needs its tokens.
@@ -17,21 +29,31 @@ static mics_status read_tokens(mics_engine *engine, int32_t micro_step)
 {
     if (engine->micro_step_read == micro_step)
         return MICS_OK;
-    MICS_TRY(
-        engine->source->read(engine->source->ctx, micro_step, engine->inputs, engine->targets));
+    const int64_t tokens = batch_tokens(engine);
+    int32_t *inputs = engine->inputs;
+    if (engine->async)
+        inputs = engine->staged_tokens + 3 * tokens * micro_step;
+    MICS_TRY(engine->source->read(engine->source->ctx, micro_step, inputs, inputs + tokens));
+    if (engine->async)
+        send_tokens(engine, micro_step);
     engine->micro_step_read = micro_step;
     return MICS_OK;
 }
 
-// Adds up the losses that the classifier left; in token order, so the bits do not depend on
-// threads.
+// Adds up the losses that the classifier left.
 static void collect_losses(mics_engine *engine)
 {
-    const float *losses = engine->workspace + engine->schedule->workspace_losses;
-    double sum = 0;
-    for (int64_t token = 0; token < batch_tokens(engine); token++)
-        sum += (double)losses[token];
-    engine->agreements[engine->rank].loss += sum;
+    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    engine->ops->sum_losses(&at, &engine->sums->loss, engine->losses, batch_tokens(engine));
+}
+
+// Sends a device's sums to where the agreement waits for them.
+static void send_sums(mics_engine *engine)
+{
+    const mics_device *device = engine->device;
+    if (engine->async)
+        device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, engine->host_sums, engine->sums,
+                          sizeof *engine->sums);
 }
 
 double mean_loss(const mics_engine *engine)
@@ -50,21 +72,39 @@ static mics_status forward(mics_engine *engine, const mics_step *step)
     MICS_TRY(read_tokens(engine, step->micro_step));
     for (int32_t op = 0; op < unit->op_count; op++)
         run_op_forward(engine, step, op);
-    if (engine->schedule->units[step->unit].loss)
+    if (engine->schedule->units[step->unit].loss) { // of an evaluation
         collect_losses(engine);
+        send_sums(engine);
+    }
     return MICS_OK;
 }
 
 // Alignment gaps between tensors, and the padding behind the last one, take part in reductions and
 // norms: they are 0.
-static void zero_gaps(const mics_engine *engine, int32_t unit_index, float *grads)
+static void zero_gaps(const mics_engine *engine, int32_t unit_index, void *grads)
 {
+    const mics_device *device = engine->device;
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     for (int32_t p = 0; p < unit->param_count; p++) {
         int64_t end = unit->params[p].offset + unit->params[p].elems;
         int64_t next = p + 1 < unit->param_count ? unit->params[p + 1].offset
                                                  : engine->schedule->padded_elems[unit_index];
-        memset(grads + end, 0, (size_t)(next - end) * sizeof(float));
+        if (end < next)
+            device->ops->zero(device->ctx, MICS_STREAM_COMPUTE, elem_at(engine, grads, end),
+                              (size_t)(next - end) * engine->elem_bytes);
+    }
+}
+
+// Gradients of a micro-step that nobody reduces are added to their accumulator.
+static void fold_grads(mics_engine *engine, const mics_step *step)
+{
+    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    for (int32_t i = 0; i < step->use_count; i++) {
+        const mics_step_use *use = &step->uses[i];
+        if (use->fold)
+            engine->ops->sum_blocks(&at, engine->grads + engine->map.grads[use->unit],
+                                    used_grads(engine, step, use->unit), NULL, 0, 0,
+                                    engine->schedule->padded_elems[use->unit], use->accumulate);
     }
 }
 
@@ -74,12 +114,13 @@ static mics_status backward(mics_engine *engine, const mics_step *step)
     for (int32_t op = 0; op < plan->forward_again; op++)
         run_op_forward(engine, step, op);
     for (int32_t i = 0; i < step->use_count; i++) {
-        float *grads = used_grads(engine, step, step->uses[i].unit);
+        void *grads = used_grads(engine, step, step->uses[i].unit);
         if (grads != NULL)
             zero_gaps(engine, step->uses[i].unit, grads);
     }
     for (int32_t i = 0; i < plan->grad_count; i++)
         run_grad_call(engine, step, &plan->grads[i]);
+    fold_grads(engine, step);
     if (engine->schedule->units[step->unit].loss)
         collect_losses(engine);
     return MICS_OK;
@@ -89,30 +130,37 @@ static mics_status backward(mics_engine *engine, const mics_step *step)
 // once.
 static void norm(mics_engine *engine)
 {
-    double sum = 0;
+    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
         int64_t elems =
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
-        sum += engine->spec.kernels->sum_squares(owned_grads(engine, unit), elems);
+        engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].sum_squares = sum;
     engine->agreements[engine->rank].stop = atomic_load(&engine->stop_asked) ? 1 : 0;
+    send_sums(engine);
+}
+
+static mics_adamw adamw_of(const mics_engine *engine)
+{
+    const double t = (double)(engine->step - engine->scaler.skipped);
+    return (mics_adamw){
+        .lr = engine->lr,
+        .beta1 = engine->spec.beta1,
+        .beta2 = engine->spec.beta2,
+        .eps = engine->spec.eps,
+        .bias1 = (float)(1 - pow((double)engine->spec.beta1, t)),
+        .bias2 = (float)(1 - pow((double)engine->spec.beta2, t)),
+        .grad_scale = engine->grad_scale,
+    };
 }
 
 static void update(mics_engine *engine, int32_t unit_index)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
-    const mics_engine_piece piece = mics_engine_piece_get(engine, unit_index);
+    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const owned_piece piece = owned_piece_of(engine, unit_index);
     const float *grads = owned_grads(engine, unit_index);
-    mics_adamw adamw = {
-        .lr = engine->lr,
-        .beta1 = engine->spec.beta1,
-        .beta2 = engine->spec.beta2,
-        .eps = engine->spec.eps,
-        .bias1 = (float)(1 - pow((double)engine->spec.beta1, (double)engine->step)),
-        .bias2 = (float)(1 - pow((double)engine->spec.beta2, (double)engine->step)),
-        .grad_scale = engine->grad_scale,
-    };
+    mics_adamw adamw = adamw_of(engine);
     for (int32_t p = 0; p < unit->param_count; p++) { // decay differs by tensor
         const mics_param *param = &unit->params[p];
         int64_t begin = param->offset > piece.range.begin ? param->offset : piece.range.begin;
@@ -120,11 +168,32 @@ static void update(mics_engine *engine, int32_t unit_index)
                                                                      : piece.range.end;
         if (begin >= end)
             continue;
-        int64_t at = begin - piece.range.begin;
+        int64_t from = begin - piece.range.begin;
         adamw.weight_decay = param->decay ? engine->spec.weight_decay : 0;
-        engine->spec.kernels->adamw_update(piece.params + at, piece.moment1 + at,
-                                           piece.moment2 + at, grads + at, end - begin, &adamw);
+        engine->ops->adamw_update(&at,
+                                  piece.params == NULL ? NULL : elem_at(engine, piece.params, from),
+                                  piece.masters + from, piece.moment1 + from, piece.moment2 + from,
+                                  grads + from, end - begin, &adamw);
     }
+}
+
+// Gradients went beyond fp16's range: this step changes nothing, and the next ones are scaled by less.
+static mics_status skip_step(mics_engine *engine)
+{
+    const mics_loss_scaling *scaling = &engine->spec.loss_scaling;
+    engine->result.loss = mean_loss(engine);
+    engine->result.skipped = true;
+    if (!mics_loss_scale_is_exhausted(scaling, &engine->scaler))
+        return MICS_OK;
+    engine->all_know = true;
+    if (engine->rank != 0)
+        return MICS_ERR_NUMERIC;
+    return mics_fail(
+        MICS_ERR_NUMERIC,
+        "step %lld: gradients overflow fp16 at a loss scale of %g, which may not become "
+        "smaller; parameters are as after the step before; try bf16, or a smaller "
+        "learning rate",
+        (long long)engine->step, engine->loss_scale);
 }
 
 // Every rank has every rank's sums and draws the same conclusions from them, so nobody is left
@@ -135,14 +204,20 @@ static mics_status settle(mics_engine *engine)
     double sum = 0;
     for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
         sum += engine->agreements[rank].sum_squares;
-    const double norm_all = sqrt(sum), clip = engine->spec.clip;
+    const double norm_all = sqrt(sum) / engine->loss_scale, clip = engine->spec.clip;
     engine->result.grad_norm = norm_all;
+    engine->result.loss_scale = engine->loss_scale;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
         engine->result.stop = engine->result.stop || engine->agreements[rank].stop > 0;
     // As torch.nn.utils.clip_grad_norm_ has it.
-    engine->grad_scale =
-        clip > 0 && clip < norm_all + 1e-6 ? (float)(clip / (norm_all + 1e-6)) : 1.0f;
-    return settle_loss(engine);
+    const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
+    engine->grad_scale = (float)(factor / engine->loss_scale);
+    if (!isfinite(norm_all) && isfinite(mean_loss(engine)) && engine->dtype == MICS_DTYPE_FP16)
+        MICS_TRY(skip_step(engine));
+    else
+        MICS_TRY(settle_loss(engine));
+    mics_loss_scale_update(&engine->spec.loss_scaling, engine->result.skipped, &engine->scaler);
+    return MICS_OK;
 }
 
 mics_status settle_loss(mics_engine *engine)
@@ -179,7 +254,8 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
     default: // UPDATE
         if (step->unit == 0)
             MICS_TRY(settle(engine));
-        update(engine, step->unit);
+        if (!engine->result.skipped)
+            update(engine, step->unit);
         return MICS_OK;
     }
 }

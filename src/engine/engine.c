@@ -8,6 +8,53 @@
 #include <stdatomic.h>
 #include <string.h>
 
+// Packed collectives are the processor's; a device's numbers travel as they are held.
+static mics_status check_steps(const mics_schedule *schedule)
+{
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            const mics_step *step = &list->steps[i];
+            if (mics_step_is_comm(step) && step->packed)
+                return mics_fail(MICS_ERR_UNSUPPORTED,
+                                 "%s as %s: on a GPU numbers travel as they are held; leave "
+                                 "run.wire as it is there, or use the CPU",
+                                 mics_step_kind_text(step->kind), mics_wire_text(step->wire));
+            if (mics_step_is_comm(step) && step->library)
+                return mics_fail(MICS_ERR_UNSUPPORTED,
+                                 "gathers by the MPI library are the CPU's; use the ring or two "
+                                 "stages on a GPU");
+        }
+    }
+    return MICS_OK;
+}
+
+static mics_status check_device(const mics_engine_spec *spec)
+{
+    const mics_schedule_spec *schedule = &spec->schedule->spec;
+    const bool mixed = schedule->precision == MICS_PRECISION_MIXED;
+    const bool on_host = spec->device == NULL || spec->device->is_host;
+    if (on_host && (mixed || schedule->accelerator || spec->dtype != MICS_DTYPE_FP32))
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "the processor computes in fp32; a schedule in %s precision%s can be "
+                         "planned here, not run",
+                         mics_precision_text(schedule->precision),
+                         schedule->accelerator ? " for accelerators" : "");
+    if (on_host)
+        return MICS_OK;
+    if (!schedule->accelerator || mixed != (spec->dtype != MICS_DTYPE_FP32))
+        return mics_fail(MICS_ERR_INVALID,
+                         "a schedule in %s precision for %s does not fit a device that computes in "
+                         "%s",
+                         mics_precision_text(schedule->precision),
+                         schedule->accelerator ? "accelerators" : "the processor",
+                         mics_dtype_text(spec->dtype));
+    return check_steps(spec->schedule);
+}
+
+// How long nothing may move on a device, where the spec does not say.
+static const double default_timeout_s = 300;
+
 static mics_status check_spec(const mics_engine_spec *spec)
 {
     const mics_mesh *mesh = &spec->schedule->spec.mesh;
@@ -20,11 +67,54 @@ static mics_status check_spec(const mics_engine_spec *spec)
             "the communicator has %d ranks, %d a node; the schedule is for %d, %d a node",
             (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
             (int)mesh->ranks_per_node);
-    if (spec->schedule->spec.precision != MICS_PRECISION_FP32)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "this engine computes in fp32; a schedule in %s precision can be planned, "
-                         "not run",
-                         mics_precision_text(spec->schedule->spec.precision));
+    return check_device(spec);
+}
+
+size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+                             mics_batch batch)
+{
+    const int64_t tokens = batch.sequences * batch.length;
+    size_t bytes = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        int64_t widest = 1;
+        for (int32_t t = 0; t < unit->tensor_count; t++)
+            widest = unit->tensors[t].width > widest ? unit->tensors[t].width : widest;
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            const mics_op *op = &unit->ops[o];
+            const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
+            const int64_t heads = op->heads > 0 ? op->heads : 1;
+            const int64_t width = op->out >= 0 ? unit->tensors[op->out].width : widest;
+            const int64_t rows = cost.classifier_rows > 0 ? cost.classifier_rows : 1;
+            const size_t need = ops->workspace_bytes(
+                dtype, tokens, batch.length, widest, heads, width / heads,
+                cost.classifier_rows > 0 ? model->vocab : 1, rows, batch.threads);
+            bytes = need > bytes ? need : bytes;
+        }
+    }
+    return bytes;
+}
+
+// What the spec leaves open.
+static mics_status open_device(mics_engine *engine)
+{
+    const mics_engine_spec *spec = &engine->spec;
+    engine->device = spec->device;
+    if (spec->device == NULL) {
+        MICS_TRY(mics_device_cpu_open(&engine->own_device));
+        engine->device = engine->own_device;
+    }
+    engine->async = !engine->device->is_host;
+    engine->ops = spec->ops != NULL ? spec->ops : mics_op_table_cpu();
+    engine->dtype = spec->dtype;
+    engine->elem_bytes = mics_dtype_bytes(spec->dtype);
+    if (spec->kernels == NULL)
+        engine->spec.kernels = mics_kernels_get(NULL);
+    if (spec->timeout_s <= 0)
+        engine->spec.timeout_s = default_timeout_s;
+    if (spec->loss_scaling.window == 0 && spec->loss_scaling.fixed <= 0)
+        engine->spec.loss_scaling = mics_loss_scaling_default();
+    engine->scaler = mics_loss_scale_init(&engine->spec.loss_scaling);
     return MICS_OK;
 }
 
@@ -37,10 +127,10 @@ mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;
-    if (spec->kernels == NULL)
-        engine->spec.kernels = mics_kernels_get(NULL);
     mics_comm_set_late_handler(spec->comm, watch_explain, engine);
-    mics_status status = state_open(engine);
+    mics_status status = open_device(engine);
+    if (status == MICS_OK)
+        status = state_open(engine);
     if (status == MICS_OK)
         status = worker_open(engine);
     if (status != MICS_OK) {
@@ -87,7 +177,7 @@ static void draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t 
     }
 }
 
-void mics_engine_init_random(mics_engine *engine, uint64_t seed)
+mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
 {
     const mics_model *model = engine->schedule->spec.model;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
@@ -103,6 +193,7 @@ void mics_engine_init_random(mics_engine *engine, uint64_t seed)
                      piece.shard_params + (begin - piece.shard.begin));
         }
     }
+    return mics_engine_push(engine);
 }
 
 // ---- runs of a list ----
@@ -118,7 +209,8 @@ static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
 {
-    return end_world_unless_ok(engine, stream_run(engine, stream, run_comm_step));
+    return end_world_unless_ok(
+        engine, stream_run(engine, stream, engine->async ? run_device_comm_step : run_comm_step));
 }
 
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
@@ -133,6 +225,7 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->micro_step_read = -1;
     engine->result = (mics_step_result){0};
     engine->agreements[engine->rank] = (mics_agreement){0};
+    engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
 }
 
@@ -162,6 +255,7 @@ static mics_status run_list(mics_engine *engine)
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
     const double begin_us = mics_clock_us();
+    engine->begin_us = begin_us;
     note_call(engine, ENGINE_LIST);
     start_workers(engine, run_comm_stream);
     mics_status compute =
@@ -171,11 +265,14 @@ static mics_status run_list(mics_engine *engine)
     note_call(engine, ENGINE_IDLE);
     mics_comm_count_get(engine->spec.comm, &after);
     mics_step_result *result = &engine->result;
+    if (engine->async && compute == MICS_OK && comm == MICS_OK)
+        device_read_exposed(engine);
     result->step_us = mics_clock_us() - begin_us;
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
     // What comes after all computation is the agreement, in an evaluation.
-    result->exposed_us[MICS_STEP_AGREE] += mics_clock_us() - computed_us;
+    if (!engine->async)
+        result->exposed_us[MICS_STEP_AGREE] += mics_clock_us() - computed_us;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us += result->exposed_us[kind];
     return compute != MICS_OK ? compute : comm;
@@ -215,7 +312,19 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 
 const mics_step_time *mics_engine_times(const mics_engine *engine)
 {
+    if (engine->async)
+        device_read_times(engine);
     return engine->times;
+}
+
+mics_loss_scale mics_engine_loss_scale(const mics_engine *engine)
+{
+    return engine->scaler;
+}
+
+void mics_engine_set_loss_scale(mics_engine *engine, const mics_loss_scale *state)
+{
+    engine->scaler = *state;
 }
 
 // ---- other collectives ----
@@ -239,14 +348,29 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
     return status;
 }
 
+static mics_status publish_step(mics_engine *engine, int32_t index)
+{
+    const mics_step *step = &engine->list->steps[index];
+    if (!engine->async)
+        return run_comm_step(engine, step);
+    device_begin_step(engine, index);
+    mics_status status = run_device_comm_step(engine, step);
+    device_end_step(engine, index);
+    return status;
+}
+
 // Publications wait for nothing within a list, so each stream runs its own.
 static mics_status publish_job(mics_engine *engine, mics_stream stream)
 {
+    if (engine->async)
+        device_begin_stream(engine, stream);
     for (int32_t i = 0; i < engine->list->count; i++) {
         const mics_step *step = &engine->list->steps[i];
         if (step->kind == MICS_STEP_PUBLISH && step->stream == stream)
-            MICS_TRY(end_world_unless_ok(engine, run_comm_step(engine, step)));
+            MICS_TRY(end_world_unless_ok(engine, publish_step(engine, i)));
     }
+    if (engine->async)
+        device_end_stream(engine, stream);
     return MICS_OK;
 }
 
@@ -258,9 +382,14 @@ mics_status mics_engine_publish(mics_engine *engine)
     engine->list = &engine->schedule->lists[MICS_PHASE_TRAIN];
     engine->phase = MICS_PHASE_TRAIN;
     engine->all_know = false;
+    engine->failure = MICS_OK;
+    engine->publishing = true;
     note_call(engine, ENGINE_PUBLISH);
     start_workers(engine, publish_job);
     mics_status status = join_workers(engine);
+    if (engine->async && status == MICS_OK)
+        status = end_world_unless_ok(engine, device_drain(engine));
+    engine->publishing = false;
     note_call(engine, ENGINE_IDLE);
     engine->stale = engine->stale && status != MICS_OK;
     return status;
@@ -268,6 +397,6 @@ mics_status mics_engine_publish(mics_engine *engine)
 
 void mics_engine_forget_residual(mics_engine *engine)
 {
-    if (engine->schedule->residual_elems > 0)
+    if (engine->schedule->residual_elems > 0) // packed sums are the processor's
         memset(engine->residual, 0, (size_t)engine->schedule->residual_elems * sizeof(float));
 }

@@ -5,6 +5,7 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "mics/engine.h"
+#include "mics/op_table.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -57,17 +58,34 @@ struct mics_engine {
     const mics_schedule *schedule;
     int32_t rank;
 
-    // Arenas, one block each.
-    float *params;  // by unit: the shard at P, holding the owned piece (master weights) in place
-    float *grads;   // by unit: the accumulator at G
-    float *moments; // by unit: first moments of the piece at O, then second moments
+    mics_device *device, *own_device; // own_device: opened here, as the spec names none
+    const mics_op_table *ops;
+    mics_dtype dtype;  // of parameters, activations and gradients of one micro-step
+    size_t elem_bytes; // of one such number
+    bool async; // the device has memory of its own, and is done with a call later than the host
+
+    // Arenas, one block each, in the device's memory. Those of `float *` that hold numbers of dtype are
+    // walked by elem_at.
+    float *params;  // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    float *grads;   // by unit: the accumulator at G; fp32
+    float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
     float *gather;  // parameter slots
     float *reduce;  // gradient slots
     float *activations;
-    float *workspace;         // of ops, then one loss a token
-    char *wire[MICS_STREAMS]; // packed blocks of the collective under way; one arena
-    float *residual;          // behind them: what int8 lost, by unit
-    int32_t *inputs, *targets;
+    float *workspace; // of ops; then `losses`, and a device's `sums`
+    size_t workspace_bytes;
+    float *losses;                     // one a token
+    char *wire[MICS_STREAMS];          // packed blocks of the collective under way; one arena
+    float *residual;                   // behind them: what int8 lost, by unit
+    int32_t *inputs, *targets, *order; // order: on devices that are not the host
+
+    // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from where it
+    // comes to host_sums.
+    mics_agreement *sums;
+    mics_agreement *host_sums;
+    int32_t *staged_tokens; // by micro-step: inputs, targets, order; page-locked
+    int32_t *counts;        // scratch for their order
+    float *mirror; // on the host: pieces of a device, as `params` and `moments` of fp32 hold them
 
     arena_map map;
     group_ring rings[MICS_GROUP_KINDS];
@@ -82,16 +100,20 @@ struct mics_engine {
 
     // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while
     // any stream works.
-    bool all_know; // every rank has found the failure for itself, from the same numbers
-    bool stale;    // other ranks' pieces of the parameter shards are older than their masters
+    bool all_know;   // every rank has found the failure for itself, from the same numbers
+    bool publishing; // mics_engine_publish, not a whole list
+    bool stale;      // other ranks' pieces of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
     mics_phase phase;
     int32_t micro_step_read; // micro-step whose tokens are in inputs and targets; -1: none
     float lr;
-    float grad_scale; // clipping; known after AGREE
+    double loss_scale; // losses are differentiated times this
+    float grad_scale;  // clipping, and the loss scale back; known after AGREE
+    mics_loss_scale scaler;
     _Atomic bool stop_asked;
+    double begin_us, agreed_us; // of the list; when a device had come to the agreement
     const mics_step_list *list;
     const mics_batch_source *source;
     int64_t step;
@@ -113,14 +135,26 @@ mics_status worker_join(mics_engine *engine, mics_stream stream);
 /* Begins a call of the engine, which every rank makes alike: a new number, and a note of it. */
 void note_call(mics_engine *engine, engine_call call);
 
+/* Notes where the device is, in place of where the threads are that enqueue. */
+void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside);
+
+/* The first failure on any stream of the list. */
+mics_status stream_failure(mics_engine *engine);
+
 /* Runs all steps of one stream of engine->list; those of other streams that it must wait for, it
  * waits for. A failure makes every wait of this list fail; the first one stays. */
 mics_status stream_run(mics_engine *engine, mics_stream stream,
                        mics_status (*run)(mics_engine *engine, const mics_step *step));
 
-// ---- comm_steps.c, compute_steps.c, run_op.c ----
+// ---- comm_steps.c, device_comm.c, compute_steps.c, run_op.c ----
 
+/* One collective on host memory. */
 mics_status run_comm_step(mics_engine *engine, const mics_step *step);
+/* What both ends of an exchange must agree on, and what errors call it. */
+enum { STEP_NAME_BYTES = 224 };
+void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity);
+/* Enqueues one collective on a device's memory; AGREE is done on return. */
+mics_status run_device_comm_step(mics_engine *engine, const mics_step *step);
 mics_status run_compute_step(mics_engine *engine, const mics_step *step);
 
 /* Mean over all tokens of the list's batch, once AGREE is done. */
@@ -132,7 +166,39 @@ mics_status settle_loss(mics_engine *engine);
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);
 
+// ---- device_run.c: what an engine on an asynchronous device does beside enqueuing ----
+//
+// Event 2 i is where step i of the training list began on its stream, 2 i + 1 where it ended. Those of the
+// evaluation's list come behind; the last ones tell, by stream, where a list ended.
+
+/* Before a stream's first step of a list: lets it wait for all that the streams did before. */
+void device_begin_stream(mics_engine *engine, mics_stream stream);
+void device_end_stream(mics_engine *engine, mics_stream stream);
+
+/* Around the calls of one step: waits for other streams' steps, events, a range in the profiler. */
+void device_begin_step(mics_engine *engine, int32_t index);
+void device_end_step(mics_engine *engine, int32_t index);
+
+/* Waits until all streams have reached what step `index` of the list waits for. The device, the comm
+ * and the time-out are looked after meanwhile.
+ *
+ * Returns: MICS_OK; MICS_ERR_TIMEOUT, MICS_ERR_COMM, MICS_ERR_DEVICE, logged. */
+mics_status device_wait_step(mics_engine *engine, int32_t index);
+
+/* Waits for the ends of all streams' newest lists in the same way. */
+mics_status device_drain(mics_engine *engine);
+
+/* What computation waited for in the list that has run, into the result. */
+void device_read_exposed(mics_engine *engine);
+
+/* Times of all steps of the newest training list; waits for the last of them. */
+void device_read_times(const mics_engine *engine);
+
 // ---- watch.c ----
+
+/* Says that nothing has moved on this rank's device: it is in step `index` of the list, on `stream`
+ * (COMPUTE: in no collective; index -1: in no step). */
+void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index, double waited_s);
 
 /* The engine's late handler: says which collective is late, who has not entered it, and what those
  * ranks were last seen doing. `ctx` is the engine. */
@@ -149,6 +215,9 @@ mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_gro
 mics_status state_open(mics_engine *engine);
 void state_close(mics_engine *engine);
 
+/* This rank's elements of a unit at a degree. */
+mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
+
 /* The owned piece of a unit's accumulator. */
 float *owned_grads(const mics_engine *engine, int32_t unit);
 
@@ -157,7 +226,29 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit);
 
 /* The whole flat buffers of a unit in a compute step: its slot, or its persistent buffer. NULL when
  * the step does not use the unit. */
-float *used_params(const mics_engine *engine, const mics_step *step, int32_t unit);
-float *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit);
+void *used_params(const mics_engine *engine, const mics_step *step, int32_t unit);
+void *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit);
+
+/* Element number `elems` of a buffer of numbers of engine->dtype. */
+void *elem_at(const mics_engine *engine, void *base, int64_t elems);
+
+/* A unit's parameter shard. */
+void *shard_at(const mics_engine *engine, int32_t unit);
+
+/* Where calls of the op table run that belong to a stream; computation alone has a workspace. */
+mics_op_place place_on(const mics_engine *engine, mics_stream stream);
+
+// The owned piece of a unit, in the device's memory.
+typedef struct owned_piece {
+    mics_range range; // of the unit's elements, cut at its own length
+    float *masters, *moment1, *moment2;
+    void *params; // the same numbers of dtype; NULL: the masters are the parameters
+} owned_piece;
+owned_piece owned_piece_of(const mics_engine *engine, int32_t unit);
+
+// ---- pieces.c ----
+
+/* Takes the host's copy of a device's pieces; none where the engine computes in the host's memory. */
+mics_status mirror_open(mics_engine *engine);
 
 #endif

@@ -55,11 +55,48 @@ mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_gro
     return MICS_OK;
 }
 
-// Takes an arena of the size that the ledger has for a tag; none when that is 0.
+// Takes an arena of the size that the ledger has for a tag, in the memory that the engine computes in; none
+// when that is 0.
 static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **arena_out)
 {
-    size_t bytes = engine->schedule->ledger.bytes[tag];
-    return bytes == 0 ? MICS_OK : mics_alloc(engine->spec.memory, tag, bytes, arena_out);
+    mics_memory *memory = engine->spec.memory;
+    const mics_device *device = engine->device;
+    const size_t bytes = engine->schedule->ledger.bytes[tag];
+    if (bytes == 0)
+        return MICS_OK;
+    if (!engine->async)
+        return mics_alloc(memory, tag, bytes, arena_out);
+    MICS_TRY(mics_memory_book(memory, tag, bytes));
+    mics_status status = device->ops->alloc(device->ctx, bytes, arena_out);
+    if (status != MICS_OK)
+        mics_memory_unbook(memory, tag, bytes);
+    return status;
+}
+
+static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
+{
+    if (arena == NULL)
+        return;
+    if (!engine->async) {
+        mics_free(engine->spec.memory, arena);
+        return;
+    }
+    engine->device->ops->free(engine->device->ctx, arena);
+    mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
+}
+
+static mics_status open_wire(mics_engine *engine)
+{
+    void *block = NULL;
+    MICS_TRY(open_arena(engine, MICS_MEM_WIRE, &block));
+    char *wire = block;
+    engine->wire[0] = wire;
+    for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
+        engine->wire[stream] = wire;
+        wire += engine->schedule->wire_bytes[stream];
+    }
+    engine->residual = (float *)(void *)wire;
+    return MICS_OK;
 }
 
 static mics_status open_arenas(mics_engine *engine)
@@ -70,7 +107,8 @@ static mics_status open_arenas(mics_engine *engine)
         [MICS_MEM_REDUCE] = &engine->reduce,       [MICS_MEM_ACTIVATIONS] = &engine->activations,
         [MICS_MEM_WORKSPACE] = &engine->workspace,
     };
-    char *wire = NULL;
+    const mics_schedule *schedule = engine->schedule;
+    const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     void *block = NULL;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (arenas[tag] == NULL)
@@ -79,20 +117,37 @@ static mics_status open_arenas(mics_engine *engine)
         MICS_TRY(open_arena(engine, (mics_memory_tag)tag, &block));
         *arenas[tag] = block;
     }
-    block = NULL;
-    MICS_TRY(open_arena(engine, MICS_MEM_WIRE, &block));
-    engine->wire[0] = wire = block;
-    for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
-        engine->wire[stream] = wire;
-        wire += engine->schedule->wire_bytes[stream];
-    }
-    engine->residual = (float *)(void *)wire;
+    engine->losses = engine->workspace + schedule->workspace_losses;
+    engine->workspace_bytes = (size_t)schedule->workspace_losses * sizeof(float);
+    MICS_TRY(open_wire(engine));
     block = NULL;
     MICS_TRY(open_arena(engine, MICS_MEM_DATA, &block));
     engine->inputs = block;
-    engine->targets = engine->inputs +
-                      engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
+    engine->targets = engine->inputs + tokens;
+    engine->order = engine->async ? engine->targets + tokens : NULL;
     return MICS_OK;
+}
+
+// What the host keeps beside a device: page-locked memory for what is copied during a step.
+static mics_status open_host(mics_engine *engine)
+{
+    const mics_device *device = engine->device;
+    const mics_schedule_spec *spec = &engine->schedule->spec;
+    const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
+    void *block = NULL;
+    engine->sums = &engine->agreements[engine->rank];
+    if (!engine->async)
+        return MICS_OK;
+    engine->sums = (mics_agreement *)(void *)(engine->workspace + engine->schedule->workspace_sums);
+    MICS_TRY(device->ops->alloc_host(device->ctx, sizeof *engine->host_sums, &block));
+    engine->host_sums = block;
+    MICS_TRY(device->ops->alloc_host(
+        device->ctx, (size_t)spec->micro_steps * 3 * tokens * sizeof(int32_t), &block));
+    engine->staged_tokens = block;
+    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
+                        (size_t)(spec->model->vocab + 1) * sizeof(int32_t), &block));
+    engine->counts = block;
+    return mirror_open(engine);
 }
 
 mics_status state_open(mics_engine *engine)
@@ -114,7 +169,37 @@ mics_status state_open(mics_engine *engine)
                         (size_t)schedule->lists[MICS_PHASE_TRAIN].count * sizeof(mics_step_time),
                         &block));
     engine->times = block;
-    return open_arenas(engine);
+    MICS_TRY(open_arenas(engine));
+    return open_host(engine);
+}
+
+static void close_arenas(mics_engine *engine)
+{
+    void *const arenas[MICS_MEM_TAGS] = {
+        [MICS_MEM_PARAMS] = engine->params,       [MICS_MEM_GRADS] = engine->grads,
+        [MICS_MEM_OPTIMIZER] = engine->moments,   [MICS_MEM_GATHER] = engine->gather,
+        [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
+        [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_WIRE] = engine->wire[0],
+        [MICS_MEM_DATA] = engine->inputs,
+    };
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
+        close_arena(engine, (mics_memory_tag)tag, arenas[tag]);
+}
+
+// After a failure something may still be under way on a device: what the world's end has stopped.
+static void close_device(mics_engine *engine)
+{
+    mics_device *device = engine->device;
+    if (device == NULL)
+        return;
+    for (int stream = 0; engine->async && stream < MICS_STREAMS; stream++)
+        (void)device->ops->synchronize(device->ctx, stream);
+    close_arenas(engine);
+    if (engine->host_sums != NULL)
+        device->ops->free_host(device->ctx, engine->host_sums);
+    if (engine->staged_tokens != NULL)
+        device->ops->free_host(device->ctx, engine->staged_tokens);
+    mics_device_close(engine->own_device);
 }
 
 void state_close(mics_engine *engine)
@@ -123,23 +208,20 @@ void state_close(mics_engine *engine)
     arena_map *map = &engine->map;
     int64_t *const maps[] = {map->params, map->grads, map->moments, map->param_slots,
                              map->grad_slots};
-    float *const arenas[] = {engine->params, engine->grads,       engine->moments,  engine->gather,
-                             engine->reduce, engine->activations, engine->workspace};
+    close_device(engine);
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         mics_free(memory, maps[i]);
-    for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++)
-        mics_free(memory, arenas[i]);
     for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
         mics_free(memory, engine->rings[kind].block_of);
-    mics_free(memory, engine->wire[0]);
-    mics_free(memory, engine->inputs);
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
+    mics_free(memory, engine->counts);
+    mics_free(memory, engine->mirror);
 }
 
 // ---- where things are ----
 
-static mics_range range_at(const mics_engine *engine, int32_t unit, int32_t degree)
+mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
 {
     return mics_mesh_range(&engine->schedule->spec.mesh, engine->rank, degree,
                            engine->schedule->padded_elems[unit]);
@@ -148,8 +230,8 @@ static mics_range range_at(const mics_engine *engine, int32_t unit, int32_t degr
 float *owned_grads(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
-    return engine->grads + engine->map.grads[unit] + range_at(engine, unit, s->optimizer).begin -
-           range_at(engine, unit, s->grads).begin;
+    return engine->grads + engine->map.grads[unit] + unit_range(engine, unit, s->optimizer).begin -
+           unit_range(engine, unit, s->grads).begin;
 }
 
 const mics_step_use *step_use(const mics_step *step, int32_t unit)
@@ -161,50 +243,46 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit)
     return NULL;
 }
 
-float *used_params(const mics_engine *engine, const mics_step *step, int32_t unit)
+void *elem_at(const mics_engine *engine, void *base, int64_t elems)
+{
+    return (char *)base + elems * (int64_t)engine->elem_bytes;
+}
+
+void *shard_at(const mics_engine *engine, int32_t unit)
+{
+    return elem_at(engine, engine->params, engine->map.params[unit]);
+}
+
+mics_op_place place_on(const mics_engine *engine, mics_stream stream)
+{
+    return (mics_op_place){
+        .device = engine->device,
+        .stream = (int32_t)stream,
+        .dtype = engine->dtype,
+        .threads = engine->schedule->spec.batch.threads,
+        .workspace = stream == MICS_STREAM_COMPUTE ? engine->workspace : NULL,
+        .workspace_bytes = stream == MICS_STREAM_COMPUTE ? engine->workspace_bytes : 0,
+        .kernels = engine->spec.kernels,
+    };
+}
+
+void *used_params(const mics_engine *engine, const mics_step *step, int32_t unit)
 {
     const mics_step_use *use = step_use(step, unit);
     if (use == NULL)
         return NULL;
     if (use->param_slot >= 0)
-        return engine->gather + engine->map.param_slots[use->param_slot];
-    return engine->schedule->sharding[unit].params == 1 ? engine->params + engine->map.params[unit]
-                                                        : NULL;
+        return elem_at(engine, engine->gather, engine->map.param_slots[use->param_slot]);
+    return engine->schedule->sharding[unit].params == 1 ? shard_at(engine, unit) : NULL;
 }
 
-float *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)
+void *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)
 {
     const mics_step_use *use = step_use(step, unit);
     if (use == NULL || step->kind != MICS_STEP_BACKWARD)
         return NULL;
     if (use->grad_slot >= 0)
-        return engine->reduce + engine->map.grad_slots[use->grad_slot];
+        return elem_at(engine, engine->reduce, engine->map.grad_slots[use->grad_slot]);
     return engine->schedule->sharding[unit].grads == 1 ? engine->grads + engine->map.grads[unit]
                                                        : NULL;
-}
-
-static int64_t at_most(int64_t value, int64_t limit)
-{
-    return value < limit ? value : limit;
-}
-
-mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
-{
-    const mics_sharding *s = &engine->schedule->sharding[unit];
-    const int64_t elems = engine->schedule->spec.model->units[unit].elems;
-    const mics_range shard = range_at(engine, unit, s->params),
-                     piece = range_at(engine, unit, s->optimizer);
-    const int64_t moments_elems =
-        (int64_t)(engine->schedule->ledger.bytes[MICS_MEM_OPTIMIZER] / sizeof(float) / 2);
-    mics_engine_piece result = {
-        .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
-        .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
-        .shard_params = engine->params + engine->map.params[unit],
-    };
-    result.params = result.shard_params + (piece.begin - shard.begin);
-    if (engine->moments == NULL) // an engine for evaluation
-        return result;
-    result.moment1 = engine->moments + engine->map.moments[unit];
-    result.moment2 = result.moment1 + moments_elems;
-    return result;
 }

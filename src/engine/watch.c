@@ -272,24 +272,52 @@ static mics_stream own_stream(const mics_engine *engine, const engine_note *mine
 }
 
 // What the board says is read first: while this rank waits for others to speak, it changes.
-void watch_explain(void *ctx, const mics_lateness *late)
+static void explain(report *r, const place *at)
 {
-    mics_engine *engine = ctx;
-    report r = {.engine = engine};
-    place at = {.stream = MICS_STREAM_COMPUTE};
-    const bool reads = reads_board(&r);
-    append(&r, "%s is late: rank %d waited %.1f s", late->what, (int)late->rank, late->waited_s);
-    if (late->peer != MICS_RANK_NONE)
-        append(&r, " for rank %d to %s", (int)late->peer, late->sending ? "receive" : "send");
-    pthread_mutex_lock(&engine->mutex);
-    at.note = engine->note;
-    pthread_mutex_unlock(&engine->mutex);
-    at.stream = own_stream(engine, &at.note);
+    const mics_engine *engine = r->engine;
+    const bool reads = reads_board(r);
     if (reads)
-        append_causes(&r, &at);
+        append_causes(r, at);
     if (!reads)
         wait_s(others_wait_s);
     else if (engine->rank > 0 && engine->rank == engine->spec.comm->ranks - 1)
         wait_s(last_rank_waits_s);
+    mics_log(MICS_LOG_ERROR, "%s", r->text);
+}
+
+static engine_note own_note(mics_engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    const engine_note note = engine->note;
+    pthread_mutex_unlock(&engine->mutex);
+    return note;
+}
+
+void watch_explain(void *ctx, const mics_lateness *late)
+{
+    mics_engine *engine = ctx;
+    report r = {.engine = engine};
+    place at = {.note = own_note(engine)};
+    append(&r, "%s is late: rank %d waited %.1f s", late->what, (int)late->rank, late->waited_s);
+    if (late->peer != MICS_RANK_NONE)
+        append(&r, " for rank %d to %s", (int)late->peer, late->sending ? "receive" : "send");
+    at.stream = own_stream(engine, &at.note);
+    explain(&r, &at);
+}
+
+void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index, double waited_s)
+{
+    report r = {.engine = engine};
+    const place at = {.note = own_note(engine), .stream = stream};
+    if (stream != MICS_STREAM_COMPUTE && index >= 0) {
+        char what[STEP_NAME_BYTES];
+        name_step(engine, &engine->list->steps[index], what, sizeof what);
+        append(&r, "%s is late: nothing moved on the device of rank %d for %.1f s", what,
+               (int)engine->rank, waited_s);
+        explain(&r, &at);
+        return;
+    }
+    append(&r, "nothing moved on the device of rank %d for %.1f s: ", (int)engine->rank, waited_s);
+    append_doing(&r, &at.note);
     mics_log(MICS_LOG_ERROR, "%s", r.text);
 }

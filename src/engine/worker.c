@@ -3,7 +3,9 @@
 // The communication threads, and how the streams wait for each other.
 //
 // Invariants (guarded by engine->mutex):
-//   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s].
+//   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s]. On a
+//      device that has memory of its own `done` means enqueued: what waits for it waits for its event
+//      too. AGREE is done for good there.
 //   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
@@ -158,6 +160,24 @@ static void note_step(mics_engine *engine, mics_stream stream, int32_t index, bo
     post_note(engine);
 }
 
+void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside)
+{
+    pthread_mutex_lock(&engine->mutex);
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        engine->note.at[stream] = at[stream];
+    engine->note.inside = inside;
+    post_note(engine);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+mics_status stream_failure(mics_engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    mics_status status = engine->failure;
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
 // Waits until a step of another stream is done (at once for index < 0). Called with the mutex.
 static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t index)
 {
@@ -176,7 +196,7 @@ static mics_status wait_for_others(mics_engine *engine, const mics_step *step)
             continue;
         const double begin_us = mics_clock_us();
         MICS_TRY(wait_for(engine, (mics_stream)stream, index));
-        if (step->stream == MICS_STREAM_COMPUTE)
+        if (step->stream == MICS_STREAM_COMPUTE && !engine->async)
             engine->result.exposed_us[engine->list->steps[index].kind] +=
                 mics_clock_us() - begin_us;
     }
@@ -212,17 +232,25 @@ mics_status stream_run(mics_engine *engine, mics_stream stream,
 {
     const mics_step_list *list = engine->list;
     mics_status status = MICS_OK;
+    if (engine->async)
+        device_begin_stream(engine, stream);
     for (int32_t i = 0; i < list->count && status == MICS_OK; i++) {
         const mics_step *step = &list->steps[i];
         if (step->stream != stream)
             continue;
         status = begin(engine, stream, i);
         const double begin_us = mics_clock_us();
+        if (engine->async && status == MICS_OK)
+            device_begin_step(engine, i);
         if (status == MICS_OK)
             status = run(engine, step);
-        if (engine->phase == MICS_PHASE_TRAIN)
+        if (engine->async)
+            device_end_step(engine, i);
+        else if (engine->phase == MICS_PHASE_TRAIN)
             engine->times[i] = (mics_step_time){begin_us, mics_clock_us()};
         end(engine, stream, i, status);
     }
+    if (engine->async)
+        device_end_stream(engine, stream);
     return status;
 }

@@ -38,9 +38,16 @@ static void size_workspace(mics_schedule *schedule)
                 most = need;
         }
     }
-    schedule->workspace_losses = mics_size_round_up(most, MICS_ALIGNMENT / (int64_t)sizeof(float));
-    schedule->workspace_elems =
-        schedule->workspace_losses + schedule->spec.batch.sequences * schedule->spec.batch.length;
+    const int64_t line = MICS_ALIGNMENT / (int64_t)sizeof(float);
+    const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
+    if (schedule->spec.accelerator)
+        most = (int64_t)((schedule->spec.op_workspace_bytes + sizeof(float) - 1) / sizeof(float));
+    schedule->workspace_losses = mics_size_round_up(most, line);
+    schedule->workspace_elems = schedule->workspace_losses + tokens;
+    if (schedule->spec.accelerator) {
+        schedule->workspace_sums = mics_size_round_up(schedule->workspace_elems, line);
+        schedule->workspace_elems = schedule->workspace_sums + line;
+    }
 }
 
 static size_t sum_elems(const int64_t *elems, int32_t count)
@@ -55,9 +62,13 @@ static size_t sum_elems(const int64_t *elems, int32_t count)
 // whole buffer where all blocks are gathered. Gathers pack into their slots.
 static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
+    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
+    if (step->direct) // what the other members send, at once
+        return (members - 1) * step->block_bytes;
     if (!step->packed || step->kind == MICS_STEP_GATHER || step->kind == MICS_STEP_GATHER_ACROSS)
         return 0;
-    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
+    if (schedule->spec.accelerator && mics_step_is_packed_sum(step)) // and what is sent
+        return (2 * members - 1) * step->block_bytes;
     if (step->kind == MICS_STEP_PUBLISH)
         return members * step->block_bytes;
     const size_t back = step->kind == MICS_STEP_ALL_REDUCE
@@ -124,7 +135,7 @@ static void sum_memory(mics_schedule *schedule)
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_WIRE] += schedule->wire_bytes[stream];
     bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * sizeof(float);
-    bytes[MICS_MEM_DATA] = 2 * tokens * sizeof(int32_t);
+    bytes[MICS_MEM_DATA] = (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
             bytes[tag] = mics_memory_block_bytes(bytes[tag]);
@@ -305,7 +316,7 @@ static mics_status check_packed(const mics_schedule *schedule)
         mics_step whole = *step;
         if (!mics_step_is_packed_sum(step))
             continue;
-        whole.packed = false;
+        whole.packed = whole.direct = false;
         whole.wire = whole.back_wire = MICS_WIRE_FP32;
         whole.block_bytes = mics_wire_bytes(MICS_WIRE_FP32, whole.block_elems);
         packed[step->kind] = step;

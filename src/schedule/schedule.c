@@ -200,13 +200,21 @@ static mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kin
     return gather ? spec->choices[at].gather : spec->choices[at].reduce;
 }
 
+// Whether the owner of a block adds what each other member sends it directly, in two bytes a number.
+static bool is_direct(const builder *b, mics_step_kind kind)
+{
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    return spec->accelerator && spec->precision == MICS_PRECISION_MIXED &&
+           (kind == MICS_STEP_REDUCE_INSIDE || kind == MICS_STEP_REDUCE);
+}
+
 static bool find_two_stages(const builder *b, int32_t unit, mics_step_kind kind)
 {
     const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
     const mics_sharding *s = sharding_of(b, unit);
     const int32_t degree = kind == MICS_STEP_GATHER ? s->params : s->grads;
     return per_node > 1 && degree > per_node &&
-           algorithm_of(b, unit, kind) == MICS_ALGORITHM_TWO_STAGE;
+           (is_direct(b, kind) || algorithm_of(b, unit, kind) == MICS_ALGORITHM_TWO_STAGE);
 }
 
 // Whether a unit's gathers (its reductions) run in two stages.
@@ -293,6 +301,7 @@ static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, 
         step.group = group_of(b, kind, unit, &blocks);
         step.wire = wire_of(b, kind, unit);
         step.packed = step.wire != held_as(b, kind);
+        step.direct = is_direct(b, kind);
         step.back_wire = step.wire == MICS_WIRE_INT8 ? MICS_WIRE_BF16 : step.wire;
         step.block_elems = b->schedule->padded_elems[unit] / blocks;
         step.block_bytes = mics_wire_bytes(step.wire, step.block_elems);
@@ -361,13 +370,21 @@ static void release_params(builder *b, int32_t index)
     }
 }
 
-// Slots for the gradients that a backward begins to write (G > 1).
+// Whether gradients of a micro-step lie elsewhere than in the accumulator.
+static bool has_grad_slot(const builder *b, int32_t unit)
+{
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    return sharding_of(b, unit)->grads > 1 ||
+           (spec->accelerator && spec->precision == MICS_PRECISION_MIXED);
+}
+
+// Slots for the gradients that a backward begins to write.
 static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
 {
     const unit_set *writes = units_written(b, p);
     for (int32_t i = 0; i < writes->count; i++) {
         const int32_t unit = writes->units[i];
-        if (sharding_of(b, unit)->grads == 1)
+        if (!has_grad_slot(b, unit))
             continue;
         if (b->grads.slot_of[unit] >= 0 && !b->grads.retiring[unit])
             continue; // written before in this micro-step, and not reduced yet
@@ -387,11 +404,14 @@ static void name_uses(builder *b, pass p, mics_step *step)
         add_unit(writes->units[i], &all);
     for (int32_t i = 0; i < all.count; i++) {
         const int32_t unit = all.units[i];
-        const bool whole = sharding_of(b, unit)->grads == 1;
+        const bool whole = p.backward && sharding_of(b, unit)->grads == 1;
+        const bool fold = whole && has_grad_slot(b, unit) && b->ends_with[unit] == p.unit;
         step->uses[i] = (mics_step_use){.unit = unit,
                                         .param_slot = i < read ? b->params.slot_of[unit] : -1,
                                         .grad_slot = p.backward ? b->grads.slot_of[unit] : -1,
-                                        .accumulate = p.backward && whole && p.micro_step > 0};
+                                        .accumulate = whole && p.micro_step > 0 &&
+                                                      (fold || !has_grad_slot(b, unit)),
+                                        .fold = fold};
         if (i < read)
             wait_on(b, step, b->ready[unit]);
     }
@@ -472,6 +492,8 @@ static mics_status list_reductions(builder *b, pass p)
                 slots_retire(&b->grads, unit);
             else
                 slots_give(&b->grads, unit);
+        } else if (has_grad_slot(b, unit)) {
+            slots_give(&b->grads, unit);
         }
         if (p.micro_step == b->schedule->spec.micro_steps - 1)
             MICS_TRY(list_second_hop(b, unit));

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Loss scaling for fp16, step by step as DeepSpeed's DynamicLossScaler does it (deepspeed/runtime/fp16/
+// loss_scaler.py), so that a run file of that project means the same here.
+#include "mics/engine.h"
+#include <math.h>
+
+static const double FACTOR = 2;
+
+mics_loss_scaling mics_loss_scaling_default(void)
+{
+    return (mics_loss_scaling){.initial_power = 16, .window = 1000, .hysteresis = 2, .min = 1};
+}
+
+mics_loss_scale mics_loss_scale_init(const mics_loss_scaling *scaling)
+{
+    return (mics_loss_scale){
+        .scale = scaling->fixed > 0 ? scaling->fixed : ldexp(1, scaling->initial_power),
+        .last_overflow = -1,
+        .hysteresis = scaling->hysteresis,
+    };
+}
+
+static bool halves(const mics_loss_scaling *scaling, const mics_loss_scale *state)
+{
+    return scaling->fixed <= 0 && (scaling->hysteresis <= 1 || state->hysteresis <= 1);
+}
+
+bool mics_loss_scale_is_exhausted(const mics_loss_scaling *scaling, const mics_loss_scale *state)
+{
+    return halves(scaling, state) && state->scale <= scaling->min;
+}
+
+void mics_loss_scale_update(const mics_loss_scaling *scaling, bool overflow, mics_loss_scale *state)
+{
+    const int64_t step = state->steps++;
+    state->skipped += overflow;
+    if (scaling->fixed > 0)
+        return;
+    if (overflow) {
+        if (halves(scaling, state))
+            state->scale = fmax(state->scale / FACTOR, scaling->min);
+        else
+            state->hysteresis--;
+        state->last_overflow = step;
+        return;
+    }
+    if (scaling->consecutive_hysteresis)
+        state->hysteresis = scaling->hysteresis;
+    if ((step - state->last_overflow) % scaling->window == 0) {
+        state->hysteresis = scaling->hysteresis;
+        state->scale *= FACTOR;
+    }
+}
