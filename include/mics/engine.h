@@ -25,35 +25,34 @@ typedef struct mics_engine mics_engine;
 
 // How losses are scaled so that gradients stay within fp16's range: DeepSpeed's keys and meaning.
 typedef struct mics_loss_scaling {
-    double fixed;          // loss_scale: always this; 0: dynamic
-    int32_t initial_power; // the first scale is 2 to it
-    int64_t window;        // loss_scale_window: after so many steps without overflow it doubles
-    int32_t hysteresis;    // overflows until it is halved
+    double fixed;       // loss_scale: always this; 0: dynamic
+    double initial;     // 2 to the initial_scale_power
+    int64_t window;     // loss_scale_window: after so many steps without overflow it doubles
+    int32_t hysteresis; // overflows until it is halved
     bool consecutive_hysteresis; // any step without overflow gives the hysteresis back
     double min;                  // min_loss_scale; an overflow there ends the run
 } mics_loss_scaling;
 
-/* initial_scale_power 16, loss_scale_window 1000, hysteresis 2, min_loss_scale 1. */
+/* Initial scale 2^16, loss_scale_window 1000, hysteresis 2, min_loss_scale 1. */
 mics_loss_scaling mics_loss_scaling_default(void);
 
 // Where dynamic loss scaling is.
-typedef struct mics_loss_scale {
+typedef struct mics_scaler {
     double scale;
     int64_t steps;         // training steps so far
     int64_t last_overflow; // the newest of them that overflowed; -1: none
     int64_t skipped;    // how many did: these changed no parameter, and AdamW does not count them
     int32_t hysteresis; // overflows left until the scale is halved
-} mics_loss_scale;
+} mics_scaler;
 
 /* Before the first step. */
-mics_loss_scale mics_loss_scale_init(const mics_loss_scaling *scaling);
+mics_scaler mics_scaler_init(const mics_loss_scaling *scaling);
 
 /* Whether an overflow now would have to make the scale smaller than it may be. */
-bool mics_loss_scale_is_exhausted(const mics_loss_scaling *scaling, const mics_loss_scale *state);
+bool mics_scaler_is_exhausted(const mics_loss_scaling *scaling, const mics_scaler *state);
 
 /* Takes one step into account. */
-void mics_loss_scale_update(const mics_loss_scaling *scaling, bool overflow,
-                            mics_loss_scale *state);
+void mics_scaler_update(const mics_loss_scaling *scaling, bool overflow, mics_scaler *state);
 
 // ---- the engine ----
 
@@ -175,8 +174,8 @@ mics_status mics_engine_pull(mics_engine *engine);
 mics_status mics_engine_push(mics_engine *engine);
 
 /* Where loss scaling is, for checkpoints; set: before the first step, all ranks alike. */
-mics_loss_scale mics_engine_loss_scale(const mics_engine *engine);
-void mics_engine_set_loss_scale(mics_engine *engine, const mics_loss_scale *state);
+mics_scaler mics_engine_scaler(const mics_engine *engine);
+void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
 
 /* Brings parameter shards up to date from the owned pieces (after loading a checkpoint, or before
  * whole shards are read).      Collective: yes. */

@@ -183,7 +183,7 @@ static mics_status skip_step(mics_engine *engine)
     const mics_loss_scaling *scaling = &engine->spec.loss_scaling;
     engine->result.loss = mean_loss(engine);
     engine->result.skipped = true;
-    if (!mics_loss_scale_is_exhausted(scaling, &engine->scaler))
+    if (!mics_scaler_is_exhausted(scaling, &engine->scaler))
         return MICS_OK;
     engine->all_know = true;
     if (engine->rank != 0)
@@ -216,7 +216,7 @@ static mics_status settle(mics_engine *engine)
         MICS_TRY(skip_step(engine));
     else
         MICS_TRY(settle_loss(engine));
-    mics_loss_scale_update(&engine->spec.loss_scaling, engine->result.skipped, &engine->scaler);
+    mics_scaler_update(&engine->spec.loss_scaling, engine->result.skipped, &engine->scaler);
     return MICS_OK;
 }
 

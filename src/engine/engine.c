@@ -114,7 +114,7 @@ static mics_status open_device(mics_engine *engine)
         engine->spec.timeout_s = default_timeout_s;
     if (spec->loss_scaling.window == 0 && spec->loss_scaling.fixed <= 0)
         engine->spec.loss_scaling = mics_loss_scaling_default();
-    engine->scaler = mics_loss_scale_init(&engine->spec.loss_scaling);
+    engine->scaler = mics_scaler_init(&engine->spec.loss_scaling);
     return MICS_OK;
 }
 
@@ -317,12 +317,12 @@ const mics_step_time *mics_engine_times(const mics_engine *engine)
     return engine->times;
 }
 
-mics_loss_scale mics_engine_loss_scale(const mics_engine *engine)
+mics_scaler mics_engine_scaler(const mics_engine *engine)
 {
     return engine->scaler;
 }
 
-void mics_engine_set_loss_scale(mics_engine *engine, const mics_loss_scale *state)
+void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state)
 {
     engine->scaler = *state;
 }

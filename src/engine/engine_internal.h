@@ -111,7 +111,7 @@ struct mics_engine {
     float lr;
     double loss_scale; // losses are differentiated times this
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
-    mics_loss_scale scaler;
+    mics_scaler scaler;
     _Atomic bool stop_asked;
     double begin_us, agreed_us; // of the list; when a device had come to the agreement
     const mics_step_list *list;

@@ -9,29 +9,29 @@ static const double FACTOR = 2;
 
 mics_loss_scaling mics_loss_scaling_default(void)
 {
-    return (mics_loss_scaling){.initial_power = 16, .window = 1000, .hysteresis = 2, .min = 1};
+    return (mics_loss_scaling){.initial = 65536, .window = 1000, .hysteresis = 2, .min = 1};
 }
 
-mics_loss_scale mics_loss_scale_init(const mics_loss_scaling *scaling)
+mics_scaler mics_scaler_init(const mics_loss_scaling *scaling)
 {
-    return (mics_loss_scale){
-        .scale = scaling->fixed > 0 ? scaling->fixed : ldexp(1, scaling->initial_power),
+    return (mics_scaler){
+        .scale = scaling->fixed > 0 ? scaling->fixed : scaling->initial,
         .last_overflow = -1,
         .hysteresis = scaling->hysteresis,
     };
 }
 
-static bool halves(const mics_loss_scaling *scaling, const mics_loss_scale *state)
+static bool halves(const mics_loss_scaling *scaling, const mics_scaler *state)
 {
     return scaling->fixed <= 0 && (scaling->hysteresis <= 1 || state->hysteresis <= 1);
 }
 
-bool mics_loss_scale_is_exhausted(const mics_loss_scaling *scaling, const mics_loss_scale *state)
+bool mics_scaler_is_exhausted(const mics_loss_scaling *scaling, const mics_scaler *state)
 {
     return halves(scaling, state) && state->scale <= scaling->min;
 }
 
-void mics_loss_scale_update(const mics_loss_scaling *scaling, bool overflow, mics_loss_scale *state)
+void mics_scaler_update(const mics_loss_scaling *scaling, bool overflow, mics_scaler *state)
 {
     const int64_t step = state->steps++;
     state->skipped += overflow;
