@@ -1,16 +1,22 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // One collective over all ranks under MPI, again and again, as a training step runs it: back to back
-// on buffers in turn. Prints the median time of one, in ms.
+// on buffers in turn. Prints the median time of one, in ms, and how many ran in all.
 //
-//   collectives gather|reduce ring|two-stage|mpi MIB REPEATS
+//   collectives gather|reduce ring|two-stage|mpi MIB REPEATS SECONDS
+//   collectives choose MIB
 //
 // ring: one ring over all ranks. two-stage: between equal local ranks and inside the nodes, on two
 // channels and two threads, so that the stages of consecutive collectives run side by side. mpi: the
-// library's MPI_Allgather or MPI_Reduce_scatter_block, by its default choice of algorithm.
+// library's MPI_Allgather or MPI_Reduce_scatter_block, by its default choice of algorithm. After a
+// first one as many run as SECONDS allow, at least 3 and at most REPEATS.
+//
+// choose: what a run with units of this size and "collectives": "measured" takes, by the measurement
+// that its start makes; a line for gathers and one for reductions: algorithm, MiB timed, seconds.
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/layout.h"
+#include "mics/measure.h"
 #include "mics/memory.h"
 #include <mpi.h>
 #include <pthread.h>
@@ -18,12 +24,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 3 }; // in turn, as gather slots are
+enum {
+    BUFFERS = 3, // in turn, as gather slots are
+    REPEATS_MIN = 3,
+};
 
 typedef struct bench {
     bool gather, two_stage;
     int64_t elems; // of a whole buffer
     int32_t repeats;
+    double seconds;
     mics_comm *comm;
     mics_mesh mesh;
     float *buffers[BUFFERS];
@@ -149,38 +159,66 @@ static void open_buffers(bench *b)
     }
 }
 
-static void bench_mics(bench *b)
+// How many may run, after one that took so long.
+static int32_t allowed(const bench *b, double took_us)
 {
-    mics_memory *memory = NULL;
-    if (mics_memory_open(&memory) != MICS_OK || mics_comm_mpi_open(memory, 60, &b->comm) != MICS_OK)
+    const double count = b->seconds * 1e6 / took_us;
+    return count < REPEATS_MIN ? REPEATS_MIN : count > b->repeats ? b->repeats : (int32_t)count;
+}
+
+static void print_time(bench *b, int32_t rank)
+{
+    if (rank == 0)
+        printf("%.2f %d\n", median_ms(b->ended_us, b->repeats), (int)b->repeats + 1);
+}
+
+static void open_world(bench *b, mics_memory **memory_out)
+{
+    if (mics_memory_open(memory_out) != MICS_OK ||
+        mics_comm_mpi_open(*memory_out, 120, &b->comm) != MICS_OK)
         exit(EXIT_FAILURE);
     const int32_t ranks = b->comm->ranks;
     if (mics_mesh_init(ranks, ranks / b->comm->ranks_per_node, (mics_sharding){ranks, ranks, ranks},
                        &b->mesh) != MICS_OK)
         exit(EXIT_FAILURE);
     b->elems = b->elems / (16 * ranks) * 16 * ranks;
-    pthread_mutex_init(&b->mutex, NULL);
-    pthread_cond_init(&b->changed, NULL);
-    open_buffers(b);
+}
+
+static void run_all(bench *b)
+{
+    b->done[0] = b->done[1] = 0;
     if (b->two_stage)
         run_two_stage(b);
     else
         run_flat(b);
-    if (b->comm->rank == 0)
-        printf("%.2f\n", median_ms(b->ended_us, b->repeats));
+}
+
+static void bench_mics(bench *b)
+{
+    mics_memory *memory = NULL;
+    open_world(b, &memory);
+    pthread_mutex_init(&b->mutex, NULL);
+    pthread_cond_init(&b->changed, NULL);
+    open_buffers(b);
+    int32_t repeats = b->repeats;
+    const double begin_us = mics_clock_us();
+    b->repeats = 1;
+    run_all(b);
+    b->repeats = repeats;
+    repeats = allowed(b, mics_clock_us() - begin_us);
+    if (mics_comm_broadcast(b->comm, 0, &repeats, sizeof repeats) != MICS_OK)
+        exit(EXIT_FAILURE);
+    b->repeats = repeats;
+    run_all(b);
+    print_time(b, b->comm->rank);
     mics_comm_close(b->comm);
 }
 
 // ---- of the library below ----
 
-static void bench_mpi(bench *b)
+static void run_mpi(bench *b, int ranks)
 {
-    int rank = 0, ranks = 0;
-    MPI_Init(NULL, NULL);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const int block = (int)(b->elems / ranks);
-    open_buffers(b);
     for (int32_t i = 0; i < b->repeats; i++) {
         float *buffer = b->buffers[i % BUFFERS];
         if (b->gather)
@@ -190,22 +228,88 @@ static void bench_mpi(bench *b)
                                      MPI_COMM_WORLD);
         b->ended_us[i] = mics_clock_us();
     }
-    if (rank == 0)
-        printf("%.2f\n", median_ms(b->ended_us, b->repeats));
+}
+
+static void bench_mpi(bench *b)
+{
+    int rank = 0, ranks = 0;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    open_buffers(b);
+    int repeats = b->repeats;
+    const double begin_us = mics_clock_us();
+    b->repeats = 1;
+    run_mpi(b, ranks);
+    b->repeats = repeats;
+    repeats = allowed(b, mics_clock_us() - begin_us);
+    MPI_Bcast(&repeats, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    b->repeats = repeats;
+    run_mpi(b, ranks);
+    print_time(b, rank);
     MPI_Finalize();
+}
+
+// ---- the engine's choice ----
+
+// As much of a schedule as measuring reads: of a model with a few layers of this size.
+static void choose(bench *b)
+{
+    enum { UNITS = 4 };
+    mics_memory *memory = NULL;
+    mics_timings timings;
+    mics_collective_choice choices[MICS_CHOICES];
+    open_world(b, &memory);
+    const mics_model model = {.unit_count = UNITS};
+    int64_t elems[UNITS];
+    mics_sharding sharding[UNITS];
+    for (int i = 0; i < UNITS; i++) {
+        elems[i] = b->elems;
+        sharding[i] = b->mesh.sharding;
+    }
+    const mics_schedule schedule = {
+        .spec = {.model = &model, .mesh = b->mesh}, .padded_elems = elems, .sharding = sharding};
+    const mics_measure_spec spec = {.memory = memory,
+                                    .comm = b->comm,
+                                    .schedule = &schedule,
+                                    .reductions_too = true,
+                                    .budget_s = MICS_MEASURE_S,
+                                    .limit_bytes = SIZE_MAX};
+    mics_measure_plan(&schedule, false, &timings);
+    const double begin_us = mics_clock_us();
+    if (mics_measure_run(&spec, &timings) != MICS_OK)
+        exit(EXIT_FAILURE);
+    const double took_s = (mics_clock_us() - begin_us) / 1e6;
+    if (b->comm->rank == 0 && mics_measure_choose(&timings, true, choices) == 1) {
+        const mics_timing *of = timings.rows[0].of;
+        printf("%s %.3g %.1f\n", mics_algorithm_text(choices[0].gather),
+               (double)of[MICS_MEASURE_GATHER].bytes / (1 << 20), took_s);
+        printf("%s %.3g %.1f\n", mics_algorithm_text(choices[0].reduce),
+               (double)of[MICS_MEASURE_REDUCE].bytes / (1 << 20), took_s);
+    }
+    mics_comm_close(b->comm);
 }
 
 int main(int argc, char **argv)
 {
     bench b = {0};
-    if (argc != 5)
-        stop("usage: collectives gather|reduce ring|two-stage|mpi MIB REPEATS");
+    const bool chooses = argc == 3 && strcmp(argv[1], "choose") == 0;
+    if (!chooses && argc != 6)
+        stop("usage: collectives gather|reduce ring|two-stage|mpi MIB REPEATS SECONDS, or choose "
+             "MIB");
+    b.elems = strtol(argv[chooses ? 2 : 3], NULL, 10) * 1024 * 1024 / (int64_t)sizeof(float);
+    if (b.elems < 1)
+        stop("MIB is at least 1");
+    if (chooses) {
+        choose(&b);
+        return EXIT_SUCCESS;
+    }
     b.gather = strcmp(argv[1], "gather") == 0;
     b.two_stage = strcmp(argv[2], "two-stage") == 0;
-    b.elems = strtol(argv[3], NULL, 10) * 1024 * 1024 / (int64_t)sizeof(float);
     b.repeats = (int32_t)strtol(argv[4], NULL, 10);
-    if (b.elems < 1 || b.repeats < 3)
-        stop("MIB is at least 1, REPEATS at least 3");
+    b.seconds = strtod(argv[5], NULL);
+    if (b.repeats < REPEATS_MIN)
+        stop("REPEATS is at least 3");
     if (strcmp(argv[2], "mpi") == 0)
         bench_mpi(&b);
     else

@@ -82,3 +82,64 @@ total() { # NAME FIELD
             if (at) { split(substr($0, at + length(field)), rest, /[,}]/); sum += rest[1] }
         } END { printf "%.0f\n", sum }' "$work/$1/metrics.jsonl"
 }
+
+# What a micro-step of a traced run computes and gathers: two figures in ms, each entry of the schedule as short as it
+# ever was on any rank, so that ranks which share cores do not count each other's work.
+micro_step_ms() { # NAME MICRO_STEPS
+    awk -v micro="$2" '/"ph": "X"/ {
+            match($0, /"name": "[^"]*"/)
+            name = substr($0, RSTART + 9, RLENGTH - 10)
+            match($0, /"cat": "[^"]*"/)
+            kind = substr($0, RSTART + 8, RLENGTH - 9)
+            match($0, /"dur": [0-9.]*/)
+            us = substr($0, RSTART + 7, RLENGTH - 7) + 0
+            match($0, /"pid": [0-9]*/)
+            ranks[substr($0, RSTART, RLENGTH)] = 1
+            match($0, /"step": [0-9]*/)
+            steps[substr($0, RSTART, RLENGTH)] = 1
+            if (kind != "forward" && kind != "backward" && kind != "gather")
+                next
+            if (!(name in least) || us < least[name])
+                least[name] = us
+            count[name]++
+            of[name] = (kind == "gather") ? "gather" : "compute"
+        } END {
+            n = m = 0
+            for (rank in ranks) n++
+            for (step in steps) m++
+            for (name in least)
+                sum[of[name]] += least[name] * count[name] / (n * m * micro)
+            printf "%.2f %.2f\n", sum["compute"] / 1e3, sum["gather"] / 1e3
+        }' "$work/$1/trace.json"
+}
+
+# Says how computation compares with gathers inside a node, on one node; nothing else runs beside either.
+show_shape() { # SETTING...
+    local ms
+    up 1 1gbit
+    train shape 'mics(2)' 2 run.steps=6 run.trace_step=2 run.trace_steps=5 run.prefetch=0 "$@" || return 1
+    read -ra ms <<<"$(micro_step_ms shape 2)"
+    echo "shape: on one node a micro-step computes for ${ms[0]} ms and gathers for ${ms[1]} ms"
+}
+
+# Rows of cases that were measured before, in the file RESULTS if that is set: a line for the settings, and
+# "KEY|ROW" for each case. Other settings are refused.
+results=${RESULTS:-}
+open_results() { # SETTINGS
+    [ -n "$results" ] || return 0
+    [ -s "$results" ] || echo "# $1" >"$results"
+    [ "$(head -n 1 "$results")" = "# $1" ] ||
+        { echo "$results is of other settings: $(head -n 1 "$results"); remove it" >&2 && return 1; }
+}
+
+# Prints a case's row: from RESULTS, or what the command prints, which is then kept.
+case_row() { # KEY COMMAND...
+    local row
+    if [ -n "$results" ]; then
+        row=$(awk -v key="$1|" 'index($0, key) == 1 { print; exit }' "$results")
+        [ -z "$row" ] || { echo "${row#*|}" && return; }
+    fi
+    row=$("${@:2}") || return 1
+    [ -z "$results" ] || echo "$1|$row" >>"$results"
+    echo "$row"
+}

@@ -4,33 +4,49 @@
 #
 # usage: bench/cloud/steps.sh [NODES...]     whole training steps on an emulated cloud; needs root
 #
-# For each number of nodes (2 4 8) of 2 ranks: tokens/s of zero3, mics(2), mics+(2), hpz(2) and ddp at 1,
-# 4 and 16 micro-steps, and how long computation waited for communication in a step. Medians over all steps
-# but the first.
+# For each number of nodes (2 4 8) of 2 ranks: tokens/s of zero3, mics(2), mics+(2), hpz(2) and ddp at 1, 4 and
+# 16 micro-steps, and how long computation waited for communication in a step, in all and by kind. Medians over
+# all steps but the first. Before, that the shape is a fair one: on one node computation of a micro-step takes
+# about as long as its gathers. Takes some 15 minutes at 1 Gbit/s; with RESULTS what was done is not done again.
 #
-#   RATE=1gbit          of each link
-#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 ..."
+#   RATE_MBIT=1000      of each link; DILATE=1: divided by the nodes, which share this machine's cores
+#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 ..."   zero3-two-stage: gathers and reductions in two stages
+#   LENGTH=16           tokens of a micro-batch
+#   STEPS=              of a case; 6, 4 and 2 with 1, 4 and 16 micro-steps
 #   SETTINGS="key=value ..."   of the run file, for all runs
+#   RESULTS=FILE        keeps rows, and takes those that it has
 . "$(dirname "$0")/lib.sh"
 read -ra micro_steps <<<"${MICRO_STEPS:-1 4 16}"
-read -ra shardings <<<"${SHARDINGS:-zero3 zero3-two-stage mics(2) mics+(2) hpz(2) ddp}"
-read -ra settings <<<"${SETTINGS:-}"
+read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2) hpz(2) ddp}"
+read -ra settings <<<"data.sequence_length=${LENGTH:-16} ${SETTINGS:-}"
+rate=${RATE_MBIT:-1000} dilate=${DILATE:-0}
 [ $# -gt 0 ] || set -- 2 4 8
+open_results "rate $rate dilate $dilate per_node $per_node steps ${STEPS:-} ${settings[*]}"
 
-printf '%-6s %-6s %-16s %12s %12s %12s %14s %8s\n' nodes micro sharding tokens/s step_ms exposed_ms \
-    'MB_between' /zero3
+steps_for() { # MICRO_STEPS
+    echo "${STEPS:-$(($1 >= 16 ? 2 : $1 >= 4 ? 4 : 6))}"
+}
+
+measure() { # NODES MICRO_STEPS SHARDING
+    train run "$3" "$2" "run.steps=$(steps_for "$2")" "${settings[@]}" || return 1
+    printf '%-6s %-6s %-16s %10.0f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f' "$1" "$2" "$3" \
+        "$(median run tokens_per_s)" "$(median run step_ms)" "$(median run exposed_comm_ms)" \
+        "$(median run exposed_gather_ms)" "$(median run exposed_reduce_ms)" "$(median run exposed_second_hop_ms)" \
+        "$(awk -v bytes="$(median run sent_inter_bytes)" 'BEGIN { print bytes / 1e6 }')"
+}
+
+case_row shape show_shape "${settings[@]}"
+printf '%-6s %-6s %-16s %10s %10s %10s %10s %10s %10s %10s %7s\n' nodes micro sharding tokens/s step_ms exposed \
+    'of:gather' reduce 2nd_hop MB_between /first
 for n in "$@"; do
-    up "$n" "${RATE:-1gbit}"
+    up "$n" "$((dilate ? rate / n : rate))mbit"
     for s in "${micro_steps[@]}"; do
         base=
         for kind in "${shardings[@]}"; do
-            train run "$kind" "$s" ${settings[@]+"${settings[@]}"}
-            rate=$(median run tokens_per_s)
-            [ -n "$base" ] || base=$rate
-            printf '%-6s %-6s %-16s %12.0f %12.1f %12.1f %14.1f %8.2f\n' "$n" "$s" "$kind" "$rate" \
-                "$(median run step_ms)" "$(median run exposed_comm_ms)" \
-                "$(awk -v bytes="$(median run sent_inter_bytes)" 'BEGIN { print bytes / 1e6 }')" \
-                "$(awk -v a="$rate" -v b="$base" 'BEGIN { print a / b }')"
+            row=$(case_row "$n $s $kind" measure "$n" "$s" "$kind")
+            tokens=$(awk '{ print $4 }' <<<"$row")
+            [ -n "$base" ] || base=$tokens
+            echo "$row $(awk -v a="$tokens" -v b="$base" 'BEGIN { printf "%7.2f", a / b }')"
         done
     done
 done

@@ -49,6 +49,10 @@ typedef struct mics_timings {
     int32_t row_count;                  // 0: nothing to choose
 } mics_timings;
 
+// Seconds that the program gives it: less than a step on links that are slow enough to care; on
+// others a fraction of them is enough.
+enum { MICS_MEASURE_S = 8 };
+
 typedef struct mics_measure_spec {
     mics_memory *memory;           // all are borrowed
     mics_comm *comm;               // of the schedule's mesh; no engine uses it

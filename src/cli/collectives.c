@@ -8,10 +8,6 @@
 #include "mics/size.h"
 #include <string.h>
 
-// How long measuring may take: less than a step on links that are slow enough to care. On others a
-// fraction of a second is enough.
-static const double BUDGET_S = 8;
-
 static const mics_mesh *mesh_of(const cli_job *job)
 {
     return &job->schedule->spec.mesh;
@@ -39,7 +35,7 @@ static mics_measure_spec spec_of(const cli_job *job, const cli_rank *rank, bool 
                                .schedule = job->schedule,
                                .library = library,
                                .reductions_too = job->run->collectives == MICS_COLLECTIVES_MEASURED,
-                               .budget_s = BUDGET_S,
+                               .budget_s = MICS_MEASURE_S,
                                .limit_bytes = room_left(&job->room)};
 }
 
@@ -274,7 +270,7 @@ void cli_collectives_print(const cli_job *job, FILE *out)
     if (follows)
         fprintf(
             out,
-            "  what is not measured would have taken more than %g s in all, or more memory than "
-            "a rank has\n",
-            BUDGET_S);
+            "  what is not measured would have taken more than %d s in all, or more memory than a "
+            "rank has\n",
+            (int)MICS_MEASURE_S);
 }

@@ -27,7 +27,8 @@ enum {
     BUFFERS = 2,
     STAGES = 2,
     REPEATS_MAX = 9,
-    REPEATS_SURE = 3, // of quick runs, before one algorithm may be clearly slower than another
+    REPEATS_SURE = 3, // before one algorithm may be clearly slower than another
+    REPEATS_SURE_DEAR = 2,
     TIMED_BYTES_MIN = 64 * 1024,
     PROBE_PART = 4, // of the bytes that an estimate allows, the next estimate is made on 1 / this
     CHECKS = 3,
@@ -320,16 +321,13 @@ static size_t affordable_bytes(const meter *self, mics_measure_op op, size_t byt
 
 // ---- timing ----
 
-static double median(const double *values, int32_t count)
+// Whatever else the machine does makes a run longer, never shorter.
+static double least(const double *values, int32_t count)
 {
-    double sorted[REPEATS_MAX];
-    for (int32_t i = 0; i < count; i++) {
-        int32_t at = i;
-        for (; at > 0 && values[i] < sorted[at - 1]; at--)
-            sorted[at] = sorted[at - 1];
-        sorted[at] = values[i];
-    }
-    return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+    double value = INFINITY;
+    for (int32_t i = 0; i < count; i++)
+        value = fmin(value, values[i]);
+    return value;
 }
 
 static void close_buffers(meter *self)
@@ -411,17 +409,17 @@ static int32_t worth_again(const contest *of, int32_t again, int32_t round)
     if (round == REPEATS_MAX || mics_clock_us() - of->begin_us + of->round_us > of->allowed_us)
         return 0;
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
-        if (of->counts[a] > 0)
-            best_us = fmin(best_us, median(of->samples[a], of->counts[a]));
+        best_us = fmin(best_us, least(of->samples[a], of->counts[a]));
     }
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
         if ((again >> a & 1) != 0 &&
-            median(of->samples[a], of->counts[a]) <= CLEARLY_SLOWER * best_us) {
+            least(of->samples[a], of->counts[a]) <= CLEARLY_SLOWER * best_us) {
             near |= 1 << a;
             near_count++;
         }
     }
-    const int32_t sure = of->runs[MICS_ALGORITHM_RING].units == UNITS ? REPEATS_SURE : 1;
+    const int32_t sure =
+        of->runs[MICS_ALGORITHM_RING].units == UNITS ? REPEATS_SURE : REPEATS_SURE_DEAR;
     if (round < sure)
         return again;
     return near_count > 1 ? near : 0;
@@ -435,7 +433,7 @@ static void take_times(meter *self, const contest *of, mics_measure_op op, size_
     for (int a = 0; a < MICS_ALGORITHMS; a++) {
         if (of->counts[a] == 0)
             continue;
-        const double ns = floor(median(of->samples[a], of->counts[a]) * 1e3);
+        const double ns = floor(least(of->samples[a], of->counts[a]) * 1e3);
         timing->us[a] = (ns > 1 ? ns : 1) / 1e3;
         self->us_per_byte[op] = fmax(self->us_per_byte[op], timing->us[a] / (double)whole);
     }
@@ -493,13 +491,13 @@ static mics_status time_row(meter *self, measure_place at, mics_timings *timings
     const mics_timing *nearest = measure_nearest(timings, at.op, timing->unit_bytes);
     const bool chosen = at.op == MICS_MEASURE_GATHER || self->spec->reductions_too;
     const size_t unit_bytes = timing->unit_bytes;
-    const size_t least = unit_bytes < TIMED_BYTES_MIN ? unit_bytes : TIMED_BYTES_MIN;
+    const size_t little = unit_bytes < TIMED_BYTES_MIN ? unit_bytes : TIMED_BYTES_MIN;
     decision size;
-    if (!fits(self, least))
+    if (!fits(self, little))
         return MICS_OK;
     if (self->probed_bytes[at.op] == 0) {
-        MICS_TRY(warm_up(self, at.op, least));
-        MICS_TRY(probe(self, at.op, least));
+        MICS_TRY(warm_up(self, at.op, little));
+        MICS_TRY(probe(self, at.op, little));
     }
     MICS_TRY(decide_size(self, at.op, unit_bytes, chosen && nearest == NULL, &size));
     if (size.bytes == 0 ||
