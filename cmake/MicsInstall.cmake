@@ -15,6 +15,9 @@ if(MICS_OPENMP)
     string(APPEND MICS_LIBS_PRIVATE " ${OpenMP_C_FLAGS}")
 endif()
 string(APPEND MICS_LIBS_PRIVATE " -pthread -lm")
+foreach(library IN LISTS CMAKE_DL_LIBS)
+    string(APPEND MICS_LIBS_PRIVATE " -l${library}")
+endforeach()
 
 # Paths in mics.pc follow the prefix that the file is found in, so a moved tree still works.
 file(RELATIVE_PATH MICS_PC_PREFIX

@@ -143,13 +143,23 @@ typedef struct mics_cuda_findings {
     char why_not[256]; // why `devices` is 0, in one line with what would help; else empty
 } mics_cuda_findings;
 
-/* Looks for the plugin ($MICS_CUDA_PLUGIN; else beside libmics or the program, ../lib of it, the loader's path), the driver
- * and GPUs. Never fails, never logs. Threads: any; looks once a process.
+/* Looks for the plugin ($MICS_CUDA_PLUGIN, "none" for none; else beside libmics or the program, ../lib of it, the loader's
+ * path), the driver and GPUs. Never fails, never logs. Threads: any; looks once a process.
  */
 const mics_cuda_findings *mics_cuda_find(void);
 
 /* What is known of GPU `index` without opening it. Returns: MICS_OK; MICS_ERR_UNSUPPORTED (not logged). */
 mics_status mics_cuda_device_info(int32_t index, mics_device_info *info_out);
+
+// How two GPUs of this machine reach each other.
+typedef enum mics_cuda_link_kind {
+    MICS_CUDA_LINK_HOST, // through the host's memory
+    MICS_CUDA_LINK_PEER, // directly, over PCIe
+    MICS_CUDA_LINK_FAST  // directly, over NVLink (links with atomics of their own)
+} mics_cuda_link_kind;
+
+/* The link between GPUs `a` and `b`; HOST where nothing better is known. */
+mics_cuda_link_kind mics_cuda_link(int32_t a, int32_t b);
 
 /* Address of a function that the plugin exports; NULL when there is no plugin, or it lacks it. For modules that
  * have a part in the plugin. */

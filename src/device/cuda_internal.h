@@ -9,7 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MICS_CUDA_MOST_DEVICES = 64 };
+enum {
+    MICS_CUDA_MOST_DEVICES = 64,
+    MICS_CUDA_LEAST_MAJOR = 8 // compute capability; bf16 matrix products
+};
 
 /* Keeps the first failure of device `index`, and logs it once: what a later call finds is mostly the same one again.
  *
@@ -24,5 +27,11 @@ void mics_cuda_forget(int32_t index);
 
 /* What a kernel's launch gave; see src/op/launch.cuh. */
 void mics_cuda_launched(const char *kernel);
+
+/* Whether a GPU may be opened, as far as is known without opening it; else why not, in one line. */
+bool mics_cuda_is_usable(int32_t index, char *why_not, size_t bytes);
+
+/* "2.28.9", or "" where NCCL is not found ($MICS_NCCL_LIBRARY, else libnccl.so.2). */
+void mics_cuda_nccl_version(char *text, size_t bytes);
 
 #endif

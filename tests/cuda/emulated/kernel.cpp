@@ -68,7 +68,7 @@ struct runner {
 #endif
 };
 
-thread_local place *here __attribute__((tls_model("initial-exec"))) = nullptr;
+thread_local place *here = nullptr;
 static thread_local runner *running = nullptr;
 
 // ---- saying what is wrong ----

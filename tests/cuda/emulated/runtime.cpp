@@ -39,7 +39,9 @@ static emulated_settings read_settings()
     read.devices = (int)number_from("MICS_EMULATED_DEVICES", 1);
     read.driver = driver_from(getenv("MICS_EMULATED_DRIVER"));
     read.memory_bytes = (size_t)number_from("MICS_EMULATED_MEMORY", 2147483648);
-    read.denied = number_from("MICS_EMULATED_DENIED", 0) != 0;
+    read.denied = number_from("MICS_EMULATED_DENIED", 0) == 1;
+    read.prohibited = number_from("MICS_EMULATED_DENIED", 0) == 2;
+    read.major = (int)number_from("MICS_EMULATED_CAPABILITY", 9);
     read.eager = order != nullptr && std::strcmp(order, "eager") == 0;
     read.lazy = order != nullptr && std::strcmp(order, "lazy") == 0;
     read.seed = (unsigned)number_from("MICS_EMULATED_ORDER", 1);
@@ -166,7 +168,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     snprintf(properties->name, sizeof properties->name, "Emulated GPU");
     properties->totalGlobalMem = settings().memory_bytes;
     properties->sharedMemPerBlockOptin = 232448;
-    properties->major = 9;
+    properties->major = settings().major;
     properties->minor = 0;
     properties->multiProcessorCount = 4;
     properties->l2CacheSize = 52428800;
@@ -191,6 +193,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         return cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
         *value = properties.multiProcessorCount;
+        return cudaSuccess;
+    case cudaDevAttrComputeMode:
+        *value = settings().prohibited ? cudaComputeModeProhibited : cudaComputeModeDefault;
         return cudaSuccess;
     case cudaDevAttrL2CacheSize:
         *value = properties.l2CacheSize;

@@ -15,11 +15,13 @@ struct emulated_settings {
     int devices;
     int driver; // 13000
     size_t memory_bytes;
-    bool denied;   // GPUs are there, but not for this process
-    bool eager;    // everything runs as soon as it is enqueued
-    bool lazy;     // nothing runs before somebody waits for it
-    unsigned seed; // of what is neither
-    long fail_at;  // the n-th kernel fails; 0: none
+    int major;       // of the compute capability
+    bool prohibited; // by their compute mode
+    bool denied;     // GPUs are there, but not for this process
+    bool eager;      // everything runs as soon as it is enqueued
+    bool lazy;       // nothing runs before somebody waits for it
+    unsigned seed;   // of what is neither
+    long fail_at;    // the n-th kernel fails; 0: none
 };
 const emulated_settings &settings();
 
