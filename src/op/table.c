@@ -1,8 +1,19 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What libmics itself has of the CUDA op table: the order of tokens, which kernels take from the host.
+// What libmics has of the CUDA op table: finding it in the plugin, and the order of tokens, which kernels take from the
+// host.
 #include "mics/op_table.h"
 #include <string.h>
+
+const mics_op_table *mics_op_table_cuda(void)
+{
+    const mics_op_table *(*table)(void) = NULL;
+    void *symbol = mics_plugin_symbol("mics_cuda_op_table");
+    if (!symbol)
+        return NULL;
+    memcpy(&table, &symbol, sizeof table); // ISO C has no cast from an object to a function
+    return table();
+}
 
 void mics_op_sort_tokens(int32_t *order_N, const int32_t *tokens_N, int64_t N, int64_t V,
                          int32_t *counts_V)

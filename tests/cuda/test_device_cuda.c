@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device table of a GPU: memory, copies, events and what they are timed by, failures.
 #include "base/capture.h"
-#include "cuda/gpu.h"
 #include "mics/clock.h"
 #include "mics/device.h"
 #include "test.h"
@@ -126,8 +125,8 @@ static void test_times(void **state)
     const double after_us = mics_clock_us();
     const double first_us = device->ops->event_us(device->ctx, 0);
     const double second_us = device->ops->event_us(device->ctx, 1);
-    // One clock; on a busy machine its reference may be known badly.
-    assert_true(first_us > before_us - 1e5 && second_us < after_us + 1e5);
+    // One clock, within a millisecond.
+    assert_true(first_us > before_us - 1e3 && second_us < after_us + 1e3);
     assert_true(second_us - first_us > 2e3);
 }
 
@@ -218,6 +217,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failure_is_kept, setup, teardown),
     };
-    const int missing = gpu_missing();
-    return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
+    if (mics_cuda_find()->devices == 0) {
+        printf("skipped: %s\n", mics_cuda_find()->why_not);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,339 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda_op.h"
+#include "mics/rng.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD_BYTES = 256, GUARD = 0xa5, POISON = 0xff };
+
+// ---- device ----
+
+static mics_device *device;
+
+static void close_device(void)
+{
+    mics_device_close(device);
+    device = NULL;
+}
+
+mics_device *cu_device(void)
+{
+    if (device)
+        return device;
+    mics_status status = mics_device_cuda_open(0, 4, &device);
+    if (status == MICS_ERR_UNSUPPORTED && !getenv("MICS_CUDA_PLUGIN"))
+        skip();
+    ASSERT_OK(status);
+    atexit(close_device);
+    return device;
+}
+
+void cu_symbol(const char *name, void *function_out)
+{
+    cu_device();
+    void *symbol = mics_plugin_symbol(name);
+    if (!symbol)
+        fail_msg("the plugin has no %s", name);
+    memcpy(function_out, &symbol, sizeof symbol);
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    device->ops->copy(device->ctx, 0, to, from, bytes);
+}
+
+// ---- numbers ----
+
+static size_t type_bytes(int type)
+{
+    if (type == CU_FP64)
+        return sizeof(double);
+    return type == CU_INT32 ? sizeof(int32_t) : mics_dtype_bytes((mics_dtype)type);
+}
+
+// Bits of the fraction, and the exponent of the smallest normal number.
+static void type_shape(int type, int *fraction_out, int *lowest_out)
+{
+    *fraction_out = type == MICS_DTYPE_FP32 ? 23 : type == MICS_DTYPE_BF16 ? 7 : 10;
+    *lowest_out = type == MICS_DTYPE_FP16 ? -14 : -126;
+}
+
+// The distance between numbers of a type about `value`.
+static double type_step(int type, double value)
+{
+    int fraction, lowest;
+    type_shape(type, &fraction, &lowest);
+    const int exponent = value != 0 && isfinite(value) ? ilogb(value) : lowest;
+    return ldexp(1.0, (exponent > lowest ? exponent : lowest) - fraction);
+}
+
+double cu_rounded(int type, double value)
+{
+    if (type >= MICS_DTYPES || !isfinite(value))
+        return value;
+    const double step = type_step(type, value), rounded = rint(value / step) * step;
+    const double most = type == MICS_DTYPE_FP16   ? 65504.0
+                        : type == MICS_DTYPE_BF16 ? ldexp(255.0, 120)
+                                                  : 3.4028234663852886e38;
+    return fabs(rounded) > most ? copysign((double)INFINITY, value) : rounded;
+}
+
+static uint16_t fp16_bits(double value)
+{
+    const uint16_t sign = signbit(value) ? 0x8000 : 0;
+    if (!isfinite(value))
+        return (uint16_t)(sign | (isnan(value) ? 0x7e00 : 0x7c00));
+    const double magnitude = fabs(value);
+    if (magnitude < ldexp(1.0, -14))
+        return (uint16_t)(sign | (uint16_t)ldexp(magnitude, 24));
+    const int exponent = ilogb(magnitude);
+    return (uint16_t)(sign | ((exponent + 15) << 10) |
+                      (int)(ldexp(magnitude, 10 - exponent) - 1024.0));
+}
+
+static double fp16_value(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double value = exponent == 0   ? ldexp(fraction, -24)
+                   : exponent < 31 ? ldexp(1024 + fraction, exponent - 25)
+                   : fraction == 0 ? (double)INFINITY
+                                   : (double)NAN;
+    return bits & 0x8000 ? -value : value;
+}
+
+// `value` is one of the type.
+static void put(int type, unsigned char *to, double value)
+{
+    const float single = (float)value;
+    const int32_t integer = type == CU_INT32 ? (int32_t)value : 0;
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    const uint16_t half = type == MICS_DTYPE_BF16 ? (uint16_t)(bits >> 16) : fp16_bits(value);
+    if (type == CU_FP64)
+        memcpy(to, &value, sizeof value);
+    else if (type == CU_INT32)
+        memcpy(to, &integer, sizeof integer);
+    else if (type == MICS_DTYPE_FP32)
+        memcpy(to, &single, sizeof single);
+    else
+        memcpy(to, &half, sizeof half);
+}
+
+static double get(int type, const unsigned char *from)
+{
+    double wide = 0;
+    float single = 0;
+    int32_t integer = 0;
+    uint16_t half = 0;
+    if (type == CU_FP64) {
+        memcpy(&wide, from, sizeof wide);
+        return wide;
+    }
+    if (type == CU_INT32) {
+        memcpy(&integer, from, sizeof integer);
+        return integer;
+    }
+    if (type == MICS_DTYPE_FP32) {
+        memcpy(&single, from, sizeof single);
+        return (double)single;
+    }
+    memcpy(&half, from, sizeof half);
+    if (type == MICS_DTYPE_FP16)
+        return fp16_value(half);
+    const uint32_t bits = (uint32_t)half << 16;
+    memcpy(&single, &bits, sizeof single);
+    return (double)single;
+}
+
+// ---- cases ----
+
+static void *zeroed(size_t count, size_t bytes)
+{
+    void *block = calloc(count + 1, bytes);
+    if (!block)
+        fail_msg("no memory for a test");
+    return block;
+}
+
+void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *format, ...)
+{
+    memset(c, 0, sizeof *c);
+    const int length = snprintf(c->name, sizeof c->name, "%s ", mics_dtype_text(dtype));
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->name + length, sizeof c->name - (size_t)length, format, args);
+    va_end(args);
+    for (const char *letter = c->name; *letter; ++letter)
+        c->stream = c->stream * 131 + (unsigned char)*letter;
+    c->at = (mics_op_place){.device = cu_device(), .dtype = dtype, .threads = 1};
+    if (workspace_bytes > 0) {
+        cu_buffer *space =
+            cu_output(c, "the workspace", CU_INT32, (int64_t)(workspace_bytes + 3) / 4, 0);
+        c->at.workspace = space->data;
+        c->at.workspace_bytes = workspace_bytes;
+    }
+}
+
+void cu_end(cu_case *c)
+{
+    for (int i = 0; i < c->buffers; ++i) {
+        device->ops->free(device->ctx, c->buffer[i].block);
+        free(c->buffer[i].before);
+        free(c->buffer[i].after);
+        free(c->buffer[i].first);
+        free(c->buffer[i].values);
+        free(c->buffer[i].start);
+    }
+    for (int i = 0; i < c->kept; ++i)
+        free(c->keep[i]);
+}
+
+double *cu_doubles(cu_case *c, int64_t elems)
+{
+    assert_in_range(c->kept, 0, CU_KEPT - 1);
+    return c->keep[c->kept++] = zeroed((size_t)elems, sizeof(double));
+}
+
+cu_buffer *cu_output(cu_case *c, const char *name, int type, int64_t elems, int64_t offset)
+{
+    assert_in_range(c->buffers, 0, CU_BUFFERS - 1);
+    cu_buffer *buffer = &c->buffer[c->buffers++];
+    *buffer = (cu_buffer){.name = name, .role = CU_OUTPUT, .type = type, .elems = elems};
+    buffer->data_at = GUARD_BYTES + (size_t)offset * type_bytes(type);
+    buffer->block_bytes = buffer->data_at + (size_t)elems * type_bytes(type) + GUARD_BYTES;
+    ASSERT_OK(device->ops->alloc(device->ctx, buffer->block_bytes, &buffer->block));
+    buffer->data = (char *)buffer->block + buffer->data_at;
+    buffer->before = zeroed(buffer->block_bytes, 1);
+    buffer->after = zeroed(buffer->block_bytes, 1);
+    buffer->first = zeroed(buffer->block_bytes, 1);
+    buffer->values = zeroed((size_t)elems, sizeof(double));
+    buffer->start = zeroed((size_t)elems, sizeof(double));
+    memset(buffer->before, GUARD, buffer->block_bytes);
+    memset(buffer->before + buffer->data_at, POISON, (size_t)elems * type_bytes(type));
+    return buffer;
+}
+
+void cu_changed(cu_buffer *buffer)
+{
+    for (int64_t i = 0; i < buffer->elems; ++i) {
+        buffer->values[i] = buffer->start[i] = cu_rounded(buffer->type, buffer->values[i]);
+        put(buffer->type, buffer->before + buffer->data_at + (size_t)i * type_bytes(buffer->type),
+            buffer->values[i]);
+    }
+}
+
+cu_buffer *cu_input(cu_case *c, const char *name, int type, int64_t elems, int64_t offset,
+                    double scale)
+{
+    cu_buffer *buffer = cu_output(c, name, type, elems, offset);
+    buffer->role = CU_INPUT;
+    const uint64_t stream = c->stream + (uint64_t)c->buffers;
+    for (int64_t i = 0; i < elems; ++i)
+        buffer->values[i] = scale * mics_rng_normal(1, stream, (uint64_t)i);
+    cu_changed(buffer);
+    return buffer;
+}
+
+cu_buffer *cu_ints(cu_case *c, const char *name, int64_t elems, int64_t range)
+{
+    cu_buffer *buffer = cu_output(c, name, CU_INT32, elems, 0);
+    buffer->role = CU_INPUT;
+    for (int64_t i = 0; i < elems; ++i)
+        buffer->values[i] = (double)(mics_rng_bits(2, c->stream, (uint64_t)i) % (uint64_t)range);
+    cu_changed(buffer);
+    return buffer;
+}
+
+cu_buffer *cu_inout(cu_case *c, const char *name, int type, int64_t elems, int64_t offset, bool add)
+{
+    if (!add)
+        return cu_output(c, name, type, elems, offset);
+    cu_buffer *buffer = cu_input(c, name, type, elems, offset, 1.0);
+    buffer->role = CU_INOUT;
+    return buffer;
+}
+
+void cu_expect(cu_buffer *buffer, const double *want, const double *magnitude, double tolerance)
+{
+    buffer->want = want;
+    buffer->magnitude = magnitude;
+    buffer->tolerance = tolerance;
+}
+
+// ---- checks ----
+
+static void check_guards(const cu_case *c, const cu_buffer *b)
+{
+    const size_t end = b->data_at + (size_t)b->elems * type_bytes(b->type);
+    for (size_t i = 0; i < b->block_bytes; ++i)
+        if ((i < b->data_at || i >= end) && b->after[i] != GUARD)
+            fail_msg("%s: wrote %zu bytes %s %s", c->name, i < end ? b->data_at - i : i - end + 1,
+                     i < end ? "before" : "past", b->name);
+}
+
+static bool same(double got, double want)
+{
+    return (isnan(got) && isnan(want)) || got == want;
+}
+
+static void check_element(const cu_case *c, const cu_buffer *b, int64_t i)
+{
+    const size_t bytes = type_bytes(b->type), at = b->data_at + (size_t)i * bytes;
+    const double got = b->values[i], want = b->want[i];
+    if (isnan(want) && b->magnitude[i] == 0) {
+        if (memcmp(b->after + at, b->before + at, bytes) != 0)
+            fail_msg("%s: wrote %s[%lld], which is not to be written", c->name, b->name,
+                     (long long)i);
+        return;
+    }
+    if (!isfinite(want) || !isfinite(cu_rounded(b->type, want))) {
+        if (!same(got, cu_rounded(b->type, want)))
+            fail_msg("%s: %s[%lld] is %.9g, expected %.9g", c->name, b->name, (long long)i, got,
+                     want);
+        return;
+    }
+    double room = b->tolerance * b->magnitude[i] + 1e-37;
+    if (b->type < MICS_DTYPES)
+        room += 0.5 * type_step(b->type, fabs(want) + room);
+    if (!(fabs(got - want) <= room))
+        fail_msg("%s: %s[%lld] of %lld is %.9g, expected %.9g within %.3g", c->name, b->name,
+                 (long long)i, (long long)b->elems, got, want, room);
+}
+
+static void check_buffer(const cu_case *c, cu_buffer *b, bool again)
+{
+    check_guards(c, b);
+    if (b->data == c->at.workspace)
+        return;
+    if (b->role == CU_INPUT) {
+        if (memcmp(b->after, b->before, b->block_bytes) != 0)
+            fail_msg("%s: changed its input %s", c->name, b->name);
+        return;
+    }
+    if (again && memcmp(b->after, b->first, b->block_bytes) != 0)
+        fail_msg("%s: %s differs between two runs", c->name, b->name);
+    memcpy(b->first, b->after, b->block_bytes);
+    for (int64_t i = 0; i < b->elems; ++i) {
+        b->values[i] = get(b->type, b->after + b->data_at + (size_t)i * type_bytes(b->type));
+        if (b->want)
+            check_element(c, b, i);
+    }
+}
+
+void cu_run(cu_case *c, cu_run_fn run, const void *args)
+{
+    for (int turn = 0; turn < 2; ++turn) {
+        for (int i = 0; i < c->buffers; ++i)
+            copy(c->buffer[i].block, c->buffer[i].before, c->buffer[i].block_bytes);
+        run(&c->at, args);
+        for (int i = 0; i < c->buffers; ++i)
+            copy(c->buffer[i].after, c->buffer[i].block, c->buffer[i].block_bytes);
+        if (device->ops->synchronize(device->ctx, 0) != MICS_OK)
+            fail_msg("%s: the device failed", c->name);
+        for (int i = 0; i < c->buffers; ++i)
+            check_buffer(c, &c->buffer[i], turn > 0);
+    }
+}
