@@ -3,6 +3,7 @@
 // mics doctor: what this build and this machine can do, with advice where something is off.
 #include "args.h"
 #include "cli.h"
+#include "doctor.h"
 #include "files.h"
 #include "mics/clock.h"
 #include "mics/comm.h"
@@ -182,7 +183,7 @@ static void print_text(const findings *found)
            "their speed;\n           this program does not use OpenBLAS)\n");
     printf("MPI       %s, %s\n", found->mpi != NULL ? found->mpi : "not in this build",
            found->launched ? "under its launcher" : "not under a launcher: ranks are threads");
-    printf("GPU       not in this build\n");
+    cli_doctor_gpus_text();
     give_advice(found, tell_line, NULL);
 }
 
@@ -207,8 +208,9 @@ static void print_json(const findings *found)
         cli_write_json_string(stdout, found->mpi);
     else
         printf("null");
-    printf(", \"mpi_launched\": %s, \"gpu\": null, \"advice\": [",
-           found->launched ? "true" : "false");
+    printf(", \"mpi_launched\": %s, \"gpu\": ", found->launched ? "true" : "false");
+    cli_doctor_gpus_json();
+    printf(", \"advice\": [");
     give_advice(found, tell_json, &any);
     printf("]}\n");
 }

@@ -11,8 +11,11 @@ static size_t larger(size_t a, size_t b)
 static size_t workspace_bytes(mics_dtype dtype, int64_t N, int64_t T, int64_t widest, int64_t H,
                               int64_t D, int64_t V, int64_t chunk_rows, int32_t threads)
 {
-    (void)dtype, (void)T, (void)H, (void)D, (void)V, (void)chunk_rows, (void)threads;
+    (void)threads;
     size_t bytes = mics_cuda_layernorm_workspace_bytes(N, widest);
+    bytes = larger(bytes, mics_cuda_linear_workspace_bytes(dtype, N, widest));
+    bytes = larger(bytes, mics_cuda_attention_workspace_bytes(dtype, N, T, H, D));
+    bytes = larger(bytes, mics_cuda_classifier_workspace_bytes(dtype, N, widest, V, chunk_rows));
     return larger(bytes, mics_cuda_sum_workspace_bytes());
 }
 
@@ -24,18 +27,18 @@ static const mics_op_table table = {
     mics_cuda_embedding_backward,
     mics_cuda_layernorm_forward,
     mics_cuda_layernorm_backward,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
+    mics_cuda_linear_forward,
+    mics_cuda_linear_backward,
+    mics_cuda_linear_gelu_forward,
+    mics_cuda_linear_gelu_backward,
     mics_cuda_gelu_forward,
     mics_cuda_gelu_backward,
-    nullptr,
-    nullptr,
+    mics_cuda_attention_forward,
+    mics_cuda_attention_backward,
     mics_cuda_add,
     mics_cuda_accumulate,
-    nullptr,
-    nullptr,
+    mics_cuda_classifier_forward,
+    mics_cuda_classifier_backward,
     mics_cuda_sum_losses,
     mics_cuda_sum_squares,
     mics_cuda_adamw_update,

@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Whether a test of GPUs can run.
+#ifndef MICS_TEST_GPU_H
+#define MICS_TEST_GPU_H
+
+#include "mics/device.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+// What main returns when there is no GPU: 77, skipped; 1 where a plugin was asked for, which must then work. 0: there is one.
+static inline int gpu_missing(void)
+{
+    const mics_cuda_findings *findings = mics_cuda_find();
+    if (findings->devices > 0)
+        return 0;
+    printf("no GPU: %s\n", findings->why_not);
+    return getenv("MICS_CUDA_PLUGIN") != NULL ? 1 : 77;
+}
+
+#endif

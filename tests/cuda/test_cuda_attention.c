@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes around the borders of tiles.
+#include "gpu_case.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef void (*forward_fn)(const mics_op_place *at, void *y, float *lse, const void *qkv, int64_t B,
+                           int64_t T, int64_t H, int64_t D);
+typedef void (*backward_fn)(const mics_op_place *at, void *dqkv, const void *dy, const void *y,
+                            const float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
+                            int64_t D);
+typedef size_t (*workspace_fn)(mics_dtype dtype, int64_t N, int64_t T, int64_t H, int64_t D);
+
+// In fp64. The *_sum are sums of absolute terms, in which errors are measured; `doubt` makes them larger where scores are,
+// since an error of a score is a relative one of its exponential.
+typedef struct reference {
+    int64_t B, T, H, D;
+    double *qkv, *dy, *y, *y_sum, *lse, *lse_sum, *p, *dqkv, *dqkv_sum, *doubt;
+} reference;
+
+static double *part(const reference *r, double *qkv, int64_t row, int64_t h, int which)
+{
+    return qkv + ((row * 3 + which) * r->H + h) * r->D;
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static double dot_of_magnitudes(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i)
+        sum += fabs(a[i] * b[i]);
+    return sum;
+}
+
+static void forward_row(const reference *r, int64_t b, int64_t h, int64_t t)
+{
+    const int64_t row = b * r->T + t, at = row * r->H + h, D = r->D;
+    const double scale = 1 / sqrt((double)D), *q = part(r, r->qkv, row, h, 0);
+    double *p = r->p + at * r->T, highest = -INFINITY, sum = 0, doubt = 1;
+    for (int64_t s = 0; s <= t; ++s) {
+        const double *k = part(r, r->qkv, b * r->T + s, h, 1);
+        p[s] = dot(q, k, D) * scale;
+        highest = fmax(highest, p[s]);
+        doubt = fmax(doubt, 1 + dot_of_magnitudes(q, k, D) * scale);
+    }
+    for (int64_t s = 0; s <= t; ++s)
+        sum += exp(p[s] - highest);
+    r->lse[at] = highest + log(sum);
+    r->lse_sum[at] = r->doubt[at] = doubt;
+    for (int64_t d = 0; d < D; ++d)
+        r->y[at * D + d] = r->y_sum[at * D + d] = 0;
+    for (int64_t s = 0; s <= t; ++s) {
+        const double *v = part(r, r->qkv, b * r->T + s, h, 2);
+        p[s] = exp(p[s] - r->lse[at]);
+        for (int64_t d = 0; d < D; ++d) {
+            r->y[at * D + d] += p[s] * v[d];
+            r->y_sum[at * D + d] += p[s] * fabs(v[d]);
+        }
+    }
+}
+
+static void forward_all(const reference *r)
+{
+    for (int64_t i = 0; i < r->B * r->T * r->H; ++i)
+        forward_row(r, i / r->H / r->T, i % r->H, i / r->H % r->T);
+}
+
+// dv += p dy; ds = p (dy . v - dy . y) scale; dq += ds k; dk += ds q.
+static void backward_row(const reference *r, int64_t b, int64_t h, int64_t t)
+{
+    const int64_t row = b * r->T + t, at = row * r->H + h, D = r->D;
+    const double *dy = r->dy + at * D, *q = part(r, r->qkv, row, h, 0), *p = r->p + at * r->T;
+    const double scale = 1 / sqrt((double)D), delta = dot(dy, r->y + at * D, D);
+    const double delta_sum = dot_of_magnitudes(dy, r->y_sum + at * D, D);
+    for (int64_t s = 0; s <= t; ++s) {
+        const int64_t key = b * r->T + s;
+        const double *k = part(r, r->qkv, key, h, 1), *v = part(r, r->qkv, key, h, 2);
+        const double ds = p[s] * (dot(dy, v, D) - delta) * scale;
+        const double ds_sum = p[s] * (dot_of_magnitudes(dy, v, D) + delta_sum) * scale;
+        for (int64_t d = 0; d < D; ++d) {
+            part(r, r->dqkv, row, h, 0)[d] += ds * k[d];
+            part(r, r->dqkv_sum, row, h, 0)[d] += ds_sum * fabs(k[d]);
+            part(r, r->dqkv, key, h, 1)[d] += ds * q[d];
+            part(r, r->dqkv_sum, key, h, 1)[d] += ds_sum * fabs(q[d]);
+            part(r, r->dqkv, key, h, 2)[d] += p[s] * dy[d];
+            part(r, r->dqkv_sum, key, h, 2)[d] += p[s] * fabs(dy[d]);
+        }
+    }
+}
+
+// Derivatives of sum(dy * y) along a few coordinates, by differences, are those of the reference.
+static void check_reference(gpu_case *c, const reference *r, int64_t elems)
+{
+    const int64_t outputs = r->B * r->T * r->H * r->D;
+    for (int64_t n = 0; n < 9 && n < elems; ++n) {
+        const int64_t i = n * (elems - 1) / 8 % elems;
+        const double kept = r->qkv[i], step = 1e-5;
+        r->qkv[i] = kept + step;
+        forward_all(r);
+        const double above = dot(r->dy, r->y, outputs);
+        r->qkv[i] = kept - step;
+        forward_all(r);
+        const double slope = (above - dot(r->dy, r->y, outputs)) / (2 * step);
+        r->qkv[i] = kept;
+        if (fabs(slope - r->dqkv[i]) > 1e-6 * (1 + r->dqkv_sum[i]))
+            fail_msg("%s: the reference's dqkv[%lld] is %.9g, by differences %.9g", c->title,
+                     (long long)i, r->dqkv[i], slope);
+    }
+    forward_all(r);
+}
+
+static reference reference_of(gpu_case *c, int64_t B, int64_t T, int64_t H, int64_t D,
+                              double spread, bool differences)
+{
+    const int64_t rows = B * T * H;
+    reference r = {.B = B, .T = T, .H = H, .D = D};
+    r.qkv = gpu_random(c, rows * 3 * D, spread);
+    r.dy = gpu_random(c, rows * D, 1.0);
+    r.y = gpu_doubles(c, rows * D);
+    r.y_sum = gpu_doubles(c, rows * D);
+    r.lse = gpu_doubles(c, rows);
+    r.lse_sum = gpu_doubles(c, rows);
+    r.doubt = gpu_doubles(c, rows);
+    r.p = gpu_doubles(c, rows * T);
+    r.dqkv = gpu_doubles(c, rows * 3 * D);
+    r.dqkv_sum = gpu_doubles(c, rows * 3 * D);
+    forward_all(&r);
+    for (int64_t i = 0; i < rows; ++i)
+        backward_row(&r, i / H / T, i % H, i / H % T);
+    if (differences)
+        check_reference(c, &r, rows * 3 * D);
+    return r;
+}
+
+// What remains of exponentials, products and their rounding to the type between two products.
+static double tolerance_of(mics_dtype dtype, double doubt)
+{
+    return dtype == MICS_DTYPE_FP32 ? 1e-6 * doubt : 2 * gpu_unit(dtype) + 1e-6 * doubt;
+}
+
+static double largest(const double *values, int64_t count)
+{
+    double most = 0;
+    for (int64_t i = 0; i < count; ++i)
+        most = fmax(most, values[i]);
+    return most;
+}
+
+static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t D,
+                           double spread)
+{
+    GPU_FUNCTION(forward_fn, attention_forward);
+    GPU_FUNCTION(backward_fn, attention_backward);
+    GPU_FUNCTION(workspace_fn, attention_workspace_bytes);
+    const int64_t rows = B * T * H;
+    gpu_case c;
+    gpu_begin(&c, dtype, attention_workspace_bytes(dtype, B * T, T, H, D),
+              "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
+    const reference r = reference_of(&c, B, T, H, D, spread, dtype == MICS_DTYPE_FP32 && T < 70);
+    const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
+    const size_t y_bytes = gpu_size(&c, rows * D), dqkv_bytes = 3 * y_bytes;
+    void *qkv = gpu_numbers(&c, r.qkv, rows * 3 * D), *dy = gpu_numbers(&c, r.dy, rows * D);
+    void *y = gpu_poisoned(&c, y_bytes), *dqkv = gpu_poisoned(&c, dqkv_bytes);
+    float *lse = gpu_poisoned(&c, (size_t)rows * sizeof(float));
+    void *first_y = NULL, *first_dqkv = NULL;
+    for (int run = 0; run < 2; ++run) {
+        attention_forward(&c.at, y, lse, qkv, B, T, H, D);
+        attention_backward(&c.at, dqkv, dy, y, lse, qkv, B, T, H, D);
+        gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
+        gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
+        gpu_expect(&c, "dqkv", dqkv, dtype, rows * 3 * D, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
+        void *y_now = gpu_bytes(&c, y, y_bytes), *dqkv_now = gpu_bytes(&c, dqkv, dqkv_bytes);
+        if (run > 0) {
+            assert_memory_equal(y_now, first_y, y_bytes);
+            assert_memory_equal(dqkv_now, first_dqkv, dqkv_bytes);
+        }
+        first_y = y_now;
+        first_dqkv = dqkv_now;
+        gpu_poison(&c, y, y_bytes);
+        gpu_poison(&c, dqkv, dqkv_bytes);
+        gpu_poison(&c, c.at.workspace, c.at.workspace_bytes);
+    }
+    gpu_end(&c);
+}
+
+// B, T, H, D. Each head dimension that kernels are made for, what is padded to them, and each T around borders of tiles.
+static const int64_t SHAPES[][4] = {
+    {1, 1, 1, 1},    {2, 5, 3, 8},    {1, 64, 2, 40},  {1, 65, 1, 64},  {2, 33, 2, 17},
+    {1, 200, 1, 64}, {1, 65, 1, 80},  {1, 130, 1, 96}, {1, 70, 2, 128}, {1, 66, 1, 200},
+    {1, 129, 1, 8},  {1, 65, 1, 256}, {1, 200, 1, 100}};
+enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
+
+static void all_shapes(mics_dtype dtype)
+{
+    for (int i = 0; i < SHAPE_COUNT; ++i)
+        attention_case(dtype, SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], SHAPES[i][3], 1.0);
+    attention_case(dtype, 1, 70, 1, 320, 1.0); // no tensor core kernel is made for it
+    attention_case(dtype, 1, 130, 1, 16, 6.0); // maxima move between tiles
+}
+
+static void attention_in_bf16(void **state)
+{
+    (void)state;
+    all_shapes(MICS_DTYPE_BF16);
+}
+
+static void attention_in_fp16(void **state)
+{
+    (void)state;
+    all_shapes(MICS_DTYPE_FP16);
+}
+
+static void attention_in_fp32(void **state)
+{
+    (void)state;
+    all_shapes(MICS_DTYPE_FP32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_in_bf16),
+        cmocka_unit_test(attention_in_fp16),
+        cmocka_unit_test(attention_in_fp32),
+    };
+    return cmocka_run_group_tests(tests, gpu_open, gpu_close);
+}

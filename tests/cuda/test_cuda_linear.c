@@ -1,0 +1,325 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Linears on a GPU against fp64 references of the rounded inputs: all types, both orders of weights, with and without
+// bias, GELU and adding; shapes for which the library has epilogues and others. Then the table of plans.
+#include "gpu_case.h"
+#include "op/matmul_cuda.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*forward_fn)(const mics_op_place *at, void *y, const void *x, const void *weight,
+                           const void *bias, mics_weight_order order, int64_t N, int64_t I,
+                           int64_t O);
+typedef void (*gelu_forward_fn)(const mics_op_place *at, void *y, void *pre, const void *x,
+                                const void *weight, const void *bias, mics_weight_order order,
+                                int64_t N, int64_t I, int64_t O);
+typedef void (*backward_fn)(const mics_op_place *at, void *dx, void *dweight, void *dbias,
+                            const void *dy, const void *x, const void *weight,
+                            mics_weight_order order, int64_t N, int64_t I, int64_t O, bool add_dx,
+                            bool add_params);
+typedef void (*gelu_backward_fn)(const mics_op_place *at, void *dpre, void *dweight, void *dbias,
+                                 const void *dy, const void *x, const void *pre, const void *weight,
+                                 mics_weight_order order, int64_t N, int64_t I, int64_t O,
+                                 bool add_params);
+typedef void (*count_fn)(mics_device *device, int64_t *plans, int64_t *measured);
+typedef mics_status (*measure_fn)(const mics_op_place *at, const mics_cuda_product *product,
+                                  void *workspace, size_t workspace_bytes, double *us_out);
+typedef size_t (*save_fn)(mics_device *device, void *bytes, size_t capacity);
+typedef mics_status (*load_fn)(mics_device *device, const void *bytes, size_t size);
+typedef bool (*matmul_fn)(const mics_op_place *at, const mics_cuda_product *product,
+                          void *workspace, size_t workspace_bytes);
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    const double c = sqrt(2 / acos(-1.0)), t = tanh(c * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
+typedef struct linear {
+    int64_t N, I, O;
+    mics_weight_order order;
+    double *x, *w, *bias, *dy;
+} linear;
+
+static double weight_at(const linear *l, int64_t i, int64_t o)
+{
+    return l->order == MICS_WEIGHT_IN_OUT ? l->w[i * l->O + o] : l->w[o * l->I + i];
+}
+
+static linear linear_of(gpu_case *c, const int64_t shape[3], mics_weight_order order)
+{
+    linear l = {.N = shape[0], .I = shape[1], .O = shape[2], .order = order};
+    l.x = gpu_random(c, l.N * l.I, 1.0);
+    l.w = gpu_random(c, l.I * l.O, 1.0);
+    l.bias = gpu_random(c, l.O, 1.0);
+    l.dy = gpu_random(c, l.N * l.O, 1.0);
+    return l;
+}
+
+// Adds x W + bias to y, and the absolute terms to y_sum.
+static void add_forward(const linear *l, bool bias, double *y, double *y_sum)
+{
+    for (int64_t n = 0; n < l->N; ++n)
+        for (int64_t o = 0; o < l->O; ++o) {
+            double sum = bias ? l->bias[o] : 0, terms = fabs(sum);
+            for (int64_t i = 0; i < l->I; ++i) {
+                const double term = l->x[n * l->I + i] * weight_at(l, i, o);
+                sum += term;
+                terms += fabs(term);
+            }
+            y[n * l->O + o] += sum;
+            y_sum[n * l->O + o] += terms;
+        }
+}
+
+// Adds to dx (may be NULL), dw and dbias, and absolute terms to the arrays behind them.
+static void add_backward(const linear *l, double *const dx[2], double *const dw[2],
+                         double *const dbias[2])
+{
+    for (int64_t n = 0; n < l->N; ++n)
+        for (int64_t o = 0; o < l->O; ++o) {
+            const double dy = l->dy[n * l->O + o];
+            dbias[0][o] += dy;
+            dbias[1][o] += fabs(dy);
+            for (int64_t i = 0; i < l->I; ++i) {
+                const double to_x = dy * weight_at(l, i, o), to_w = dy * l->x[n * l->I + i];
+                const int64_t w_at = l->order == MICS_WEIGHT_IN_OUT ? i * l->O + o : o * l->I + i;
+                dx[0][n * l->I + i] += to_x;
+                dx[1][n * l->I + i] += fabs(to_x);
+                dw[0][w_at] += to_w;
+                dw[1][w_at] += fabs(to_w);
+            }
+        }
+}
+
+// Less than products would like, and more than sums of rows need here.
+static const size_t WORKSPACE = 1 << 16;
+
+static const double EXACT = 2e-6; // of fp32 sums, in absolute terms
+
+static void forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
+                         bool bias)
+{
+    GPU_FUNCTION(forward_fn, linear_forward);
+    gpu_case c;
+    gpu_begin(&c, dtype, WORKSPACE, "linear_forward N=%d I=%d O=%d order %d bias %d", (int)shape[0],
+              (int)shape[1], (int)shape[2], order, bias);
+    const linear l = linear_of(&c, shape, order);
+    const int64_t elems = l.N * l.O;
+    double *want = gpu_doubles(&c, elems), *sum = gpu_doubles(&c, elems);
+    add_forward(&l, bias, want, sum);
+    void *y = gpu_poisoned(&c, gpu_size(&c, elems)), *x = gpu_numbers(&c, l.x, l.N * l.I);
+    void *w = gpu_numbers(&c, l.w, l.I * l.O), *b = bias ? gpu_numbers(&c, l.bias, l.O) : NULL;
+    linear_forward(&c.at, y, x, w, b, order, l.N, l.I, l.O);
+    // Where the bias is added by a kernel of its own, the product has been rounded before.
+    gpu_expect(&c, "y", y, dtype, elems, want, sum, 1.01, EXACT + (bias ? gpu_unit(dtype) : 0));
+    void *first = gpu_bytes(&c, y, gpu_size(&c, elems));
+    gpu_poison(&c, y, gpu_size(&c, elems));
+    linear_forward(&c.at, y, x, w, b, order, l.N, l.I, l.O);
+    assert_memory_equal(first, gpu_bytes(&c, y, gpu_size(&c, elems)), gpu_size(&c, elems));
+    gpu_end(&c);
+}
+
+static void gelu_forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
+                              bool bias)
+{
+    GPU_FUNCTION(gelu_forward_fn, linear_gelu_forward);
+    gpu_case c;
+    gpu_begin(&c, dtype, WORKSPACE, "linear_gelu_forward N=%d I=%d O=%d order %d bias %d",
+              (int)shape[0], (int)shape[1], (int)shape[2], order, bias);
+    const linear l = linear_of(&c, shape, order);
+    const int64_t elems = l.N * l.O;
+    double *pre_want = gpu_doubles(&c, elems), *sum = gpu_doubles(&c, elems);
+    double *want = gpu_doubles(&c, elems);
+    add_forward(&l, bias, pre_want, sum);
+    for (int64_t i = 0; i < elems; ++i)
+        want[i] = gelu(pre_want[i]);
+    void *y = gpu_poisoned(&c, gpu_size(&c, elems)), *pre = gpu_poisoned(&c, gpu_size(&c, elems));
+    linear_gelu_forward(&c.at, y, pre, gpu_numbers(&c, l.x, l.N * l.I),
+                        gpu_numbers(&c, l.w, l.I * l.O), bias ? gpu_numbers(&c, l.bias, l.O) : NULL,
+                        order, l.N, l.I, l.O);
+    const double tolerance = EXACT + (bias ? gpu_unit(dtype) : 0);
+    gpu_expect(&c, "pre", pre, dtype, elems, pre_want, sum, 1.01, tolerance);
+    // The slope of GELU is at most 1.13; without an epilogue it is taken of the rounded sum.
+    gpu_expect(&c, "y", y, dtype, elems, want, sum, 1.01, 1.13 * (tolerance + gpu_unit(dtype)));
+    gpu_end(&c);
+}
+
+// What is added to lies in `old`; its rounding is the same as that of what is expected.
+static void *destination(gpu_case *c, bool add, int64_t elems, double *want, double *sum)
+{
+    if (!add)
+        return gpu_poisoned(c, gpu_size(c, elems));
+    double *old = gpu_random(c, elems, 2.0);
+    for (int64_t i = 0; i < elems; ++i) {
+        want[i] += old[i];
+        sum[i] += fabs(old[i]);
+    }
+    return gpu_numbers(c, old, elems);
+}
+
+typedef struct backward_options {
+    bool dx, bias, add_dx, add_params, gelu;
+} backward_options;
+
+static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
+                          backward_options o)
+{
+    GPU_FUNCTION(backward_fn, linear_backward);
+    GPU_FUNCTION(gelu_backward_fn, linear_gelu_backward);
+    gpu_case c;
+    gpu_begin(&c, dtype, WORKSPACE,
+              "linear_backward N=%d I=%d O=%d order %d dx %d bias %d add %d %d gelu %d",
+              (int)shape[0], (int)shape[1], (int)shape[2], order, o.dx, o.bias, o.add_dx,
+              o.add_params, o.gelu);
+    const linear l = linear_of(&c, shape, order);
+    const int64_t N = l.N, I = l.I, O = l.O;
+    double *dx[2] = {gpu_doubles(&c, N * I), gpu_doubles(&c, N * I)};
+    double *dw[2] = {gpu_doubles(&c, I * O), gpu_doubles(&c, I * O)};
+    double *db[2] = {gpu_doubles(&c, O), gpu_doubles(&c, O)}, *pre = gpu_random(&c, N * I, 3.0);
+    add_backward(&l, dx, dw, db);
+    for (int64_t i = 0; o.gelu && i < N * I; ++i) {
+        dx[0][i] *= gelu_slope(pre[i]);
+        dx[1][i] *= 1.13;
+    }
+    void *to_x = o.dx ? destination(&c, o.add_dx, N * I, dx[0], dx[1]) : NULL;
+    void *to_w = destination(&c, o.add_params, I * O, dw[0], dw[1]);
+    void *to_b = o.bias ? destination(&c, o.add_params, O, db[0], db[1]) : NULL;
+    void *dy = gpu_numbers(&c, l.dy, N * O), *x = gpu_numbers(&c, l.x, N * I);
+    void *w = gpu_numbers(&c, l.w, I * O);
+    if (o.gelu)
+        linear_gelu_backward(&c.at, to_x, to_w, to_b, dy, x, gpu_numbers(&c, pre, N * I), w, order,
+                             N, I, O, o.add_params);
+    else
+        linear_backward(&c.at, to_x, to_w, to_b, dy, x, w, order, N, I, O, o.add_dx, o.add_params);
+    if (to_x)
+        gpu_expect(&c, "dx", to_x, dtype, N * I, dx[0], dx[1], 1.01,
+                   EXACT + (o.gelu ? gpu_unit(dtype) : 0));
+    gpu_expect(&c, "dweight", to_w, dtype, I * O, dw[0], dw[1], 1.01, EXACT);
+    if (to_b)
+        gpu_expect(&c, "dbias", to_b, dtype, O, db[0], db[1], 1.01, EXACT);
+    gpu_end(&c);
+}
+
+// N, I, O: multiples of 8, for which there are all epilogues, and others.
+static const int64_t SHAPES[][3] = {{1, 1, 1},    {3, 5, 7},  {16, 64, 48},
+                                    {65, 40, 33}, {5, 8, 24}, {64, 72, 80},
+                                    {130, 9, 16}, {7, 33, 8}, {600, 16, 24}};
+enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
+
+static void forward_matches(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
+        for (int i = 0; i < SHAPE_COUNT; ++i)
+            for (int k = 0; k < 4; ++k) {
+                forward_case((mics_dtype)dtype, SHAPES[i], (mics_weight_order)(k / 2), k % 2);
+                gelu_forward_case((mics_dtype)dtype, SHAPES[i], (mics_weight_order)(k / 2), k % 2);
+            }
+}
+
+static void backward_matches(void **state)
+{
+    (void)state;
+    static const backward_options OPTIONS[] = {
+        {true, true, false, false, false}, {true, true, true, true, false},
+        {true, true, true, false, false},  {false, true, false, false, false},
+        {true, false, false, true, false}, {true, true, false, false, true},
+        {true, true, false, true, true},   {true, false, false, false, true}};
+    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
+        for (int i = 0; i < SHAPE_COUNT; ++i)
+            for (int k = 0; k < 8; ++k)
+                for (int order = 0; order < 2; ++order)
+                    backward_case((mics_dtype)dtype, SHAPES[i], (mics_weight_order)order,
+                                  OPTIONS[k]);
+}
+
+// ---- plans ----
+
+static mics_cuda_product product_of(gpu_case *c, int64_t M, int64_t N, int64_t K)
+{
+    mics_cuda_product p = {.M = M, .N = N, .K = K, .lda = K, .ldb = N, .ldc = N};
+    p.a = gpu_numbers(c, gpu_random(c, M * K, 1.0), M * K);
+    p.b = gpu_numbers(c, gpu_random(c, K * N, 1.0), K * N);
+    p.c = gpu_poisoned(c, gpu_size(c, M * N));
+    return p;
+}
+
+// The same call finds its plan again; another shape has one of its own.
+static void plans_are_made_once(void **state)
+{
+    (void)state;
+    GPU_FUNCTION(matmul_fn, matmul);
+    GPU_FUNCTION(count_fn, matmul_count);
+    gpu_case c;
+    gpu_begin(&c, MICS_DTYPE_BF16, 1 << 20, "plans");
+    int64_t before, plans, measured;
+    mics_cuda_product p = product_of(&c, 11, 16, 24);
+    matmul_count(gpu_device(), &before, &measured);
+    for (int i = 0; i < 3; ++i)
+        assert_true(matmul(&c.at, &p, c.at.workspace, c.at.workspace_bytes));
+    matmul_count(gpu_device(), &plans, &measured);
+    assert_int_equal(plans, before + 1);
+    for (p.M = 1; p.M < 11; ++p.M)
+        assert_true(matmul(&c.at, &p, c.at.workspace, c.at.workspace_bytes));
+    matmul_count(gpu_device(), &plans, &measured);
+    assert_int_equal(plans, before + 11);
+    gpu_end(&c);
+}
+
+// A measured choice is saved, and taken by another device that loads it; other bytes are refused.
+static void measured_plans_are_saved(void **state)
+{
+    (void)state;
+    GPU_FUNCTION(matmul_fn, matmul);
+    GPU_FUNCTION(measure_fn, matmul_measure);
+    GPU_FUNCTION(save_fn, matmul_save);
+    GPU_FUNCTION(load_fn, matmul_load);
+    GPU_FUNCTION(count_fn, matmul_count);
+    gpu_case c;
+    gpu_begin(&c, MICS_DTYPE_FP16, 1 << 20, "measured plans");
+    mics_cuda_product p = product_of(&c, 31, 32, 40);
+    double us = -1;
+    ASSERT_OK(matmul_measure(&c.at, &p, c.at.workspace, c.at.workspace_bytes, &us));
+    assert_true(us > 0);
+    const size_t size = matmul_save(gpu_device(), NULL, 0);
+    char *bytes = malloc(size + 1);
+    assert_non_null(bytes);
+    assert_int_equal(matmul_save(gpu_device(), bytes, size), size);
+
+    mics_device *other = NULL;
+    ASSERT_OK(mics_device_cuda_open(0, 1, &other));
+    ASSERT_OK(matmul_load(other, bytes, size));
+    ASSERT_STATUS(MICS_ERR_FORMAT, matmul_load(other, bytes, size - 1));
+    ASSERT_STATUS(MICS_ERR_FORMAT, matmul_load(other, bytes, 7));
+    bytes[3] ^= 1;
+    ASSERT_STATUS(MICS_ERR_FORMAT, matmul_load(other, bytes, size));
+    mics_op_place there = c.at;
+    there.device = other;
+    assert_true(matmul(&there, &p, c.at.workspace, c.at.workspace_bytes));
+    ASSERT_OK(other->ops->synchronize(other->ctx, 0));
+    int64_t plans, measured;
+    matmul_count(other, &plans, &measured);
+    assert_int_equal(plans, 1);
+    assert_int_equal(measured, 1);
+    mics_device_close(other);
+    free(bytes);
+    gpu_end(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_matches),
+        cmocka_unit_test(backward_matches),
+        cmocka_unit_test(plans_are_made_once),
+        cmocka_unit_test(measured_plans_are_saved),
+    };
+    return cmocka_run_group_tests(tests, gpu_open, gpu_close);
+}
