@@ -179,9 +179,10 @@ size_t mics_comm_mpi_staging_bytes(void);
  * The comm may be used by threads other than the opener; MPI_THREAD_SERIALIZED is enough. With more
  * than one rank it has a thread of its own, which calls MPI a few times a second until closing: a
  * program that calls MPI meanwhile needs MPI_THREAD_MULTIPLE.
- * `ranks_per_node` is found from shared memory; ranks must be numbered node by node, equally many
- * on each. An exchange is late when no part of it has moved for timeout_s, not counting time in
- * which this process was stopped.
+ * Ranks of a node read each other's memory where the system permits (process_vm_readv); MPI carries
+ * the rest. `ranks_per_node` is found from shared memory; ranks must be numbered node by node,
+ * equally many on each. An exchange is late when no part of it has moved for timeout_s, not counting
+ * time in which this process was stopped.
  * Needs:   timeout_s > 0.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
  *          MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a

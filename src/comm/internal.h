@@ -38,6 +38,9 @@ int32_t mics_comm_mpi_announced_rank(void);
  * count. */
 void mics_comm_mpi_limit_library(mics_comm *comm, size_t bytes);
 
+/* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
+void mics_comm_mpi_forgo_near(mics_comm *comm);
+
 /* sum[i] = received[i] + sum[i]: the one addition of every transport, so that all give the same
  * bits. The arrays do not overlap. */
 static inline void comm_add_f32(float *restrict sum, const float *restrict received, size_t elems)

@@ -73,6 +73,7 @@ static mics_status meet_to_close(comm_mpi *self)
 static void release(comm_mpi *self)
 {
     comm_board_fini(self);
+    comm_near_close(self);
     comm_turn_fini(&self->turn);
     mics_free(self->memory, self->staging);
     mics_free(self->memory, self);
@@ -109,9 +110,12 @@ static mics_status start_mpi(bool *owns_out)
     if (initialized) {
         MPI_Query_thread(&level);
     } else {
-        // Open MPI's polls yield when its launcher was asked for more ranks than cores; see the
-        // head of this file for what that does. A user's own setting stays.
+        // For Open MPI; a user's own settings stay. Its polls yield when its launcher was asked for
+        // more ranks than cores; see the head of mpi_wait.c for what that does. And they ask
+        // each of its connections, where epoll knows which have something: 8 ranks on 2 cores
+        // spent 29 % less time in the kernel (4 emulated nodes, Open MPI 4.1.4).
         setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
+        setenv("OMPI_MCA_opal_event_include", "epoll", 0);
         MICS_TRY(comm_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level),
                                 "starting MPI"));
     }
@@ -171,13 +175,14 @@ static mics_status find_nodes(comm_mpi *self)
     int code = MPI_Ibcast(&leader, 1, MPI_INT, 0, node, &request);
     MICS_TRY(comm_mpi_await(self, code, &request, "finding a node's first rank", self->timeout_s,
                             false));
-    MPI_Comm_free(&node);
     int mine[3] = {size, -size, self->base.rank != leader + place}, worst[3] = {0};
     code = MPI_Iallreduce(mine, worst, 3, MPI_INT, MPI_MAX, self->world, &request);
     MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s, false));
     self->base.ranks_per_node = size;
-    bool in_order = worst[2] == 0;
-    return in_order && worst[0] == -worst[1] ? MICS_OK : refuse_nodes(self, -worst[1], worst[0]);
+    bool even = worst[2] == 0 && worst[0] == -worst[1];
+    MICS_TRY(even ? comm_near_open(self, node) : refuse_nodes(self, -worst[1], worst[0]));
+    MPI_Comm_free(&node);
+    return MICS_OK;
 }
 
 // Own communicator, ranks, nodes. All ranks succeed or fail together, as far as MPI lets them.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One exchange over MPI.
+// One exchange. Inside a node it goes without MPI where that can be (mpi_near.c); the rest is here.
 //
 // On the wire an exchange is a header with its number of bytes and a hash of its `what`, by which
 // crossed collectives are found. A small one carries its data behind the header, in one message; a
@@ -21,8 +21,21 @@ enum {
     HEADER_BYTES = 16, // u64 bytes, u64 hash
 };
 
+enum {
+    // Who waits for MPI sleeps between polls, longer each time that nothing has come and shorter
+    // when much has: a poll costs several us, and more where ranks share cores. At 10 Gbit/s what
+    // comes in the longest nap fits into a window.
+    NAP_MIN_US = 50,
+    NAP_MAX_US = 400,
+    NAP_MOVES = 4,       // more chunks than this after a nap are much
+    POLL_US = 20,        // before the shortest nap, which fast links are kept at
+    LOOK_US = 50 * 1000, // how often who waits for a rank of the node looks whether it is late
+};
+
 // One direction of an exchange. Chunk i uses request i % window.
 typedef struct lane {
+    bool near;   // without MPI
+    bool by_mpi; // not near, and there is somebody on the other side
     size_t chunk_bytes, window;
     size_t chunks; // 0: small, all in the header's message
     size_t done;
@@ -31,18 +44,25 @@ typedef struct lane {
 
 typedef struct transfer {
     const mics_exchange *exchange;
+    uint64_t hash; // of `what`
     lane in, out;
     MPI_Request header_in;
     MPI_Request header_out;
+    // Near directions.
+    bool waits_in, waits_out; // not taken yet
+    bool gone;                // the sender's process
 } transfer;
 
 static lane lane_with(const comm_mpi *self, int32_t peer, size_t bytes)
 {
     const int32_t per_node = self->base.ranks_per_node;
     const bool far = peer / per_node != self->base.rank / per_node;
-    lane way = {.chunk_bytes = far ? COMM_FAR_CHUNK_BYTES : COMM_CHUNK_BYTES,
+    const bool near = comm_near_reaches(self, peer);
+    lane way = {.near = near,
+                .by_mpi = !near && peer != MICS_RANK_NONE,
+                .chunk_bytes = far ? COMM_FAR_CHUNK_BYTES : COMM_CHUNK_BYTES,
                 .window = far ? COMM_FAR_WINDOW : COMM_WINDOW};
-    if (peer != MICS_RANK_NONE && bytes > COMM_SMALL_BYTES - HEADER_BYTES)
+    if (way.by_mpi && bytes > COMM_SMALL_BYTES - HEADER_BYTES)
         way.chunks = (bytes - 1) / way.chunk_bytes + 1;
     for (size_t slot = 0; slot < COMM_FAR_WINDOW; slot++)
         way.requests[slot] = MPI_REQUEST_NULL;
@@ -120,17 +140,16 @@ static uint64_t hash_text(const char *text)
 static mics_status start(comm_mpi *self, transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
-    bool receives = exchange->from != MICS_RANK_NONE, sends = exchange->to != MICS_RANK_NONE;
-    if (receives)
+    if (moving->in.by_mpi)
         MICS_TRY(comm_mpi_check(MPI_Irecv(small_in(self, moving), COMM_SMALL_BYTES, MPI_BYTE,
                                           exchange->from, tag_of(moving, TAG_HEADER), self->world,
                                           &moving->header_in),
                                 exchange->what));
     for (size_t chunk = 0; chunk < moving->in.chunks && chunk < moving->in.window; chunk++)
         MICS_TRY(post_receive(self, moving, chunk));
-    if (!sends)
+    if (!moving->out.by_mpi)
         return MICS_OK;
-    uint64_t header[2] = {exchange->bytes, hash_text(exchange->what)};
+    uint64_t header[2] = {exchange->bytes, moving->hash};
     size_t behind = moving->out.chunks == 0 ? exchange->bytes : 0;
     memcpy(small_out(self, moving), header, HEADER_BYTES);
     if (behind > 0)
@@ -154,18 +173,27 @@ static void deliver(const mics_exchange *exchange, size_t offset, const char *fr
         memcpy(to, from, bytes);
 }
 
+// Whether what is sent is what is expected.
+static mics_status check_header(const comm_mpi *self, const transfer *moving, uint64_t bytes,
+                                uint64_t hash)
+{
+    const mics_exchange *exchange = moving->exchange;
+    const bool same = hash == moving->hash;
+    if (bytes == exchange->bytes && same)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_COMM,
+                     "%s: rank %d expects %zu bytes from rank %d, which sends %llu%s",
+                     exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
+                     (unsigned long long)bytes,
+                     same ? "" : " of something else: their collectives differ in order");
+}
+
 static mics_status take_header(comm_mpi *self, transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
     uint64_t header[2] = {0};
     memcpy(header, small_in(self, moving), HEADER_BYTES);
-    bool same = header[1] == hash_text(exchange->what);
-    if (header[0] != exchange->bytes || !same)
-        return mics_fail(MICS_ERR_COMM,
-                         "%s: rank %d expects %zu bytes from rank %d, which sends %llu%s",
-                         exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
-                         (unsigned long long)header[0],
-                         same ? "" : " of something else: their collectives differ in order");
+    MICS_TRY(check_header(self, moving, header[0], header[1]));
     if (moving->in.chunks == 0 && exchange->bytes > 0)
         deliver(exchange, 0, small_in(self, moving) + HEADER_BYTES, exchange->bytes);
     return MICS_OK;
@@ -205,8 +233,8 @@ static MPI_Request *next_request(lane *way)
     return &way->requests[way->done % way->window];
 }
 
-// Does what can be done without waiting; *moved_out tells whether that was anything.
-static mics_status advance(comm_mpi *self, transfer *moving, bool *moved_out)
+// Does what can be done by MPI without waiting; *moved_out tells whether that was anything.
+static mics_status advance_mpi(comm_mpi *self, transfer *moving, bool *moved_out)
 {
     const char *what = moving->exchange->what;
     bool header_in = false, in = false, header_out = false, out = false;
@@ -226,16 +254,43 @@ static mics_status advance(comm_mpi *self, transfer *moving, bool *moved_out)
     return MICS_OK;
 }
 
-static bool is_received(const transfer *moving)
+// Likewise without MPI; not in a turn, so that the other channel goes on.
+static mics_status advance_near(comm_mpi *self, transfer *moving, bool *moved_out)
+{
+    const mics_exchange *exchange = moving->exchange;
+    uint64_t bytes = 0, hash = 0;
+    if (moving->waits_out && comm_near_is_taken(self, exchange->channel)) {
+        moving->waits_out = false;
+        *moved_out = true;
+    }
+    if (!moving->waits_in || moving->gone ||
+        !comm_near_is_offered(self, exchange->from, exchange->channel, &bytes, &hash))
+        return MICS_OK;
+    bool there = false;
+    MICS_TRY(check_header(self, moving, bytes, hash));
+    MICS_TRY(comm_near_take(self, exchange, &there));
+    moving->gone = !there;
+    moving->waits_in = !there;
+    *moved_out = true;
+    return MICS_OK;
+}
+
+static bool is_received_by_mpi(const transfer *moving)
 {
     return moving->header_in == MPI_REQUEST_NULL && moving->in.done == moving->in.chunks;
 }
 
-static bool is_sent(const transfer *moving)
+static bool is_sent_by_mpi(const transfer *moving)
 {
     return moving->header_out == MPI_REQUEST_NULL && moving->out.done == moving->out.chunks;
 }
 
+static bool is_received(const transfer *moving)
+{
+    return is_received_by_mpi(moving) && !moving->waits_in;
+}
+
+// In a turn.
 static mics_status fail_late(comm_mpi *self, const transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
@@ -254,21 +309,90 @@ static mics_status fail_late(comm_mpi *self, const transfer *moving)
                      sending ? "receive" : "send");
 }
 
-static mics_status drive(comm_mpi *self, transfer *moving)
+static double next_nap(double nap_us, int moves)
+{
+    if (moves == 0)
+        return nap_us * 2 < NAP_MAX_US ? nap_us * 2 : NAP_MAX_US;
+    if (moves > NAP_MOVES)
+        return nap_us / 2 > NAP_MIN_US ? nap_us / 2 : NAP_MIN_US;
+    return nap_us;
+}
+
+// Sleeps outside of the turn, unless there is news of a rank of this node since `heard`.
+static double nap(comm_mpi *self, const transfer *moving, uint32_t heard, double nap_us)
+{
+    comm_turn_leave(&self->turn);
+    double stood_still_us = comm_near_sleep(self, moving->exchange->channel, heard, nap_us);
+    comm_turn_enter(&self->turn);
+    return stood_still_us;
+}
+
+static mics_status advance_both(comm_mpi *self, transfer *moving, bool *moved_out)
+{
+    mics_status status = MICS_OK;
+    if (moving->waits_in || moving->waits_out) {
+        comm_turn_leave(&self->turn);
+        status = advance_near(self, moving, moved_out);
+        comm_turn_enter(&self->turn);
+    }
+    if (status == MICS_OK && self->broken)
+        status = MICS_ERR_COMM; // logged when it broke
+    return status == MICS_OK ? advance_mpi(self, moving, moved_out) : status;
+}
+
+// In a turn, until MPI has done its part.
+static mics_status drive_mpi(comm_mpi *self, transfer *moving)
+{
+    double since_us = mics_clock_us(), nap_us = NAP_MIN_US;
+    int moves = 1;
+    while (!is_received_by_mpi(moving) || !is_sent_by_mpi(moving)) {
+        bool moved = false;
+        const uint32_t heard = comm_near_listen(self, moving->exchange->channel);
+        if (self->broken)
+            return MICS_ERR_COMM;
+        MICS_TRY(advance_both(self, moving, &moved));
+        if (moved) {
+            since_us = mics_clock_us();
+            moves++;
+            comm_turn_hand_over(&self->turn);
+            continue;
+        }
+        if (comm_mpi_is_late(since_us, self->timeout_s))
+            return fail_late(self, moving);
+        if (nap_us <= NAP_MIN_US && mics_clock_us() - since_us < POLL_US) {
+            comm_turn_hand_over(&self->turn);
+            continue;
+        }
+        since_us += nap(self, moving, heard, nap_us);
+        nap_us = next_nap(nap_us, moves);
+        moves = 0;
+    }
+    return MICS_OK;
+}
+
+// Not in a turn, until all is done; what is left does not need MPI.
+static mics_status drive_near(comm_mpi *self, transfer *moving)
 {
     double since_us = mics_clock_us();
-    while (!self->broken) {
+    while (moving->waits_in || moving->waits_out) {
         bool moved = false;
-        MICS_TRY(advance(self, moving, &moved));
-        if (is_received(moving) && is_sent(moving))
-            return MICS_OK;
-        if (moved)
+        const uint32_t heard = comm_near_listen(self, moving->exchange->channel);
+        if (self->broken)
+            return MICS_ERR_COMM;
+        MICS_TRY(advance_near(self, moving, &moved));
+        if (moved) {
             since_us = mics_clock_us();
-        else if (comm_mpi_is_late(since_us, self->timeout_s))
-            return fail_late(self, moving);
-        since_us += comm_mpi_give_way(self, since_us);
+        } else if (comm_mpi_is_late(since_us, self->timeout_s)) {
+            comm_turn_enter(&self->turn);
+            mics_status status = self->broken ? MICS_ERR_COMM : fail_late(self, moving);
+            self->broken = true; // in the same turn, so that one channel alone says it is late
+            comm_turn_leave(&self->turn);
+            return status;
+        } else if (!comm_near_poll(self, moving->exchange->channel, heard)) {
+            since_us += comm_near_sleep(self, moving->exchange->channel, heard, LOOK_US);
+        }
     }
-    return MICS_ERR_COMM; // logged when it broke
+    return MICS_OK;
 }
 
 // After a failure: MPI forgets the requests. Sends cannot be taken back; see invariant 3.
@@ -291,28 +415,42 @@ static void forget(transfer *moving)
     }
 }
 
-static mics_status run_transfer(comm_mpi *self, transfer *moving)
+static mics_status run_by_mpi(comm_mpi *self, transfer *moving)
 {
-    if (!self->broken)
-        MICS_TRY(start(self, moving));
-    return drive(self, moving);
+    comm_turn_enter(&self->turn);
+    mics_status status = self->broken ? MICS_ERR_COMM : start(self, moving);
+    if (status == MICS_OK)
+        status = drive_mpi(self, moving);
+    if (status != MICS_OK && !self->broken) {
+        forget(moving);
+        self->broken = true;
+    }
+    comm_turn_leave(&self->turn);
+    return status;
 }
 
 mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange)
 {
     comm_mpi *self = ctx;
+    mics_status status = MICS_OK;
     // A direction that is not used has nothing to do.
     transfer moving = {.exchange = exchange,
+                       .hash = hash_text(exchange->what),
                        .in = lane_with(self, exchange->from, exchange->bytes),
                        .out = lane_with(self, exchange->to, exchange->bytes),
                        .header_in = MPI_REQUEST_NULL,
                        .header_out = MPI_REQUEST_NULL};
-    comm_turn_enter(&self->turn);
-    mics_status status = run_transfer(self, &moving);
-    if (status != MICS_OK && !self->broken) {
-        forget(&moving);
+    moving.waits_in = moving.in.near;
+    moving.waits_out = moving.out.near;
+    if (moving.out.near)
+        comm_near_offer(self, exchange, moving.hash);
+    if (moving.in.by_mpi || moving.out.by_mpi)
+        status = run_by_mpi(self, &moving);
+    if (status == MICS_OK)
+        status = drive_near(self, &moving);
+    if (status != MICS_OK) {
+        comm_near_withdraw(self);
         self->broken = true;
     }
-    comm_turn_leave(&self->turn);
     return status;
 }

@@ -16,7 +16,9 @@
 #include "internal.h"
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 // A mutex that is had in the order in which it was asked for, so that a channel that always has
 // something to do does not keep the other one out.
@@ -97,6 +99,29 @@ typedef struct comm_library {
     comm_library_kind kind[COMM_LIBRARY_KINDS];
 } comm_library;
 
+// A box of a rank and channel, in a page that the ranks of a node share; see mpi_near.c.
+typedef struct comm_near_box {
+    // The owner, as sender: what it offers, and to whom.
+    _Alignas(64) pid_t process;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t hash;
+    _Atomic uint64_t offered; // number of the offer << 32 | world rank of its receiver
+    _Atomic bool withdrawn;
+    // Its receiver.
+    _Alignas(64) _Atomic uint32_t taken; // number of the last offer that was taken
+    // The owner sleeps on `rings`, which whoever has news for it increments.
+    _Atomic uint32_t rings;
+    _Atomic uint32_t sleeps;
+} comm_near_box;
+
+typedef struct comm_near {
+    comm_near_box *boxes; // (ranks_per_node, MICS_CHANNELS); NULL: MPI carries it all
+    size_t bytes;
+    int32_t first; // rank of the node
+    uint64_t mark; // other ranks read it to see whether they can
+} comm_near;
+
 typedef enum comm_telling { COMM_TELLS_NOTHING, COMM_TELLS, COMM_TOLD } comm_telling;
 
 typedef struct comm_mpi {
@@ -107,13 +132,14 @@ typedef struct comm_mpi {
     mics_late_handler late_handler; // NULL: the transport's own line
     void *late_ctx;
     bool owns_mpi; // this comm initialised MPI
+    _Atomic bool broken;
     // Guarded by the turn.
-    bool broken;
     comm_telling telling; // whether the late handler speaks, or has spoken
     comm_turn turn;
     char *staging; // (MICS_CHANNELS, COMM_CHANNEL_BYTES): COMM_WINDOW chunks, small in, small out
     comm_board board;
     comm_library library;
+    comm_near near;
 } comm_mpi;
 
 // ---- mpi_wait.c; in the caller's turn, but for comm_mpi_await and comm_mpi_is_broken ----
@@ -149,6 +175,48 @@ bool comm_mpi_is_broken(comm_mpi *self);
 // ---- mpi_exchange.c ----
 
 mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange);
+
+// ---- mpi_near.c: exchanges between ranks of a node; not in a turn, unless it says so ----
+
+/* Finds out whether the ranks of a node can read each other's memory. If they cannot, boxes stays
+ * NULL, which is no error. */
+mics_status comm_near_open(comm_mpi *self, MPI_Comm node);
+void comm_near_close(comm_mpi *self);
+
+/* Whether a rank, or this one, is reached without MPI. MICS_RANK_NONE is not. */
+bool comm_near_reaches(const comm_mpi *self, int32_t rank);
+
+/* What is waited for may have come when this number has changed. */
+uint32_t comm_near_listen(const comm_mpi *self, int32_t channel);
+
+/* Looks for a moment whether there is news since `heard` was listened to. */
+bool comm_near_poll(const comm_mpi *self, int32_t channel, uint32_t heard);
+
+/* Sleeps for `longest_us` < 1e6, or until there is news since `heard` was listened to.
+ *
+ * Returns: as comm_mpi_give_way.
+ */
+double comm_near_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us);
+
+/* Offers what the exchange sends to the rank that it sends to. The last offer has been taken. */
+void comm_near_offer(comm_mpi *self, const mics_exchange *exchange, uint64_t hash);
+
+/* Whether this rank's offer has been taken. */
+bool comm_near_is_taken(const comm_mpi *self, int32_t channel);
+
+/* For the end: what is offered and not taken yet must not be. */
+void comm_near_withdraw(comm_mpi *self);
+
+/* Whether rank `from` offers this one something that has not been taken, and what that is. */
+bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, uint64_t *bytes_out,
+                          uint64_t *hash_out);
+
+/* Takes what is offered; the sizes are the same. *there_out is false when the other process is
+ * gone; then something may have been added, and this must not be tried again.
+ *
+ * Returns: MICS_OK; MICS_ERR_COMM; MICS_ERR_PEER when the sender has withdrawn.
+ */
+mics_status comm_near_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
 
 // ---- mpi_board.c ----
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The MPI transport, run by a launcher with several ranks. Without an argument: all collectives
-// against the same plain sums as the other transports. With one: a way to fail, whose one line the
-// caller looks for.
+// The MPI transport, run by a launcher with several ranks. Without an argument, or with `all`: all
+// collectives against the same plain sums as the other transports. With another: a way to fail,
+// whose one line the caller looks for.
 //   late      rank 1 does not come
 //   told      likewise, and a late handler says what the board says of rank 1
 //   library   likewise, to a gather of the library's
@@ -15,6 +15,9 @@
 //   told-once likewise, and the second channel is late while a late handler speaks
 //   nodes     the caller has told MPICH to pretend to have nodes that cannot be used
 //   apart     likewise, with one rank a node
+//   withdrawn rank 1 comes when rank 0 has given up, and must not take what that one sent
+// A second argument, forgone: MPI carries what ranks of a node exchange, as where they may not read
+// each other's memory.
 #include "comm/internal.h"
 #include "comm_checks.h"
 #include "mics/comm.h"
@@ -223,6 +226,19 @@ static mics_status be_told_once(mics_comm *comm, const mics_ring *ring)
                                                                                 : "not both late");
 }
 
+// Rank 0 gives up and changes what it sent; it ends the world only after rank 1 has come.
+static mics_status come_too_late(mics_comm *comm, const mics_ring *ring)
+{
+    float buffer[2] = {0};
+    if (comm->rank == 1)
+        usleep(1200 * 1000);
+    mics_status status = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    if (comm->rank == 1)
+        return mics_fail(MICS_ERR_PEER, "came too late and got %s", mics_status_name(status));
+    sleep(3);
+    return status;
+}
+
 static mics_status fail_on_purpose(mics_comm *comm, const char *how)
 {
     mics_ring ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
@@ -233,6 +249,8 @@ static mics_status fail_on_purpose(mics_comm *comm, const char *how)
         return wait_on_both(comm, &ring);
     if (strcmp(how, "told-once") == 0)
         return be_told_once(comm, &ring);
+    if (strcmp(how, "withdrawn") == 0)
+        return come_too_late(comm, &ring);
     if (strcmp(how, "told") == 0 || strcmp(how, "library") == 0)
         return be_told(comm, &ring, strcmp(how, "library") == 0);
     int64_t elems = (int64_t)(sizeof buffer / sizeof buffer[0]) / comm->ranks;
@@ -282,7 +300,7 @@ int main(int argc, char **argv)
         return open_poor(memory, argc > 2 ? argv[2] : "1");
     bool brief = how != NULL && (strcmp(how, "late") == 0 || strcmp(how, "both") == 0 ||
                                  strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
-                                 strcmp(how, "library") == 0);
+                                 strcmp(how, "library") == 0 || strcmp(how, "withdrawn") == 0);
     double timeout_s = brief ? 0.5 : 60;
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)
@@ -294,11 +312,15 @@ int main(int argc, char **argv)
     if (comm->ranks < 2)
         status = mics_fail(MICS_ERR_INVALID, "start this with mpirun -n 4");
     bool apart = how != NULL && strcmp(how, "apart") == 0;
+    bool all = how != NULL && strcmp(how, "all") == 0;
+    bool forgone = argc > 2 && strcmp(argv[2], "forgone") == 0;
     if (how != NULL && strcmp(how, "nodes") == 0)
         status = mics_fail(MICS_ERR_INVALID, "these nodes should have been refused");
     if (status == MICS_OK)
         status = check_opened(comm, memory, apart ? 1 : comm->ranks);
-    if (status == MICS_OK && (how == NULL || apart)) {
+    if (status == MICS_OK && forgone)
+        mics_comm_mpi_forgo_near(comm);
+    if (status == MICS_OK && (how == NULL || all || apart)) {
         status = check_all(comm, memory);
         if (status == MICS_OK)
             status = check_wrapped(&comm, memory);

@@ -1,0 +1,338 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges between ranks of a node, without MPI: the receiver reads the sender's memory where it
+// lies, in one copy and no faster than it likes, and who waits sleeps until it is woken. MPI copies
+// as often, but must be polled, and ranks that share cores pay for each poll.
+//
+// The ranks of a node share a page with a box for each rank and channel, in which a sender offers
+// what it sends. Whether a rank may read another one's memory is a matter of permissions, so it is
+// tried when the world opens; where it fails on any rank of a node, MPI carries that node's
+// exchanges as it carries those between nodes.
+//
+// Invariants, for each box:
+//   1. `offered` holds the number of the offer and to whom it goes; `taken` the number of the last
+//      offer that its receiver was done with. A sender offers again only when they are the same.
+//   2. The plain fields are written before `offered`; its addressee alone reads them, before
+//      `taken`.
+//   3. A sender that gives up marks its box as withdrawn before it returns, and a receiver looks
+//      for that after it has read. So what it read too late never becomes data.
+#include "mics/clock.h"
+#include "mics/log.h"
+#include "mpi_internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SUM_PIECE_BYTES = 256 * 1024, // of staging; stays in a core's second cache until it is added
+    POLL_US = 20,                 // a sleep and being woken cost as much
+    STOOD_STILL_US = 1000 * 1000, // a sleep that was so much too long was none: somebody stopped us
+};
+
+_Static_assert(SUM_PIECE_BYTES <= COMM_WINDOW * COMM_CHUNK_BYTES, "staging holds a piece");
+
+static comm_near_box *box_of(const comm_mpi *self, int32_t rank, int32_t channel)
+{
+    return &self->near.boxes[(rank - self->near.first) * MICS_CHANNELS + channel];
+}
+
+bool comm_near_reaches(const comm_mpi *self, int32_t rank)
+{
+    return self->near.boxes != NULL && rank >= self->near.first &&
+           rank < self->near.first + self->base.ranks_per_node;
+}
+
+// ---- sleeping and waking ----
+
+static void ring_bell(comm_near_box *box)
+{
+    atomic_fetch_add(&box->rings, 1);
+    if (atomic_load(&box->sleeps))
+        syscall(SYS_futex, &box->rings, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+uint32_t comm_near_listen(const comm_mpi *self, int32_t channel)
+{
+    return self->near.boxes != NULL ? atomic_load(&box_of(self, self->base.rank, channel)->rings)
+                                    : 0;
+}
+
+bool comm_near_poll(const comm_mpi *self, int32_t channel, uint32_t heard)
+{
+    const double end_us = mics_clock_us() + POLL_US;
+    bool news = comm_near_listen(self, channel) != heard;
+    while (!news && mics_clock_us() < end_us)
+        news = comm_near_listen(self, channel) != heard;
+    return news;
+}
+
+double comm_near_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us)
+{
+    const double begin_us = mics_clock_us();
+    const struct timespec longest = {.tv_sec = (time_t)(longest_us * 1e-6),
+                                     .tv_nsec = (long)longest_us % 1000000 * 1000};
+    if (self->near.boxes == NULL) {
+        nanosleep(&longest, NULL);
+    } else {
+        comm_near_box *own = box_of(self, self->base.rank, channel);
+        atomic_store(&own->sleeps, 1);
+        syscall(SYS_futex, &own->rings, FUTEX_WAIT, heard, &longest, NULL, 0);
+        atomic_store(&own->sleeps, 0);
+    }
+    const double away_us = mics_clock_us() - begin_us;
+    return away_us - longest_us > STOOD_STILL_US ? away_us : 0;
+}
+
+// ---- sending ----
+
+void comm_near_offer(comm_mpi *self, const mics_exchange *exchange, uint64_t hash)
+{
+    comm_near_box *own = box_of(self, self->base.rank, exchange->channel);
+    const uint64_t number = (uint32_t)(atomic_load(&own->offered) >> 32) + 1;
+    own->address = (uintptr_t)exchange->send;
+    own->bytes = exchange->bytes;
+    own->hash = hash;
+    atomic_store(&own->offered, number << 32 | (uint32_t)exchange->to);
+    ring_bell(box_of(self, exchange->to, exchange->channel));
+}
+
+bool comm_near_is_taken(const comm_mpi *self, int32_t channel)
+{
+    comm_near_box *own = box_of(self, self->base.rank, channel);
+    return atomic_load(&own->taken) == (uint32_t)(atomic_load(&own->offered) >> 32);
+}
+
+void comm_near_withdraw(comm_mpi *self)
+{
+    for (int32_t channel = 0; self->near.boxes != NULL && channel < MICS_CHANNELS; channel++)
+        atomic_store(&box_of(self, self->base.rank, channel)->withdrawn, true);
+}
+
+// ---- receiving ----
+
+bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, uint64_t *bytes_out,
+                          uint64_t *hash_out)
+{
+    comm_near_box *box = box_of(self, from, channel);
+    const uint64_t offered = atomic_load(&box->offered);
+    if ((int32_t)(uint32_t)offered != self->base.rank ||
+        atomic_load(&box->taken) == (uint32_t)(offered >> 32))
+        return false;
+    *bytes_out = box->bytes;
+    *hash_out = box->hash;
+    return true;
+}
+
+// Reads another process's memory. A process that is gone moves no more, and the launcher or the
+// deadline ends what waits for it: *there_out is false.
+static mics_status read_memory(const comm_near_box *box, const char *what, size_t offset, char *to,
+                               size_t bytes, bool *there_out)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        const struct iovec local = {to + done, bytes - done};
+        const struct iovec remote = {(void *)(uintptr_t)(box->address + offset + done),
+                                     bytes - done};
+        const ssize_t got = process_vm_readv(box->process, &local, 1, &remote, 1, 0);
+        *there_out = got >= 0 || errno != ESRCH;
+        if (!*there_out)
+            return MICS_OK;
+        if (got <= 0)
+            return mics_fail(MICS_ERR_COMM, "%s: cannot read %zu bytes of process %d: %s", what,
+                             bytes, (int)box->process, got == 0 ? "no data" : strerror(errno));
+        done += (size_t)got;
+    }
+    return MICS_OK;
+}
+
+// A piece of a sum comes by way of staging.
+static mics_status take_piece(comm_mpi *self, const mics_exchange *exchange, size_t at,
+                              size_t bytes, bool *there_out)
+{
+    const comm_near_box *box = box_of(self, exchange->from, exchange->channel);
+    char *to = (char *)exchange->recv + at;
+    char *staging = self->staging + (size_t)exchange->channel * COMM_CHANNEL_BYTES;
+    if (exchange->reduce == MICS_REDUCE_COPY)
+        return read_memory(box, exchange->what, at, to, bytes, there_out);
+    MICS_TRY(read_memory(box, exchange->what, at, staging, bytes, there_out));
+    if (*there_out)
+        comm_add_f32((float *)(void *)to, (const float *)(const void *)staging,
+                     bytes / sizeof(float));
+    return MICS_OK;
+}
+
+mics_status comm_near_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out)
+{
+    comm_near_box *box = box_of(self, exchange->from, exchange->channel);
+    const size_t most = exchange->reduce == MICS_REDUCE_COPY ? COMM_CHUNK_BYTES : SUM_PIECE_BYTES;
+    *there_out = true;
+    for (size_t at = 0; *there_out && at < exchange->bytes; at += most) {
+        const size_t left = exchange->bytes - at;
+        MICS_TRY(take_piece(self, exchange, at, left < most ? left : most, there_out));
+    }
+    if (atomic_load(&box->withdrawn))
+        return MICS_ERR_PEER;
+    if (*there_out) {
+        atomic_store(&box->taken, (uint32_t)(atomic_load(&box->offered) >> 32));
+        ring_bell(box);
+    }
+    return MICS_OK;
+}
+
+// ---- opening ----
+
+static const char near_what[] = "sharing a page in a node";
+
+// What tells one process from another of the same number in another container.
+static uint64_t make_mark(const comm_mpi *self)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t mark = (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
+    return (mark ^ (uint64_t)getpid() << 32 ^ (uintptr_t)self) | 1;
+}
+
+// NULL when there is no such page, or it does not have the mark.
+static comm_near_box *map_page(int file, size_t bytes, uint64_t mark)
+{
+    struct stat found;
+    if (file < 0 || fstat(file, &found) != 0 || found.st_size != (off_t)bytes)
+        return NULL;
+    comm_near_box *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    if (page[0].hash == mark)
+        return page;
+    munmap(page, bytes);
+    return NULL;
+}
+
+typedef struct comm_near_call {
+    int32_t process;
+    int32_t file;  // of that process; below 0: there is none
+    uint64_t mark; // of the first rank; the page says the same
+} comm_near_call;
+
+// The node's first rank makes the page, and the others find it among that one's open files; so it
+// has no name that could stay behind.
+static int make_page(size_t bytes)
+{
+    int file = memfd_create("mics-node", MFD_CLOEXEC);
+    if (file >= 0 && ftruncate(file, (off_t)bytes) != 0) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+static int find_page(const comm_near_call *first)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)first->process, (int)first->file);
+    return first->file >= 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+}
+
+// Whether this rank can read a word of every other one.
+static bool reads_all(const comm_mpi *self)
+{
+    for (int32_t i = 0; i < self->base.ranks_per_node; i++) {
+        const comm_near_box *box = box_of(self, self->near.first + i, 0);
+        uint64_t mark = 0;
+        bool there = false;
+        const struct iovec local = {&mark, sizeof mark};
+        const struct iovec remote = {(void *)(uintptr_t)box->address, sizeof mark};
+        there = process_vm_readv(box->process, &local, 1, &remote, 1, 0) == (ssize_t)sizeof mark;
+        if (!there || mark != box->hash)
+            return false;
+    }
+    return true;
+}
+
+static mics_status agree(comm_mpi *self, MPI_Comm node, bool *well)
+{
+    int mine = *well ? 1 : 0, all = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code = MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, node, &request);
+    MICS_TRY(comm_mpi_await(self, code, &request, near_what, self->timeout_s, false));
+    *well = all == 1;
+    return MICS_OK;
+}
+
+// Fills this rank's boxes; until the first offer, box 0 says where its mark lies, and what it is.
+static void introduce(comm_mpi *self)
+{
+    for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
+        comm_near_box *own = box_of(self, self->base.rank, channel);
+        own->process = getpid();
+        own->address = (uintptr_t)&self->near.mark;
+        own->hash = self->near.mark;
+    }
+}
+
+static mics_status meet(comm_mpi *self, MPI_Comm node, int *file)
+{
+    comm_near *near = &self->near;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const bool first = self->base.rank == near->first;
+    if (first) {
+        *file = make_page(near->bytes);
+        near->boxes = map_page(*file, near->bytes, 0);
+        if (near->boxes != NULL)
+            introduce(self);
+    }
+    comm_near_call call = {.process = getpid(), .file = *file, .mark = near->mark};
+    int code = MPI_Ibcast(&call, (int)sizeof call, MPI_BYTE, 0, node, &request);
+    MICS_TRY(comm_mpi_await(self, code, &request, near_what, self->timeout_s, false));
+    if (!first) {
+        *file = find_page(&call);
+        near->boxes = map_page(*file, near->bytes, call.mark);
+        if (near->boxes != NULL)
+            introduce(self);
+    }
+    bool well = near->boxes != NULL;
+    MICS_TRY(agree(self, node, &well));
+    well = well && reads_all(self);
+    MICS_TRY(agree(self, node, &well));
+    if (!well)
+        comm_near_close(self);
+    if (!well && first)
+        mics_log(MICS_LOG_INFO, "ranks of this node may not read each other's memory "
+                                "(process_vm_readv): MPI carries what they exchange");
+    return MICS_OK;
+}
+
+mics_status comm_near_open(comm_mpi *self, MPI_Comm node)
+{
+    comm_near *near = &self->near;
+    const int32_t per_node = self->base.ranks_per_node;
+    if (per_node == 1)
+        return MICS_OK;
+    int file = -1;
+    near->first = self->base.rank / per_node * per_node;
+    near->bytes = (size_t)per_node * MICS_CHANNELS * sizeof(comm_near_box);
+    near->mark = make_mark(self);
+    mics_status status = meet(self, node, &file);
+    if (file >= 0)
+        close(file);
+    return status;
+}
+
+void comm_near_close(comm_mpi *self)
+{
+    if (self->near.boxes != NULL)
+        munmap(self->near.boxes, self->near.bytes);
+    self->near.boxes = NULL;
+}
+
+void mics_comm_mpi_forgo_near(mics_comm *comm)
+{
+    comm_near_close(comm->ctx);
+}
