@@ -1,0 +1,578 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Times every entry of the CUDA op table beside its floor: the bytes that it has to move over the bandwidth that a copy
+// kernel reaches, and the operations that it has to do over the rate that a large product reaches, both measured by
+// the same program just before.
+//
+//   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]
+//
+// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/op.h. --tiny: sizes for an emulated GPU,
+// one repetition, to see that it runs. Each subject's buffers are laid out several times and used in turn, so that no call
+// finds its data in the chip's cache, unless they are larger than that.
+#include "mics/log.h"
+#include "mics/op_table.h"
+#include "mics/rng.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFERS = 8, SUBJECTS = 48, BEGIN = 0, END = 1, EVENTS = 2 };
+
+typedef struct bench {
+    int64_t N, T, C, H, V, shard, chunk_rows;
+    mics_dtype dtype;
+    bool tiny, json;
+    mics_device *device;
+    const mics_op_table *table;
+    mics_op_place at;
+    int32_t *tokens, *order; // on the device
+    double bytes_per_s, flops_per_s;
+} bench;
+
+// One entry at one shape.
+typedef struct subject subject;
+struct subject {
+    const char *name;
+    mics_dtype dtype;
+    double bytes, flops;     // that a call has to move and to do
+    int64_t buffer[BUFFERS]; // bytes of each, in the order that `run` takes them
+    int64_t N, I, O;         // rows and columns, or N elements
+    void (*run)(const bench *b, const subject *s, void *const *p);
+};
+
+// ---- entries ----
+
+static void run_copy(const bench *b, const subject *s, void *const *p)
+{
+    b->table->widen(&b->at, p[0], p[1], s->N); // of fp32: a copy
+}
+
+static void run_embedding_forward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->embedding_forward(&b->at, p[0], b->tokens, p[1], p[2], s->N, b->T, s->I);
+}
+
+static void run_embedding_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->embedding_backward(&b->at, p[1], p[2], p[0], b->tokens, b->order, s->N, b->T, s->I,
+                                 b->V, b->T, true, false);
+}
+
+static void run_layernorm_forward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->layernorm_forward(&b->at, p[0], p[2], p[1], p[3], p[4], 1e-5F, s->N, s->I);
+}
+
+static void run_layernorm_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->layernorm_backward(&b->at, p[0], p[5], p[6], p[1], p[2], p[3], p[4], s->N, s->I, true,
+                                 false);
+}
+
+static void run_gelu_forward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->gelu_forward(&b->at, p[0], p[1], s->N);
+}
+
+static void run_gelu_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->gelu_backward(&b->at, p[0], p[1], p[2], s->N, false);
+}
+
+static void run_add(const bench *b, const subject *s, void *const *p)
+{
+    b->table->add(&b->at, p[0], p[1], p[2], s->N);
+}
+
+static void run_accumulate(const bench *b, const subject *s, void *const *p)
+{
+    b->table->accumulate(&b->at, p[0], p[1], s->N);
+}
+
+static void run_linear_forward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->linear_forward(&b->at, p[0], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N, s->I, s->O);
+}
+
+static void run_linear_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->linear_backward(&b->at, p[1], p[4], p[5], p[0], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
+                              s->I, s->O, false, false);
+}
+
+static void run_linear_gelu_forward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->linear_gelu_forward(&b->at, p[0], p[4], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
+                                  s->I, s->O);
+}
+
+static void run_linear_gelu_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->linear_gelu_backward(&b->at, p[1], p[4], p[5], p[0], p[2], p[6], p[3],
+                                   MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false);
+}
+
+static void run_attention_forward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->attention_forward(&b->at, p[0], p[1], p[2], s->N / b->T, b->T, b->H, s->I / b->H);
+}
+
+static void run_attention_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->attention_backward(&b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T, b->H,
+                                 s->I / b->H);
+}
+
+static void run_classifier_backward(const bench *b, const subject *s, void *const *p)
+{
+    b->table->classifier_backward(&b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N,
+                                  s->I, s->O, false, b->chunk_rows);
+}
+
+static void run_sum_losses(const bench *b, const subject *s, void *const *p)
+{
+    b->table->sum_losses(&b->at, p[1], p[0], s->N);
+}
+
+static void run_sum_squares(const bench *b, const subject *s, void *const *p)
+{
+    b->table->sum_squares(&b->at, p[1], p[0], s->N);
+}
+
+static void run_adamw(const bench *b, const subject *s, void *const *p)
+{
+    const mics_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 0.1F, 0.05F, 1.0F};
+    b->table->adamw_update(&b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
+}
+
+static void run_sum_blocks(const bench *b, const subject *s, void *const *p)
+{
+    b->table->sum_blocks(&b->at, p[0], p[1], p[2], (int32_t)s->O, s->N, s->N, true);
+}
+
+static void run_sum_blocks_rounded(const bench *b, const subject *s, void *const *p)
+{
+    b->table->sum_blocks_rounded(&b->at, p[0], p[1], p[2], (int32_t)s->O, s->N, s->N);
+}
+
+static void run_round(const bench *b, const subject *s, void *const *p)
+{
+    b->table->round(&b->at, p[0], p[1], s->N);
+}
+
+// ---- subjects ----
+
+// What moves memory: a row's tensors, and shards.
+static int list_movers(const bench *b, subject *out)
+{
+    const int64_t N = b->N, C = b->C, T = b->T, V = b->V, S = b->shard;
+    const int64_t s = (int64_t)mics_dtype_bytes(b->dtype), NC = N * C * s, wide = 4 * NC;
+    const int64_t rows = N < V ? N : V; // of the table, at most, that tokens name
+    const subject list[] = {
+        {"embedding_forward",
+         b->dtype,
+         (double)(NC + rows * C * s + T * C * s),
+         0,
+         {NC, V * C * s, T * C * s},
+         N,
+         C,
+         0,
+         run_embedding_forward},
+        {"embedding_backward",
+         b->dtype,
+         (double)(2 * NC + 2 * rows * C * s + T * C * s),
+         0,
+         {NC, V * C * s, T * C * s},
+         N,
+         C,
+         0,
+         run_embedding_backward},
+        {"layernorm_forward",
+         b->dtype,
+         (double)(2 * NC + 8 * N),
+         0,
+         {NC, NC, 8 * N, C * s, C * s},
+         N,
+         C,
+         0,
+         run_layernorm_forward},
+        {"layernorm_backward",
+         b->dtype,
+         (double)(4 * NC + 8 * N),
+         0,
+         {NC, NC, NC, 8 * N, C * s, C * s, C * s},
+         N,
+         C,
+         0,
+         run_layernorm_backward},
+        {"gelu_forward",
+         b->dtype,
+         (double)(2 * wide),
+         0,
+         {wide, wide},
+         4 * N * C,
+         0,
+         0,
+         run_gelu_forward},
+        {"gelu_backward",
+         b->dtype,
+         (double)(3 * wide),
+         0,
+         {wide, wide, wide},
+         4 * N * C,
+         0,
+         0,
+         run_gelu_backward},
+        {"add", b->dtype, (double)(3 * NC), 0, {NC, NC, NC}, N * C, 0, 0, run_add},
+        {"accumulate", b->dtype, (double)(3 * NC), 0, {NC, NC}, N * C, 0, 0, run_accumulate},
+        {"sum_losses", b->dtype, (double)(4 * N), 0, {4 * N, 8}, N, 0, 0, run_sum_losses},
+        {"sum_squares", b->dtype, (double)(4 * S), 0, {4 * S, 8}, S, 0, 0, run_sum_squares},
+        {"adamw_update",
+         b->dtype,
+         (double)((28 + s) * S),
+         0,
+         {s * S, 4 * S, 4 * S, 4 * S, 4 * S},
+         S,
+         0,
+         0,
+         run_adamw},
+        {"sum_blocks",
+         b->dtype,
+         (double)((8 + 4 * s) * S),
+         0,
+         {4 * S, s * S, 3 * s * S},
+         S,
+         0,
+         3,
+         run_sum_blocks},
+        {"sum_blocks_rounded",
+         b->dtype,
+         (double)(5 * s * S),
+         0,
+         {s * S, s * S, 3 * s * S},
+         S,
+         0,
+         3,
+         run_sum_blocks_rounded},
+        {"round", b->dtype, (double)((4 + s) * S), 0, {s * S, 4 * S}, S, 0, 0, run_round},
+        {"widen", b->dtype, (double)((4 + s) * S), 0, {4 * S, s * S}, S, 0, 0, run_copy},
+    };
+    memcpy(out, list, sizeof list);
+    return (int)(sizeof list / sizeof *list);
+}
+
+// A product of N rows, I to O, forward and backward; bytes are each tensor once.
+static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
+{
+    const int64_t N = b->N, s = (int64_t)mics_dtype_bytes(b->dtype);
+    const int64_t x = N * I * s, y = N * O * s, w = I * O * s, bias = O * s;
+    const double flops = 2.0 * (double)N * (double)I * (double)O;
+    const subject list[] = {
+        {"linear_forward",
+         b->dtype,
+         (double)(x + y + w),
+         flops,
+         {y, x, w, bias},
+         N,
+         I,
+         O,
+         run_linear_forward},
+        {"linear_backward",
+         b->dtype,
+         (double)(2 * x + y + 2 * w),
+         2 * flops,
+         {y, x, x, w, w, bias},
+         N,
+         I,
+         O,
+         run_linear_backward},
+    };
+    memcpy(out, list, sizeof list);
+    return (int)(sizeof list / sizeof *list);
+}
+
+// The two products about a gelu.
+static int list_gelu_products(const bench *b, subject *out)
+{
+    const int64_t N = b->N, C = b->C, s = (int64_t)mics_dtype_bytes(b->dtype);
+    const int64_t x = N * C * s, wide = 4 * x, w = 4 * C * C * s, bias = 4 * C * s;
+    const double flops = 8.0 * (double)N * (double)C * (double)C;
+    int count = 0;
+    if (b->table->linear_gelu_forward)
+        out[count++] = (subject){"linear_gelu_forward",
+                                 b->dtype,
+                                 (double)(x + 2 * wide + w),
+                                 flops,
+                                 {wide, x, w, bias, wide},
+                                 N,
+                                 C,
+                                 4 * C,
+                                 run_linear_gelu_forward};
+    if (b->table->linear_gelu_backward)
+        out[count++] = (subject){"linear_gelu_backward",
+                                 b->dtype,
+                                 (double)(x + 3 * wide + 2 * w),
+                                 2 * flops,
+                                 {x, wide, wide, w, w, bias, wide},
+                                 N,
+                                 4 * C,
+                                 C,
+                                 run_linear_gelu_backward};
+    return count;
+}
+
+// What multiplies: products, attention (half of the T x T scores: it is causal), the classifier.
+static int list_multipliers(const bench *b, subject *out)
+{
+    const int64_t N = b->N, C = b->C, V = b->V, s = (int64_t)mics_dtype_bytes(b->dtype);
+    const int64_t x = N * C * s, lse = N * b->H * 4;
+    const double scores = 2.0 * (double)N * (double)b->T * (double)C; // two products, causal
+    const double words = 2.0 * (double)N * (double)C * (double)V;
+    const subject list[] = {
+        {"attention_forward",
+         b->dtype,
+         (double)(4 * x + lse),
+         scores,
+         {x, lse, 3 * x},
+         N,
+         C,
+         0,
+         run_attention_forward},
+        {"attention_backward",
+         b->dtype,
+         (double)(8 * x + lse),
+         2.5 * scores,
+         {x, lse, 3 * x, 3 * x, x},
+         N,
+         C,
+         0,
+         run_attention_backward},
+        {"classifier_backward",
+         b->dtype,
+         (double)(2 * x + 2 * V * C * s + 4 * N * V * s),
+         3 * words,
+         {x, V * C * s, x, 4 * N, V * C * s},
+         N,
+         C,
+         V,
+         run_classifier_backward},
+    };
+    memcpy(out, list, sizeof list);
+    int count = (int)(sizeof list / sizeof *list);
+    count += list_linear(b, C, 3 * C, out + count);
+    count += list_linear(b, C, C, out + count);
+    count += list_linear(b, C, 4 * C, out + count);
+    count += list_linear(b, 4 * C, C, out + count);
+    return count + list_gelu_products(b, out + count);
+}
+
+// ---- timing ----
+
+static void check(const bench *b)
+{
+    if (b->device->ops->synchronize(b->device->ctx, 0) != MICS_OK)
+        exit(1); // logged
+}
+
+// Seconds of `calls` calls, which take the sets of buffers in turn.
+static double time_calls(const bench *b, const subject *s, char *block, int64_t set_bytes, int sets,
+                         int calls)
+{
+    const mics_device_ops *ops = b->device->ops;
+    void *ctx = b->device->ctx;
+    ops->record(ctx, 0, BEGIN);
+    for (int call = 0; call < calls; ++call) {
+        void *p[BUFFERS];
+        char *next = block + call % sets * set_bytes;
+        for (int i = 0; i < BUFFERS; ++i) {
+            p[i] = next;
+            next += (s->buffer[i] + 255) / 256 * 256;
+        }
+        s->run(b, s, p);
+    }
+    ops->record(ctx, 0, END);
+    check(b);
+    return 1e-6 * (ops->event_us(ctx, END) - ops->event_us(ctx, BEGIN)) / calls;
+}
+
+// Seconds a call: the least of some batches. -1: no memory for it.
+static double time_subject(const bench *b, const subject *s)
+{
+    const int64_t enough = 512LL << 20; // ten times the largest cache
+    int64_t set_bytes = 0;
+    for (int i = 0; i < BUFFERS; ++i)
+        set_bytes += (s->buffer[i] + 255) / 256 * 256;
+    const int sets = b->tiny || set_bytes >= enough ? 1 : (int)(enough / set_bytes + 1);
+    const int most = sets < 64 ? sets : 64;
+    void *block;
+    if (b->device->ops->alloc(b->device->ctx, (size_t)(set_bytes * most), &block) != MICS_OK)
+        return -1;
+    b->device->ops->zero(b->device->ctx, 0, block, (size_t)(set_bytes * most)); // no NaN
+    double least = time_calls(b, s, block, set_bytes, most, b->tiny ? 1 : 3);
+    for (int batch = 0; batch < 5 && !b->tiny; ++batch) {
+        const double seconds = time_calls(b, s, block, set_bytes, most, 20);
+        least = seconds < least ? seconds : least;
+    }
+    b->device->ops->free(b->device->ctx, block);
+    return least;
+}
+
+static void show(const bench *b, const subject *s)
+{
+    const double seconds = time_subject(b, s);
+    const double of_bytes = s->bytes / b->bytes_per_s, of_flops = s->flops / b->flops_per_s;
+    const double floor = of_bytes > of_flops ? of_bytes : of_flops;
+    if (b->json)
+        printf("{\"op\": \"%s\", \"dtype\": \"%s\", \"N\": %lld, \"I\": %lld, \"O\": %lld, "
+               "\"us\": %.2f, \"floor_us\": %.2f, \"share\": %.3f, \"bytes\": %.0f, \"flops\": "
+               "%.0f}\n",
+               s->name, mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I,
+               (long long)s->O, 1e6 * seconds, 1e6 * floor, floor / seconds, s->bytes, s->flops);
+    else
+        printf("%-21s %5s %10lld %6lld %6lld %11.2f us %9.1f GB/s %8.1f TFLOP/s  floor %10.2f us "
+               "%4.0f %%\n",
+               s->name, mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I,
+               (long long)s->O, 1e6 * seconds, 1e-9 * s->bytes / seconds,
+               1e-12 * s->flops / seconds, 1e6 * floor, 100 * floor / seconds);
+    fflush(stdout);
+}
+
+// Bandwidth of a copy, and the rate of a large square product in the dtype.
+static void measure_machine(bench *b)
+{
+    const int64_t elems = b->tiny ? 1000 : 256LL << 20, side = b->tiny ? 64 : 8192;
+    const subject copy = {
+        "copy", MICS_DTYPE_FP32, 8.0 * (double)elems, 0, {4 * elems, 4 * elems}, elems, 0,
+        0,      run_copy};
+    const mics_dtype dtype = b->dtype;
+    b->at.dtype = MICS_DTYPE_FP32;
+    b->bytes_per_s = copy.bytes / time_subject(b, &copy);
+    b->at.dtype = dtype;
+    const int64_t square = side * side * (int64_t)mics_dtype_bytes(dtype);
+    const subject product = {"product",
+                             dtype,
+                             0,
+                             2.0 * (double)(side * side) * (double)side,
+                             {square, square, square, square},
+                             side,
+                             side,
+                             side,
+                             run_linear_forward};
+    b->flops_per_s = product.flops / time_subject(b, &product);
+    mics_device_info info;
+    b->device->ops->info(b->device->ctx, &info);
+    if (b->json)
+        printf("{\"gpu\": \"%s\", \"copy_bytes_per_s\": %.4g, \"product_flops_per_s\": %.4g}\n",
+               info.name, b->bytes_per_s, b->flops_per_s);
+    else
+        printf("%s (%s): a copy moves %.1f GB/s, a product of %lld does %.1f TFLOP/s in %s\n",
+               info.name, info.detail, 1e-9 * b->bytes_per_s, (long long)side,
+               1e-12 * b->flops_per_s, mics_dtype_text(dtype));
+}
+
+// ---- setting up ----
+
+static bool parse(bench *b, int count, char **words)
+{
+    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE };
+    static const struct option options[] = {{"tiny", no_argument, NULL, TINY},
+                                            {"json", no_argument, NULL, JSON},
+                                            {"channels", required_argument, NULL, CHANNELS},
+                                            {"rows", required_argument, NULL, ROWS},
+                                            {"length", required_argument, NULL, LENGTH},
+                                            {"heads", required_argument, NULL, HEADS},
+                                            {"words", required_argument, NULL, WORDS},
+                                            {"dtype", required_argument, NULL, DTYPE},
+                                            {NULL, 0, NULL, 0}};
+    int option;
+    while ((option = getopt_long(count, words, "", options, NULL)) != -1) {
+        const int64_t number = optarg ? strtoll(optarg, NULL, 10) : 0;
+        if (option == TINY) {
+            *b = (bench){.N = 32,
+                         .T = 16,
+                         .C = 64,
+                         .H = 2,
+                         .V = 100,
+                         .shard = 1003,
+                         .tiny = true,
+                         .json = b->json,
+                         .dtype = b->dtype};
+        } else if (option == JSON) {
+            b->json = true;
+        } else if (option == DTYPE) {
+            int dtype = 0;
+            while (dtype < MICS_DTYPES && strcmp(optarg, mics_dtype_text((mics_dtype)dtype)) != 0)
+                ++dtype;
+            if (dtype == MICS_DTYPES)
+                return false;
+            b->dtype = (mics_dtype)dtype;
+        } else if (option == '?' || number < 1) {
+            return false;
+        } else {
+            int64_t *const to[] = {&b->C, &b->N, &b->T, &b->H, &b->V};
+            *to[option - CHANNELS] = number;
+        }
+    }
+    return optind == count && b->N % b->T == 0 && b->C % b->H == 0;
+}
+
+static mics_status set_up(bench *b)
+{
+    MICS_TRY(mics_device_cuda_open(0, EVENTS, &b->device));
+    const mics_device_ops *ops = b->device->ops;
+    void *ctx = b->device->ctx;
+    b->table = mics_op_table_cuda();
+    if (!b->table)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no op table");
+    b->chunk_rows = b->N < 2048 ? b->N : 2048;
+    b->at = (mics_op_place){.device = b->device, .dtype = b->dtype, .threads = 1};
+    b->at.workspace_bytes = b->table->workspace_bytes(b->dtype, b->N, b->T, 4 * b->C, b->H,
+                                                      b->C / b->H, b->V, b->chunk_rows, 1);
+    MICS_TRY(ops->alloc(ctx, b->at.workspace_bytes, &b->at.workspace));
+    const size_t bytes = (size_t)b->N * sizeof(int32_t);
+    void *tokens, *order;
+    MICS_TRY(ops->alloc(ctx, bytes, &tokens));
+    MICS_TRY(ops->alloc(ctx, bytes, &order));
+    b->tokens = tokens;
+    b->order = order;
+    int32_t *host = calloc((size_t)(2 * b->N + b->V + 1), sizeof *host);
+    if (!host)
+        return mics_fail(MICS_ERR_MEMORY, "no memory for %lld tokens", (long long)b->N);
+    for (int64_t n = 0; n < b->N; ++n)
+        host[n] = (int32_t)(mics_rng_bits(1, 0, (uint64_t)n) % (uint64_t)b->V);
+    mics_op_sort_tokens(host + b->N, host, b->N, b->V, host + 2 * b->N);
+    ops->copy(ctx, 0, b->tokens, host, bytes);
+    ops->copy(ctx, 0, b->order, host + b->N, bytes);
+    const mics_status status = ops->synchronize(ctx, 0);
+    free(host);
+    return status;
+}
+
+int main(int count, char **words)
+{
+    bench b = {.N = 16384,
+               .T = 1024,
+               .C = 1600,
+               .H = 25,
+               .V = 50257,
+               .shard = 124439808,
+               .dtype = MICS_DTYPE_BF16};
+    if (!parse(&b, count, words)) {
+        fprintf(stderr,
+                "usage: gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] "
+                "[--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]\n"
+                "       (N in whole sequences of T, C in whole heads; --tiny comes first)\n");
+        return 2;
+    }
+    if (set_up(&b) != MICS_OK)
+        return 1;
+    measure_machine(&b);
+    subject list[SUBJECTS];
+    int subjects = list_movers(&b, list);
+    subjects += list_multipliers(&b, list + subjects);
+    for (int i = 0; i < subjects; ++i)
+        show(&b, &list[i]);
+    mics_device_close(b.device);
+    return 0;
+}
