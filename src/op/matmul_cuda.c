@@ -102,9 +102,11 @@ static matmul *matmul_open(mics_device *device)
     return m;
 }
 
-// Two threads that meet a new device at once must not both open it.
+// Two threads that meet a new device at once must not both open it. The library works for the thread's current GPU, which
+// asking for a stream sets.
 static matmul *matmul_of(mics_device *device)
 {
+    device->ops->stream_handle(device->ctx, 0);
     static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&opening);
     matmul *m = device->ops->part(device->ctx, MICS_DEVICE_PART_MATMUL);

@@ -5,6 +5,7 @@
 #ifndef MICS_TESTS_GPU_CASE_H
 #define MICS_TESTS_GPU_CASE_H
 
+#include "gpu.h"
 #include "mics/op_table.h"
 #include "test.h"
 
@@ -17,7 +18,7 @@ typedef struct gpu_case {
     uint64_t seed;
 } gpu_case;
 
-/* Opens the device that all cases of a program use; the test is skipped where there is none. For cmocka's group set-up. */
+/* Opens and closes the device that all cases of a program use: cmocka's group set-up and end. */
 int gpu_open(void **state);
 int gpu_close(void **state);
 mics_device *gpu_device(void);

@@ -130,5 +130,6 @@ static void classifier_matches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(classifier_matches)};
-    return cmocka_run_group_tests(tests, gpu_open, gpu_close);
+    const int missing = gpu_missing();
+    return missing ? missing : cmocka_run_group_tests(tests, gpu_open, gpu_close);
 }

@@ -321,5 +321,6 @@ int main(void)
         cmocka_unit_test(plans_are_made_once),
         cmocka_unit_test(measured_plans_are_saved),
     };
-    return cmocka_run_group_tests(tests, gpu_open, gpu_close);
+    const int missing = gpu_missing();
+    return missing ? missing : cmocka_run_group_tests(tests, gpu_open, gpu_close);
 }
