@@ -13,7 +13,7 @@ struct adamw_factors {
 };
 
 template <typename T, bool ROUND> struct adamw_op {
-    static const int MOST = 4;
+    static const int MOST = 4, UNROLL = 2;
     T *params;
     float *masters, *moment1, *moment2;
     const float *grads;

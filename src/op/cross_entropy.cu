@@ -149,7 +149,7 @@ static void entropy_packs(const mics_op_place *at, const mics_cuda_logits &a)
 template <typename T, typename G>
 static void entropy(const mics_op_place *at, const mics_cuda_logits &a)
 {
-    const int MOST = 8;
+    const int MOST = 16 / sizeof(T);
     if (packs_fit<T, MOST>(a.logits, a.stride) &&
         (!a.gradients || packs_fit<G, MOST>(a.gradients, a.stride)))
         entropy_packs<T, G, MOST>(at, a);

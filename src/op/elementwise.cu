@@ -7,7 +7,7 @@
 #include "op/map.cuh"
 
 template <typename T> struct add_op {
-    static const int MOST = 16 / sizeof(T);
+    static const int MOST = 16 / sizeof(T), UNROLL = 2;
     T *y;
     const T *a, *b;
 
@@ -35,7 +35,7 @@ template <typename T> struct add_op {
 
 // Numbers of From as numbers of To.
 template <typename To, typename From> struct convert_op {
-    static const int MOST = 8;
+    static const int MOST = 4, UNROLL = 4; // the wider side goes in 16 bytes
     To *out;
     const From *x;
 

@@ -21,7 +21,7 @@ static __device__ __forceinline__ float limited(float x, float limit)
 
 template <typename T> static __device__ __forceinline__ float gelu(float x)
 {
-    // Beyond 10, s is 1 or 0 to within 1e-36, and a larger 1 + e^-2u than 8.9e37 quick division does not take.
+    // Beyond 10, s is 1 or 0 to within 1e-36; a 1 + e^-2u above 8.9e37 might have no quick reciprocal.
     const float e = mics_quick<T>::exp(exp_argument(limited(x, 10.0F)));
     return mics_quick<T>::divide(x, 1.0F + e);
 }
@@ -37,7 +37,7 @@ template <typename T> static __device__ __forceinline__ float gelu_slope(float x
 }
 
 template <typename T> struct gelu_op {
-    static const int MOST = 16 / sizeof(T);
+    static const int MOST = 16 / sizeof(T), UNROLL = 2;
     T *y;
     const T *x;
 
@@ -63,7 +63,7 @@ template <typename T> struct gelu_op {
 };
 
 template <typename T, bool ADD> struct gelu_backward_op {
-    static const int MOST = 16 / sizeof(T);
+    static const int MOST = 16 / sizeof(T), UNROLL = 2;
     T *dx;
     const T *dy, *x;
 

@@ -4,7 +4,7 @@
 // structure that holds the pointers:
 //
 //   struct negate {
-//       static const int MOST = 8; // numbers that a thread handles at once
+//       static const int MOST = 8, UNROLL = 2; // numbers in a pack, and packs that are loaded before one is stored
 //       T *y; const T *x;
 //       template <int COUNT> struct input { mics_pack<T, COUNT> x; };
 //       template <int COUNT> __device__ input<COUNT> load(int64_t i) const;
@@ -14,7 +14,7 @@
 //
 // Shards begin anywhere: the first elements, up to where all pointers are aligned, and the last ones are handled one by
 // one, in the same launch. Where the pointers are never aligned together, all are: neighbouring threads still read
-// neighbouring numbers, so that costs instructions, not traffic. A thread loads MAP_UNROLL packs before it stores any,
+// neighbouring numbers, so that costs instructions, not traffic. A thread loads UNROLL packs before it stores any,
 // so that enough bytes are on their way for the memory's latency. An output may be an input: a thread writes only what
 // it alone has read.
 #ifndef MICS_OP_MAP_CUH
@@ -23,21 +23,21 @@
 #include "op/launch.cuh"
 #include "op/numbers.cuh"
 
-enum { MAP_THREADS = 256, MAP_UNROLL = 2 };
+enum { MAP_THREADS = 256 };
 
 template <typename Op, int COUNT>
 __global__ void __launch_bounds__(MAP_THREADS)
     map_kernel(Op op, int64_t head, int64_t packs, int64_t elems)
 {
     const int64_t thread = grid_thread(), threads = grid_threads();
-    for (int64_t first = thread; first < packs; first += threads * MAP_UNROLL) {
-        typename Op::template input<COUNT> in[MAP_UNROLL];
+    for (int64_t first = thread; first < packs; first += threads * Op::UNROLL) {
+        typename Op::template input<COUNT> in[Op::UNROLL];
 #pragma unroll
-        for (int u = 0; u < MAP_UNROLL; ++u)
+        for (int u = 0; u < Op::UNROLL; ++u)
             if (first + u * threads < packs)
                 in[u] = op.template load<COUNT>(head + (first + u * threads) * COUNT);
 #pragma unroll
-        for (int u = 0; u < MAP_UNROLL; ++u)
+        for (int u = 0; u < Op::UNROLL; ++u)
             if (first + u * threads < packs)
                 op.template store<COUNT>(head + (first + u * threads) * COUNT, in[u]);
     }
@@ -59,10 +59,10 @@ template <typename Op> static void map(const mics_op_place *at, const Op &op, in
     const cudaStream_t stream = stream_of(at);
     if (head < Op::MOST && head < elems) {
         const int64_t packs = (elems - head) / Op::MOST;
-        MICS_LAUNCH((map_kernel<Op, Op::MOST>), grid_of(ceil_div(packs, MAP_UNROLL), MAP_THREADS),
+        MICS_LAUNCH((map_kernel<Op, Op::MOST>), grid_of(ceil_div(packs, Op::UNROLL), MAP_THREADS),
                     MAP_THREADS, 0, stream, op, head, packs, elems);
     } else {
-        MICS_LAUNCH((map_kernel<Op, 1>), grid_of(ceil_div(elems, MAP_UNROLL), MAP_THREADS),
+        MICS_LAUNCH((map_kernel<Op, 1>), grid_of(ceil_div(elems, Op::UNROLL), MAP_THREADS),
                     MAP_THREADS, 0, stream, op, int64_t{0}, elems, elems);
     }
 }

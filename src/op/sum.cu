@@ -105,7 +105,8 @@ void mics_cuda_sum_squares(const mics_op_place *at, double *sum, const float *x,
 
 // out[i] (+)= own[i] + blocks[0][i] + ..., with Out float or T. `add` is for float.
 template <typename Out, typename T, bool ADD> struct blocks_op {
-    static const int MOST = 16 / sizeof(T);
+    // The wider side goes in 16 bytes.
+    static const int MOST = sizeof(Out) == 4 ? 4 : 16 / sizeof(T), UNROLL = 2;
     Out *out;
     const T *own, *blocks;
     int64_t stride;

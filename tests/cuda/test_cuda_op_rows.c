@@ -14,6 +14,84 @@ static const mics_op_table *table(void)
     return found;
 }
 
+// ---- the table ----
+
+// C++ fills the structure by position: each entry must be the function of its name.
+static void entries_are_where_they_belong(void **state)
+{
+    (void)state;
+    const mics_op_table *t = table();
+    assert_string_equal(t->name, "cuda");
+#define ASSERT_ENTRY(entry)                                                                        \
+    do {                                                                                           \
+        void (*function)(void), (*in_table)(void);                                                 \
+        cu_symbol("mics_cuda_" #entry, &function);                                                 \
+        memcpy(&in_table, &t->entry, sizeof in_table);                                             \
+        if (function != in_table)                                                                  \
+            fail_msg("the table has another function as " #entry);                                 \
+    } while (0)
+    ASSERT_ENTRY(embedding_forward);
+    ASSERT_ENTRY(embedding_backward);
+    ASSERT_ENTRY(layernorm_forward);
+    ASSERT_ENTRY(layernorm_backward);
+    ASSERT_ENTRY(linear_forward);
+    ASSERT_ENTRY(linear_backward);
+    ASSERT_ENTRY(linear_gelu_forward);
+    ASSERT_ENTRY(linear_gelu_backward);
+    ASSERT_ENTRY(gelu_forward);
+    ASSERT_ENTRY(gelu_backward);
+    ASSERT_ENTRY(attention_forward);
+    ASSERT_ENTRY(attention_backward);
+    ASSERT_ENTRY(add);
+    ASSERT_ENTRY(accumulate);
+    ASSERT_ENTRY(classifier_forward);
+    ASSERT_ENTRY(classifier_backward);
+    ASSERT_ENTRY(sum_losses);
+    ASSERT_ENTRY(sum_squares);
+    ASSERT_ENTRY(adamw_update);
+    ASSERT_ENTRY(sum_blocks);
+    ASSERT_ENTRY(sum_blocks_rounded);
+    ASSERT_ENTRY(round);
+    ASSERT_ENTRY(widen);
+#undef ASSERT_ENTRY
+}
+
+// One workspace serves every call of a model's shape.
+static void workspace_is_enough_for_each(void **state)
+{
+    (void)state;
+    size_t (*layernorm)(int64_t, int64_t), (*linear)(mics_dtype, int64_t, int64_t);
+    size_t (*attention)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
+    size_t (*classifier)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
+    size_t (*sum)(void);
+    cu_symbol("mics_cuda_layernorm_workspace_bytes", &layernorm);
+    cu_symbol("mics_cuda_linear_workspace_bytes", &linear);
+    cu_symbol("mics_cuda_attention_workspace_bytes", &attention);
+    cu_symbol("mics_cuda_classifier_workspace_bytes", &classifier);
+    cu_symbol("mics_cuda_sum_workspace_bytes", &sum);
+    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
+        for (int64_t C = 1; C < 40000; C = C * 3 + 5) {
+            const mics_dtype d = (mics_dtype)dtype;
+            const size_t bytes = table()->workspace_bytes(d, 48, 16, C, 1, 8, 300, 12, 1);
+            assert_true(bytes >= linear(d, 48, C) && bytes >= attention(d, 48, 16, 1, 8));
+            assert_true(bytes >= classifier(d, 48, C, 300, 12) && bytes >= sum());
+            for (int64_t narrower = 1; narrower <= C; narrower += 1 + narrower / 4)
+                assert_true(bytes >= layernorm(48, narrower));
+        }
+}
+
+static void tokens_are_sorted(void **state)
+{
+    (void)state;
+    const int32_t tokens[] = {3, 0, 3, 6, 0, 3, 1};
+    const int32_t want[] = {1, 4, 6, 0, 2, 5, 3};
+    int32_t order[7], counts[8];
+    mics_op_sort_tokens(order, tokens, 7, 7, counts);
+    assert_memory_equal(order, want, sizeof want);
+    mics_op_sort_tokens(order, tokens + 1, 1, 1, counts);
+    assert_int_equal(order[0], 0);
+}
+
 // ---- embedding ----
 
 typedef struct embedding {
@@ -519,8 +597,13 @@ static void losses_of_no_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_and_gradient), cmocka_unit_test(layernorm_and_gradient),
-        cmocka_unit_test(layernorm_of_many_rows), cmocka_unit_test(losses_and_gradients),
+        cmocka_unit_test(entries_are_where_they_belong),
+        cmocka_unit_test(workspace_is_enough_for_each),
+        cmocka_unit_test(tokens_are_sorted),
+        cmocka_unit_test(embedding_and_gradient),
+        cmocka_unit_test(layernorm_and_gradient),
+        cmocka_unit_test(layernorm_of_many_rows),
+        cmocka_unit_test(losses_and_gradients),
         cmocka_unit_test(losses_of_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
