@@ -66,12 +66,22 @@ double mean_loss(const mics_engine *engine)
     return sum / ((double)batch_tokens(engine) * micro_steps * spec->mesh.ranks);
 }
 
+// The first `count` ops of a step's unit.
+static void run_ops(mics_engine *engine, const mics_step *step, int32_t count)
+{
+    for (int32_t op = 0; op < count; op++) {
+        if (op + 1 < count && is_fused_forward(engine, step->unit, op))
+            run_fused_forward(engine, step, op++);
+        else
+            run_op_forward(engine, step, op);
+    }
+}
+
 static mics_status forward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     MICS_TRY(read_tokens(engine, step->micro_step));
-    for (int32_t op = 0; op < unit->op_count; op++)
-        run_op_forward(engine, step, op);
+    run_ops(engine, step, unit->op_count);
     if (engine->schedule->units[step->unit].loss) { // of an evaluation
         collect_losses(engine);
         send_sums(engine);
@@ -111,15 +121,18 @@ static void fold_grads(mics_engine *engine, const mics_step *step)
 static mics_status backward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit_plan *plan = &engine->schedule->units[step->unit];
-    for (int32_t op = 0; op < plan->forward_again; op++)
-        run_op_forward(engine, step, op);
+    run_ops(engine, step, plan->forward_again);
     for (int32_t i = 0; i < step->use_count; i++) {
         void *grads = used_grads(engine, step, step->uses[i].unit);
         if (grads != NULL)
             zero_gaps(engine, step->uses[i].unit, grads);
     }
-    for (int32_t i = 0; i < plan->grad_count; i++)
-        run_grad_call(engine, step, &plan->grads[i]);
+    for (int32_t i = 0; i < plan->grad_count; i++) {
+        if (is_fused_backward(engine, step->unit, i))
+            run_fused_backward(engine, step, i++);
+        else
+            run_grad_call(engine, step, &plan->grads[i]);
+    }
     fold_grads(engine, step);
     if (engine->schedule->units[step->unit].loss)
         collect_losses(engine);

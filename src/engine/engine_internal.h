@@ -22,6 +22,11 @@ typedef struct group_ring {
     int32_t own_block;
 } group_ring;
 
+// Which of a unit's ops, and of its gradient calls, run together with the next one.
+typedef struct unit_fusion {
+    bool *forward, *backward;
+} unit_fusion;
+
 // What a communication thread does, on its stream.
 typedef mics_status (*worker_job)(mics_engine *engine, mics_stream stream);
 
@@ -86,6 +91,9 @@ struct mics_engine {
     int32_t *staged_tokens; // by micro-step: inputs, targets, order; page-locked
     int32_t *counts;        // scratch for their order
     float *mirror; // on the host: pieces of a device, as `params` and `moments` of fp32 hold them
+
+    unit_fusion *fusions; // by unit; NULL: the op table has no two in one
+    bool *fused;          // what they point into
 
     arena_map map;
     group_ring rings[MICS_GROUP_KINDS];
@@ -165,6 +173,17 @@ mics_status settle_loss(mics_engine *engine);
 
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);
+
+/* Op `op` and the next one in one call; call number `at` of the unit's and the next one likewise. */
+void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op);
+void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at);
+
+// ---- fusion.c ----
+
+/* Finds what runs as one call. Whether a unit's op, or gradient call, does so with the next one. */
+mics_status fusions_open(mics_engine *engine);
+bool is_fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
+bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
 
 // ---- device_run.c: what an engine on an asynchronous device does beside enqueuing ----
 //

@@ -200,6 +200,21 @@ static void unite_flags(const mics_engine *engine, op_frame *f)
     f->add_params[first] = true;
 }
 
+static op_frame grad_frame_of(const mics_engine *engine, const mics_step *step,
+                              const mics_grad_call *call)
+{
+    op_frame f = frame_of(engine, step, call->op);
+    f.dout = activation(engine, call->dout);
+    f.din = activation(engine, call->din);
+    f.add_din = call->add_din;
+    for (int p = 0; p < MICS_OP_PARAMS; p++) {
+        const mics_step_use *use = step_use(step, f.op->params[p].unit);
+        f.add_params[p] = call->add_params[p] || (use != NULL && use->accumulate && !use->fold);
+    }
+    unite_flags(engine, &f);
+    return f;
+}
+
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call)
 {
     void *dout = activation(engine, call->dout), *din = activation(engine, call->din);
@@ -213,14 +228,27 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
         engine->ops->accumulate(&at, din, dout, call->elems);
         return;
     }
-    op_frame f = frame_of(engine, step, call->op);
-    f.dout = dout;
-    f.din = din;
-    f.add_din = call->add_din;
-    for (int p = 0; p < MICS_OP_PARAMS; p++) {
-        const mics_step_use *use = step_use(step, f.op->params[p].unit);
-        f.add_params[p] = call->add_params[p] || (use != NULL && use->accumulate && !use->fold);
-    }
-    unite_flags(engine, &f);
+    const op_frame f = grad_frame_of(engine, step, call);
     runners[f.op->kind].backward(&f);
+}
+
+// ---- two ops in one call ----
+
+void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op)
+{
+    const op_frame linear = frame_of(engine, step, op), gelu = frame_of(engine, step, op + 1);
+    linear.ops->linear_gelu_forward(&linear.at, gelu.out, linear.out, linear.in[0],
+                                    linear.params[0], linear.params[1], order_of(&linear), linear.N,
+                                    linear.in_width, linear.out_width);
+}
+
+void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at)
+{
+    const mics_grad_call *calls = &engine->schedule->units[step->unit].grads[at];
+    const op_frame linear = grad_frame_of(engine, step, &calls[0]),
+                   gelu = grad_frame_of(engine, step, &calls[1]);
+    linear.ops->linear_gelu_backward(&linear.at, gelu.din, linear.grads[0], linear.grads[1],
+                                     linear.dout, linear.in[0], gelu.in[0], linear.params[0],
+                                     order_of(&linear), linear.N, linear.in_width, linear.out_width,
+                                     linear.add_params[0]);
 }

@@ -169,6 +169,7 @@ mics_status state_open(mics_engine *engine)
                         (size_t)schedule->lists[MICS_PHASE_TRAIN].count * sizeof(mics_step_time),
                         &block));
     engine->times = block;
+    MICS_TRY(fusions_open(engine));
     MICS_TRY(open_arenas(engine));
     return open_host(engine);
 }
@@ -216,6 +217,8 @@ void state_close(mics_engine *engine)
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
     mics_free(memory, engine->counts);
+    mics_free(memory, engine->fusions);
+    mics_free(memory, engine->fused);
     mics_free(memory, engine->mirror);
 }
 

@@ -12,6 +12,7 @@
 #include "mics/measure.h"
 #include "mics/rng.h"
 #include "ranks.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,6 +43,13 @@ typedef struct fixture_case {
     mics_collective_choice choices[MICS_CHOICES]; // in place of what `hierarchical` says
     int32_t choice_count;
     bool library; // the transport has gathers of its own
+    // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the processor.
+    mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
+                               mics_device **device_out);
+    const mics_op_table *ops;
+    mics_dtype dtype;
+    mics_loss_scaling scaling;
+    bool uncounted_exchanges; // collectives are not made of exchanges
 } fixture_case;
 
 typedef struct fixture_run {
@@ -51,6 +59,9 @@ typedef struct fixture_run {
     // By step, from rank 0; all ranks must have the same bits.
     double losses[FIXTURE_STEPS], norms[FIXTURE_STEPS];
     double eval_loss;
+    int64_t fail_at; // allocation that fails, where a test asks for it
+    int32_t skipped; // steps whose gradients overflowed
+    mics_device *devices[FIXTURE_RANKS];
     mics_engine *engines[FIXTURE_RANKS];
     mics_step_result results[FIXTURE_RANKS];
     float *params; // (optional) out: the whole model after the last step, units one after the other
@@ -107,20 +118,51 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .beta2 = 0.95f,
                                    .eps = 1e-8f,
                                    .weight_decay = 0.1f,
-                                   .clip = run->want.clip};
+                                   .clip = run->want.clip,
+                                   .device = run->devices[self->comm->rank],
+                                   .ops = run->want.ops,
+                                   .dtype = run->want.dtype,
+                                   .loss_scaling = run->want.scaling,
+                                   .timeout_s = RANKS_TIMEOUT_S};
     return mics_engine_open(&spec, engine_out);
+}
+
+// To nearest, ties to even.
+static inline uint16_t fixture_fp16(float value)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    const double magnitude = fabs((double)value);
+    if (isnan(value))
+        return (uint16_t)(sign | 0x7e00);
+    if (magnitude >= 65520)
+        return (uint16_t)(sign | 0x7c00);
+    int exponent = 0;
+    (void)frexp(magnitude, &exponent); // magnitude < 2^exponent
+    if (exponent < -13)
+        exponent = -13; // denormals have the steps of the smallest normals
+    const double steps = nearbyint(ldexp(magnitude, 11 - exponent)); // at most 2048
+    if (steps < 1024)
+        return (uint16_t)(sign | (uint16_t)steps);
+    return (uint16_t)(sign + (uint16_t)((exponent + 13) << 10) + (uint16_t)steps);
 }
 
 // Whether two shards are the same to whoever gathers them. Where parameters travel as bf16, owners
 // hold their own pieces whole.
-static inline bool fixture_same_shards(mics_wire wire, const float *a, const float *b, size_t elems)
+static inline bool fixture_same_shards(mics_dtype dtype, const float *a, const float *b,
+                                       size_t elems)
 {
     const mics_kernels *kernels = mics_kernels_get(NULL);
     for (size_t i = 0; i < elems; i++) {
         uint16_t rounded[2];
         kernels->pack_bf16(&rounded[0], &a[i], 1);
         kernels->pack_bf16(&rounded[1], &b[i], 1);
-        if (wire == MICS_WIRE_BF16 ? rounded[0] != rounded[1] : memcmp(&a[i], &b[i], 4) != 0)
+        if (dtype == MICS_DTYPE_FP16 && fixture_fp16(a[i]) != fixture_fp16(b[i]))
+            return false;
+        if (dtype == MICS_DTYPE_FP16)
+            continue;
+        if (dtype == MICS_DTYPE_BF16 ? rounded[0] != rounded[1] : memcmp(&a[i], &b[i], 4) != 0)
             return false;
     }
     return true;
@@ -137,9 +179,10 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
         mics_engine_piece other = mics_engine_piece_get(run->engines[rank % s->params], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
-        RANKS_EXPECT(fixture_same_shards(s->params > 1 ? run->want.gather_wire : MICS_WIRE_FP32,
-                                         own.shard_params, other.shard_params,
-                                         bytes / sizeof(float)));
+        const bool packed = s->params > 1 && run->want.gather_wire == MICS_WIRE_BF16;
+        const mics_dtype wire = packed ? MICS_DTYPE_BF16 : run->want.dtype;
+        RANKS_EXPECT(
+            fixture_same_shards(wire, own.shard_params, other.shard_params, bytes / sizeof(float)));
         other = mics_engine_piece_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);
@@ -156,8 +199,10 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     const mics_bytes predicted = mics_schedule_rank_bytes(run->schedule, MICS_PHASE_TRAIN, rank);
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
-    RANKS_EXPECT(exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
-    MICS_TRY(mics_engine_publish(engine));        // shards are whole between steps only then
+    RANKS_EXPECT(run->want.uncounted_exchanges ||
+                 exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
+    MICS_TRY(mics_engine_publish(engine)); // shards are whole between steps only then
+    MICS_TRY(mics_engine_pull(engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step
     mics_status same = fixture_compare_replicas(run, rank);
     if (memcmp(&run->results[rank].loss, &run->results[0].loss, 2 * sizeof(double)) != 0)
@@ -187,6 +232,7 @@ static inline mics_status fixture_train(fixture_run *run, mics_engine *engine,
         if (rank == 0) {
             run->losses[step - 1] = run->results[0].loss;
             run->norms[step - 1] = run->results[0].grad_norm;
+            run->skipped += run->results[0].skipped;
         }
     }
     source.step = 1;
@@ -240,17 +286,24 @@ static inline mics_status fixture_rank(ranks_self *self)
     mics_status status = MICS_OK;
     if (run->want.library)
         MICS_TRY(fixture_library(self, run));
-    MICS_TRY(fixture_count(self, run));
-    MICS_TRY(fixture_open_engine(self, run, &engine));
+    if (run->want.open_device != NULL)
+        MICS_TRY(run->want.open_device(self, run->schedule, &run->devices[rank]));
+    MICS_TRY_OUT(fixture_count(self, run));
+    MICS_TRY_OUT(fixture_open_engine(self, run, &engine));
     run->engines[rank] = engine;
-    mics_engine_init_random(engine, 1);
+    MICS_TRY_OUT(mics_engine_init_random(engine, 1));
     MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
     MICS_TRY_OUT(fixture_train(run, engine, self, 1, run->want.steps));
     MICS_TRY_OUT(fixture_check_memory(self, run));
     fixture_collect(run, engine, rank);
     MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK)); // others read this engine until here
 out:
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
     mics_engine_close(engine);
+    mics_comm_close(self->comm); // which may use the device
+    self->comm = NULL;
+    mics_device_close(run->devices[rank]);
     return status;
 }
 
@@ -275,7 +328,13 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .whole_below = run->want.whole_below,
         .gather_wire = run->want.gather_wire,
         .reduce_wire = run->want.reduce_wire,
-        .second_hop_wire = run->want.second_hop_wire};
+        .second_hop_wire = run->want.second_hop_wire,
+        .precision =
+            run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
+        .accelerator = run->want.open_device != NULL};
+    if (spec.accelerator)
+        spec.op_workspace_bytes =
+            mics_engine_workspace(run->want.ops, run->want.dtype, run->model, spec.batch);
     if (run->want.choice_count > 0) {
         memcpy(spec.choices, run->want.choices, sizeof spec.choices);
         spec.choice_count = run->want.choice_count;

@@ -1,0 +1,298 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The engine on a device with memory of its own: every sharding in fp32 and in mixed precision, against one
+// rank on the processor; loss scaling; faults. In every step fixture.h checks replicas, bytes and memory.
+#include "fixture.h"
+#include "later.h"
+
+static mics_status open_later(ranks_self *self, const mics_schedule *schedule,
+                              mics_device **device_out)
+{
+    (void)self;
+    return later_open(mics_engine_events(schedule), device_out);
+}
+
+static fixture_case on_device(mics_dtype dtype)
+{
+    return (fixture_case){.ranks = 1,
+                          .nodes = 1,
+                          .sharding = {1, 1, 1},
+                          .sequences = 16,
+                          .micro_steps = 2,
+                          .steps = 8 < FIXTURE_STEPS_RUN ? 8 : FIXTURE_STEPS_RUN,
+                          .prefetch = 1,
+                          .clip = 0.5f,
+                          .open_device = open_later,
+                          .ops = &later_table,
+                          .dtype = dtype};
+}
+
+static fixture_run on_processor(void)
+{
+    fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
+    run.want.open_device = NULL;
+    run.want.ops = NULL;
+    fixture_go(&run);
+    return run;
+}
+
+static double tolerance_of(mics_dtype dtype)
+{
+    return dtype == MICS_DTYPE_FP32 ? 1e-5 : dtype == MICS_DTYPE_BF16 ? 1e-2 : 2e-3;
+}
+
+static void check_losses(const fixture_run *run, const fixture_run *reference)
+{
+    const double tolerance = tolerance_of(run->want.dtype);
+    for (int32_t step = 0; step < run->want.steps; step++) {
+        const double loss = run->losses[step], expected = reference->losses[step];
+        if (!(fabs(loss - expected) <= tolerance * expected))
+            fail_msg("%s, %d ranks, %d nodes, %d|%d|%d: step %d: loss %.9g, the processor has %.9g",
+                     mics_dtype_text(run->want.dtype), (int)run->want.ranks, (int)run->want.nodes,
+                     (int)run->want.sharding.params, (int)run->want.sharding.grads,
+                     (int)run->want.sharding.optimizer, (int)step + 1, loss, expected);
+    }
+}
+
+static void check_family(int32_t ranks, mics_dtype dtype, const fixture_run *reference)
+{
+    int32_t cases = 0;
+    for (int32_t p = 1; p <= ranks; p *= 2) {
+        for (int32_t g = p; g <= ranks; g *= 2) {
+            for (int32_t o = g; o <= ranks; o *= 2) {
+                fixture_run run = {.want = on_device(dtype)};
+                run.want.ranks = ranks;
+                run.want.nodes = cases % 2 == 0 && ranks % 2 == 0 ? ranks / 2 : 1;
+                run.want.sharding = (mics_sharding){p, g, o};
+                run.want.prefetch = cases % 3;
+                run.want.recompute = cases % 4 == 1;
+                run.want.hierarchical = cases % 3 != 2;
+                run.want.whole_below = cases % 5 == 3 ? 300 : 0;
+                fixture_go(&run);
+                check_losses(&run, reference);
+                cases++;
+            }
+        }
+    }
+}
+
+static void test_family(void **state)
+{
+    (void)state;
+    const fixture_run reference = on_processor();
+    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
+        for (int32_t ranks = 1; ranks <= 4; ranks *= 2)
+            check_family(ranks, (mics_dtype)dtype, &reference);
+    }
+    check_family(8, MICS_DTYPE_BF16, &reference);
+}
+
+// Of one rank the device's arithmetic is the processor's, bit by bit.
+static void test_fp32_has_the_same_bits(void **state)
+{
+    (void)state;
+    const fixture_run reference = on_processor();
+    fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
+    fixture_go(&run);
+    assert_memory_equal(run.losses, reference.losses, sizeof run.losses);
+    assert_memory_equal(run.norms, reference.norms, sizeof run.norms);
+    assert_true(run.eval_loss == reference.eval_loss);
+}
+
+// ---- loss scaling ----
+
+// DeepSpeed's rules, by hand: hysteresis 2, window 3.
+static void test_scaler(void **state)
+{
+    (void)state;
+    const mics_loss_scaling scaling = {.initial = 8, .window = 3, .hysteresis = 2, .min = 2};
+    static const struct {
+        bool overflow;
+        double scale; // afterwards
+    } steps[] = {
+        {true, 8}, {true, 4},  {false, 4}, {false, 4}, {false, 8}, {true, 8},  {true, 4}, {true, 2},
+        {true, 2}, {false, 2}, {false, 2}, {false, 4}, {true, 4},  {false, 4}, {true, 2},
+    };
+    mics_scaler scaler = mics_scaler_init(&scaling);
+    assert_true(scaler.scale == 8);
+    int64_t skipped = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        assert_int_equal(mics_scaler_is_exhausted(&scaling, &scaler), i >= 8 && i <= 11);
+        mics_scaler_update(&scaling, steps[i].overflow, &scaler);
+        skipped += steps[i].overflow ? 1 : 0;
+        if (scaler.scale != steps[i].scale)
+            fail_msg("after step %d: %g, not %g", (int)i, scaler.scale, steps[i].scale);
+    }
+    assert_int_equal(scaler.skipped, skipped);
+}
+
+static void test_scaler_kinds(void **state)
+{
+    (void)state;
+    mics_loss_scaling scaling = {.fixed = 128};
+    mics_scaler scaler = mics_scaler_init(&scaling);
+    for (int i = 0; i < 4; i++)
+        mics_scaler_update(&scaling, i % 2 == 0, &scaler);
+    assert_true(scaler.scale == 128 && scaler.skipped == 2 && scaler.steps == 4);
+    assert_false(mics_scaler_is_exhausted(&scaling, &scaler));
+    scaling = mics_loss_scaling_default();
+    scaling.consecutive_hysteresis = true; // overflows that are not in a row never halve it
+    scaler = mics_scaler_init(&scaling);
+    assert_true(scaler.scale == 65536);
+    for (int i = 0; i < 10; i++)
+        mics_scaler_update(&scaling, i % 2 == 0, &scaler);
+    assert_true(scaler.scale == 65536);
+}
+
+// A scale that is far too large: the first steps are skipped, on all ranks, and change nothing; then it
+// trains as without.
+static void test_overflow_is_skipped(void **state)
+{
+    (void)state;
+    for (int32_t ranks = 1; ranks <= 4; ranks += 3) {
+        fixture_run run = {.want = on_device(MICS_DTYPE_FP16)};
+        run.want.ranks = ranks;
+        run.want.sharding = (mics_sharding){1, ranks, ranks};
+        run.want.steps = FIXTURE_STEPS_RUN;
+        run.want.scaling =
+            (mics_loss_scaling){.initial = 0x1p26, .window = 1000, .hysteresis = 1, .min = 1};
+        fixture_go(&run);
+        assert_true(run.skipped >= 1);
+        assert_true(run.skipped < run.want.steps || FIXTURE_STEPS_RUN < FIXTURE_STEPS);
+        for (int32_t step = 0; step < run.want.steps; step++)
+            assert_true(isfinite(run.losses[step]));
+        assert_false(isfinite(run.norms[0]));
+        if (run.want.steps == FIXTURE_STEPS)
+            assert_true(run.losses[FIXTURE_STEPS - 1] < 0.95 * run.losses[0]);
+    }
+}
+
+static mics_status exhausted_rank(ranks_self *self)
+{
+    fixture_run *run = self->arg;
+    const int32_t rank = self->comm->rank;
+    mics_engine *engine = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(later_open(mics_engine_events(run->schedule), &run->devices[rank]));
+    MICS_TRY(fixture_count(self, run));
+    MICS_TRY(fixture_open_engine(self, run, &engine));
+    fixture_source source = {.run = run, .rank = rank, .step = 1};
+    const mics_batch_source read = {.read = fixture_read, .ctx = &source};
+    mics_step_result result;
+    MICS_TRY_OUT(mics_engine_init_random(engine, 1));
+    const mics_status numeric = mics_engine_step(engine, 1, 3e-3f, &read, &result);
+    MICS_TRY_OUT(numeric == MICS_ERR_NUMERIC ? MICS_OK : MICS_ERR_INVALID);
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK)); // the world goes on
+out:
+    mics_engine_close(engine);
+    mics_device_close(run->devices[rank]);
+    return status;
+}
+
+// Where the scale may not become smaller, every rank says so.
+static void test_overflow_at_the_smallest_scale(void **state)
+{
+    (void)state;
+    fixture_run run = {.want = on_device(MICS_DTYPE_FP16)};
+    run.want.ranks = 2;
+    run.want.sharding = (mics_sharding){2, 2, 2};
+    run.want.scaling =
+        (mics_loss_scaling){.initial = 0x1p30, .window = 10, .hysteresis = 1, .min = 0x1p30};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &run);
+    ranks_run_ok(2, exhausted_rank, &run);
+    fixture_close(&run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- refusals and faults ----
+
+static mics_status refused_rank(ranks_self *self)
+{
+    fixture_run *run = self->arg;
+    mics_engine *engine = NULL;
+    MICS_TRY(later_open(mics_engine_events(run->schedule), &run->devices[0]));
+    MICS_TRY(fixture_count(self, run));
+    mics_status opened = fixture_open_engine(self, run, &engine);
+    mics_engine_close(engine);
+    mics_device_close(run->devices[0]);
+    return opened;
+}
+
+static void check_refused(const fixture_case *opened_as, const fixture_case *made_for,
+                          mics_status expected)
+{
+    fixture_run run = {.want = *made_for};
+    mics_memory *memory = NULL;
+    mics_status status = MICS_OK;
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &run);
+    run.want = *opened_as;
+    ranks_run_timeout(1, RANKS_TIMEOUT_S, refused_rank, &run, &status);
+    ASSERT_STATUS(expected, status);
+    fixture_close(&run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    const fixture_case fp32 = on_device(MICS_DTYPE_FP32), bf16 = on_device(MICS_DTYPE_BF16),
+                       fp16 = on_device(MICS_DTYPE_FP16);
+    fixture_case processor = fp32;
+    processor.open_device = NULL;
+    check_refused(&bf16, &bf16, MICS_OK);
+    check_refused(&fp16, &bf16, MICS_OK); // the schedule knows bytes alone
+    check_refused(&fp32, &bf16, MICS_ERR_INVALID);
+    check_refused(&bf16, &fp32, MICS_ERR_INVALID);
+    check_refused(&fp32, &processor, MICS_ERR_INVALID);
+}
+
+static mics_status failing_rank(ranks_self *self)
+{
+    fixture_run *run = self->arg;
+    mics_engine *engine = NULL;
+    mics_status status = later_open(mics_engine_events(run->schedule), &run->devices[0]);
+    MICS_TRY(status);
+    MICS_TRY(fixture_count(self, run));
+    mics_memory_fail_after(self->memory, run->fail_at);
+    status = fixture_open_engine(self, run, &engine);
+    mics_memory_fail_after(self->memory, 0);
+    mics_engine_close(engine);
+    mics_device_close(run->devices[0]); // which demands that all blocks are freed
+    return status;
+}
+
+static void test_each_allocation_may_fail(void **state)
+{
+    (void)state;
+    fixture_run run = {.want = on_device(MICS_DTYPE_BF16)};
+    mics_memory *memory = NULL;
+    mics_status status = MICS_ERR_MEMORY;
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &run);
+    for (run.fail_at = 1; status != MICS_OK; run.fail_at++) {
+        assert_true(run.fail_at < 100);
+        ranks_run_timeout(1, RANKS_TIMEOUT_S, failing_rank, &run, &status);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+    }
+    assert_true(run.fail_at > 20);
+    fixture_close(&run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scaler),
+        cmocka_unit_test(test_scaler_kinds),
+        cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_overflow_at_the_smallest_scale),
+        cmocka_unit_test(test_what_does_not_fit_is_refused),
+        cmocka_unit_test(test_each_allocation_may_fail),
+        cmocka_unit_test(test_fp32_has_the_same_bits),
+        cmocka_unit_test(test_family),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
