@@ -19,7 +19,7 @@ static fixture_case on_device(mics_dtype dtype)
                           .sharding = {1, 1, 1},
                           .sequences = 16,
                           .micro_steps = 2,
-                          .steps = 8 < FIXTURE_STEPS_RUN ? 8 : FIXTURE_STEPS_RUN,
+                          .steps = 5 < FIXTURE_STEPS_RUN ? 5 : FIXTURE_STEPS_RUN,
                           .prefetch = 1,
                           .clip = 0.5f,
                           .open_device = open_later,
@@ -80,11 +80,11 @@ static void test_family(void **state)
 {
     (void)state;
     const fixture_run reference = on_processor();
-    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
-        for (int32_t ranks = 1; ranks <= 4; ranks *= 2)
-            check_family(ranks, (mics_dtype)dtype, &reference);
+    for (int32_t ranks = 1; ranks <= 4; ranks *= 2) {
+        check_family(ranks, MICS_DTYPE_FP32, &reference);
+        check_family(ranks, MICS_DTYPE_BF16, &reference);
     }
-    check_family(8, MICS_DTYPE_BF16, &reference);
+    check_family(2, MICS_DTYPE_FP16, &reference);
 }
 
 // Of one rank the device's arithmetic is the processor's, bit by bit.
@@ -158,7 +158,8 @@ static void test_overflow_is_skipped(void **state)
             (mics_loss_scaling){.initial = 0x1p26, .window = 1000, .hysteresis = 1, .min = 1};
         fixture_go(&run);
         assert_true(run.skipped >= 1);
-        assert_true(run.skipped < run.want.steps || FIXTURE_STEPS_RUN < FIXTURE_STEPS);
+        if (run.want.steps == FIXTURE_STEPS)
+            assert_true(run.skipped < run.want.steps);
         for (int32_t step = 0; step < run.want.steps; step++)
             assert_true(isfinite(run.losses[step]));
         assert_false(isfinite(run.norms[0]));
