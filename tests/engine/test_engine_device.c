@@ -162,7 +162,7 @@ static void test_overflow_is_skipped(void **state)
             assert_true(run.skipped < run.want.steps);
         for (int32_t step = 0; step < run.want.steps; step++)
             assert_true(isfinite(run.losses[step]));
-        assert_false(isfinite(run.norms[0]));
+        assert_true(isfinite(run.norms[0]) == 0);
         if (run.want.steps == FIXTURE_STEPS)
             assert_true(run.losses[FIXTURE_STEPS - 1] < 0.95 * run.losses[0]);
     }
