@@ -113,13 +113,14 @@ micro_step_ms() { # NAME MICRO_STEPS
         }' "$work/$1/trace.json"
 }
 
-# Says how computation compares with gathers inside a node, on one node; nothing else runs beside either.
-show_shape() { # SETTING...
+# Prints how computation compares with gathers inside a node, on one node; nothing else runs beside either.
+show_shape() { # TOKENS SETTING...
     local ms
     up 1 1gbit
-    train shape 'mics(2)' 2 run.steps=6 run.trace_step=2 run.trace_steps=5 run.prefetch=0 "$@" || return 1
+    train shape 'mics(2)' 2 run.steps=11 run.trace_step=2 run.trace_steps=10 run.prefetch=0 \
+        "data.sequence_length=$1" "${@:2}" || return 1
     read -ra ms <<<"$(micro_step_ms shape 2)"
-    echo "shape: on one node a micro-step computes for ${ms[0]} ms and gathers for ${ms[1]} ms"
+    echo "shape: with $1 tokens a micro-step computes for ${ms[0]} ms and gathers for ${ms[1]} ms inside a node"
 }
 
 # Rows of cases that were measured before, in the file RESULTS if that is set: a line for the settings, and

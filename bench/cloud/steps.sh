@@ -6,36 +6,51 @@
 #
 # For each number of nodes (2 4 8) of 2 ranks: tokens/s of zero3, mics(2), mics+(2), hpz(2) and ddp at 1, 4 and
 # 16 micro-steps, and how long computation waited for communication in a step, in all and by kind. Medians over
-# all steps but the first. Before, that the shape is a fair one: on one node computation of a micro-step takes
-# about as long as its gathers. Takes some 15 minutes at 1 Gbit/s; with RESULTS what was done is not done again.
+# all steps but the first. Before, on one node, what a micro-step of so many tokens computes and gathers inside a
+# node: the length is taken for which these are the nearest to equal, so that neither hides behind the other. Takes
+# some 15 minutes at 1 Gbit/s; with RESULTS what was done is not done again.
 #
 #   RATE_MBIT=1000      of each link; DILATE=1: divided by the nodes, which share this machine's cores
 #   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 ..."   zero3-two-stage: gathers and reductions in two stages
-#   LENGTH=16           tokens of a micro-batch
+#   LENGTH=auto         tokens of a micro-batch; auto: 8, 16, 32 or 64
 #   STEPS=              of a case; 6, 4 and 2 with 1, 4 and 16 micro-steps
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE        keeps rows, and takes those that it has
 . "$(dirname "$0")/lib.sh"
 read -ra micro_steps <<<"${MICRO_STEPS:-1 4 16}"
 read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2) hpz(2) ddp}"
-read -ra settings <<<"data.sequence_length=${LENGTH:-16} ${SETTINGS:-}"
+read -ra settings <<<"${SETTINGS:-}"
 rate=${RATE_MBIT:-1000} dilate=${DILATE:-0}
 [ $# -gt 0 ] || set -- 2 4 8
-open_results "rate $rate dilate $dilate per_node $per_node steps ${STEPS:-} ${settings[*]}"
+open_results "rate $rate dilate $dilate per_node $per_node steps ${STEPS:-} length ${LENGTH:-auto} ${settings[*]-}"
 
 steps_for() { # MICRO_STEPS
     echo "${STEPS:-$(($1 >= 16 ? 2 : $1 >= 4 ? 4 : 6))}"
 }
 
 measure() { # NODES MICRO_STEPS SHARDING
-    train run "$3" "$2" "run.steps=$(steps_for "$2")" "${settings[@]}" || return 1
+    train run "$3" "$2" "run.steps=$(steps_for "$2")" "data.sequence_length=$length" \
+        ${settings[@]+"${settings[@]}"} || return 1
     printf '%-6s %-6s %-16s %10.0f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f' "$1" "$2" "$3" \
         "$(median run tokens_per_s)" "$(median run step_ms)" "$(median run exposed_comm_ms)" \
         "$(median run exposed_gather_ms)" "$(median run exposed_reduce_ms)" "$(median run exposed_second_hop_ms)" \
         "$(awk -v bytes="$(median run sent_inter_bytes)" 'BEGIN { print bytes / 1e6 }')"
 }
 
-case_row shape show_shape "${settings[@]}"
+lengths=${LENGTH:-auto}
+[ "$lengths" != auto ] || lengths="8 16 32 64"
+for length in $lengths; do
+    case_row "shape $length" show_shape "$length" ${settings[@]+"${settings[@]}"}
+done | tee "$work/shapes"
+length=$(awk '{
+        for (i = 1; i <= NF; i++) if ($i == "for") ms[++count] = $(i + 1)
+        apart = (ms[count - 1] > ms[count]) ? ms[count - 1] / ms[count] : ms[count] / ms[count - 1]
+        if (!best || apart < best) {
+            best = apart
+            tokens = $3
+        }
+    } END { print tokens }' "$work/shapes")
+echo "micro-batches of $length tokens"
 printf '%-6s %-6s %-16s %10s %10s %10s %10s %10s %10s %10s %7s\n' nodes micro sharding tokens/s step_ms exposed \
     'of:gather' reduce 2nd_hop MB_between /first
 for n in "$@"; do
