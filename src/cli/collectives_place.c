@@ -52,14 +52,15 @@ static int64_t network_mbit(void)
     return most;
 }
 
-static void describe(record *mine)
+static record describe(void)
 {
     mics_machine machine;
-    *mine = (record){.network_mbit = network_mbit()};
-    if (gethostname(mine->host, sizeof mine->host - 1) != 0 || mine->host[0] == '\0')
-        strcpy(mine->host, "unknown");
+    record mine = {.network_mbit = network_mbit()};
+    if (gethostname(mine.host, sizeof mine.host - 1) != 0 || mine.host[0] == '\0')
+        strcpy(mine.host, "unknown");
     if (mics_machine_read(&machine) == MICS_OK)
-        memcpy(mine->processor, machine.cpu_name, sizeof mine->processor);
+        memcpy(mine.processor, machine.cpu_name, sizeof mine.processor);
+    return mine;
 }
 
 // FNV-1a, goes on from `hash`.
@@ -106,7 +107,7 @@ mics_status cli_place_find(cli_rank *rank, int32_t per_node, cli_place *place_ou
         mics_alloc(rank->memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(record), &block);
     MICS_TRY_OUT(mics_comm_agree(comm, status));
     record *all = block;
-    describe(&all[comm->rank]);
+    all[comm->rank] = describe();
     MICS_TRY_OUT(mics_comm_all_gather(comm, &ring, all, sizeof *all));
     *place_out = (cli_place){.transport = mpi ? "mpi" : "threads"};
     snprintf(place_out->version, sizeof place_out->version, "%s",
