@@ -123,6 +123,7 @@ typedef struct mics_comm_ops {
     mics_status (*collective)(void *ctx, const mics_comm_call *call);
     // (optional) Whether what was enqueued has failed so far; does not wait.
     mics_status (*check)(void *ctx);
+    void (*register_buffer)(void *ctx, void *buffer, size_t bytes); // (optional)
 } mics_comm_ops;
 
 typedef struct mics_comm {
@@ -218,8 +219,8 @@ void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 int mics_comm_is_counting(const mics_comm *comm);
 
 /* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
- * logged once, whatever channels they are on; 0: none. A call of the library's counts as one
- * exchange. For tests.
+ * logged once, whatever channels they are on; 0: none. A call of the library's, or a collective
+ * on a device's buffers, counts as one exchange. For tests.
  *
  * Needs:   countdown >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
@@ -227,30 +228,42 @@ int mics_comm_is_counting(const mics_comm *comm);
 mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int64_t countdown,
                                       mics_comm **comm_out);
 
-/* Takes collectives on buffers of `device` through page-locked host memory, two blocks of at most
- * `piece_bytes` a channel, so that any transport serves (several ranks on one GPU, which NCCL
- * refuses). A collective waits for its stream, and blocks.
- *
- * Needs:   the device outlives the comm.
- * Returns: MICS_OK; MICS_ERR_MEMORY (the inner comm is then still the caller's).
- */
-mics_status mics_comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
-                                       size_t piece_bytes, mics_comm **comm_out);
+// How collectives on a device's buffers travel.
+typedef enum mics_device_transport {
+    MICS_TRANSPORT_AUTO,   // NCCL where it is there and each rank has a GPU of its own; else staged
+    MICS_TRANSPORT_STAGED, // through page-locked host memory, by the inner comm
+    MICS_TRANSPORT_NCCL,
+    MICS_TRANSPORTS
+} mics_device_transport;
 
-/* Collectives on buffers of `device` by NCCL; all else goes by the inner comm, which also carries
- * NCCL's addresses. NCCL communicators are made for the groups of `rings`, each kind of group once
- * a channel it is used on.
+typedef struct mics_device_comm_spec {
+    mics_device *device;
+    mics_device_transport transport;
+    size_t piece_bytes;     // staged
+    const mics_ring *rings; // NCCL; `what` names the group
+    int32_t ring_count;
+    double timeout_s; // NCCL
+} mics_device_comm_spec;
+
+/* Lets mics_comm_collective take buffers of `device`; all else goes by the inner comm, also the
+ * addresses that NCCL needs.
  *
- * A collective enqueues and returns; the deadline is kept by who waits for the device. After
- * mics_comm_abort the communicators are aborted (ncclCommAbort), and what waits for them ends.
- * Needs:   the device is a GPU, outlives the comm, and no other rank uses it.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no plugin, no NCCL; two ranks on one GPU: logged);
- *          MICS_ERR_COMM; MICS_ERR_MEMORY (the inner comm is then still the caller's).
+ * Staged: a collective waits for its stream and is done on return; two pieces of `piece_bytes` of
+ * host memory a channel. Good for any transport and for several ranks on one GPU, which NCCL
+ * refuses; slow. NCCL: one communicator for each of `rings` (this rank's group of each kind that
+ * will be used, each on one channel); a collective enqueues and returns, and who waits for the
+ * device keeps the deadline; the time-out of the inner comm's opening holds for what the host does
+ * (connecting). At most one kernel of NCCL a channel runs at once, and both together leave most of
+ * the GPU free, so they cannot keep each other from starting, whatever their order on other ranks.
+ * A device whose memory is the host's needs nothing: *comm_out is the inner comm.
+ * Needs:   the device outlives the comm; piece_bytes >= 4, divisible by 4; timeout_s > 0.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (NCCL was asked for and is not to be had: logged, with
+ *          why; the same on every rank); MICS_ERR_COMM; MICS_ERR_MEMORY. After an error the inner comm
+ *          is still the caller's.
  * Collective: world.
  */
-mics_status mics_comm_nccl_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
-                                     const mics_ring *rings, int32_t ring_count,
-                                     mics_comm **comm_out);
+mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
+                                       const mics_device_comm_spec *spec, mics_comm **comm_out);
 
 // ---- what every rank calls; all in the same order ----
 
@@ -295,6 +308,11 @@ mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call);
 /* Whether what was enqueued has failed so far. Does not wait.   Returns: MICS_OK; MICS_ERR_COMM,
  * logged once. */
 mics_status mics_comm_check(mics_comm *comm);
+
+/* Says that collectives will often use this memory of the comm's device, which NCCL can then use
+ * without copies; until the comm is closed. What cannot be registered is used as before.
+ */
+void mics_comm_register(mics_comm *comm, void *buffer, size_t bytes);
 
 /* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
  * divisible by the group's size.

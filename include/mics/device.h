@@ -45,6 +45,7 @@ enum { MICS_DEVICE_STREAMS = 3 };
 
 typedef struct mics_device_info {
     char name[96];             // "NVIDIA H200"
+    char id[48];               // of this very device in the world: its UUID
     size_t memory_total_bytes; // of the device
     size_t memory_free_bytes;  // when it was asked
     char detail[160];          // "compute capability 9.0, driver 13.0, PCI 0000:1b:00.0"

@@ -1,44 +1,60 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives as calls that a transport may run itself, on the memory of a device; on the host's, rings and
-// exchanges run them.
-#include "mics/comm.h"
+// Collectives on a device's buffers, or on the host's: by the transport's own entry, or by rings of
+// exchanges.
+#include "internal.h"
+#include "mics/log.h"
+#include "mics/size.h"
 
-// Each member's block goes to it directly; block h - 1 of `incoming` is from the member h before this one.
-static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call)
+static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)
+{
+    const char *what = call->ring->what != NULL ? call->ring->what : "collective";
+    if (call->kind < 0 || call->kind >= MICS_COMM_CALLS)
+        return mics_fail(MICS_ERR_INVALID, "%s: unknown collective %d", what, (int)call->kind);
+    if (call->dtype < 0 || call->dtype >= MICS_DTYPES)
+        return mics_fail(MICS_ERR_INVALID, "%s: unknown number format %d", what, (int)call->dtype);
+    const bool sums =
+        call->kind == MICS_COMM_CALL_REDUCE_SCATTER || call->kind == MICS_COMM_CALL_ALL_REDUCE;
+    if (sums && call->dtype != MICS_DTYPE_FP32)
+        return mics_fail(MICS_ERR_INVALID, "%s: sums are made in fp32, not %s", what,
+                         mics_dtype_text(call->dtype));
+    size_t block_bytes = 0;
+    MICS_TRY(mics_size_bytes(call->block_elems, mics_dtype_bytes(call->dtype), &block_bytes));
+    if (call->kind == MICS_COMM_CALL_ALL_TO_ALL && call->incoming == NULL &&
+        call->ring->group.size > 1 && block_bytes > 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for what comes in", what);
+    return comm_check_ring(comm, call->ring, call->buffer, block_bytes);
+}
+
+// One exchange a hop: to the member `hop` after this one, from the member `hop` before.
+static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call, size_t block_bytes)
 {
     const mics_ring *ring = call->ring;
-    const mics_group *group = &ring->group;
-    const size_t bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
-    char *incoming = call->incoming;
-    const char *buffer = call->buffer;
-    for (int32_t hop = 1; hop < group->size; hop++) {
-        const int32_t to = (group->index + hop) % group->size,
-                      from = (group->index + group->size - hop) % group->size;
-        const int32_t block = ring->block_of != NULL ? ring->block_of[to] : to;
-        const mics_exchange exchange = {.to = mics_group_rank(*group, to),
-                                        .from = mics_group_rank(*group, from),
-                                        .send = buffer + (size_t)block * bytes,
-                                        .recv = incoming + (size_t)(hop - 1) * bytes,
-                                        .bytes = bytes,
-                                        .reduce = MICS_REDUCE_COPY,
-                                        .channel = ring->channel,
-                                        .what = ring->what};
+    const int32_t size = ring->group.size, index = ring->group.index;
+    for (int32_t hop = 1; hop < size; hop++) {
+        const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
+        const mics_exchange exchange = {
+            .to = mics_group_rank(ring->group, to),
+            .from = mics_group_rank(ring->group, from),
+            .send = comm_block(call->buffer, comm_block_of(ring, to), block_bytes),
+            .recv = comm_block(call->incoming, hop - 1, block_bytes),
+            .bytes = block_bytes,
+            .reduce = MICS_REDUCE_COPY,
+            .channel = ring->channel,
+            .what = ring->what};
         MICS_TRY(mics_comm_exchange(comm, &exchange));
     }
     return MICS_OK;
 }
 
-mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call)
+mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call)
 {
-    if (comm->ops->collective != NULL)
-        return comm->ops->collective(comm->ctx, call);
+    const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
     switch (call->kind) {
     case MICS_COMM_CALL_ALL_GATHER:
-        return mics_comm_all_gather(comm, call->ring, call->buffer,
-                                    (size_t)call->block_elems * mics_dtype_bytes(call->dtype));
+        return mics_comm_all_gather(comm, call->ring, call->buffer, block_bytes);
     case MICS_COMM_CALL_ALL_TO_ALL:
-        return all_to_all(comm, call);
+        return all_to_all(comm, call, block_bytes);
     case MICS_COMM_CALL_REDUCE_SCATTER:
         return mics_comm_reduce_scatter(comm, call->ring, call->buffer, call->block_elems);
     default: // ALL_REDUCE
@@ -47,7 +63,21 @@ mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call)
     }
 }
 
+mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call)
+{
+    MICS_TRY(check_call(comm, call));
+    if (comm->ops->collective != NULL)
+        return comm->ops->collective(comm->ctx, call);
+    return comm_call_by_rings(comm, call);
+}
+
 mics_status mics_comm_check(mics_comm *comm)
 {
     return comm->ops->check != NULL ? comm->ops->check(comm->ctx) : MICS_OK;
+}
+
+void mics_comm_register(mics_comm *comm, void *buffer, size_t bytes)
+{
+    if (comm->ops->register_buffer != NULL && bytes > 0)
+        comm->ops->register_buffer(comm->ctx, buffer, bytes);
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator that counts the bytes another one sends, inside nodes and between them.
-#include "mics/comm.h"
+#include "internal.h"
 #include "mics/log.h"
 #include <assert.h>
 
@@ -53,6 +53,43 @@ static mics_status count_library_gather(void *ctx, const mics_ring *ring, void *
     return MICS_OK;
 }
 
+// What mics/comm.h says that a collective sends: a ring's blocks to the next member, once for each
+// half of an all-reduce; or one to each other member.
+static void count_call(count_comm *self, const mics_comm_call *call)
+{
+    const mics_group *group = &call->ring->group;
+    const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
+    const int32_t rounds = call->kind == MICS_COMM_CALL_ALL_REDUCE ? 2 : 1;
+    for (int32_t hop = 1; hop < group->size; hop++) {
+        const int32_t steps = call->kind == MICS_COMM_CALL_ALL_TO_ALL ? hop : 1;
+        for (int32_t round = 0; round < rounds; round++)
+            count_sent(self, mics_group_rank(*group, (group->index + steps) % group->size),
+                       block_bytes);
+    }
+}
+
+static mics_status count_collective(void *ctx, const mics_comm_call *call)
+{
+    count_comm *self = ctx;
+    if (self->inner->ops->collective == NULL)
+        return comm_call_by_rings(&self->base, call);
+    MICS_TRY(mics_comm_collective(self->inner, call));
+    count_call(self, call);
+    return MICS_OK;
+}
+
+static mics_status count_check(void *ctx)
+{
+    count_comm *self = ctx;
+    return mics_comm_check(self->inner);
+}
+
+static void count_register(void *ctx, void *buffer, size_t bytes)
+{
+    count_comm *self = ctx;
+    mics_comm_register(self->inner, buffer, bytes);
+}
+
 static void count_set_timeout(void *ctx, double seconds)
 {
     count_comm *self = ctx;
@@ -101,6 +138,9 @@ static const mics_comm_ops count_ops = {
     .close = count_close,
     .library_open = count_library_open,
     .library_gather = count_library_gather,
+    .collective = count_collective,
+    .check = count_check,
+    .register_buffer = count_register,
 };
 
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator whose exchanges fail from a chosen one on, for tests of what comes after.
-#include "mics/comm.h"
+#include "internal.h"
 #include "mics/log.h"
 
 // Two threads may exchange at once, one a channel: each draws a number of its own.
@@ -45,6 +45,27 @@ static mics_status fault_library_gather(void *ctx, const mics_ring *ring, void *
     fault_comm *self = ctx;
     MICS_TRY(draw(self, ring->what));
     return mics_comm_library_gather(self->inner, ring, buffer, block_bytes);
+}
+
+static mics_status fault_collective(void *ctx, const mics_comm_call *call)
+{
+    fault_comm *self = ctx;
+    if (self->inner->ops->collective == NULL)
+        return comm_call_by_rings(&self->base, call);
+    MICS_TRY(draw(self, call->ring->what));
+    return mics_comm_collective(self->inner, call);
+}
+
+static mics_status fault_check(void *ctx)
+{
+    fault_comm *self = ctx;
+    return mics_comm_check(self->inner);
+}
+
+static void fault_register(void *ctx, void *buffer, size_t bytes)
+{
+    fault_comm *self = ctx;
+    mics_comm_register(self->inner, buffer, bytes);
 }
 
 static void fault_set_timeout(void *ctx, double seconds)
@@ -98,6 +119,9 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .close = fault_close,
         .library_open = fault_library_open,
         .library_gather = fault_library_gather,
+        .collective = fault_collective,
+        .check = fault_check,
+        .register_buffer = fault_register,
     };
     if (countdown < 0)
         return mics_fail(MICS_ERR_INVALID, "exchange number %lld cannot fail",

@@ -41,6 +41,37 @@ void mics_comm_mpi_limit_library(mics_comm *comm, size_t bytes);
 /* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
 void mics_comm_mpi_forgo_near(mics_comm *comm);
 
+/* What every collective needs of its ring and buffer (comm.h).   Returns: MICS_OK;
+ * MICS_ERR_INVALID, logged. */
+mics_status comm_check_ring(const mics_comm *comm, const mics_ring *ring, const void *buffer,
+                            size_t block_bytes);
+
+/* A collective by exchanges of `comm`, whose arguments have been checked. */
+mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call);
+
+/* Opens a comm whose collectives go through host memory (comm.h, MICS_TRANSPORT_STAGED). Not
+ * collective; otherwise as mics_comm_device_open_take. */
+mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
+                                  size_t piece_bytes, mics_comm **comm_out);
+
+// What the plugin exports as MICS_CUDA_COMM_OPEN: opens a comm over NCCL, as
+// mics_comm_device_open_take, once that has found that each rank has a GPU of its own.
+#define MICS_CUDA_COMM_OPEN "mics_cuda_comm_open_take"
+typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner,
+                                           const mics_device_comm_spec *spec, mics_comm **comm_out);
+
+/* The block that a member owns. */
+static inline int32_t comm_block_of(const mics_ring *ring, int32_t member)
+{
+    return ring->block_of != NULL ? ring->block_of[member] : member;
+}
+
+/* Where block `index` begins; the buffer may be NULL when blocks are empty. */
+static inline void *comm_block(void *buffer, int32_t index, size_t block_bytes)
+{
+    return block_bytes > 0 ? (char *)buffer + (size_t)index * block_bytes : buffer;
+}
+
 /* sum[i] = received[i] + sum[i]: the one addition of every transport, so that all give the same
  * bits. The arrays do not overlap. */
 static inline void comm_add_f32(float *restrict sum, const float *restrict received, size_t elems)

@@ -3,13 +3,13 @@
 // Collectives as rings of exchanges. In step s every member sends one block to the next member and
 // receives one from the previous; which block, and so the order of a sum, depends on the member
 // and the step alone.
-#include "mics/comm.h"
+#include "internal.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <stdbool.h>
 
-static mics_status check_ring(const mics_comm *comm, const mics_ring *ring, const void *buffer,
-                              size_t block_bytes)
+mics_status comm_check_ring(const mics_comm *comm, const mics_ring *ring, const void *buffer,
+                            size_t block_bytes)
 {
     const mics_group *group = &ring->group;
     const char *what = ring->what;
@@ -77,7 +77,7 @@ static mics_status go_round(mics_comm *comm, const mics_ring *ring, char *buffer
 mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
                                  size_t block_bytes)
 {
-    MICS_TRY(check_ring(comm, ring, buffer, block_bytes));
+    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
     return go_round(comm, ring, buffer, block_bytes, 0, MICS_REDUCE_COPY);
 }
 
@@ -88,7 +88,7 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
 {
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
-    MICS_TRY(check_ring(comm, ring, buffer, block_bytes));
+    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
     return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32);
 }
 
@@ -106,7 +106,7 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
 
 mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring)
 {
-    MICS_TRY(check_ring(comm, ring, NULL, 0));
+    MICS_TRY(comm_check_ring(comm, ring, NULL, 0));
     if (comm->ops->library_open == NULL)
         return MICS_ERR_UNSUPPORTED;
     return comm->ops->library_open(comm->ctx, ring);
@@ -115,7 +115,7 @@ mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring)
 mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
                                      size_t block_bytes)
 {
-    MICS_TRY(check_ring(comm, ring, buffer, block_bytes));
+    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
     if (comm->ops->library_gather == NULL)
         return MICS_ERR_UNSUPPORTED;
     return comm->ops->library_gather(comm->ctx, ring, buffer, block_bytes);
