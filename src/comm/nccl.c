@@ -1,0 +1,414 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Collectives on GPU buffers by NCCL. A part of the plugin.
+//
+// A communicator for each group that the caller names; its ranks are the blocks in order, so that NCCL's
+// in-place layout is the ownership order. All are non-blocking: a call that has to connect first
+// returns at once and is waited for with a deadline, so a rank that never comes is an error here and not
+// a hang.
+//
+// Two communicators may run at once, one a stream. That is safe only while kernels of both fit on the
+// GPU together, because ranks may launch them in different orders: CTAs are limited so that they do
+// (NEAR_CTAS + FAR_CTAS of the 108 or more multiprocessors of the GPUs that this is for). Links between nodes
+// need few.
+#include "internal.h"
+#include "mics/clock.h"
+#include "mics/log.h"
+#include "nccl_library.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    NCCL_MOST_RINGS = 16,
+    NCCL_MOST_BUFFERS = 16, // registered
+    NEAR_CTAS = 24,
+    FAR_CTAS = 8
+};
+
+// One group's communicator. `mutex` guards every use of it but abort.
+typedef struct nccl_ring {
+    mics_group group;
+    int32_t own_block;
+    uint64_t order; // hash of block_of
+    int32_t channel;
+    ncclComm_t comm;
+    pthread_mutex_t mutex;
+    void *registered[NCCL_MOST_BUFFERS];
+} nccl_ring;
+
+typedef struct nccl_comm {
+    mics_comm base;
+    mics_memory *memory;
+    mics_comm *inner;
+    mics_device *device;
+    const nccl_library *nccl;
+    double timeout_s;
+    nccl_ring rings[NCCL_MOST_RINGS];
+    int32_t ring_count;
+    int32_t buffers;
+    _Atomic bool aborted;
+    _Atomic bool told; // a failure was logged
+} nccl_comm;
+
+// ---- results ----
+
+static mics_status fail(nccl_comm *self, ncclResult_t result, ncclComm_t comm, const char *what)
+{
+    if (self->aborted)
+        return MICS_ERR_PEER;
+    if (atomic_exchange(&self->told, true))
+        return MICS_ERR_COMM;
+    const char *more = comm != NULL ? self->nccl->GetLastError(comm) : NULL;
+    return mics_fail(MICS_ERR_COMM, "%s: NCCL: %s%s%s", what, self->nccl->GetErrorString(result),
+                     more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
+}
+
+static void sleep_us(long us)
+{
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+// Waits for a call of a non-blocking communicator to have done what it does on the host.
+static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result, const char *what)
+{
+    const double begin_us = mics_clock_us();
+    while (result == ncclInProgress) {
+        if (self->aborted)
+            return MICS_ERR_PEER;
+        if (mics_clock_us() - begin_us > self->timeout_s * 1e6) {
+            if (!atomic_exchange(&self->told, true))
+                mics_log(MICS_LOG_ERROR,
+                         "%s: NCCL has not connected this rank with its group in %g s "
+                         "(run.comm_timeout_s)",
+                         what, self->timeout_s);
+            return MICS_ERR_TIMEOUT;
+        }
+        const ncclResult_t asked = self->nccl->CommGetAsyncError(comm, &result);
+        if (asked != ncclSuccess)
+            result = asked;
+        if (result == ncclInProgress)
+            sleep_us(20);
+    }
+    return result == ncclSuccess ? MICS_OK : fail(self, result, comm, what);
+}
+
+// ---- opening ----
+
+// FNV-1a over the blocks by member.
+static uint64_t hash_order(const mics_ring *ring)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int32_t m = 0; m < ring->group.size; m++)
+        hash = (hash ^ (uint32_t)comm_block_of(ring, m)) * 0x100000001b3u;
+    return hash;
+}
+
+// The address of the owner of block 0 goes to all members.
+static mics_status share_id(nccl_comm *self, const mics_ring *ring, ncclUniqueId *id_out)
+{
+    const int32_t size = ring->group.size, own = comm_block_of(ring, ring->group.index);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, (size_t)size * sizeof(ncclUniqueId), &block));
+    ncclUniqueId *ids = block;
+    ncclResult_t result = own == 0 ? self->nccl->GetUniqueId(&ids[0]) : ncclSuccess;
+    // A rank that has none fails after the exchange, in which others wait for it.
+    const mics_ring on_host = {.group = ring->group,
+                               .block_of = ring->block_of,
+                               .channel = 0,
+                               .what = "addresses for NCCL"};
+    mics_status status = mics_comm_all_gather(self->inner, &on_host, ids, sizeof(ncclUniqueId));
+    *id_out = ids[0];
+    mics_free(self->memory, ids);
+    if (status == MICS_OK && result != ncclSuccess)
+        status = fail(self, result, NULL, ring->what);
+    return status;
+}
+
+static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
+{
+    nccl_ring *own = &self->rings[self->ring_count];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    config.blocking = 0;
+    config.minCTAs = 1;
+    config.maxCTAs = ring->channel == 0 ? NEAR_CTAS : FAR_CTAS;
+    *own = (nccl_ring){.group = ring->group,
+                       .own_block = comm_block_of(ring, ring->group.index),
+                       .order = hash_order(ring),
+                       .channel = ring->channel};
+    MICS_TRY(comm_check_ring(self->inner, ring, NULL, 0));
+    MICS_TRY(share_id(self, ring, &id));
+    if (pthread_mutex_init(&own->mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for a communicator of NCCL");
+    self->ring_count++;
+    const ncclResult_t result =
+        self->nccl->CommInitRankConfig(&own->comm, ring->group.size, id, own->own_block, &config);
+    return settle(self, own->comm, result, ring->what);
+}
+
+// ---- collectives ----
+
+static nccl_ring *find_ring(nccl_comm *self, const mics_ring *ring)
+{
+    const uint64_t order = hash_order(ring);
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        if (own->group.first == ring->group.first && own->group.stride == ring->group.stride &&
+            own->group.size == ring->group.size && own->channel == ring->channel &&
+            own->order == order)
+            return own;
+    }
+    return NULL;
+}
+
+static ncclDataType_t type_of(mics_dtype dtype)
+{
+    static const ncclDataType_t types[MICS_DTYPES] = {[MICS_DTYPE_FP32] = ncclFloat32,
+                                                      [MICS_DTYPE_BF16] = ncclBfloat16,
+                                                      [MICS_DTYPE_FP16] = ncclFloat16};
+    return types[dtype];
+}
+
+// All sends and receives of one call are one group, so NCCL runs them at once.
+static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
+                               const mics_comm_call *call, cudaStream_t stream)
+{
+    const nccl_library *nccl = self->nccl;
+    const mics_ring *ring = call->ring;
+    const int32_t size = ring->group.size, index = ring->group.index;
+    const size_t elems = (size_t)call->block_elems,
+                 block_bytes = elems * mics_dtype_bytes(call->dtype);
+    ncclResult_t result = nccl->GroupStart();
+    for (int32_t hop = 1; hop < size && result == ncclSuccess; hop++) {
+        const int32_t to = comm_block_of(ring, (index + hop) % size);
+        const int32_t from = comm_block_of(ring, (index + size - hop) % size);
+        result = nccl->Send(comm_block(call->buffer, to, block_bytes), elems, type_of(call->dtype),
+                            to, own->comm, stream);
+        if (result == ncclSuccess)
+            result = nccl->Recv(comm_block(call->incoming, hop - 1, block_bytes), elems,
+                                type_of(call->dtype), from, own->comm, stream);
+    }
+    const ncclResult_t ended = nccl->GroupEnd();
+    return result != ncclSuccess ? result : ended;
+}
+
+// Enqueues; in place, as rank r of the communicator owns block r.
+static ncclResult_t enqueue(const nccl_comm *self, const nccl_ring *own, const mics_comm_call *call,
+                            cudaStream_t stream)
+{
+    const nccl_library *nccl = self->nccl;
+    const size_t elems = (size_t)call->block_elems;
+    const ncclDataType_t type = type_of(call->dtype);
+    void *mine = comm_block(call->buffer, own->own_block, elems * mics_dtype_bytes(call->dtype));
+    switch (call->kind) {
+    case MICS_COMM_CALL_ALL_GATHER:
+        return nccl->AllGather(mine, call->buffer, elems, type, own->comm, stream);
+    case MICS_COMM_CALL_ALL_TO_ALL:
+        return all_to_all(self, own, call, stream);
+    case MICS_COMM_CALL_REDUCE_SCATTER:
+        return nccl->ReduceScatter(call->buffer, mine, elems, type, ncclSum, own->comm, stream);
+    default: // ALL_REDUCE
+        return nccl->AllReduce(call->buffer, call->buffer, elems * (size_t)own->group.size, type,
+                               ncclSum, own->comm, stream);
+    }
+}
+
+static mics_status nccl_collective(void *ctx, const mics_comm_call *call)
+{
+    nccl_comm *self = ctx;
+    const char *what = call->ring->what;
+    if (call->ring->group.size == 1 || call->block_elems == 0)
+        return MICS_OK;
+    nccl_ring *own = find_ring(self, call->ring);
+    if (own == NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: no communicator was opened for this group", what);
+    cudaStream_t stream =
+        self->device->ops->stream_handle(self->device->ctx, call->ring->channel + 1);
+    pthread_mutex_lock(&own->mutex);
+    mics_status status = self->aborted ? MICS_ERR_PEER : MICS_OK;
+    if (status == MICS_OK)
+        status = settle(self, own->comm, enqueue(self, own, call, stream), what);
+    pthread_mutex_unlock(&own->mutex);
+    return status;
+}
+
+static mics_status nccl_check(void *ctx)
+{
+    nccl_comm *self = ctx;
+    if (self->aborted)
+        return MICS_ERR_PEER;
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        ncclResult_t result = ncclSuccess;
+        if (pthread_mutex_trylock(&own->mutex) != 0)
+            continue; // who holds it asks
+        if (self->aborted) {
+            pthread_mutex_unlock(&own->mutex);
+            return MICS_ERR_PEER;
+        }
+        const ncclResult_t asked = self->nccl->CommGetAsyncError(own->comm, &result);
+        pthread_mutex_unlock(&own->mutex);
+        if (asked != ncclSuccess)
+            result = asked;
+        if (result != ncclSuccess && result != ncclInProgress)
+            return fail(self, result, own->comm, "a collective");
+    }
+    return mics_comm_check(self->inner);
+}
+
+static void nccl_register(void *ctx, void *buffer, size_t bytes)
+{
+    nccl_comm *self = ctx;
+    if (self->buffers == NCCL_MOST_BUFFERS)
+        return;
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        pthread_mutex_lock(&own->mutex);
+        if (self->nccl->CommRegister(own->comm, buffer, bytes, &own->registered[self->buffers]) !=
+            ncclSuccess)
+            own->registered[self->buffers] = NULL;
+        pthread_mutex_unlock(&own->mutex);
+    }
+    self->buffers++;
+}
+
+// ---- ends ----
+
+// Kernels that wait for other ranks end, and with them whoever waits for this device.
+static void nccl_abort(void *ctx)
+{
+    nccl_comm *self = ctx;
+    if (!atomic_exchange(&self->aborted, true)) {
+        for (int32_t i = 0; i < self->ring_count; i++) {
+            pthread_mutex_lock(&self->rings[i].mutex); // who holds it sees `aborted`, and leaves
+            self->nccl->CommAbort(self->rings[i].comm);
+            pthread_mutex_unlock(&self->rings[i].mutex);
+        }
+    }
+    self->inner->ops->abort(self->inner->ctx);
+}
+
+static void close_rings(nccl_comm *self)
+{
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        pthread_mutex_destroy(&own->mutex);
+        if (own->comm == NULL)
+            continue;
+        for (int32_t b = 0; b < self->buffers && !self->aborted; b++) {
+            if (own->registered[b] != NULL)
+                self->nccl->CommDeregister(own->comm, own->registered[b]);
+        }
+        // After an error others may never come to finalise.
+        if (!self->aborted && !self->told &&
+            settle(self, own->comm, self->nccl->CommFinalize(own->comm), "closing NCCL") == MICS_OK)
+            self->nccl->CommDestroy(own->comm);
+        else if (!self->aborted)
+            self->nccl->CommAbort(own->comm);
+    }
+}
+
+static void nccl_close(void *ctx)
+{
+    nccl_comm *self = ctx;
+    close_rings(self);
+    mics_comm_close(self->inner);
+    mics_free(self->memory, self);
+}
+
+// ---- the inner comm's ----
+
+static mics_status nccl_exchange(void *ctx, const mics_exchange *exchange)
+{
+    nccl_comm *self = ctx;
+    return self->inner->ops->exchange(self->inner->ctx, exchange);
+}
+
+static void nccl_set_timeout(void *ctx, double seconds)
+{
+    nccl_comm *self = ctx;
+    self->inner->ops->set_timeout(self->inner->ctx, seconds);
+}
+
+static void nccl_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+{
+    nccl_comm *self = ctx;
+    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+}
+
+static void nccl_post(void *ctx, const mics_note *note)
+{
+    nccl_comm *self = ctx;
+    mics_comm_post(self->inner, note);
+}
+
+static bool nccl_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+{
+    nccl_comm *self = ctx;
+    return mics_comm_read(self->inner, rank, note_out, age_s_out);
+}
+
+static const mics_comm_ops nccl_ops = {
+    .name = "nccl",
+    .exchange = nccl_exchange,
+    .set_timeout = nccl_set_timeout,
+    .abort = nccl_abort,
+    .set_late_handler = nccl_set_late_handler,
+    .post = nccl_post,
+    .read = nccl_read,
+    .close = nccl_close,
+    .collective = nccl_collective,
+    .check = nccl_check,
+    .register_buffer = nccl_register,
+};
+
+/* The plugin's entry: internal.h, MICS_CUDA_COMM_OPEN. */
+mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
+                                     const mics_device_comm_spec *spec, mics_comm **comm_out);
+
+mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
+                                     const mics_device_comm_spec *spec, mics_comm **comm_out)
+{
+    const nccl_library *nccl = nccl_get();
+    if (nccl == NULL)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "NCCL: %s", nccl_why_not());
+    if (spec->ring_count < 0 || spec->ring_count > NCCL_MOST_RINGS)
+        return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->ring_count,
+                         NCCL_MOST_RINGS);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(nccl_comm), &block));
+    nccl_comm *self = block;
+    self->memory = memory;
+    self->inner = inner;
+    self->device = spec->device;
+    self->nccl = nccl;
+    self->timeout_s = spec->timeout_s;
+    self->base = *inner;
+    self->base.ops = &nccl_ops;
+    self->base.ctx = self;
+    mics_status status = MICS_OK;
+    for (int32_t i = 0; i < spec->ring_count && status == MICS_OK; i++) {
+        if (spec->rings[i].group.size > 1)
+            status = open_ring(self, &spec->rings[i]);
+    }
+    if (status != MICS_OK) {
+        self->told = true;
+        close_rings(self);
+        mics_free(memory, self);
+        return status;
+    }
+    *comm_out = &self->base;
+    return MICS_OK;
+}
+
+/* NCCL's version, 22809 for 2.28.9; 0 where it is not to be had.   Threads: any. */
+int mics_cuda_nccl_version(void);
+
+int mics_cuda_nccl_version(void)
+{
+    const nccl_library *nccl = nccl_get();
+    return nccl != NULL ? nccl->version : 0;
+}

@@ -1,0 +1,368 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// NCCL for ranks that are threads of one process, in the order of their streams.
+//
+// A collective is a host function on its stream: it waits there until all ranks of the communicator have come to
+// theirs, and the last to come moves the data of all. Sums are made rank by rank. Ranks that call different
+// things, or sizes, get an error, as do calls after an abort. Sends and receives are taken in groups that all ranks
+// of a communicator make alike, as an all-to-all does.
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nccl.h>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum class Kind { all_gather, reduce_scatter, all_reduce, messages };
+
+struct Message {
+    bool sends;
+    char *buffer;
+    size_t bytes;
+    int peer;
+};
+
+// One rank's part of a collective.
+struct Part {
+    Kind kind;
+    const char *send;
+    char *recv;
+    size_t count;
+    ncclDataType_t type;
+    std::vector<Message> messages;
+};
+
+// All ranks of one communicator.
+struct World {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int ranks = 0, joined = 0, left = 0;
+    std::vector<const Part *> parts; // of the collective that ranks are in
+    int here = 0;
+    long turn = 0; // collectives done
+    ncclResult_t error = ncclSuccess;
+    bool aborted = false;
+};
+
+std::mutex worlds_mutex;
+std::map<std::string, std::shared_ptr<World>> worlds;
+long ids = 0;
+
+struct Queued {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    Message message;
+};
+thread_local int group_depth = 0;
+thread_local std::vector<Queued> group;
+
+size_t bytes_of(size_t count, ncclDataType_t type)
+{
+    return count * (type == ncclFloat32 ? 4 : 2);
+}
+
+} // namespace
+
+struct emulated_nccl_comm {
+    std::shared_ptr<World> world;
+    int rank = 0;
+};
+
+namespace {
+
+// What a host function on a stream needs.
+struct Call {
+    std::shared_ptr<World> world;
+    int rank;
+    Part part;
+};
+
+bool alike(const World &world)
+{
+    for (const Part *part : world.parts) {
+        if (part->kind != world.parts[0]->kind || part->count != world.parts[0]->count ||
+            part->type != world.parts[0]->type)
+            return false;
+    }
+    return true;
+}
+
+void sum_blocks(const World &world, size_t first, size_t count, std::vector<float> &sum)
+{
+    sum.assign(count, 0);
+    for (const Part *part : world.parts) {
+        const float *values = reinterpret_cast<const float *>(part->send) + first;
+        for (size_t i = 0; i < count; i++)
+            sum[i] += values[i];
+    }
+}
+
+ncclResult_t move_messages(const World &world)
+{
+    for (int rank = 0; rank < world.ranks; rank++) {
+        std::vector<size_t> next(static_cast<size_t>(world.ranks), 0); // of each peer's sends to this rank
+        for (const Message &recv : world.parts[static_cast<size_t>(rank)]->messages) {
+            if (recv.sends)
+                continue;
+            const auto peer = static_cast<size_t>(recv.peer);
+            const std::vector<Message> &theirs = world.parts[peer]->messages;
+            size_t &at = next[peer];
+            while (at < theirs.size() && !(theirs[at].sends && theirs[at].peer == rank))
+                at++;
+            if (at == theirs.size() || theirs[at].bytes != recv.bytes)
+                return ncclInvalidUsage;
+            std::memcpy(recv.buffer, theirs[at].buffer, recv.bytes);
+            at++;
+        }
+    }
+    return ncclSuccess;
+}
+
+// Called with all parts here.
+ncclResult_t move(const World &world)
+{
+    if (!alike(world))
+        return ncclInvalidUsage;
+    const Part &first = *world.parts[0];
+    const size_t bytes = bytes_of(first.count, first.type);
+    const auto ranks = static_cast<size_t>(world.ranks);
+    std::vector<float> sum;
+    std::vector<std::vector<float>> sums;
+    switch (first.kind) {
+    case Kind::messages:
+        return move_messages(world);
+    case Kind::all_gather: {
+        std::vector<char> all(ranks * bytes);
+        for (size_t r = 0; r < ranks; r++)
+            std::memcpy(all.data() + r * bytes, world.parts[r]->send, bytes);
+        for (const Part *part : world.parts)
+            std::memcpy(part->recv, all.data(), all.size());
+        return ncclSuccess;
+    }
+    case Kind::reduce_scatter: // in place, so all sums come before the first write
+        for (size_t r = 0; r < ranks; r++) {
+            sum_blocks(world, r * first.count, first.count, sum);
+            sums.push_back(sum);
+        }
+        for (size_t r = 0; r < ranks; r++)
+            std::memcpy(world.parts[r]->recv, sums[r].data(), bytes);
+        return ncclSuccess;
+    case Kind::all_reduce:
+        sum_blocks(world, 0, first.count, sum);
+        for (const Part *part : world.parts)
+            std::memcpy(part->recv, sum.data(), bytes);
+        return ncclSuccess;
+    }
+    return ncclInternalError;
+}
+
+void run(void *data)
+{
+    std::unique_ptr<Call> call(static_cast<Call *>(data));
+    World &world = *call->world;
+    std::unique_lock<std::mutex> lock(world.mutex);
+    const long turn = world.turn;
+    if (world.aborted || world.error != ncclSuccess)
+        return;
+    world.parts[static_cast<size_t>(call->rank)] = &call->part;
+    if (++world.here == world.ranks) {
+        world.error = move(world);
+        world.here = 0;
+        world.turn++;
+        world.changed.notify_all();
+        return;
+    }
+    world.changed.wait(lock, [&] { return world.turn > turn || world.aborted; });
+}
+
+ncclResult_t enqueue(ncclComm_t comm, Part part, cudaStream_t stream)
+{
+    {
+        std::lock_guard<std::mutex> lock(comm->world->mutex);
+        if (comm->world->aborted)
+            return ncclRemoteError;
+        if (comm->world->error != ncclSuccess)
+            return comm->world->error;
+    }
+    auto *call = new Call{comm->world, comm->rank, std::move(part)};
+    if (cudaLaunchHostFunc(stream, run, call) == cudaSuccess)
+        return ncclSuccess;
+    delete call;
+    return ncclUnhandledCudaError;
+}
+
+ncclResult_t whole(Kind kind, const void *send, void *recv, size_t count, ncclDataType_t type,
+                   ncclComm_t comm, cudaStream_t stream)
+{
+    if (kind != Kind::all_gather && type != ncclFloat32)
+        return ncclInvalidArgument; // nothing of mics sums less than fp32 here
+    if (group_depth > 0)
+        return ncclInvalidUsage; // of this emulation
+    return enqueue(
+        comm,
+        Part{kind, static_cast<const char *>(send), static_cast<char *>(recv), count, type, {}},
+        stream);
+}
+
+ncclResult_t message(bool sends, const void *buffer, size_t count, ncclDataType_t type, int peer,
+                     ncclComm_t comm, cudaStream_t stream)
+{
+    if (group_depth == 0 || peer < 0 || peer >= comm->world->ranks)
+        return ncclInvalidUsage;
+    auto *bytes = const_cast<char *>(static_cast<const char *>(buffer));
+    group.push_back(Queued{comm, stream, Message{sends, bytes, bytes_of(count, type), peer}});
+    return ncclSuccess;
+}
+
+} // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclInvalidUsage    ? "invalid usage"
+           : result == ncclInvalidArgument ? "invalid argument"
+           : result == ncclRemoteError   ? "remote process exited or there was a network error"
+           : result == ncclSuccess       ? "no error"
+                                         : "an error of the emulation";
+}
+
+const char *ncclGetLastError(ncclComm_t)
+{
+    return "";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    std::lock_guard<std::mutex> lock(worlds_mutex);
+    std::memset(id, 0, sizeof *id);
+    const std::string text = "emulated " + std::to_string(++ids);
+    std::memcpy(id->internal, text.c_str(), text.size());
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    if (config->blocking != 0 || config->size != sizeof(ncclConfig_t) || rank < 0 || rank >= ranks)
+        return ncclInvalidArgument;
+    std::lock_guard<std::mutex> lock(worlds_mutex);
+    std::shared_ptr<World> &world = worlds[id.internal];
+    if (!world)
+        world = std::make_shared<World>();
+    std::lock_guard<std::mutex> inside(world->mutex);
+    world->ranks = ranks;
+    world->parts.resize(static_cast<size_t>(ranks));
+    world->joined++;
+    *comm = new emulated_nccl_comm{world, rank};
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    std::lock_guard<std::mutex> lock(comm->world->mutex);
+    const World &world = *comm->world;
+    *error = world.aborted                      ? ncclRemoteError
+             : world.error != ncclSuccess       ? world.error
+             : world.joined < world.ranks       ? ncclInProgress
+                                                : ncclSuccess;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t)
+{
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    {
+        std::lock_guard<std::mutex> lock(comm->world->mutex);
+        comm->world->aborted = true;
+        comm->world->changed.notify_all();
+    }
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t, void *buffer, size_t, void **handle)
+{
+    *handle = buffer;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t, void *)
+{
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    group_depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (group_depth == 0)
+        return ncclInvalidUsage;
+    if (--group_depth > 0 || group.empty())
+        return ncclSuccess;
+    Part part{Kind::messages, nullptr, nullptr, 0, ncclFloat32, {}};
+    const ncclComm_t comm = group[0].comm;
+    const cudaStream_t stream = group[0].stream;
+    bool one = true;
+    for (const Queued &queued : group) {
+        one = one && queued.comm == comm && queued.stream == stream;
+        part.messages.push_back(queued.message);
+    }
+    group.clear();
+    return one ? enqueue(comm, std::move(part), stream) : ncclInvalidUsage;
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return whole(Kind::all_gather, send, recv, count, type, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t, ncclComm_t comm, cudaStream_t stream)
+{
+    return whole(Kind::reduce_scatter, send, recv, count, type, comm, stream);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t, ncclComm_t comm, cudaStream_t stream)
+{
+    return whole(Kind::all_reduce, send, recv, count, type, comm, stream);
+}
+
+ncclResult_t ncclSend(const void *buffer, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    return message(true, buffer, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return message(false, buffer, count, type, peer, comm, stream);
+}
+}
