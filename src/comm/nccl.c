@@ -139,7 +139,6 @@ static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
                        .own_block = comm_block_of(ring, ring->group.index),
                        .order = hash_order(ring),
                        .channel = ring->channel};
-    MICS_TRY(comm_check_ring(self->inner, ring, NULL, 0));
     MICS_TRY(share_id(self, ring, &id));
     if (pthread_mutex_init(&own->mutex, NULL) != 0)
         return mics_fail(MICS_ERR_MEMORY, "no mutex for a communicator of NCCL");

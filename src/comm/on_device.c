@@ -79,6 +79,8 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
                                             why);
     if (spec->transport == MICS_TRANSPORT_STAGED || why[0] != '\0')
         return comm_staged_open_take(memory, inner, spec->device, spec->piece_bytes, comm_out);
+    for (int32_t i = 0; i < spec->ring_count; i++)
+        MICS_TRY(comm_check_ring(inner, &spec->rings[i], NULL, 0));
     void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
     comm_nccl_open_take open = NULL;
     memcpy(&open, &symbol, sizeof open);
