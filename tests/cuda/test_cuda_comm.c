@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Collectives on GPU buffers: by NCCL where each rank has a GPU, staged where they share one. Ranks are threads.
+#include "comm/call_checks.h"
+#include "comm/captured.h"
+#include "comm/comm_checks.h"
+#include "cuda_ranks.h"
+#include <time.h>
+
+enum { MOST_RINGS = 16, EVENTS = 4 };
+
+static const int32_t crossed[] = {2, 0, 3, 1};
+
+// One group of each kind, in plain or crossed order, on the channel (kind + order) % 2.
+static int32_t fill_rings(const mics_comm *comm, mics_ring *rings)
+{
+    const int32_t kinds = checks_group(comm->ranks, comm->rank, -1, NULL);
+    int32_t count = 0;
+    for (int32_t kind = 0; kind < kinds; kind++) {
+        mics_ring *ring = &rings[count++];
+        *ring = (mics_ring){.channel = kind % 2, .what = "group of a test"};
+        checks_group(comm->ranks, comm->rank, kind, &ring->group);
+        if (ring->group.size != 4)
+            continue;
+        rings[count] = *ring;
+        rings[count].block_of = crossed;
+        rings[count++].channel = 1 - ring->channel;
+    }
+    return count;
+}
+
+static mics_status check_all(ranks_self *self, mics_device *device, const mics_ring *rings,
+                             int32_t count)
+{
+    static const int64_t sizes[] = {0, 1, 5, 24, 100, 1000};
+    for (int32_t r = 0; r < count; r++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            const call_case at = {.comm = self->comm,
+                                  .memory = self->memory,
+                                  .device = device,
+                                  .group = rings[r].group,
+                                  .block_of = rings[r].block_of,
+                                  .channel = rings[r].channel,
+                                  .elems = sizes[i]};
+            MICS_TRY(checks_calls(&at));
+        }
+    }
+    return MICS_OK;
+}
+
+typedef struct comm_test {
+    mics_device_transport transport;
+    bool shared; // all ranks use GPU 0
+    const char *name;
+} comm_test;
+
+static mics_status run_with(ranks_self *self, const comm_test *test, mics_device *device)
+{
+    mics_ring rings[MOST_RINGS];
+    const mics_device_comm_spec spec = {.device = device,
+                                        .transport = test->transport,
+                                        .piece_bytes = 1 << 10,
+                                        .rings = rings,
+                                        .ring_count = fill_rings(self->comm, rings),
+                                        .timeout_s = 20};
+    MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
+    RANKS_EXPECT(strcmp(self->comm->ops->name, test->name) == 0);
+    MICS_TRY(check_all(self, device, rings, spec.ring_count));
+    MICS_TRY(mics_comm_check(self->comm));
+    // Control goes the inner comm's way.
+    return mics_comm_agree(self->comm, MICS_OK);
+}
+
+static mics_status run(ranks_self *self)
+{
+    const comm_test *test = self->arg;
+    mics_device *device = NULL;
+    MICS_TRY(mics_device_cuda_open(test->shared ? 0 : self->comm->rank, EVENTS, &device));
+    const mics_status status = run_with(self, test, device);
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    mics_device_close(device);
+    return status;
+}
+
+static void run_test(comm_test test)
+{
+    static const int32_t sizes[] = {1, 2, 3, 4};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (test.shared || sizes[i] <= mics_cuda_find()->devices)
+            ranks_run_ok(sizes[i], run, &test);
+    }
+}
+
+static void test_nccl(void **state)
+{
+    (void)state;
+    run_test((comm_test){MICS_TRANSPORT_NCCL, false, "nccl"});
+}
+
+static void test_staged(void **state)
+{
+    (void)state;
+    run_test((comm_test){MICS_TRANSPORT_STAGED, true, "staged"});
+}
+
+static void test_auto(void **state)
+{
+    (void)state;
+    run_test((comm_test){MICS_TRANSPORT_AUTO, false, "nccl"});
+}
+
+static mics_status run_shared(ranks_self *self)
+{
+    comm_test test = {MICS_TRANSPORT_NCCL, true, "nccl"};
+    mics_device *device = NULL;
+    MICS_TRY(mics_device_cuda_open(0, EVENTS, &device));
+    mics_status refused = run_with(self, &test, device);
+    test.transport = MICS_TRANSPORT_AUTO;
+    test.name = "staged";
+    mics_status status = run_with(self, &test, device);
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    mics_device_close(device);
+    MICS_TRY(status);
+    RANKS_EXPECT(refused == MICS_ERR_UNSUPPORTED);
+    return MICS_OK;
+}
+
+static void test_shared_gpu(void **state)
+{
+    (void)state;
+    ranks_run_ok(2, run_shared, NULL);
+    assert_int_equal(captured.lines, 1);
+    assert_logged("ranks 0 and 1 share GPU");
+}
+
+// Rank 1 leaves; rank 0's all-gather never ends by itself.
+static mics_status run_left_alone(ranks_self *self)
+{
+    mics_device *device = NULL;
+    void *block = NULL;
+    bool done = false;
+    MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
+    const mics_ring ring = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                            .what = "lonely gather"};
+    const mics_device_comm_spec spec = {.device = device,
+                                        .transport = MICS_TRANSPORT_NCCL,
+                                        .piece_bytes = 1 << 10,
+                                        .rings = &ring,
+                                        .ring_count = 1,
+                                        .timeout_s = 20};
+    MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
+    MICS_TRY(device->ops->alloc(device->ctx, 1 << 10, &block));
+    const mics_comm_call call = {
+        .kind = MICS_COMM_CALL_ALL_GATHER, .ring = &ring, .buffer = block, .block_elems = 64};
+    if (self->comm->rank == 0) {
+        MICS_TRY(mics_comm_collective(self->comm, &call));
+        device->ops->record(device->ctx, 1, 0);
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+        MICS_TRY(device->ops->poll(device->ctx, 0, &done));
+        RANKS_EXPECT(!done);
+        mics_comm_abort(self->comm, NULL);
+        // The kernel ends, and so does whoever waits.
+        device->ops->synchronize(device->ctx, 1);
+        RANKS_EXPECT(mics_comm_collective(self->comm, &call) == MICS_ERR_PEER);
+        RANKS_EXPECT(mics_comm_check(self->comm) == MICS_ERR_PEER);
+    }
+    device->ops->free(device->ctx, block);
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    mics_device_close(device);
+    return MICS_OK;
+}
+
+static void test_abort_ends_what_is_enqueued(void **state)
+{
+    (void)state;
+    if (mics_cuda_find()->devices < 2)
+        skip();
+    ranks_run_ok(2, run_left_alone, NULL);
+    assert_int_equal(captured.lines, 0);
+}
+
+// Rank 1 never connects: an error in time, not a hang.
+static mics_status run_unconnected(ranks_self *self)
+{
+    mics_device *device = NULL;
+    mics_comm *comm = NULL;
+    const mics_ring ring = {
+        .group = {.first = self->comm->rank, .stride = 1, .size = 1},
+        .what = "group of a test"};
+    const mics_ring both = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                            .what = "group of both"};
+    MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
+    const mics_device_comm_spec spec = {.device = device,
+                                        .transport = MICS_TRANSPORT_NCCL,
+                                        .piece_bytes = 1 << 10,
+                                        .rings = self->comm->rank == 0 ? &both : &ring,
+                                        .ring_count = 1,
+                                        .timeout_s = 0.3};
+    mics_status status =
+        mics_comm_device_open_take(self->memory, self->comm, &spec, &comm);
+    if (self->comm->rank == 1) { // gives its address and goes
+        char ids[2][128] = {{0}}; // of an ncclUniqueId each
+        MICS_TRY(status);
+        self->comm = comm;
+        const mics_ring on_host = {.group = both.group, .what = "addresses for NCCL"};
+        MICS_TRY(mics_comm_all_gather(self->comm, &on_host, ids, sizeof ids[0]));
+    }
+    RANKS_EXPECT(status == (self->comm->rank == 0 ? MICS_ERR_TIMEOUT : MICS_OK));
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    mics_device_close(device);
+    return MICS_OK;
+}
+
+static void test_a_rank_that_never_connects(void **state)
+{
+    (void)state;
+    if (mics_cuda_find()->devices < 2)
+        skip();
+    ranks_run_ok(2, run_unconnected, NULL);
+    assert_logged("group of both: NCCL has not connected this rank");
+}
+
+int main(void)
+{
+    CUDA_OR_SKIP();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nccl, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_auto, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_shared_gpu, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_abort_ends_what_is_enqueued, capture_start,
+                                        capture_end),
+        cmocka_unit_test_setup_teardown(test_a_rank_that_never_connects, capture_start,
+                                        capture_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
