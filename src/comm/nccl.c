@@ -402,12 +402,3 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     *comm_out = &self->base;
     return MICS_OK;
 }
-
-/* NCCL's version, 22809 for 2.28.9; 0 where it is not to be had.   Threads: any. */
-int mics_cuda_nccl_version(void);
-
-int mics_cuda_nccl_version(void)
-{
-    const nccl_library *nccl = nccl_get();
-    return nccl != NULL ? nccl->version : 0;
-}

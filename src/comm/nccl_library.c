@@ -4,12 +4,10 @@
 #include "nccl_library.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-#ifndef MICS_NCCL_LIBRARY
-#define MICS_NCCL_LIBRARY "libnccl.so.2"
-#endif
 
 // The first with ncclConfig_t's `trafficClass` and all that is called; older ones read a shorter struct.
 enum { OLDEST_VERSION = 21800 };
@@ -17,48 +15,54 @@ enum { OLDEST_VERSION = 21800 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static nccl_library library;
 static char why_not[256];
-static int found;
+static bool found;
 
-#ifdef MICS_NCCL_LINKED
-static int find_functions(void)
+static bool open_named(const char *name)
 {
-#define NCCL_TAKE(name) library.name = nccl##name;
-    NCCL_FUNCTIONS(NCCL_TAKE)
-#undef NCCL_TAKE
-    return 1;
-}
-#else
-static int find_functions(void)
-{
-    void *handle = dlopen(MICS_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     void *address = NULL;
     if (handle == NULL) {
         snprintf(why_not, sizeof why_not, "%s", dlerror());
-        return 0;
+        return false;
     }
-#define NCCL_FIND(name)                                                                            \
-    address = dlsym(handle, "nccl" #name);                                                         \
+#define NCCL_FIND(function)                                                                        \
+    address = dlsym(handle, "nccl" #function);                                                     \
     if (address == NULL) {                                                                         \
-        snprintf(why_not, sizeof why_not, MICS_NCCL_LIBRARY " lacks nccl" #name);                  \
-        return 0;                                                                                  \
+        snprintf(why_not, sizeof why_not, "%s lacks nccl" #function, name);                        \
+        return false;                                                                              \
     }                                                                                              \
-    memcpy(&library.name, &address, sizeof address);
+    memcpy(&library.function, &address, sizeof address);
     NCCL_FUNCTIONS(NCCL_FIND)
 #undef NCCL_FIND
-    return 1;
+    return true;
 }
+
+// $MICS_NCCL_LIBRARY; else the one that the plugin was linked with (in tests), or the loader's.
+static bool find_functions(void)
+{
+    const char *name = getenv("MICS_NCCL_LIBRARY");
+    if (name != NULL && name[0] != '\0')
+        return open_named(name);
+#ifdef MICS_NCCL_LINKED
+#define NCCL_TAKE(function) library.function = nccl##function;
+    NCCL_FUNCTIONS(NCCL_TAKE)
+#undef NCCL_TAKE
+    return true;
+#else
+    return open_named("libnccl.so.2");
 #endif
+}
 
 static void look(void)
 {
     if (!find_functions())
         return;
     if (library.GetVersion(&library.version) != ncclSuccess || library.version < OLDEST_VERSION) {
-        snprintf(why_not, sizeof why_not, MICS_NCCL_LIBRARY " is of version %d; from %d on will do",
+        snprintf(why_not, sizeof why_not, "it is of version %d; from %d on will do",
                  library.version, OLDEST_VERSION);
         return;
     }
-    found = 1;
+    found = true;
 }
 
 const nccl_library *nccl_get(void)

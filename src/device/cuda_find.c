@@ -108,6 +108,9 @@ mics_status mics_plugin_device_info(int32_t index, mics_device_info *info_out)
     cudaDeviceGetPCIBusId(bus, (int)sizeof bus, (int)index);
     *info_out = (mics_device_info){.memory_total_bytes = properties.totalGlobalMem};
     snprintf(info_out->name, sizeof info_out->name, "%.95s", properties.name);
+    for (size_t i = 0; i < sizeof properties.uuid.bytes; i++)
+        snprintf(info_out->id + 2 * i, sizeof info_out->id - 2 * i, "%02x",
+                 (unsigned)(unsigned char)properties.uuid.bytes[i]);
     snprintf(info_out->detail, sizeof info_out->detail,
              "compute capability %d.%d, %d multiprocessors, driver for CUDA %s, PCI %s",
              properties.major, properties.minor, properties.multiProcessorCount, driver_text, bus);

@@ -4,7 +4,6 @@
 #include "comm/call_checks.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
-#include "cuda_ranks.h"
 #include <time.h>
 
 enum { MOST_RINGS = 16, EVENTS = 4 };
@@ -85,7 +84,7 @@ static mics_status run(ranks_self *self)
     return status;
 }
 
-static void run_test(comm_test test)
+static void on_worlds(comm_test test)
 {
     static const int32_t sizes[] = {1, 2, 3, 4};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -97,19 +96,19 @@ static void run_test(comm_test test)
 static void test_nccl(void **state)
 {
     (void)state;
-    run_test((comm_test){MICS_TRANSPORT_NCCL, false, "nccl"});
+    on_worlds((comm_test){MICS_TRANSPORT_NCCL, false, "nccl"});
 }
 
 static void test_staged(void **state)
 {
     (void)state;
-    run_test((comm_test){MICS_TRANSPORT_STAGED, true, "staged"});
+    on_worlds((comm_test){MICS_TRANSPORT_STAGED, true, "staged"});
 }
 
 static void test_auto(void **state)
 {
     (void)state;
-    run_test((comm_test){MICS_TRANSPORT_AUTO, false, "nccl"});
+    on_worlds((comm_test){MICS_TRANSPORT_AUTO, false, "nccl"});
 }
 
 static mics_status run_shared(ranks_self *self)
@@ -189,9 +188,8 @@ static mics_status run_unconnected(ranks_self *self)
 {
     mics_device *device = NULL;
     mics_comm *comm = NULL;
-    const mics_ring ring = {
-        .group = {.first = self->comm->rank, .stride = 1, .size = 1},
-        .what = "group of a test"};
+    const mics_ring ring = {.group = {.first = self->comm->rank, .stride = 1, .size = 1},
+                            .what = "group of a test"};
     const mics_ring both = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
                             .what = "group of both"};
     MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
@@ -201,9 +199,8 @@ static mics_status run_unconnected(ranks_self *self)
                                         .rings = self->comm->rank == 0 ? &both : &ring,
                                         .ring_count = 1,
                                         .timeout_s = 0.3};
-    mics_status status =
-        mics_comm_device_open_take(self->memory, self->comm, &spec, &comm);
-    if (self->comm->rank == 1) { // gives its address and goes
+    mics_status status = mics_comm_device_open_take(self->memory, self->comm, &spec, &comm);
+    if (self->comm->rank == 1) {  // gives its address and goes
         char ids[2][128] = {{0}}; // of an ncclUniqueId each
         MICS_TRY(status);
         self->comm = comm;
@@ -228,7 +225,10 @@ static void test_a_rank_that_never_connects(void **state)
 
 int main(void)
 {
-    CUDA_OR_SKIP();
+    if (mics_cuda_find()->devices == 0) {
+        print_message("no GPU: %s\n", mics_cuda_find()->why_not);
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nccl, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),

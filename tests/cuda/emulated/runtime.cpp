@@ -173,6 +173,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     properties->multiProcessorCount = 4;
     properties->l2CacheSize = 52428800;
     properties->pciBusID = 16 + device;
+    properties->uuid.bytes[15] = (char)device;
     return cudaSuccess;
 }
 

@@ -93,8 +93,13 @@ struct cudaPointerAttributes {
 };
 
 // Only the fields that are used.
+typedef struct {
+    char bytes[16];
+} cudaUUID_t;
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem;
     size_t sharedMemPerBlockOptin;
     int major, minor;
