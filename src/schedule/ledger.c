@@ -244,19 +244,31 @@ static group_links count_links(const mics_mesh *mesh, mics_group_kind kind)
     return links;
 }
 
-static void add_times(mics_bytes *sum, mics_bytes links, int64_t bytes)
+// `total` is what all kinds of a phase have so far: together they stay a number of 63 bits, and so does each.
+static mics_status add_times(mics_bytes *sum, double *total, mics_bytes links, int64_t rounds,
+                             size_t block_bytes)
 {
-    sum->intra += links.intra * bytes;
-    sum->inter += links.inter * bytes;
+    const double bytes = (double)rounds * (double)block_bytes;
+    *total += ((double)links.intra + (double)links.inter) * bytes;
+    if (*total >= 9e18)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "a step over %lld links sends more than 9e18 bytes, which are not counted; "
+            "use a smaller model, or fewer ranks or micro-steps",
+            (long long)(links.intra + links.inter));
+    sum->intra += links.intra * rounds * (int64_t)block_bytes;
+    sum->inter += links.inter * rounds * (int64_t)block_bytes;
+    return MICS_OK;
 }
 
 // All groups of a kind have the same size, so a step's bytes are one rank's times the links.
-static void sum_traffic(mics_schedule *schedule)
+static mics_status sum_traffic(mics_schedule *schedule)
 {
     group_links links[MICS_GROUP_KINDS];
     for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
         links[kind] = count_links(&schedule->spec.mesh, (mics_group_kind)kind);
     for (int phase = 0; phase < MICS_PHASES; phase++) {
+        double total = 0;
         for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
@@ -264,14 +276,16 @@ static void sum_traffic(mics_schedule *schedule)
             const int64_t rounds = links[step->group].size - 1;
             mics_bytes *sum = &schedule->kind_bytes[phase][step->kind];
             if (mics_step_is_packed_sum(step))
-                add_times(sum, links[step->group].direct, (int64_t)step->block_bytes);
+                MICS_TRY(add_times(sum, &total, links[step->group].direct, 1, step->block_bytes));
             else
-                add_times(sum, links[step->group].ring, rounds * (int64_t)step->block_bytes);
+                MICS_TRY(
+                    add_times(sum, &total, links[step->group].ring, rounds, step->block_bytes));
             if (step->kind == MICS_STEP_ALL_REDUCE)
-                add_times(sum, links[step->group].ring,
-                          rounds * (int64_t)mics_wire_bytes(step->back_wire, step->block_elems));
+                MICS_TRY(add_times(sum, &total, links[step->group].ring, rounds,
+                                   mics_wire_bytes(step->back_wire, step->block_elems)));
         }
     }
+    return MICS_OK;
 }
 
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
@@ -347,6 +361,6 @@ mics_status fill_ledger(mics_schedule *schedule)
     size_packed(schedule);
     MICS_TRY(place_residuals(schedule));
     sum_memory(schedule);
-    sum_traffic(schedule);
+    MICS_TRY(sum_traffic(schedule));
     return check_packed(schedule);
 }

@@ -218,6 +218,35 @@ static void test_two_stages_by_hand(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// 2.6e13 parameters over half a million ranks: more bytes a step than a number of 63 bits counts.
+static void test_absurd_sizes_are_refused(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 1, \"n_embd\": 1048576, "
+        "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": true}";
+    mics_memory *memory = NULL;
+    mics_json *json = NULL;
+    mics_model *model = NULL;
+    mics_schedule *schedule = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_json_parse(memory, "model", config, strlen(config), &json));
+    ASSERT_OK(mics_model_from_config(memory, json, false, &model));
+    mics_json_close(json);
+    for (int nodes = 64; nodes <= 65536; nodes *= 1024) {
+        mics_schedule_spec spec = {
+            .model = model, .batch = {.sequences = 1, .length = 5, .threads = 1}, .micro_steps = 1};
+        ASSERT_OK(mics_mesh_init(8 * nodes, nodes, (mics_sharding){8 * nodes, 8 * nodes, 8 * nodes},
+                                 &spec.mesh));
+        mics_status status = mics_schedule_open(memory, &spec, &schedule);
+        assert_int_equal(status, nodes == 64 ? MICS_OK : MICS_ERR_INVALID);
+        if (status == MICS_OK)
+            mics_schedule_close(schedule);
+    }
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_one_rank_sends_nothing(void **state)
 {
     (void)state;
@@ -241,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_family_by_hand),
         cmocka_unit_test(test_nodes_share_the_same_sum),
         cmocka_unit_test(test_two_stages_by_hand),
+        cmocka_unit_test(test_absurd_sizes_are_refused),
         cmocka_unit_test(test_one_rank_sends_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
