@@ -24,6 +24,9 @@ static const catalogue_source b200_sheet = {"NVIDIA HGX B200 data sheet, dense: 
                                             "and fp16, 1125 tf32, 75 fp32, 180 GB at 8 "
                                             "TB/s",
                                             "2024-11", false};
+static const catalogue_source b200_memory = {
+    "of the 180 GB what the driver shows, about 183000 MiB: from memory, not looked up", "2026-11",
+    true};
 static const catalogue_source reserve = {
     "CUDA context 0.5 GiB, NCCL buffers 0.5 to 1 GiB, fragmentation of the rest: estimated",
     "2026-11", true};
@@ -138,7 +141,7 @@ static const catalogue_accelerator accelerators[] = {
     {"H100-SXM5-80GB", {H100(80, 3350, &h100_sheet)}},
     {"H200-SXM5-141GB", {H100(140.4, 4800, &h200_sheet)}},
     {"B200-SXM6-180GB",
-     {{KEY("memory_gib"), 179, NULL, &b200_sheet},
+     {{KEY("memory_gib"), 179, NULL, &b200_memory},
       {KEY("memory_gb_per_s"), 8000, NULL, &b200_sheet},
       {KEY("tflops_fp32"), 75, NULL, &b200_sheet},
       {KEY("tflops_tf32"), 1125, NULL, &b200_sheet},

@@ -22,6 +22,10 @@ static const catalogue_source gcp_price = {"Google Cloud on demand (SkyPilot cat
 static const catalogue_source azure = {"Microsoft Learn, ND-series sizes", "2026-11", false};
 static const catalogue_source azure_price = {"Azure pay as you go (SkyPilot catalogue)", "2025-12",
                                              false};
+static const catalogue_source gcp_price_assumed = {
+    "Google Cloud on demand: from memory, not looked up", "2025-12", true};
+static const catalogue_source azure_price_assumed = {
+    "Azure pay as you go: from memory, not looked up", "2025-12", true};
 static const catalogue_source dgx_a100 = {"NVIDIA DGX A100 data sheet and Narayanan et al. (SC21, "
                                           "arXiv:2104.04473): eight 200 Gb/s links a node "
                                           "for training",
@@ -180,7 +184,7 @@ static const catalogue_machine machines[] = {
     {{"a2-megagpu-16g"},
      "A100-SXM4-40GB",
      {NODE_A100(16, &gcp), NETWORK(100, 100, &gcp), ESTIMATED(0.8, 50, 2048, &gvnic), NCCL(1),
-      PRICE(55.74, &gcp_price)}},
+      PRICE(55.74, &gcp_price_assumed)}},
     {{"a3-highgpu-8g"},
      "H100-SXM5-80GB",
      {NODE_H100(&gcp), NETWORK(800, 200, &gcp), ESTIMATED(0.8, 40, 2048, &fastrak), NCCL(4),
@@ -198,7 +202,7 @@ static const catalogue_machine machines[] = {
     {{"Standard_ND96amsr_A100_v4", "ND96amsr_A100_v4", "ndm-a100-v4"},
      "A100-SXM4-80GB",
      {NODE_A100(8, &azure), NETWORK(1600, 200, &azure), INFINIBAND, NCCL(8),
-      PRICE(32.77, &azure_price)}},
+      PRICE(32.77, &azure_price_assumed)}},
     {{"Standard_ND96isr_H100_v5", "ND96isr_H100_v5", "nd-h100-v5"},
      "H100-SXM5-80GB",
      {NODE_H100(&azure), NETWORK(3200, 400, &azure), INFINIBAND, NCCL(8),

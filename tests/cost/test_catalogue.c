@@ -117,6 +117,35 @@ static void test_known_figures(void **state)
     }
 }
 
+// Figures that nobody looked up say so; what the sellers publish does not.
+static void test_assumed_figures_say_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *machine, *key;
+        bool assumed;
+    } cases[] = {{"a2-megagpu-16g", "usd_per_node_hour", true},
+                 {"Standard_ND96amsr_A100_v4", "usd_per_node_hour", true},
+                 {"p4d.24xlarge", "usd_per_node_hour", false},
+                 {"p6-b200.48xlarge", "accelerator.memory_gib", true},
+                 {"p5.48xlarge", "accelerator.memory_gib", false}};
+    int32_t met = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int32_t entry = 0; entry < mics_catalogue_count(); entry++) {
+            if (strcmp(mics_catalogue_name(entry), cases[i].machine) != 0)
+                continue;
+            for (int32_t f = 0; f < mics_catalogue_figure_count(entry); f++) {
+                const mics_catalogue_figure figure = mics_catalogue_figure_at(entry, f);
+                if (strcmp(figure.key, cases[i].key) != 0)
+                    continue;
+                assert_int_equal(figure.assumed, cases[i].assumed);
+                met++;
+            }
+        }
+    }
+    assert_int_equal(met, (int)(sizeof cases / sizeof *cases));
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -185,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_entries, setup, teardown),
         cmocka_unit_test_setup_teardown(test_known_figures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_assumed_figures_say_so, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_example, setup, teardown),
         cmocka_unit_test_setup_teardown(test_documented, setup, teardown),
