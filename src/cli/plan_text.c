@@ -140,7 +140,7 @@ static void print_memory_row(const row *r)
 static void print_memory(const rows *all)
 {
     printf("\nMemory of a rank, GiB\n%-26s %9s%9s%9s%9s%9s%9s%9s%9s\n", "", "params", "grads",
-           "optimizer", "slots", "activ.", "buffers", "total", "reserve");
+           "optim.", "slots", "activ.", "buffers", "total", "reserve");
     for (int32_t i = 0; i < all->count; i++) {
         if (i == all->plans)
             printf("\n");
@@ -159,8 +159,8 @@ static void print_head(const cli_plan *plan, const cli_plan_found *found)
            plan->run->model_config, 1e-9 * (double)mics_model_param_count(plan->model),
            (long long)cli_plan_request(plan, nodes).global_batch, (long long)plan->length,
            cli_plan_precision_text(plan));
-    printf("%d nodes of %s: %d ranks, %s of memory each for the run", (int)nodes,
-           plan->cluster.name, (int)ranks,
+    printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
+           nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
            mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
     if (plan->cluster.usd_per_node_hour > 0)
         printf(", %.2f USD/h together", plan->cluster.usd_per_node_hour * nodes);
@@ -189,7 +189,8 @@ static const char footnotes[] =
     "length x width for\n"
     "causal attention, without recomputation (PaLM, appendix B); hw counts what is computed, "
     "recomputation too.\n"
-    "Prices are the catalogue's, on demand. docs/plan.md says what is modelled, and what is not.\n";
+    "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
+    "modelled, and what is not.\n";
 
 void cli_plan_text(const cli_plan *plan, const cli_plan_found *found)
 {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best cut of a model into tensor-parallel ranks, stages and replicas; megatron.h says what is modelled.
 #include "plan/megatron.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -223,11 +224,13 @@ static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_e
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));
     sum_memory(planner, c, &times, &entry.memory);
     const boundary b = boundary_of(planner, c, &entry.memory);
-    entry.pipeline.bubble_us = passes.us - passes.compute_us - passes.sum_us - passes.send_us;
+    // Sums of the same times in another order: what is left of them where there is no bubble is rounding.
+    const double idle_us = passes.us - passes.compute_us - passes.sum_us - passes.send_us;
+    entry.pipeline.bubble_us = c->p.stages > 1 ? fmax(idle_us, 0) : 0;
     entry.compute_us = passes.compute_us;
     entry.update_us = b.update_us;
     entry.exposed_second_hop_us = b.reduce_us;
-    entry.exposed_other_us = passes.us - passes.compute_us;
+    entry.exposed_other_us = fmax(passes.us - passes.compute_us, 0);
     entry.exposed_us = entry.exposed_other_us + b.reduce_us;
     entry.overhead_us = planner->request.cluster.step_overhead_us;
     entry.step_us = passes.us + b.update_us + b.reduce_us + entry.overhead_us;

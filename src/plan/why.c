@@ -34,7 +34,7 @@ static void explain_missing(mics_plan_entry *entry)
 {
     char missing[32], most[32];
     const mics_memory_tag tag = largest_tag(&entry->memory);
-    add(entry, "does not fit: lacks %s a rank; %s take %s",
+    add(entry, "does not fit: lacks %s a rank; the most is for %s, %s",
         mics_size_text(-entry->spare_bytes, missing, sizeof missing), mics_memory_tag_text(tag),
         mics_size_text((double)entry->memory.bytes[tag], most, sizeof most));
 }
@@ -103,6 +103,15 @@ typedef struct part {
     double us; // more than the best
 } part;
 
+static const char *time_text(double us, char text[32])
+{
+    if (us < 1e6)
+        snprintf(text, 32, "%.3g ms", us * 1e-3);
+    else
+        snprintf(text, 32, "%.3g s", us * 1e-6);
+    return text;
+}
+
 static void explain_loss(const mics_planner *planner, const mics_plan_entry *best,
                          mics_plan_entry *entry)
 {
@@ -121,6 +130,7 @@ static void explain_loss(const mics_planner *planner, const mics_plan_entry *bes
     add(entry, "%.2f %% %s: ", 100 * fabs(more_us) / best->step_us,
         more_us < 0 ? "faster" : "slower");
     int said = 0;
+    char text[32];
     for (; said < 2; said++) {
         int most = 0;
         for (int i = 1; i < count; i++) {
@@ -129,7 +139,8 @@ static void explain_loss(const mics_planner *planner, const mics_plan_entry *bes
         }
         if (parts[most].us <= 0 || (said > 0 && parts[most].us < 0.1 * fabs(more_us)))
             break;
-        add(entry, "%s+%.3g ms %s", said > 0 ? ", " : "", parts[most].us * 1e-3, parts[most].name);
+        add(entry, "%s+%s %s", said > 0 ? ", " : "", time_text(parts[most].us, text),
+            parts[most].name);
         parts[most].us = 0;
     }
     if (said == 0)
