@@ -76,6 +76,11 @@ typedef struct mics_tier {
     double latency_us;       // of a message that meets here
     double half_bytes;       // a message of this size takes, without latency, twice its bytes' time
     mics_curve ramp;         // or measured: message bytes -> bytes/s of one rank, latency included
+    mics_curve reduce_ramp;  // the same of what is added where it arrives; none: ramp, then the sum
+    // Beside computation, by the threads a core that compute: what a message takes longer, because who
+    // sends and receives waits for a core, and what each of its bytes does.
+    mics_curve beside_us;
+    mics_curve beside_us_per_byte;
     double slowdown;         // computation beside traffic of this tier takes 1 + slowdown times
     double core_us_per_byte; // that a core of the sender and receiver together works for a byte
 } mics_tier;

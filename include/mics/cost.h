@@ -95,10 +95,12 @@ typedef struct mics_collective {
     mics_group group;   // one of the groups, whichever; size 1 costs nothing
     double block_bytes; // of a member's block; the whole buffer has group.size of them (SEND: one)
     int32_t rings;      // at once, each with its share of a block; 0: the cluster's
+    double crowd;       // threads a core that compute meanwhile, for beside_us
 } mics_collective;
 
 typedef struct mics_cost_use {
     double us;                        // from start to end, alone on its links
+    double beside_us;                 // the same while all ranks compute; at least us
     double latency_us;                // of it: nothing moves
     double bytes[MICS_CLUSTER_TIERS]; // through the busiest link of each tier, one way, all groups
     double busy_us[MICS_CLUSTER_TIERS]; // those bytes at the link's full rate; <= us

@@ -13,6 +13,8 @@
 //               most 1, and slower in proportion where they do not (cost.h). A node stands for the
 //               links of all tiers above its ranks; what its ranks send is averaged over them.
 //   computation takes 1 + slowdown times beside a collective, the slowdowns of two added up.
+//   messages    take longer while members compute, by the cluster's figures (beside_us), as who sends
+//               and receives then waits for a core.
 //   cores       Where the cluster has a number of cores that all ranks run on, they are divided as
 //               a fair scheduler divides them (max-min): nobody gets more than it can use, and who
 //               is content with less than an equal share gets all of that. A computation uses

@@ -27,11 +27,13 @@ typedef struct bench_place {
 // Links of one tier. No points in the ramp: not measured.
 typedef struct bench_tier {
     double latency_us;
-    mics_curve ramp;         // message bytes -> bytes/s of one rank
+    mics_curve ramp;         // message bytes -> bytes/s of one rank, in gathers
+    mics_curve reduce_ramp;  // the same in reductions, with the adding
     double link_bytes_per_s; // of one child's link: all ranks that share it at once
     double core_us_per_byte; // that a rank's thread works
     double slowdown;         // of computation beside it; see bench_beside.c
-    double traffic_slowdown; // of the traffic itself beside computation, for people
+    // What messages take longer beside computation, by the threads a core that compute.
+    mics_curve beside_us, beside_us_per_byte;
 } bench_tier;
 
 enum { BENCH_ROWS = 32 };
@@ -136,22 +138,35 @@ mics_status bench_traffic_run(bench *self, const bench_traffic *traffic, void *b
                               double allowed_us, bench_traffic_time *time_out);
 
 /* The groups that are measured. NEAR: the ranks of a node. FAR: equal local ranks of two neighbouring
- * nodes. RING: all ranks of two neighbouring nodes, so that one leaves each node. Where nodes share cores, of as many nodes as keep a core to each rank (at least one, or a pair);
- * `all` takes the rest in too. */
-bench_traffic bench_traffic_near(const bench *self, bool all);
-bench_traffic bench_traffic_far(const bench *self, bool all);
-bench_traffic bench_traffic_ring(const bench *self, bool all);
+ * nodes. RING: all ranks of two neighbouring nodes, so that one leaves each node. Where nodes share cores, of as many nodes as keep a core to each rank (at least one, or a pair). */
+bench_traffic bench_traffic_near(const bench *self);
+bench_traffic bench_traffic_far(const bench *self);
+bench_traffic bench_traffic_ring(const bench *self);
+
+/* Of the first `nodes` nodes: the ranks of each, or equal local ranks of all of them (nodes >= 2). */
+bench_traffic bench_traffic_crowd(const bench *self, bool far, int32_t nodes);
+
+/* Sleeps, which is no load. */
+void bench_sleep_us(double us);
 
 // ---- measuring ----
 
 /* Links, in about `seconds`.   Collective: world. */
 mics_status bench_links_measure(bench *self, double seconds, bench_links *links_out);
 
-/* Computation beside traffic, which is a slowdown: by processor time where ranks share cores.
- * `alone_us` is what the traffic takes alone. Fills the tier's slowdowns.
+typedef struct bench_beside_spec {
+    bool far;           // between nodes; else inside them
+    size_t large_bytes; // of a large message, and what it takes alone
+    double large_us;
+    double seconds;
+} bench_beside_spec;
+
+/* Computation and traffic at once: what messages take longer beside computation, and computation (by processor
+ * time where ranks share cores) beside messages. Needs the tier's latency; fills beside_us,
+ * beside_us_per_byte and slowdown.
  * Collective: world. */
-mics_status bench_beside_measure(bench *self, const bench_traffic *traffic, void *buffer,
-                                 double seconds, double alone_us, bench_tier *tier);
+mics_status bench_beside_measure(bench *self, const bench_beside_spec *spec, void *buffer,
+                                 bench_tier *tier);
 
 // The model to measure, cut to a few layers where it is large.
 typedef struct bench_subject {

@@ -3,7 +3,13 @@
 // Computation and traffic at once, as in training: matrix products on the rank's thread, collectives on
 // another.
 //
-// Where each rank has its cores, the slowdown is that of the computation by the clock on the wall: all that
+// Messages. Who sends and receives sleeps while it waits, and beside computation gets a core only when the system
+// next turns to it: a message takes longer, and the more so the more threads compute on each core. So messages are timed
+// beside computation, a small one and a large one; what they take longer than alone is a figure for each
+// message and one for its bytes. Where ranks share cores this is done with 1, 2, 4 ... nodes that compute while
+// the others sleep, which gives both as curves over the threads a core.
+//
+// Computation. Where each rank has its cores, its slowdown is that by the clock on the wall: all that
 // traffic takes from it. Where ranks share cores, a simulator divides them, with what a collective works as its
 // wish; then the slowdown is what is left: how much more processor time the same products take beside
 // traffic (caches, memory, and interrupts that the system books on whoever computes).
@@ -11,17 +17,35 @@
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/op.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 // A product of a few hundred microseconds, whose operands do not fit into a first-level cache.
-enum { ROWS = 64, WIDTH = 512, MOST_REPEATS = 1 << 20 };
+enum { ROWS = 64, WIDTH = 512 };
+enum {
+    SMALL_BYTES = 64,
+    WARM_UPS = 2,
+    TRIALS = 4,
+    LEAST_REPEATS = 2,
+    MOST_REPEATS = 1 << 16,
+    LEVELS_MAX = 16
+};
+
+static const size_t TELLING_BYTES = (size_t)1 << 16;
+
+// What a cluster file takes; beyond, the machine was busy with something else.
+static const double MOST_LATE_US = 1e6, MOST_LATE_US_PER_BYTE = 1;
+
+// Of the time, what goes to products alone.
+static const double ALONE_SHARE = 0.1;
 
 typedef struct beside {
     bench *bench;
-    const bench_traffic *traffic;
     void *buffer;
-    float *operands; // of the product: a (ROWS, WIDTH), b (WIDTH, WIDTH), c (ROWS, WIDTH)
+    float *operands;   // of the product: a (ROWS, WIDTH), b (WIDTH, WIDTH), c (ROWS, WIDTH)
+    double product_us; // of one, alone
+    bench_traffic traffic;
     int32_t repeats;
     atomic_bool done;
     mics_status status;
@@ -35,7 +59,7 @@ static void *run_traffic(void *arg)
     mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
     const double begin_us = mics_clock_us();
     for (int32_t i = 0; i < self->repeats && self->status == MICS_OK; i++)
-        self->status = bench_traffic_once(self->bench, self->traffic, self->buffer);
+        self->status = bench_traffic_once(self->bench, &self->traffic, self->buffer);
     self->us = (mics_clock_us() - begin_us) / self->repeats;
     atomic_store(&self->done, true);
     return NULL;
@@ -60,45 +84,118 @@ static double compute(beside *self, double end_us)
     return (bench_work_us(self->bench) - begin_us) / (double)products;
 }
 
-static mics_status alone(beside *self, double seconds, double *us_out)
+static mics_status measure_alone(beside *self, double seconds)
 {
     double mine = 0;
-    MICS_TRY(bench_share(self->bench, &mine, 1)); // all begin
-    mine = compute(self, mics_clock_us() + seconds * 1e6);
+    for (int round = 0; round < 2; round++) { // the first warms up
+        MICS_TRY(bench_share(self->bench, &mine, 1));
+        mine = compute(self, mics_clock_us() + seconds / 2 * 1e6);
+    }
     MICS_TRY(bench_share(self->bench, &mine, 1));
-    *us_out = bench_mean(self->bench, 0);
+    self->product_us = bench_mean(self->bench, 0);
     return MICS_OK;
 }
 
 enum { PRODUCT, TRAFFIC, FIGURES };
 
-static mics_status together(beside *self, double alone_us, bench_tier *tier)
+// So many collectives beside computation. Who takes no part sleeps for `asleep_us`, since waiting would be load.
+static mics_status together(beside *self, int32_t repeats, double asleep_us, double *product_us_out,
+                            double *us_out)
 {
     pthread_t thread;
     double mine[FIGURES] = {-1, -1};
-    MICS_TRY(bench_share(self->bench, mine, 1));
-    if (self->traffic->active) {
+    MICS_TRY(bench_share(self->bench, mine, 1)); // all begin
+    self->repeats = repeats;
+    atomic_store(&self->done, false);
+    if (self->traffic.active) {
         if (pthread_create(&thread, NULL, run_traffic, self) != 0)
             return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (traffic)");
         mine[PRODUCT] = compute(self, 1e300);
         pthread_join(thread, NULL);
         MICS_TRY(self->status);
         mine[TRAFFIC] = self->us;
+    } else {
+        bench_sleep_us(asleep_us);
     }
     MICS_TRY(bench_share(self->bench, mine, FIGURES));
-    const double slowdown = bench_mean(self->bench, PRODUCT) / alone_us - 1;
-    tier->slowdown = slowdown > 0 ? slowdown : 0;
-    tier->traffic_slowdown = bench_most(self->bench, TRAFFIC);
+    *product_us_out = bench_mean(self->bench, PRODUCT);
+    *us_out = bench_most(self->bench, TRAFFIC);
     return MICS_OK;
 }
 
-mics_status bench_beside_measure(bench *self, const bench_traffic *traffic, void *buffer,
-                                 double seconds, double alone_us, bench_tier *tier)
+// What one message of the traffic takes beside computation, measured for about `seconds`. Which threads share a
+// core, and so how late they are, is settled anew in each trial: the mean over several.
+static mics_status measure_message(beside *self, size_t bytes, double seconds,
+                                   double *product_us_out, double *message_us_out)
 {
-    beside b = {.bench = self, .traffic = traffic, .buffer = buffer};
+    const double budget_us = seconds * 1e6;
+    double us = 0;
+    self->traffic.block_bytes = bytes;
+    MICS_TRY(together(self, WARM_UPS, budget_us / 4, product_us_out, &us));
+    const double repeats = budget_us / fmax(us, 1) / TRIALS;
+    const int32_t count = (int32_t)fmin(fmax(repeats, LEAST_REPEATS), MOST_REPEATS);
+    const double asleep_us = count * us;
+    double sum_us = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        MICS_TRY(together(self, count, asleep_us, product_us_out, &us));
+        sum_us += us;
+    }
+    *message_us_out = sum_us / TRIALS / (self->traffic.group.size - 1);
+    return MICS_OK;
+}
+
+static void add_point(mics_curve *curve, double size, double value)
+{
+    curve->size[curve->count] = size;
+    curve->value[curve->count++] = value;
+}
+
+// With `nodes` nodes that compute.
+static mics_status measure_level(beside *self, const bench_beside_spec *spec, int32_t nodes,
+                                 double seconds, bench_tier *tier)
+{
+    const bench_place *place = &self->bench->place;
+    const double threads = (double)nodes * place->per_node * place->threads;
+    const double crowd = place->shared ? threads / place->cores : 1;
+    double product_us = 0, small_us = 0, large_us = 0;
+    self->traffic = bench_traffic_crowd(self->bench, spec->far, nodes);
+    MICS_TRY(measure_message(self, SMALL_BYTES, seconds / 2, &product_us, &small_us));
+    MICS_TRY(measure_message(self, spec->large_bytes, seconds / 2, &product_us, &large_us));
+    const double late_us = fmax(small_us - tier->latency_us, 0);
+    const double large_late_us = fmax(large_us - spec->large_us, 0);
+    // Of short messages, where there is no time for long ones, bytes say nothing.
+    const bool tells = spec->large_bytes >= TELLING_BYTES;
+    const double late_us_per_byte = fmax(large_late_us - late_us, 0) / (double)spec->large_bytes;
+    add_point(&tier->beside_us, crowd, fmin(fmin(late_us, large_late_us), MOST_LATE_US));
+    add_point(&tier->beside_us_per_byte, crowd,
+              tells ? fmin(late_us_per_byte, MOST_LATE_US_PER_BYTE) : 0);
+    tier->slowdown = fmax(product_us / self->product_us - 1, 0);
+    return MICS_OK;
+}
+
+static mics_status measure_levels(beside *self, const bench_beside_spec *spec, bench_tier *tier)
+{
+    const bench_place *place = &self->bench->place;
+    const int32_t fewest = spec->far ? 2 : 1;
+    int32_t levels[LEVELS_MAX], count = 0;
+    for (int32_t nodes = place->nodes; nodes >= fewest && count < LEVELS_MAX; nodes /= 2) {
+        levels[count++] = nodes;
+        if (!place->shared)
+            break;
+    }
+    const double seconds = spec->seconds * (1 - ALONE_SHARE) / count;
+    tier->beside_us.count = tier->beside_us_per_byte.count = 0;
+    MICS_TRY(measure_alone(self, spec->seconds * ALONE_SHARE));
+    while (count-- > 0) // fewest first: curves ascend, and the slowdown is that with all
+        MICS_TRY(measure_level(self, spec, levels[count], seconds, tier));
+    return MICS_OK;
+}
+
+mics_status bench_beside_measure(bench *self, const bench_beside_spec *spec, void *buffer,
+                                 bench_tier *tier)
+{
+    beside b = {.bench = self, .buffer = buffer};
     const size_t elems = 2 * ROWS * WIDTH + WIDTH * WIDTH;
-    const double repeats = seconds / 2 * 1e6 / (alone_us > 1 ? alone_us : 1);
-    double product_us = 0;
     void *block = NULL;
     mics_op_set_threads(self->place.threads);
     mics_status status =
@@ -107,11 +204,7 @@ mics_status bench_beside_measure(bench *self, const bench_traffic *traffic, void
     b.operands = block;
     for (size_t i = 0; i < elems; i++)
         b.operands[i] = (float)(i % 7) / 8;
-    b.repeats = repeats < 1 ? 1 : (repeats > MOST_REPEATS ? MOST_REPEATS : (int32_t)repeats);
-    MICS_TRY_OUT(alone(&b, seconds / 4, &product_us)); // warms up
-    MICS_TRY_OUT(alone(&b, seconds / 4, &product_us));
-    MICS_TRY_OUT(together(&b, product_us, tier));
-    tier->traffic_slowdown = tier->traffic_slowdown / alone_us - 1;
+    MICS_TRY_OUT(measure_levels(&b, spec, tier));
 out:
     mics_free(self->rank->memory, block);
     return status;

@@ -3,12 +3,12 @@
 // mics bench comm: links by tier, as a cluster file describes them.
 //
 // What is measured, in exchanges that training's collectives are made of:
-//   ramp      one rank's messages by size. Inside a node all ranks of it send at once, on wires of
-//             their own; between nodes one rank of each sends, in a ring over all ranks of two nodes.
+//   ramps     one rank's messages by size, copied and added. Inside a node all ranks of it send at once, on
+//             wires of their own; between nodes one rank of each sends, in a ring over all ranks of two nodes.
 //   link      all ranks of a node send to another node at once.
 //   core      processor time that a rank's thread takes for a byte.
 //   beside    computation and traffic at once (bench_beside.c).
-// Gathers count twice and reductions once, as in a micro-step.
+// In what is one figure for both, gathers count twice and reductions once, as in a micro-step.
 #include "bench.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -19,10 +19,11 @@ enum { LATENCY_BYTES = 64, SIZES = 9, ROW_SIZES = 3, ROW_KINDS = 8 };
 static const size_t sizes[SIZES] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18,
                                     1 << 20, 1 << 22, 1 << 24, 1 << 25};
 static const size_t row_sizes[ROW_SIZES] = {1 << 16, 1 << 20, 1 << 22};
-static const size_t LARGE_BYTES = (size_t)4 << 20; // latencies do not count
+static const size_t LARGE_BYTES = (size_t)4 << 20;  // latencies do not count
+static const size_t BESIDE_BYTES = (size_t)8 << 20; // of all blocks together, beside computation
 
 // Shares of the time.
-static const double RAMP = 0.2, LARGE = 0.12, BESIDE = 0.1, ROWS = 0.16;
+static const double RAMP = 0.12, LARGE = 0.05, BESIDE = 0.28, ROWS = 0.1;
 
 typedef struct meter {
     bench *bench;
@@ -87,8 +88,10 @@ static mics_status measure_ramp(meter *self, bench_traffic traffic, bench_tier *
             break;
         traffic.block_bytes = sizes[i];
         MICS_TRY(measure_both(self, traffic, left_us / (SIZES - i), &gather, &reduce));
+        const double bytes = (double)sizes[i];
         us = mixed(gather.us, reduce.us);
-        add_point(&tier->ramp, (double)sizes[i], (double)sizes[i] / message_us(&traffic, us) * 1e6);
+        add_point(&tier->ramp, bytes, bytes / message_us(&traffic, gather.us) * 1e6);
+        add_point(&tier->reduce_ramp, bytes, bytes / message_us(&traffic, reduce.us) * 1e6);
     }
     return MICS_OK;
 }
@@ -121,24 +124,34 @@ static size_t large_block(const meter *self, const bench_traffic *traffic, const
     return bytes;
 }
 
-static mics_status measure_tier(meter *self, bench_traffic (*traffic_of)(const bench *, bool),
-                                bench_tier *tier)
+// A ring over all nodes has a block for each: shorter ones where they would take too much time or room.
+static size_t beside_block(const meter *self, size_t bytes)
 {
-    bench_traffic all = traffic_of(self->bench, false);
-    const bool far = all.channel != 0;
-    const bench_traffic one = far ? bench_traffic_ring(self->bench, false) : all;
-    double alone_us = 0;
+    const bench_place *place = &self->bench->place;
+    const size_t members =
+        (size_t)(place->nodes > place->per_node ? place->nodes : place->per_node);
+    while (bytes > sizes[0] &&
+           (bytes * members > place->buffer_bytes || bytes * members > BESIDE_BYTES))
+        bytes /= 2;
+    return bytes;
+}
+
+static mics_status measure_tier(meter *self, bool far, bench_tier *tier)
+{
+    bench_traffic all = far ? bench_traffic_far(self->bench) : bench_traffic_near(self->bench);
+    const bench_traffic one = far ? bench_traffic_ring(self->bench) : all;
+    bench_beside_spec beside = {.far = far, .seconds = self->seconds * BESIDE};
     bench_say(self->bench, "%s: messages of 1 KiB to 32 MiB", far ? "between nodes" : "in a node");
     MICS_TRY(measure_ramp(self, one, tier));
     all.block_bytes = large_block(self, &all, &tier->ramp);
-    MICS_TRY(measure_large(self, all, tier, &alone_us));
+    MICS_TRY(measure_large(self, all, tier, &beside.large_us));
     if (far)
         tier->link_bytes_per_s *= self->bench->place.per_node;
+    beside.large_us = message_us(&all, beside.large_us);
+    beside.large_bytes = beside_block(self, all.block_bytes);
+    beside.large_us *= (double)beside.large_bytes / (double)all.block_bytes;
     bench_say(self->bench, "%s: beside computation", far ? "between nodes" : "in a node");
-    bench_traffic beside = traffic_of(self->bench, true);
-    beside.block_bytes = all.block_bytes;
-    return bench_beside_measure(self->bench, &beside, self->buffer, self->seconds * BESIDE,
-                                alone_us, tier);
+    return bench_beside_measure(self->bench, &beside, self->buffer, tier);
 }
 
 // ---- whole collectives ----
@@ -245,9 +258,9 @@ mics_status bench_links_measure(bench *self, double seconds, bench_links *links_
     MICS_TRY_OUT(cli_rank_agree(self->rank, status));
     MICS_TRY_OUT(bench_now_us(self, &begin_us));
     if (self->place.per_node > 1)
-        MICS_TRY_OUT(measure_tier(&m, bench_traffic_near, &links.near));
+        MICS_TRY_OUT(measure_tier(&m, false, &links.near));
     if (self->place.nodes > 1)
-        MICS_TRY_OUT(measure_tier(&m, bench_traffic_far, &links.far));
+        MICS_TRY_OUT(measure_tier(&m, true, &links.far));
     MICS_TRY_OUT(measure_rows(&m));
     MICS_TRY_OUT(bench_now_us(self, &end_us));
     links.took_s = (end_us - begin_us) / 1e6;

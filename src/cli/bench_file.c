@@ -92,6 +92,9 @@ static void take_tier(const bench_tier *measured, mics_tier *tier)
     tier->latency_us = measured->latency_us;
     tier->half_bytes = 0;
     tier->ramp = *ramp;
+    tier->reduce_ramp = measured->reduce_ramp;
+    tier->beside_us = measured->beside_us;
+    tier->beside_us_per_byte = measured->beside_us_per_byte;
     tier->slowdown = fmin(measured->slowdown, 10);
     tier->core_us_per_byte = measured->core_us_per_byte;
 }

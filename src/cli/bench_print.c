@@ -18,6 +18,23 @@ static double predicted_us(const bench_place *place, const mics_cluster *cluster
     return us;
 }
 
+static void print_sizes(const char *title, const mics_curve *curve, FILE *out)
+{
+    fprintf(out, "  %-21s", title);
+    for (int32_t i = 0; i < curve->count; i++)
+        fprintf(out, " %9.3g", curve->size[i]);
+    fprintf(out, "\n");
+}
+
+static void print_values(const char *title, const mics_curve *curve, double unit, int digits,
+                         FILE *out)
+{
+    fprintf(out, "  %-21s", title);
+    for (int32_t i = 0; i < curve->count; i++)
+        fprintf(out, " %9.*f", digits, curve->value[i] * unit);
+    fprintf(out, "\n");
+}
+
 static void print_tier(const char *name, const bench_tier *tier, FILE *out)
 {
     char size[32];
@@ -26,16 +43,18 @@ static void print_tier(const char *name, const bench_tier *tier, FILE *out)
     fprintf(
         out,
         "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it takes "
-        "%.2f times, the traffic then %.2f times\n",
+        "%.2f times\n",
         name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
-        1 + tier->slowdown, 1 + tier->traffic_slowdown);
+        1 + tier->slowdown);
     fprintf(out, "  message of one rank  ");
     for (int32_t i = 0; i < tier->ramp.count; i++)
         fprintf(out, " %9s", mics_size_text(tier->ramp.size[i], size, sizeof size));
-    fprintf(out, "\n  GB/s                 ");
-    for (int32_t i = 0; i < tier->ramp.count; i++)
-        fprintf(out, " %9.3f", tier->ramp.value[i] / 1e9);
     fprintf(out, "\n");
+    print_values("GB/s, copied", &tier->ramp, 1e-9, 3, out);
+    print_values("GB/s, added", &tier->reduce_ramp, 1e-9, 3, out);
+    print_sizes("threads a core", &tier->beside_us, out);
+    print_values("late by us a message", &tier->beside_us, 1, 0, out);
+    print_values("and by us a MB", &tier->beside_us_per_byte, 1e6, 0, out);
 }
 
 static void print_place(const bench_place *place, FILE *out)
@@ -72,10 +91,8 @@ static void print_curve(const char *title, const mics_curve *curve, double unit,
     fprintf(out, "  %-21s", title);
     for (int32_t i = 0; i < curve->count; i++)
         fprintf(out, " %9.0f", curve->size[i]);
-    fprintf(out, "\n  %-21s", "GFLOP/s");
-    for (int32_t i = 0; i < curve->count; i++)
-        fprintf(out, " %9.1f", curve->value[i] * unit / 1e9);
     fprintf(out, "\n");
+    print_values("GFLOP/s", curve, unit / 1e9, 1, out);
 }
 
 void bench_print_compute(const bench_place *place, const bench_compute *compute, FILE *out)
@@ -103,7 +120,7 @@ static void json_curve(const char *key, const mics_curve *curve, double unit, FI
 {
     fprintf(out, "\"%s\": [", key);
     for (int32_t i = 0; i < curve->count; i++)
-        fprintf(out, "%s[%.0f, %.6g]", i == 0 ? "" : ", ", curve->size[i], curve->value[i] / unit);
+        fprintf(out, "%s[%.6g, %.6g]", i == 0 ? "" : ", ", curve->size[i], curve->value[i] / unit);
     fprintf(out, "]");
 }
 
@@ -115,10 +132,16 @@ static void json_tier(const char *key, const bench_tier *tier, FILE *out)
     }
     fprintf(out,
             "\"%s\": {\"latency_us\": %.6g, \"link_gb_per_s\": %.6g, \"core_us_per_mb\": %.6g, "
-            "\"slowdown\": %.6g, \"traffic_slowdown\": %.6g, ",
+            "\"slowdown\": %.6g, ",
             key, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
-            tier->slowdown, tier->traffic_slowdown);
+            tier->slowdown);
     json_curve("rank_gb_per_s", &tier->ramp, 1e9, out);
+    fprintf(out, ", ");
+    json_curve("reduce_gb_per_s", &tier->reduce_ramp, 1e9, out);
+    fprintf(out, ", ");
+    json_curve("beside_us", &tier->beside_us, 1, out);
+    fprintf(out, ", ");
+    json_curve("beside_us_per_mb", &tier->beside_us_per_byte, 1e-6, out);
     fprintf(out, "}");
 }
 

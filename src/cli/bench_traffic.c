@@ -41,7 +41,7 @@ static mics_status repeat(const bench *self, const bench_traffic *traffic, void 
     return MICS_OK;
 }
 
-static void sleep_us(double us)
+void bench_sleep_us(double us)
 {
     const struct timespec time = {.tv_sec = (time_t)(us / 1e6),
                                   .tv_nsec = (long)((us - 1e6 * (double)(time_t)(us / 1e6)) * 1e3)};
@@ -85,7 +85,7 @@ mics_status bench_traffic_run(bench *self, const bench_traffic *traffic, void *b
         mine[1] = (bench_thread_us() - begin_us) / p.samples / p.repeats;
         mine[0] = bench_median(samples, p.samples);
     } else {
-        sleep_us(p.samples * p.repeats * bench_most(self, 0));
+        bench_sleep_us(p.samples * p.repeats * bench_most(self, 0));
     }
     MICS_TRY(bench_share(self, mine, 3));
     *time_out = (bench_traffic_time){
@@ -96,14 +96,14 @@ mics_status bench_traffic_run(bench *self, const bench_traffic *traffic, void *b
 // ---- groups ----
 
 // How many of `count` like things may work at once when each has `ranks` ranks.
-static int32_t at_once(const bench_place *place, int32_t ranks, int32_t count, bool all)
+static int32_t at_once(const bench_place *place, int32_t ranks, int32_t count)
 {
-    if (all || !place->shared)
+    if (!place->shared)
         return count;
     return place->cores > ranks ? place->cores / ranks : 1;
 }
 
-bench_traffic bench_traffic_near(const bench *self, bool all)
+bench_traffic bench_traffic_near(const bench *self)
 {
     const bench_place *place = &self->place;
     const int32_t rank = self->rank->comm->rank, node = rank / place->per_node;
@@ -112,10 +112,10 @@ bench_traffic bench_traffic_near(const bench *self, bool all)
                                      .stride = 1,
                                      .size = place->per_node,
                                      .index = rank % place->per_node},
-                           .active = node < at_once(place, place->per_node, place->nodes, all)};
+                           .active = node < at_once(place, place->per_node, place->nodes)};
 }
 
-bench_traffic bench_traffic_ring(const bench *self, bool all)
+bench_traffic bench_traffic_ring(const bench *self)
 {
     const bench_place *place = &self->place;
     const int32_t rank = self->rank->comm->rank, size = 2 * place->per_node;
@@ -123,11 +123,11 @@ bench_traffic bench_traffic_ring(const bench *self, bool all)
     return (bench_traffic){
         .what = "bench in a ring over two nodes",
         .group = {.first = pair * size, .stride = 1, .size = size, .index = rank % size},
-        .active = pair < pairs && pair < at_once(place, size, pairs, all),
+        .active = pair < pairs && pair < at_once(place, size, pairs),
         .channel = 1};
 }
 
-bench_traffic bench_traffic_far(const bench *self, bool all)
+bench_traffic bench_traffic_far(const bench *self)
 {
     const bench_place *place = &self->place;
     const int32_t rank = self->rank->comm->rank, node = rank / place->per_node;
@@ -137,7 +137,23 @@ bench_traffic bench_traffic_far(const bench *self, bool all)
                                      .stride = place->per_node,
                                      .size = 2,
                                      .index = node % 2},
-                           .active = pair < pairs &&
-                                     pair < at_once(place, 2 * place->per_node, pairs, all),
+                           .active =
+                               pair < pairs && pair < at_once(place, 2 * place->per_node, pairs),
                            .channel = 1};
+}
+
+bench_traffic bench_traffic_crowd(const bench *self, bool far, int32_t nodes)
+{
+    const int32_t k = self->place.per_node, rank = self->rank->comm->rank;
+    const bool active = rank / k < nodes;
+    if (!far)
+        return (bench_traffic){
+            .what = "bench inside nodes beside computation",
+            .group = {.first = rank / k * k, .stride = 1, .size = k, .index = rank % k},
+            .active = active};
+    return (bench_traffic){
+        .what = "bench between nodes beside computation",
+        .group = {.first = rank % k, .stride = k, .size = nodes, .index = rank / k},
+        .active = active,
+        .channel = 1};
 }

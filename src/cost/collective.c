@@ -25,6 +25,7 @@ typedef struct ring {
     int32_t ranks;
     mics_group group;
     int32_t rings;
+    double crowd;
     tier_load loads[MICS_CLUSTER_TIERS];
 } ring;
 
@@ -115,32 +116,61 @@ static ring ring_of(const mics_cluster *cluster, int32_t ranks, const mics_colle
     ring r = {.cluster = cluster,
               .ranks = ranks,
               .group = collective->group,
-              .rings = collective->rings > 0 ? collective->rings : cluster->rings};
+              .rings = collective->rings > 0 ? collective->rings : cluster->rings,
+              .crowd = collective->crowd};
     load_tiers(&r);
     return r;
 }
 
 // ---- time ----
 
-// Without latency: of `bytes` that one rank moves over a link in messages of `message` bytes.
-static double rank_us(const mics_tier *tier, double bytes, double message)
+// Rates of messages that were measured: of sums, if they were for themselves; else of copies.
+static const mics_curve *ramp_of(const mics_tier *tier, bool reduces)
 {
-    if (tier->ramp.count > 0) {
-        double us = mics_cost_message_us(tier, message) - tier->latency_us;
+    return reduces && tier->reduce_ramp.count > 0 ? &tier->reduce_ramp : &tier->ramp;
+}
+
+static double ramped_us(const mics_tier *tier, const mics_curve *ramp, double bytes)
+{
+    return fmax(tier->latency_us, bytes / mics_curve_at(ramp, bytes, tier->bytes_per_s) * 1e6);
+}
+
+// Without latency: of `bytes` that one rank moves over a link in messages of `message` bytes.
+static double rank_us(const mics_tier *tier, const mics_curve *ramp, double bytes, double message)
+{
+    if (ramp->count > 0) {
+        double us = ramped_us(tier, ramp, message) - tier->latency_us;
         return message > 0.0 ? us * (bytes / message) : 0.0;
     }
     return (bytes + tier->half_bytes) / (tier->rank_bytes_per_s * tier->efficiency) * 1e6;
 }
 
-double mics_cost_message_us(const mics_tier *tier, double bytes)
+static double message_us(const mics_tier *tier, const mics_curve *ramp, double bytes)
 {
-    if (tier->ramp.count > 0) {
-        double rate = mics_curve_at(&tier->ramp, bytes, tier->bytes_per_s);
-        return fmax(tier->latency_us, bytes / rate * 1e6);
-    }
+    if (ramp->count > 0)
+        return ramped_us(tier, ramp, bytes);
     if (bytes == 0.0)
         return tier->latency_us;
-    return tier->latency_us + rank_us(tier, bytes, bytes);
+    return tier->latency_us + rank_us(tier, ramp, bytes, bytes);
+}
+
+double mics_cost_message_us(const mics_tier *tier, double bytes)
+{
+    return message_us(tier, &tier->ramp, bytes);
+}
+
+// What adding a block takes after it has come, where the tier's rates do not have it in them.
+static double sum_us(const ring *r, const mics_tier *tier, bool reduces, double block)
+{
+    const double rate = r->cluster->accelerator.reduce_bytes_per_s;
+    return reduces && rate > 0.0 && tier->reduce_ramp.count == 0 ? block / rate * 1e6 : 0.0;
+}
+
+// What a message takes longer beside computation.
+static double late_us(const ring *r, const mics_tier *tier, double message)
+{
+    return mics_curve_at(&tier->beside_us, r->crowd, 0.0) +
+           message * mics_curve_at(&tier->beside_us_per_byte, r->crowd, 0.0);
 }
 
 static double link_us(const mics_tier *tier, double bytes)
@@ -175,54 +205,58 @@ static void occupy(const ring *r, int32_t t, double edge_bytes, mics_cost_use *u
 }
 
 // Exchanges one after the other: the slowest edge holds up all, in every step, with its latency.
-static void step_time(const ring *r, double steps, double block, double reduce_us,
-                      mics_cost_use *use)
+static void step_time(const ring *r, double steps, double block, bool reduces, mics_cost_use *use)
 {
-    double slowest = 0.0, latency = 0.0;
+    double slowest = 0.0, slowest_beside = 0.0, latency = 0.0;
     for (int32_t t = 0; t < r->cluster->tier_count; t++) {
         const mics_tier *tier = &r->cluster->tiers[t];
         const tier_load *load = &r->loads[t];
         if (load->edges == 0.0)
             continue;
-        double message = block * load->edges / load->lanes;
-        double by_link = tier->latency_us + link_us(tier, block * load->edges);
-        take_pace(use, t, by_link, mics_cost_message_us(tier, message), &slowest);
+        const double message = block * load->edges / load->lanes;
+        const double adds = sum_us(r, tier, reduces, block);
+        const double by_link = tier->latency_us + link_us(tier, block * load->edges) + adds;
+        const double by_rank = message_us(tier, ramp_of(tier, reduces), message) + adds;
+        take_pace(use, t, by_link, by_rank, &slowest);
         if (use->tier == t)
             latency = tier->latency_us;
+        slowest_beside = fmax(slowest_beside, fmax(by_link, by_rank) + late_us(r, tier, message));
     }
-    use->us += steps * (slowest + reduce_us);
+    use->us += steps * slowest;
+    use->beside_us += steps * slowest_beside;
     use->latency_us += steps * latency;
 }
 
 // A stream of chunks: latencies once along the ring, then the slowest edge's bytes.
-static void stream_time(const ring *r, double steps, double block, double reduce_us,
-                        mics_cost_use *use)
+static void stream_time(const ring *r, double steps, double block, bool reduces, mics_cost_use *use)
 {
-    double slowest = 0.0, latency = 0.0;
+    double slowest = 0.0, latency = 0.0, late = 0.0, adds = 0.0;
     for (int32_t t = 0; t < r->cluster->tier_count; t++) {
         const mics_tier *tier = &r->cluster->tiers[t];
         const tier_load *load = &r->loads[t];
         latency += load->hops * steps / r->group.size * tier->latency_us;
         if (load->edges == 0.0)
             continue;
-        double message = block * load->edges / load->lanes;
+        const double message = block * load->edges / load->lanes;
         take_pace(use, t, link_us(tier, steps * block * load->edges),
-                  rank_us(tier, steps * message, message), &slowest);
+                  rank_us(tier, ramp_of(tier, reduces), steps * message, message), &slowest);
+        late = fmax(late, late_us(r, tier, message));
+        adds = fmax(adds, sum_us(r, tier, reduces, block));
     }
-    use->us += latency + fmax(slowest, steps * reduce_us);
+    slowest = fmax(slowest, steps * adds);
+    use->us += latency + slowest;
+    use->beside_us += latency + slowest + steps * late;
     use->latency_us += latency;
 }
 
 // One way round: `steps` steps of a block, added to what came before.
 static void go_round(const ring *r, double steps, double block, bool reduces, mics_cost_use *use)
 {
-    const double rate = r->cluster->accelerator.reduce_bytes_per_s;
-    const double reduce_us = reduces && rate > 0.0 ? block / rate * 1e6 : 0.0;
     use->tier = -1;
     if (r->cluster->pipelined)
-        stream_time(r, steps, block, reduce_us, use);
+        stream_time(r, steps, block, reduces, use);
     else
-        step_time(r, steps, block, reduce_us, use);
+        step_time(r, steps, block, reduces, use);
     for (int32_t t = 0; t < r->cluster->tier_count; t++)
         occupy(r, t, steps * block, use);
 }
@@ -238,7 +272,7 @@ static double tree_passes(bool inside, double children)
 // Up to the roots and down again.
 static void go_tree(const ring *r, double bytes, mics_cost_use *use)
 {
-    double slowest = 0.0;
+    double slowest = 0.0, late = 0.0;
     use->tier = -1;
     for (int32_t t = 0; t < r->cluster->tier_count; t++) {
         const mics_tier *tier = &r->cluster->tiers[t];
@@ -249,15 +283,19 @@ static void go_tree(const ring *r, double bytes, mics_cost_use *use)
         const double below = ceil(children / parents); // children of the group under one parent
         if (load->edges == 0.0)
             continue;
-        if (load->hops > 0.0)
-            use->latency_us += 2.0 * (inside ? below - 1.0 : ceil(log2(below))) * tier->latency_us;
         const double passed = bytes * tree_passes(inside, inside ? below : children);
         const double message = passed * load->edges / load->lanes;
-        take_pace(use, t, link_us(tier, passed * load->edges), rank_us(tier, message, message),
-                  &slowest);
+        const double depth = 2.0 * (inside ? below - 1.0 : ceil(log2(below)));
+        if (load->hops > 0.0) {
+            use->latency_us += depth * tier->latency_us;
+            late += depth * late_us(r, tier, message);
+        }
+        take_pace(use, t, link_us(tier, passed * load->edges),
+                  rank_us(tier, &tier->ramp, message, message), &slowest);
         occupy(r, t, passed, use);
     }
     use->us = use->latency_us + slowest;
+    use->beside_us = use->us + late;
 }
 
 mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
@@ -287,6 +325,7 @@ mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
         break;
     }
     use.us += cluster->collective_us;
+    use.beside_us += cluster->collective_us;
     use.latency_us += cluster->collective_us;
     if (use.latency_us > use.us / 2.0)
         use.limit = MICS_COST_BY_LAUNCH;
@@ -346,6 +385,7 @@ mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second)
 {
     mics_cost_use sum = first.us >= second.us ? first : second; // its tier and limit
     sum.us = first.us + second.us;
+    sum.beside_us = first.beside_us + second.beside_us;
     sum.latency_us = first.latency_us + second.latency_us;
     sum.core_us = first.core_us + second.core_us;
     sum.slowdown = fmax(first.slowdown, second.slowdown);

@@ -49,6 +49,9 @@ static const cost_key tier_keys[] = {
     {"latency_us", TIER(latency_us), 1, 0, 1e6, COST_REAL, false, true},
     {"half_kib", TIER(half_bytes), 1024, 0, 1048576, COST_REAL, false, false},
     {"ramp", TIER(ramp), 1e9, 1e-9, 1e5, COST_RAMP, false, false},
+    {"reduce_ramp", TIER(reduce_ramp), 1e9, 1e-9, 1e5, COST_RAMP, false, false},
+    {"beside_us", TIER(beside_us), 1, 0, 1e6, COST_CURVE, false, false},
+    {"beside_us_per_mb", TIER(beside_us_per_byte), 1e-6, 0, 1e6, COST_CURVE, false, false},
     {"slowdown", TIER(slowdown), 1, 0, 10, COST_REAL, false, true},
     {"core_us_per_mb", TIER(core_us_per_byte), 1e-6, 0, 1e6, COST_REAL, false, false},
 };

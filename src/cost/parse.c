@@ -114,7 +114,7 @@ static mics_status take_curve(const place *at, const cost_key *key, const mics_j
         if (mics_json_type_of(value) != MICS_JSON_ARRAY || count < 1 || count > MICS_CURVE_POINTS)
             return fail_at(at, key->name, MICS_ERR_FORMAT,
                            key->type == COST_CURVE
-                               ? "must be a number, or 1 to 32 pairs [size, share of the peak]"
+                               ? "must be a number, or 1 to 32 pairs [size, figure]"
                                : "must be 1 to 32 pairs [bytes, GB/s]");
         for (int32_t i = 0; i < count; i++)
             MICS_TRY(take_point(at, key, mics_json_element(value, i), &curve));

@@ -8,8 +8,13 @@
 static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cluster,
                            mics_collective_kind kind, mics_group group, double block_bytes)
 {
-    const mics_collective asked = {.kind = kind, .group = group, .block_bytes = block_bytes};
-    return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &asked);
+    const int32_t ranks = schedule->spec.mesh.ranks;
+    const double threads = (double)ranks * schedule->spec.batch.threads;
+    const mics_collective asked = {.kind = kind,
+                                   .group = group,
+                                   .block_bytes = block_bytes,
+                                   .crowd = cluster->cores > 0 ? threads / cluster->cores : 1};
+    return mics_cost_collective(cluster, ranks, &asked);
 }
 
 // ---- blocks sent directly ----
@@ -18,6 +23,7 @@ static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cl
 static mics_cost_use times(mics_cost_use use, double count, double start_us)
 {
     use.us = (use.us - start_us) * count;
+    use.beside_us = (use.beside_us - start_us) * count;
     use.latency_us = (use.latency_us - start_us) * count;
     use.core_us *= count;
     for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
@@ -49,6 +55,7 @@ static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluste
             use, times(price(schedule, cluster, MICS_COLLECTIVE_SEND, across, block_bytes),
                        group.size - near, start_us));
     use.us += start_us;
+    use.beside_us += start_us;
     use.latency_us += start_us;
     return use;
 }
@@ -91,6 +98,7 @@ static void add_local(const mics_cluster *cluster, double bytes, mics_cost_use *
     const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = bytes};
     const double us = mics_cost_op_us(cluster, &op, NULL);
     use->us += us;
+    use->beside_us += us;
     use->core_us += us;
 }
 

@@ -13,6 +13,7 @@ typedef struct collective {
     mics_cost_use use;
     double share[MICS_CLUSTER_TIERS]; // of each tier's links: busy_us / us
     double cores;                     // of one, on each member: core_us / us
+    double late;                      // beside computation it takes 1 + late times
 } collective;
 
 // One step of the list.

@@ -45,6 +45,17 @@ static double link_rate(const simulator *sim, const job *j)
     return 1 / crowd;
 }
 
+// Who sends and receives beside computation waits for a core: of all members as many as compute.
+static double beside_rate(const simulator *sim, const job *j)
+{
+    int32_t computing = 0;
+    for (int32_t member = 0; member < j->members.size; member++) {
+        const int32_t rank = mics_group_rank(j->members, member);
+        computing += sim->clocks[rank].state[MICS_STREAM_COMPUTE] == STREAM_BUSY;
+    }
+    return 1 / (1 + sim->table.collectives[j->collective].late * computing / j->members.size);
+}
+
 // ---- computation ----
 
 static double compute_rate(const simulator *sim, const job *j)
@@ -111,7 +122,7 @@ void share_out(simulator *sim)
         const bool computes = j->collective < 0;
         if (computes || sim->links_changed)
             j->link_rate = computes ? 1 : link_rate(sim, j);
-        j->rate = computes ? compute_rate(sim, j) : j->link_rate;
+        j->rate = computes ? compute_rate(sim, j) : j->link_rate * beside_rate(sim, j);
         j->cores = computes ? 1 : j->rate * sim->table.collectives[j->collective].cores;
     }
     if (sim->cluster->cores > 0)

@@ -76,6 +76,7 @@ static mics_status add_collective(pricing *p, const mics_step *step, int32_t *in
     for (int t = 0; t < MICS_CLUSTER_TIERS && c.use.us > 0; t++)
         c.share[t] = c.use.busy_us[t] / c.use.us;
     c.cores = c.use.us > 0 ? c.use.core_us / c.use.us : 0;
+    c.late = c.use.us > 0 ? c.use.beside_us / c.use.us - 1 : 0;
     table->collectives[count] = c;
     *index_out = table->collective_count++;
     return MICS_OK;

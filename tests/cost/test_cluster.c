@@ -161,6 +161,8 @@ static void test_refused(void **state)
         {"{\"tiers\": {\"node\": {\"efficiency\": 1.2}}}", "efficiency: must be 0.001 to 1",
          MICS_ERR_INVALID},
         {"{\"tiers\": {\"node\": {\"ramp\": 5}}}", "ramp: must be 1 to 32 pairs", MICS_ERR_FORMAT},
+        {"{\"tiers\": {\"node\": {\"beside_us\": -1}}}", "beside_us: must be 0 to 1e+06, not -1",
+         MICS_ERR_INVALID},
         {"{\"tiers\": {\"node\": {\"ramp\": [[1, 2, 3]]}}}", "must hold pairs of numbers",
          MICS_ERR_FORMAT},
         {"{\"tiers\": {\"node\": {\"ramp\": [[1, \"2\"]]}}}", "must hold pairs of numbers",
@@ -306,7 +308,9 @@ static const char full[] =
     "\"tiers\": {\"socket\": {\"fan_out\": 2, \"gb_per_s\": 3.3333333333333, \"half_kib\": 7}, "
     "\"node\": {\"fan_out\": 2, \"gb_per_s\": 1.1, \"slowdown\": 0.5, \"core_us_per_mb\": 101.3}, "
     "\"network\": {\"gbit_per_s\": 1, \"rank_gbit_per_s\": 0.7, \"efficiency\": 0.97, "
-    "\"latency_us\": 77, \"ramp\": [[8, 0.0001], [65536, 0.05], [1048576, 0.1]]}}}";
+    "\"latency_us\": 77, \"ramp\": [[8, 0.0001], [65536, 0.05], [1048576, 0.1]], \"reduce_ramp\": "
+    "[[8, 0.00005], [1048576, 0.04]], "
+    "\"beside_us\": [[1, 40], [2, 900]], \"beside_us_per_mb\": 310}}}";
 
 static char *text_of(const mics_cluster *cluster)
 {
@@ -338,6 +342,9 @@ static void test_round_trip(void **state)
     assert_near(twice.tiers[1].core_us_per_byte, 101.3e-6, 1e-11);
     assert_near(twice.tiers[2].rank_bytes_per_s, 0.7e9 / 8, 1e-11);
     assert_near(mics_curve_at(&twice.tiers[2].ramp, 65536, 0), 0.05e9, 1e-11);
+    assert_near(mics_curve_at(&twice.tiers[2].reduce_ramp, 1048576, 0), 0.04e9, 1e-11);
+    assert_near(mics_curve_at(&twice.tiers[2].beside_us, 2, 0), 900, 1e-11);
+    assert_near(mics_curve_at(&twice.tiers[2].beside_us_per_byte, 4, 0), 310e-6, 1e-11);
     char *again = text_of(&twice);
     assert_string_equal(again, text);
     mics_free(memory, text);

@@ -58,6 +58,48 @@ static void test_messages(void **state)
     assert_near(mics_cost_message_us(&tier, 10), 20.0, 1e-12);
 }
 
+// What is added where it arrives has rates of its own, with the adding, and then nothing comes on top.
+static void test_reductions_have_their_own_ramp(void **state)
+{
+    (void)state;
+    mics_cluster c = two_tiers();
+    c.tiers[0].ramp = (mics_curve){.count = 1, .size = {1}, .value = {1e10}};
+    c.accelerator.reduce_bytes_per_s = 1e10;
+    assert_near(cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, 1e6).us, 3 * 200.0, 1e-12);
+    c.tiers[0].reduce_ramp = (mics_curve){.count = 1, .size = {1}, .value = {4e9}};
+    assert_near(cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, 1e6).us, 3 * 250.0, 1e-12);
+    assert_near(cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 4, 1e6).us, 3 * 100.0, 1e-12);
+    assert_near(cost(&c, 16, MICS_COLLECTIVE_ALL_REDUCE, 1, 4, 1e6).us, 3 * 350.0, 1e-12);
+}
+
+// Each message is late by what the tier says for so many computing threads a core.
+static void test_beside_computation(void **state)
+{
+    (void)state;
+    mics_cluster c = two_tiers();
+    mics_collective gather = {.kind = MICS_COLLECTIVE_ALL_GATHER,
+                              .group = {.first = 0, .stride = 1, .size = 4},
+                              .block_bytes = 1e6};
+    mics_cost_use use = mics_cost_collective(&c, 16, &gather);
+    assert_near(use.beside_us, use.us, 1e-12);
+    c.tiers[0].beside_us = (mics_curve){.count = 2, .size = {1, 4}, .value = {10, 30}};
+    c.tiers[0].beside_us_per_byte = mics_curve_constant(5e-6);
+    static const struct {
+        double crowd, late_us;
+    } cases[] = {{1, 15}, {2, 25}, {4, 35}, {8, 35}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gather.crowd = cases[i].crowd;
+        use = mics_cost_collective(&c, 16, &gather);
+        assert_near(use.us, 3 * 12.0, 1e-12);
+        assert_near(use.beside_us, 3 * (12.0 + cases[i].late_us), 1e-12);
+    }
+    const mics_cost_use twice = mics_cost_then(use, use);
+    assert_near(twice.beside_us, 2 * use.beside_us, 1e-12);
+    c.pipelined = true;
+    use = mics_cost_collective(&c, 16, &gather);
+    assert_near(use.beside_us - use.us, 3 * 35.0, 1e-12);
+}
+
 static void test_ring_in_a_node(void **state)
 {
     (void)state;
@@ -450,6 +492,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reductions_have_their_own_ramp, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_beside_computation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ring_in_a_node, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ring_over_nodes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_ranks_card, setup, teardown),

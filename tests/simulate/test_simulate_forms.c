@@ -230,6 +230,28 @@ static void test_slowdown(void **state)
     world_close(&w);
 }
 
+// A gather is late while its members compute, and goes on at full speed when they have done.
+static void test_messages_are_late_beside_computation(void **state)
+{
+    (void)state;
+    for (int each = 0; each < 2; each++) {
+        world w;
+        world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+        w.cluster.tiers[0].beside_us_per_byte = mics_curve_constant(1e-2);
+        mics_step steps[] = {
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 40000000),
+            hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+        const mics_simulate_options options = {.every_rank = each == 1};
+        const mics_simulation *s = hand_simulate(&w, steps, 2, &options);
+        const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &steps[0]);
+        const double forward = alone(s, MICS_STEP_FORWARD), late = use.beside_us / use.us;
+        assert_true(late > 2 && use.us > forward);
+        assert_near("forward", duration(s, 1), forward, tight);
+        assert_near("gather", duration(s, 0), forward + (use.us - forward / late), tight);
+        world_close(&w);
+    }
+}
+
 // ---- links ----
 
 // A gather inside nodes and one over all, which passes nodes as well, on 2 nodes of 4.
@@ -406,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_why),
         cmocka_unit_test(test_parts_have_names),
         cmocka_unit_test(test_slowdown),
+        cmocka_unit_test(test_messages_are_late_beside_computation),
         cmocka_unit_test(test_links_are_shared),
         cmocka_unit_test(test_links_with_room),
         cmocka_unit_test(test_packed_sums_are_sent_directly),
