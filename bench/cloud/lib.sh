@@ -32,6 +32,8 @@ sharding() { # NAME
     local degrees
     case $1 in
     ddp) degrees="1 1 1" ;;
+    zero1) degrees="1 1 $ranks" ;;
+    zero2) degrees="1 $ranks $ranks" ;;
     zero3 | zero3-two-stage) degrees="$ranks $ranks $ranks" ;;
     'mics('*) degrees=${1#mics(} && degrees=${degrees%)} && degrees="$degrees $degrees $degrees" ;;
     'mics+('*) degrees=${1#mics+(} && degrees=${degrees%)} && degrees="$degrees $degrees $ranks" ;;
