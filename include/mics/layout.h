@@ -53,6 +53,13 @@ typedef enum mics_group_kind {
     MICS_GROUP_PARAMS_ACROSS, // equal local rank in the nodes of one partition group: between nodes
     MICS_GROUP_GRADS_ACROSS,  // equal local rank in the nodes of one gradient group
     MICS_GROUP_OPTIMIZER, // together hold the optimizer state once: the second hop of small units
+    // Stages of the second hop, scatter and publication, where their groups have several members a
+    // node; one rank alone elsewhere.
+    MICS_GROUP_SCATTER_INSIDE,   // the scatter group's ranks of one node
+    MICS_GROUP_REPLICAS_INSIDE,  // the replication group's ranks of one node
+    MICS_GROUP_PUBLISH_INSIDE,   // the publish group's ranks of one node
+    MICS_GROUP_OPTIMIZER_ACROSS, // equal local rank in the nodes of one optimizer group
+    MICS_GROUP_REPLICAS_ACROSS,  // equal local rank in the nodes of one replication group
     MICS_GROUP_KINDS
 } mics_group_kind;
 

@@ -116,6 +116,14 @@ static mics_group across(const mics_mesh *mesh, int32_t rank, int32_t degree)
     return column(rank, inner, degree);
 }
 
+// The ranks of a node that share a piece at degree `inner`, up to degree `outer`. One rank alone when
+// the node holds no more of them.
+static mics_group inside(const mics_mesh *mesh, int32_t rank, int32_t inner, int32_t outer)
+{
+    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
+    return inner < end ? column(rank, inner, end) : column(rank, 1, 1);
+}
+
 mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
 {
     const mics_sharding s = mesh->sharding;
@@ -138,6 +146,17 @@ mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t 
         return across(mesh, rank, s.grads);
     case MICS_GROUP_OPTIMIZER:
         return column(rank, 1, s.optimizer);
+    case MICS_GROUP_SCATTER_INSIDE:
+        return inside(mesh, rank, s.grads, s.optimizer);
+    case MICS_GROUP_REPLICAS_INSIDE:
+        return inside(mesh, rank, s.optimizer, mesh->ranks);
+    case MICS_GROUP_PUBLISH_INSIDE:
+        return inside(mesh, rank, s.params, s.optimizer);
+    case MICS_GROUP_OPTIMIZER_ACROSS:
+        return across(mesh, rank, s.optimizer);
+    case MICS_GROUP_REPLICAS_ACROSS:
+        return column(rank, s.optimizer > mesh->ranks_per_node ? s.optimizer : mesh->ranks_per_node,
+                      mesh->ranks);
     case MICS_GROUP_WORLD:
     case MICS_GROUP_KINDS:
         break;
@@ -162,6 +181,14 @@ int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree)
     return position;
 }
 
+// The last `members` of a rank's positions among the ranks of its node, or of its group of degree
+// `outer` when that is smaller.
+static int32_t block_inside(const mics_mesh *mesh, int32_t rank, int32_t members, int32_t outer)
+{
+    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
+    return mics_mesh_position(mesh, rank, end) % members;
+}
+
 int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
 {
     const mics_sharding s = mesh->sharding;
@@ -182,6 +209,11 @@ int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t ran
         return mics_mesh_position(mesh, rank, s.params) % across(mesh, rank, s.params).size;
     case MICS_GROUP_GRADS_ACROSS:
         return mics_mesh_position(mesh, rank, s.grads) % across(mesh, rank, s.grads).size;
+    case MICS_GROUP_SCATTER_INSIDE:
+    case MICS_GROUP_PUBLISH_INSIDE:
+        return block_inside(mesh, rank, mics_mesh_group(mesh, kind, rank).size, s.optimizer);
+    case MICS_GROUP_OPTIMIZER_ACROSS:
+        return mics_mesh_position(mesh, rank, s.optimizer) % across(mesh, rank, s.optimizer).size;
     default:
         return mics_mesh_group(mesh, kind, rank).index;
     }
@@ -213,6 +245,11 @@ const char *mics_group_kind_text(mics_group_kind kind)
         [MICS_GROUP_PARAMS_ACROSS] = "partition group across nodes",
         [MICS_GROUP_GRADS_ACROSS] = "gradient group across nodes",
         [MICS_GROUP_OPTIMIZER] = "optimizer group",
+        [MICS_GROUP_SCATTER_INSIDE] = "scatter group in the node",
+        [MICS_GROUP_REPLICAS_INSIDE] = "replication group in the node",
+        [MICS_GROUP_PUBLISH_INSIDE] = "publish group in the node",
+        [MICS_GROUP_OPTIMIZER_ACROSS] = "optimizer group across nodes",
+        [MICS_GROUP_REPLICAS_ACROSS] = "replication group across nodes",
     };
     return (unsigned)kind < MICS_GROUP_KINDS ? texts[kind] : "unknown group";
 }

@@ -67,6 +67,13 @@ static void each_mesh(void (*check)(const mics_mesh *mesh))
 
 // ---- groups ----
 
+// Members of a column from `inner` to `outer` that one node holds.
+static int32_t inside_size(const mics_mesh *mesh, int32_t inner, int32_t outer)
+{
+    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
+    return inner < end ? end / inner : 1;
+}
+
 static int32_t expected_size(const mics_mesh *mesh, mics_group_kind kind)
 {
     const mics_sharding s = mesh->sharding;
@@ -89,6 +96,17 @@ static int32_t expected_size(const mics_mesh *mesh, mics_group_kind kind)
         return s.params > mesh->ranks_per_node ? s.params / mesh->ranks_per_node : 1;
     case MICS_GROUP_GRADS_ACROSS:
         return s.grads > mesh->ranks_per_node ? s.grads / mesh->ranks_per_node : 1;
+    case MICS_GROUP_SCATTER_INSIDE:
+        return inside_size(mesh, s.grads, s.optimizer);
+    case MICS_GROUP_REPLICAS_INSIDE:
+        return inside_size(mesh, s.optimizer, mesh->ranks);
+    case MICS_GROUP_PUBLISH_INSIDE:
+        return inside_size(mesh, s.params, s.optimizer);
+    case MICS_GROUP_OPTIMIZER_ACROSS:
+        return s.optimizer > mesh->ranks_per_node ? s.optimizer / mesh->ranks_per_node : 1;
+    case MICS_GROUP_REPLICAS_ACROSS:
+        return mesh->ranks /
+               (s.optimizer > mesh->ranks_per_node ? s.optimizer : mesh->ranks_per_node);
     default:
         return mesh->ranks;
     }
@@ -270,6 +288,63 @@ static void test_hierarchical_gather_is_in_place(void **state)
         assert_int_equal(mics_mesh_position(&mesh, rank, 4), positions[rank]);
 }
 
+// The same for the columns of the second hop and of publication: a node's share of the buffer is one
+// contiguous block, in which the ranks of equal local rank own theirs. Group sizes multiply.
+static void check_stages(const mics_mesh *mesh, mics_group_kind whole, mics_group_kind inside,
+                         mics_group_kind across)
+{
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const mics_group all = mics_mesh_group(mesh, whole, rank);
+        const mics_group near = mics_mesh_group(mesh, inside, rank);
+        const mics_group far = mics_mesh_group(mesh, across, rank);
+        assert_int_equal(near.size * far.size, all.size);
+        assert_int_equal(near.stride, all.stride);
+        assert_int_equal(far.stride % mesh->ranks_per_node, 0);
+        assert_int_equal(mics_mesh_block(mesh, whole, rank),
+                         mics_mesh_block(mesh, inside, rank) * far.size +
+                             mics_mesh_block(mesh, across, rank));
+        for (int32_t member = 0; member < near.size; member++)
+            assert_int_equal(mics_group_rank(near, member) / mesh->ranks_per_node,
+                             rank / mesh->ranks_per_node);
+    }
+}
+
+static void check_columns(const mics_mesh *mesh)
+{
+    const int32_t k = mesh->ranks_per_node;
+    const mics_sharding s = mesh->sharding;
+    if (s.grads < k && k < s.optimizer)
+        check_stages(mesh, MICS_GROUP_SCATTER, MICS_GROUP_SCATTER_INSIDE,
+                     MICS_GROUP_OPTIMIZER_ACROSS);
+    if (s.params < k && k < s.optimizer)
+        check_stages(mesh, MICS_GROUP_PUBLISH, MICS_GROUP_PUBLISH_INSIDE,
+                     MICS_GROUP_OPTIMIZER_ACROSS);
+    if (1 < k && k < s.optimizer) // of units that stay whole
+        check_stages(mesh, MICS_GROUP_OPTIMIZER, MICS_GROUP_NODE, MICS_GROUP_OPTIMIZER_ACROSS);
+    for (int32_t rank = 0; s.optimizer < k && k < mesh->ranks && rank < mesh->ranks; rank++) {
+        // An all-reduce's blocks are whose they like; its groups must cover the replicas.
+        const mics_group near = mics_mesh_group(mesh, MICS_GROUP_REPLICAS_INSIDE, rank);
+        const mics_group far = mics_mesh_group(mesh, MICS_GROUP_REPLICAS_ACROSS, rank);
+        assert_int_equal(near.size * far.size, mesh->ranks / s.optimizer);
+        assert_int_equal(near.stride, s.optimizer);
+        assert_int_equal(far.stride, k);
+    }
+}
+
+static void test_second_hop_in_stages_is_in_place(void **state)
+{
+    (void)state;
+    each_mesh(check_columns);
+    // By hand: 2 nodes x 4 in pairs, all eight hold the optimizer state.
+    mics_mesh mesh;
+    ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){2, 2, 8}, &mesh));
+    static const int32_t inside[] = {0, 0, 1, 1, 0, 0, 1, 1};
+    for (int32_t rank = 0; rank < 8; rank++) {
+        assert_int_equal(mics_mesh_block(&mesh, MICS_GROUP_SCATTER_INSIDE, rank), inside[rank]);
+        assert_int_equal(mics_mesh_block(&mesh, MICS_GROUP_OPTIMIZER_ACROSS, rank), rank / 4);
+    }
+}
+
 static void check_padding(const mics_mesh *mesh)
 {
     static const int64_t lengths[] = {0, 1, 15, 16, 17, 1000, 38597376, (int64_t)1 << 40};
@@ -372,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_pieces_nest_and_tile),
         cmocka_unit_test(test_chain),
         cmocka_unit_test(test_hierarchical_gather_is_in_place),
+        cmocka_unit_test(test_second_hop_in_stages_is_in_place),
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals),
