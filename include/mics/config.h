@@ -112,7 +112,8 @@ typedef struct mics_run {
     bool recompute;
     mics_collectives collectives;
     int64_t whole_below; // elements; smaller units stay whole on every rank
-    mics_wire gather_wire, reduce_wire, second_hop_wire; // numbers as they travel
+    int64_t join_below;  // elements; smaller units share messages at the boundary
+    mics_wires gather_wires, reduce_wires, second_hop_wires; // numbers as they travel
     mics_run_device device;
     mics_run_precision precision;
     mics_loss_scale loss_scale; // only for fp16
@@ -168,6 +169,14 @@ mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
 /* "cpu", "bf16" and the like, as run files say it; never NULL. */
 const char *mics_run_device_text(mics_run_device device);
 const char *mics_run_precision_text(mics_run_precision precision);
+
+/* Refuses a key of run.wire that would have no effect with the run's sharding, once that is known. A
+ * single rank sends nothing and is refused nothing.
+ *
+ * Needs:   mics_run_resolve with the same ranks and nodes; run->sharding as chosen.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with what would work.
+ */
+mics_status mics_run_check_wires(const mics_run *run, int32_t ranks, int32_t nodes);
 
 /* Candidate number `index` for "sharding": "auto": mics(p) with the smallest p first, over the p
  * that the mesh allows. Take the first whose memory fits and store it in run->sharding.

@@ -41,9 +41,10 @@ typedef struct mics_plan_request {
     mics_precision precision;
     mics_math math; // that products compute in
     int64_t whole_below;
-    mics_wire gather_wire, reduce_wire, second_hop_wire; // as in mics_schedule_spec
-    size_t staging_bytes;                                // of the transport, a rank
-    int32_t threads;                                     // of a rank; 0 counts as 1
+    mics_wires gather_wires, reduce_wires, second_hop_wires; // as in mics_schedule_spec
+    int64_t join_below;                                      // the same
+    size_t staging_bytes;                                    // of the transport, a rank
+    int32_t threads;                                         // of a rank; 0 counts as 1
     double memory_bytes; // a rank may use; 0: the accelerator's without its reserve
 } mics_plan_request;
 
@@ -55,6 +56,7 @@ typedef struct mics_plan_choice {
     int32_t prefetch;
     bool recompute;
     bool gather_two_stage, reduce_two_stage; // where the group spans nodes
+    bool boundary_two_stage;                 // second hop and publication, where their groups do
 } mics_plan_choice;
 
 // Tensor and pipeline parallelism; zeros in plans of the family.
@@ -115,7 +117,8 @@ typedef struct mics_plan_space {
     int32_t prefetch_least;      // units gathered ahead
     bool recompute_given, recompute;
     bool prefetch_given;
-    bool collectives_given, gather_two_stage, reduce_two_stage;
+    // Not given: gathers and reductions either way, the boundary in two stages.
+    bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
     bool exhaustive; // simulate everything that fits: for tests
 } mics_plan_space;
 

@@ -31,8 +31,10 @@ typedef enum mics_stream {
 } mics_stream;
 
 typedef enum mics_step_kind {
-    // comm: all-gather the piece that the step before updated, O up to P (publish group). Comes
-    // first, so that it overlaps forward; see mics_engine_publish.
+    // comm: first stage of a publication over several nodes, between equal local ranks
+    MICS_STEP_PUBLISH_ACROSS,
+    // comm: all-gather the piece that the step before updated, O up to P (publish group), or its
+    // second stage, in the node. Comes first, so that it overlaps forward; see mics_engine_publish.
     MICS_STEP_PUBLISH,
     // comm: first stage of a gather over several nodes, between equal local ranks
     MICS_STEP_GATHER_ACROSS,
@@ -46,12 +48,21 @@ typedef enum mics_step_kind {
     // comm: reduce-scatter a unit's gradient slot into the accumulator (gradient group), or its
     // second stage, between equal local ranks
     MICS_STEP_REDUCE,
-    // comm: second hop, reduce-scatter the accumulator, G down to O (scatter group)
+    // comm: first stage of a scatter over several nodes, inside each node
+    MICS_STEP_SCATTER_INSIDE,
+    // comm: second hop, reduce-scatter the accumulator, G down to O (scatter group), or its second
+    // stage, between equal local ranks
     MICS_STEP_SCATTER,
-    MICS_STEP_ALL_REDUCE, // comm: second hop, all-reduce the owned piece (replication group)
-    MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
-    MICS_STEP_AGREE,      // comm: every rank's loss and sum of squares to all (world)
-    MICS_STEP_UPDATE,     // compute: optimizer on a unit's owned piece
+    // comm: first stage of an all-reduce over several nodes, a reduce-scatter inside each node
+    MICS_STEP_ALL_REDUCE_INSIDE,
+    // comm: second hop, all-reduce the owned piece (replication group), or its second stage,
+    // between equal local ranks
+    MICS_STEP_ALL_REDUCE,
+    // comm: its third stage, an all-gather of the sums inside each node
+    MICS_STEP_ALL_REDUCE_BACK,
+    MICS_STEP_NORM,   // compute: sum of squares of the owned gradients
+    MICS_STEP_AGREE,  // comm: every rank's loss and sum of squares to all (world)
+    MICS_STEP_UPDATE, // compute: optimizer on a unit's owned piece
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -101,6 +112,13 @@ typedef struct mics_step {
     bool library;        // GATHER: by the transport's own algorithm
     bool
         direct; // a reduction that sends as packed ones do, of numbers that are held as they travel
+    bool staged; // one of several stages
+    // Of a stage: the group of the stages inside the node. What equal local ranks exchange is the
+    // block that a rank owns there.
+    mics_group_kind inside;
+    // Several small units in one message: schedule->members from member_at on, `unit` the first; 0:
+    // `unit` alone. Member m's block of the message is its block of each unit, one behind the other.
+    int32_t member_at, member_count;
 } mics_step;
 
 static inline bool mics_step_is_comm(const mics_step *step)
@@ -108,12 +126,46 @@ static inline bool mics_step_is_comm(const mics_step *step)
     return step->stream != MICS_STREAM_COMPUTE;
 }
 
+// The collective that a kind of step is, or is a stage of: its last stage, but ALL_REDUCE.
+static inline mics_step_kind mics_step_kind_whole(mics_step_kind kind)
+{
+    switch (kind) {
+    case MICS_STEP_PUBLISH_ACROSS:
+        return MICS_STEP_PUBLISH;
+    case MICS_STEP_GATHER_ACROSS:
+        return MICS_STEP_GATHER;
+    case MICS_STEP_REDUCE_INSIDE:
+        return MICS_STEP_REDUCE;
+    case MICS_STEP_SCATTER_INSIDE:
+        return MICS_STEP_SCATTER;
+    case MICS_STEP_ALL_REDUCE_INSIDE:
+    case MICS_STEP_ALL_REDUCE_BACK:
+        return MICS_STEP_ALL_REDUCE;
+    default:
+        return kind;
+    }
+}
+
+// Whether steps of a kind sum gradients.
+static inline bool mics_step_kind_sums(mics_step_kind kind)
+{
+    const mics_step_kind whole = mics_step_kind_whole(kind);
+    return kind != MICS_STEP_ALL_REDUCE_BACK &&
+           (whole == MICS_STEP_REDUCE || whole == MICS_STEP_SCATTER ||
+            whole == MICS_STEP_ALL_REDUCE);
+}
+
+// Whether steps of a kind belong to the second hop.
+static inline bool mics_step_kind_is_second_hop(mics_step_kind kind)
+{
+    const mics_step_kind whole = mics_step_kind_whole(kind);
+    return whole == MICS_STEP_SCATTER || whole == MICS_STEP_ALL_REDUCE;
+}
+
 // Whether a step sums numbers of two bytes or less, which each member sends to each other directly.
 static inline bool mics_step_is_packed_sum(const mics_step *step)
 {
-    return (step->packed || step->direct) &&
-           (step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
-            step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE);
+    return (step->packed || step->direct) && mics_step_kind_sums(step->kind);
 }
 
 typedef struct mics_step_list {
@@ -171,16 +223,22 @@ typedef struct mics_schedule_spec {
     bool recompute;      // keep only each unit's input; run its forward again in backward
     mics_collective_choice choices[MICS_CHOICES]; // most_bytes ascending
     int32_t choice_count;                         // 0: rings
+    // Of scatter, all-reduce and publication; RING or TWO_STAGE, where their groups have several
+    // members a node and several nodes.
+    mics_algorithm boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t whole_below;
+    // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,
+    // all-reduce and publication. 0: none.
+    int64_t join_below;
     // The CPU engine runs FP32 alone. With MIXED the first two wires are BF16, whatever is given.
     mics_precision precision;
-    mics_wire gather_wire; // of parameters: gathers and publication; FP32 or BF16
-    mics_wire reduce_wire; // of gradients, inside the gradient group; FP32 or BF16
-    mics_wire
-        second_hop_wire;  // of gradients at the boundary. INT8: with error feedback, and BF16 for
-                          // what follows the first reduction
-    bool evaluation_only; // no training list, no gradients, no optimizer state
+    mics_wires gather_wires; // of parameters: gathers and publication; FP32 or BF16
+    mics_wires reduce_wires; // of gradients, inside the gradient group; FP32 or BF16
+    // Of gradients at the boundary. INT8: with error feedback, and BF16 for what follows the first
+    // such reduction; of several nodes, only between them, and FP32 inside.
+    mics_wires second_hop_wires;
+    bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
     // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of that
     // memory. First-hop reductions of MIXED then send each block to its owner directly, who adds
@@ -216,9 +274,13 @@ typedef struct mics_schedule {
     int64_t workspace_losses; // where those losses begin
     int64_t
         workspace_sums; // accelerator: where the device's sums lie behind them, one mics_agreement
-    size_t wire_bytes[MICS_STREAMS]; // by stream: packed blocks of one collective, on 64
+    // By stream, on 64: packed blocks of one collective, and behind them, within the same bytes, the
+    // message that small units share.
+    size_t wire_bytes[MICS_STREAMS], join_bytes[MICS_STREAMS];
     int64_t *residual_at; // by unit: where what int8 lost of its gradients lies, floats; -1: none
     int64_t residual_elems;
+    int32_t *members; // units of steps that stand for several
+    int32_t member_count;
     mics_memory_ledger ledger;
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS]; // sent by all ranks together
 } mics_schedule;
@@ -257,6 +319,10 @@ const char *mics_stream_text(mics_stream stream);
 
 /* Name of an algorithm: "ring", "two-stage", "library"; never NULL. */
 const char *mics_algorithm_text(mics_algorithm algorithm);
+
+/* The units of a collective, `*count_out` of them: &step->unit where it is one alone. */
+const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
+                                     int32_t *count_out);
 
 /* Bytes that `rank` sends in one step of a list; 0 for compute steps. Rings: see comm.h. */
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,

@@ -25,6 +25,24 @@ typedef enum mics_wire {
 
 enum { MICS_WIRE_BLOCK = 256 };
 
+// How one kind of numbers travels, hop by hop: in collectives whose groups lie inside nodes, and in
+// those whose groups span nodes.
+typedef struct mics_wires {
+    mics_wire inside, between;
+} mics_wires;
+
+/* The same on both hops. */
+static inline mics_wires mics_wires_both(mics_wire wire)
+{
+    const mics_wires wires = {wire, wire};
+    return wires;
+}
+
+static inline int mics_wires_same(mics_wires a, mics_wires b)
+{
+    return a.inside == b.inside && a.between == b.between;
+}
+
 /* "fp32", "bf16", "int8"; never NULL. */
 const char *mics_wire_text(mics_wire wire);
 

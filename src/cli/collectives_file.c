@@ -40,19 +40,19 @@ static file_key key_of(const cli_collectives_key *key)
     const mics_schedule_spec *spec = &key->schedule->spec;
     const mics_mesh *mesh = &spec->mesh;
     const cli_place *place = key->place;
-    return (file_key){
-        .ints = {{"mesh.ranks", "another mesh", mesh->ranks},
-                 {"mesh.ranks_per_node", "another mesh", mesh->ranks_per_node},
-                 {"mesh.params", "another sharding", mesh->sharding.params},
-                 {"mesh.grads", "another sharding", mesh->sharding.grads},
-                 {"library", "another transport", key->library}},
-        .texts = {
-            {"transport.name", "another transport", place->transport},
-            {"transport.version", another_mpi, place->version},
-            {"hosts.hash", other_hosts, place->hosts},
-            {"machines.hash", "other machines", place->machines},
-            {"wires.gather", "other numbers on the wire", mics_wire_text(spec->gather_wire)},
-            {"wires.reduce", "other numbers on the wire", mics_wire_text(spec->reduce_wire)}}};
+    return (file_key){.ints = {{"mesh.ranks", "another mesh", mesh->ranks},
+                               {"mesh.ranks_per_node", "another mesh", mesh->ranks_per_node},
+                               {"mesh.params", "another sharding", mesh->sharding.params},
+                               {"mesh.grads", "another sharding", mesh->sharding.grads},
+                               {"library", "another transport", key->library}},
+                      .texts = {{"transport.name", "another transport", place->transport},
+                                {"transport.version", another_mpi, place->version},
+                                {"hosts.hash", other_hosts, place->hosts},
+                                {"machines.hash", "other machines", place->machines},
+                                {"wires.gather", "other numbers on the wire",
+                                 mics_wire_text(spec->gather_wires.between)},
+                                {"wires.reduce", "other numbers on the wire",
+                                 mics_wire_text(spec->reduce_wires.between)}}};
 }
 
 // ---- reading ----
@@ -260,7 +260,8 @@ static void write_text(mics_text *text, const cli_collectives_key *key, const mi
                      "  \"wires\": {\"gather\": \"%s\", \"reduce\": \"%s\"},\n  \"rows\": [",
                      (int)key->library, (int)mesh->ranks, (int)mesh->ranks_per_node,
                      (int)mesh->sharding.params, (int)mesh->sharding.grads,
-                     mics_wire_text(spec->gather_wire), mics_wire_text(spec->reduce_wire));
+                     mics_wire_text(spec->gather_wires.between),
+                     mics_wire_text(spec->reduce_wires.between));
     for (int32_t i = 0; i < timings->row_count; i++) {
         const mics_timing_row *row = &timings->rows[i];
         mics_text_printf(text, "%s\n    {\"most_bytes\": %zu", i > 0 ? "," : "", row->most_bytes);

@@ -4,35 +4,45 @@
 #include "explain.h"
 #include "mics/memory.h"
 
-// The second of two stages names the operation, and stands for both.
-static bool is_second_stage(const mics_step *step)
-{
-    return (step->kind == MICS_STEP_GATHER && step->group == MICS_GROUP_NODE) ||
-           (step->kind == MICS_STEP_REDUCE && step->group == MICS_GROUP_GRADS_ACROSS);
-}
-
 const char *cli_step_algorithm(const mics_step *step)
 {
-    if (step->kind == MICS_STEP_GATHER_ACROSS || step->kind == MICS_STEP_REDUCE_INSIDE ||
-        is_second_stage(step))
+    if (step->staged)
         return mics_algorithm_text(MICS_ALGORITHM_TWO_STAGE);
     if (step->library)
         return mics_algorithm_text(MICS_ALGORITHM_LIBRARY);
     return mics_step_is_packed_sum(step) ? "direct" : mics_algorithm_text(MICS_ALGORITHM_RING);
 }
 
-static cli_operation row_of(const mics_schedule *schedule, const mics_step *step)
+// The group that the stages of a collective together are over.
+static mics_group_kind whole_group(const mics_schedule *schedule, const mics_step *step,
+                                   int32_t unit)
 {
-    mics_group_kind group = step->group;
-    if (is_second_stage(step))
-        group = step->kind == MICS_STEP_GATHER ? MICS_GROUP_PARAMS : MICS_GROUP_GRADS;
-    const int64_t elems = schedule->spec.model->units[step->unit].elems;
+    const mics_sharding *s = &schedule->sharding[unit], *mesh = &schedule->spec.mesh.sharding;
+    if (!step->staged)
+        return step->group;
+    switch (step->kind) {
+    case MICS_STEP_GATHER:
+        return MICS_GROUP_PARAMS;
+    case MICS_STEP_REDUCE:
+        return MICS_GROUP_GRADS;
+    case MICS_STEP_ALL_REDUCE:
+        return MICS_GROUP_REPLICAS;
+    case MICS_STEP_SCATTER:
+        return s->grads == mesh->grads ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER;
+    default: // PUBLISH
+        return s->params == mesh->params ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER;
+    }
+}
+
+static cli_operation row_of(const mics_schedule *schedule, const mics_step *step, int32_t unit)
+{
+    const int64_t elems = schedule->spec.model->units[unit].elems;
     return (cli_operation){.kind = step->kind,
                            .algorithm = cli_step_algorithm(step),
                            .wire = step->wire,
                            .back_wire =
                                step->kind == MICS_STEP_ALL_REDUCE ? step->back_wire : step->wire,
-                           .group = group,
+                           .group = whole_group(schedule, step, unit),
                            .units = 1,
                            .least_elems = elems,
                            .most_elems = elems};
@@ -79,12 +89,17 @@ mics_status cli_operations_list(mics_memory *memory, const mics_schedule *schedu
     uint32_t *seen = block; // by unit: kinds, as bits
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        if (!mics_step_is_comm(step) || step->unit < 0 || step->kind == MICS_STEP_GATHER_ACROSS ||
-            step->kind == MICS_STEP_REDUCE_INSIDE || (seen[step->unit] >> step->kind & 1) != 0)
+        int32_t count = 0;
+        const int32_t *units = mics_schedule_members(schedule, step, &count);
+        if (!mics_step_is_comm(step) || mics_step_kind_whole(step->kind) != step->kind)
             continue;
-        seen[step->unit] |= UINT32_C(1) << step->kind;
-        const cli_operation row = row_of(schedule, step);
-        add_row(&rows, &row);
+        for (int32_t u = 0; u < count; u++) {
+            if ((seen[units[u]] >> step->kind & 1) != 0)
+                continue;
+            seen[units[u]] |= UINT32_C(1) << step->kind;
+            const cli_operation row = row_of(schedule, step, units[u]);
+            add_row(&rows, &row);
+        }
     }
     mics_free(memory, block);
     count_whole_units(schedule, &rows);

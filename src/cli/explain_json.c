@@ -77,10 +77,13 @@ static void print_steps(const mics_schedule *schedule)
     printf("  \"steps\": [");
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"micro_step\": %d, "
+        int32_t count = 0;
+        (void)mics_schedule_members(schedule, step, &count);
+        printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"units\": %d, "
+               "\"micro_step\": %d, "
                "\"block_bytes\": %zu, \"wire\": \"%s\", ",
                i > 0 ? "," : "", mics_stream_text(step->stream), mics_step_kind_text(step->kind),
-               (int)step->unit, (int)step->micro_step, step->block_bytes,
+               (int)step->unit, (int)count, (int)step->micro_step, step->block_bytes,
                mics_wire_text(step->wire));
         print_algorithm(step);
         printf("\"flops\": %.0f, \"wait\": [%d, %d, %d]}", step->flops,

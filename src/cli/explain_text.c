@@ -141,7 +141,7 @@ static void print_step(const mics_schedule *schedule, int32_t index)
 {
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
     const mics_unit *units = schedule->spec.model->units;
-    char work[64] = "", size[32], micro[16] = "-";
+    char work[64] = "", size[32], micro[16] = "-", name[MICS_NAME_BYTES + 16];
     if (mics_step_is_comm(step))
         snprintf(work, sizeof work, "%s%s %s",
                  mics_size_text((double)step->block_bytes, size, sizeof size),
@@ -151,9 +151,11 @@ static void print_step(const mics_schedule *schedule, int32_t index)
         snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);
     if (step->micro_step >= 0)
         snprintf(micro, sizeof micro, "%d", (int)step->micro_step);
-    printf("  %5d %-8s %-13s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
-           mics_step_kind_text(step->kind), step->unit >= 0 ? units[step->unit].name : "-", micro,
-           work);
+    snprintf(name, sizeof name, "%s", step->unit >= 0 ? units[step->unit].name : "-");
+    if (step->member_count > 0)
+        snprintf(name, sizeof name, "%s +%d", units[step->unit].name, (int)step->member_count - 1);
+    printf("  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
+           mics_step_kind_text(step->kind), name, micro, work);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         print_wait(step->wait[stream]);
     printf("\n");
@@ -165,7 +167,7 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     int32_t last = count - STEPS_LAST;
     printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams side by side: "
            "compute, near\n(collectives inside nodes) and far (between nodes); a step waits for "
-           "those named on each\n  %5s %-8s %-13s %-16s %5s %18s %17s\n",
+           "those named on each\n  %5s %-8s %-17s %-16s %5s %18s %17s\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9, "", "stream", "kind",
            "unit", "micro", "block or work", "waits for");
     for (int32_t i = 0; i < count; i++) {

@@ -6,10 +6,10 @@
 // to do before it.
 #include "overlap.h"
 
+// What brings gradients together, also the way back of their sums.
 static bool is_reduction(const mics_step *step)
 {
-    return step->kind == MICS_STEP_REDUCE_INSIDE || step->kind == MICS_STEP_REDUCE ||
-           step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+    return mics_step_kind_sums(step->kind) || step->kind == MICS_STEP_ALL_REDUCE_BACK;
 }
 
 // The longest chain of collectives before the first computation. chain[i]: up to the end of entry i.
@@ -79,11 +79,27 @@ void cli_overlap_sum(const mics_step_list *list, const double *took_us, double *
 
 cli_exposed cli_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
 {
-    return (cli_exposed){
-        .gather = exposed_us[MICS_STEP_PUBLISH] + exposed_us[MICS_STEP_GATHER_ACROSS] +
-                  exposed_us[MICS_STEP_GATHER],
-        .reduce = exposed_us[MICS_STEP_REDUCE_INSIDE] + exposed_us[MICS_STEP_REDUCE],
-        .second_hop = exposed_us[MICS_STEP_SCATTER] + exposed_us[MICS_STEP_ALL_REDUCE],
-        .agree = exposed_us[MICS_STEP_AGREE],
-    };
+    cli_exposed sum = {0};
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        const double us = exposed_us[kind];
+        switch (mics_step_kind_whole((mics_step_kind)kind)) {
+        case MICS_STEP_PUBLISH:
+        case MICS_STEP_GATHER:
+            sum.gather += us;
+            break;
+        case MICS_STEP_REDUCE:
+            sum.reduce += us;
+            break;
+        case MICS_STEP_SCATTER:
+        case MICS_STEP_ALL_REDUCE:
+            sum.second_hop += us;
+            break;
+        case MICS_STEP_AGREE:
+            sum.agree += us;
+            break;
+        default: // computation waits for none of its own
+            break;
+        }
+    }
+    return sum;
 }

@@ -14,9 +14,10 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
         .global_batch = run->global_batch,
         .whole_below = run->whole_below,
-        .gather_wire = run->gather_wire,
-        .reduce_wire = run->reduce_wire,
-        .second_hop_wire = run->second_hop_wire,
+        .join_below = run->join_below,
+        .gather_wires = run->gather_wires,
+        .reduce_wires = run->reduce_wires,
+        .second_hop_wires = run->second_hop_wires,
         .staging_bytes = room->staging_bytes,
         .threads = room->threads,
         .memory_bytes = (double)room->limit_bytes,
@@ -49,6 +50,7 @@ static mics_plan_space space_of(const mics_run *run)
         .collectives_given = true,
         .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_LIBRARY,
         .reduce_two_stage = two_stage,
+        .boundary_two_stage = two_stage,
     };
 }
 

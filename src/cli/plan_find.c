@@ -43,6 +43,7 @@ static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *f
             .recompute = run->recompute,
             .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_LIBRARY,
             .reduce_two_stage = two,
+            .boundary_two_stage = two,
         };
         status = evaluate_choice(run, found, choice);
     }

@@ -176,9 +176,10 @@ mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
         .precision = plan->precision,
         .math = plan->math,
         .whole_below = run->whole_below,
-        .gather_wire = run->gather_wire,
-        .reduce_wire = run->reduce_wire,
-        .second_hop_wire = run->second_hop_wire,
+        .join_below = run->join_below,
+        .gather_wires = run->gather_wires,
+        .reduce_wires = run->reduce_wires,
+        .second_hop_wires = run->second_hop_wires,
         .threads = run->threads,
         .memory_bytes = (double)run->memory_limit_bytes,
     };

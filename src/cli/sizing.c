@@ -75,6 +75,8 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
     };
     spec->choices[0] = fixed[run->collectives];
     spec->choice_count = 1;
+    spec->boundary =
+        run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
 }
 
 static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
@@ -89,9 +91,10 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .prefetch = as->prefetch,
         .recompute = as->recompute,
         .whole_below = run->whole_below,
-        .gather_wire = run->gather_wire,
-        .reduce_wire = run->reduce_wire,
-        .second_hop_wire = run->second_hop_wire,
+        .join_below = run->join_below,
+        .gather_wires = run->gather_wires,
+        .reduce_wires = run->reduce_wires,
+        .second_hop_wires = run->second_hop_wires,
         .comm_staging_bytes = room->staging_bytes,
     };
     choose_collectives(run, &spec);
@@ -164,13 +167,20 @@ mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               (long long)model->positions);
     variant as = variant_of(run);
     mics_schedule *schedule = NULL;
+    mics_status status = MICS_OK;
+    if (!run->sharding_auto)
+        MICS_TRY(mics_run_check_wires(run, room->ranks, room->nodes));
     MICS_TRY(choose_sharding(memory, run, model, room, &as, &schedule));
     if (run->prefetch_auto)
-        MICS_TRY(choose_prefetch(memory, run, model, room, &as, &schedule));
+        MICS_TRY_OUT(choose_prefetch(memory, run, model, room, &as, &schedule));
     run->sharding = as.sharding;
     run->prefetch = as.prefetch;
+    MICS_TRY_OUT(mics_run_check_wires(run, room->ranks, room->nodes));
     *schedule_out = schedule;
     return MICS_OK;
+out:
+    mics_schedule_close(schedule);
+    return status;
 }
 
 // ---- advice ----

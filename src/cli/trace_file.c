@@ -160,6 +160,8 @@ static void describe(const cli_trace_file *file, int32_t rank, int32_t entry, in
     add_number(text, "bytes_between_nodes", (double)sent.inter);
     add_text(text, "group", text->group);
     add_text(text, "wire", mics_wire_text(step->wire));
+    if (step->member_count > 0)
+        add_number(text, "units", step->member_count);
 }
 
 static mics_trace_event event_of(const cli_trace_file *file, const cli_traced *traced, int32_t s,

@@ -28,6 +28,7 @@ static const char *const collectives[] = {"auto", "measured", "ring", "two-stage
 // In the order of mics_wire.
 static const char *const wires[] = {"fp32", "bf16", NULL};
 static const char *const hop_wires[] = {"fp32", "bf16", "int8", NULL};
+static const char *const inside_wires[] = {"auto", "fp32", "bf16", NULL};
 static const char *const comm_types[] = {"fp32", "bf16", "bfp16", NULL};
 
 // A tuning hint for another engine's buckets and hooks.
@@ -230,6 +231,14 @@ static const key keys[] = {
      .value = 16384, // 64 KiB of fp32
      .help = "units of fewer elements stay whole on every rank, as latency costs more than their "
              "bytes; 0: none"},
+    {.path = "run.join_below",
+     .type = KEY_INT,
+     FIELD(run.join_below),
+     .low = 0,
+     .high = MOST_ELEMS,
+     .value = 262144, // 1 MiB of fp32
+     .help = "units of fewer elements share messages of at most so many in what is sent once a "
+             "step: publication and second hop; 0: none"},
     {.path = "run.wire",
      .type = KEY_SECTION,
      .help = "numbers as they travel; memory and sums are fp32 whatever it says"},
@@ -241,6 +250,14 @@ static const key keys[] = {
      .help = "of parameters; \"bf16\" halves the bytes of gathers, and computes with parameters "
              "of 8 significant bits where P > 1",
      .refusal = "parameters carry no error feedback, so fewer bits are not built"},
+    {.path = "run.wire.gather_inside",
+     .type = KEY_CHOICE,
+     FIELD(gather_inside),
+     .choices = inside_wires,
+     .text = "auto",
+     .help = "the same inside nodes, where run.wire.gather then says what travels between them; "
+             "\"auto\": as run.wire.gather",
+     .refusal = "parameters carry no error feedback, so fewer bits are not built"},
     {.path = "run.wire.reduce",
      .type = KEY_CHOICE,
      FIELD(reduce_wire),
@@ -248,6 +265,14 @@ static const key keys[] = {
      .text = "fp32",
      .help = "of gradients inside the gradient group; \"bf16\" halves the bytes, and rounds each "
              "contribution to 8 significant bits in each stage",
+     .refusal = "\"int8\" is for run.wire.second_hop"},
+    {.path = "run.wire.reduce_inside",
+     .type = KEY_CHOICE,
+     FIELD(reduce_inside),
+     .choices = inside_wires,
+     .text = "auto",
+     .help = "the same inside nodes, where run.wire.reduce then says what travels between them; "
+             "\"auto\": as run.wire.reduce",
      .refusal = "\"int8\" is for run.wire.second_hop"},
     {.path = "run.wire.second_hop",
      .type = KEY_CHOICE,
@@ -257,6 +282,14 @@ static const key keys[] = {
      .help = "of gradients at the accumulation boundary; \"int8\" takes 3/8 of an all-reduce's "
              "bytes (its sums go back as bf16), feeds back "
              "what it rounds off, and takes memory for that like the gradients'"},
+    {.path = "run.wire.second_hop_inside",
+     .type = KEY_CHOICE,
+     FIELD(second_hop_inside),
+     .choices = inside_wires,
+     .text = "auto",
+     .help = "the same inside nodes, where run.wire.second_hop then says what travels between "
+             "them; \"auto\": as run.wire.second_hop, but fp32 for \"int8\" on several nodes",
+     .refusal = "\"int8\" is for the links between nodes"},
     {.path = "run.recompute",
      .type = KEY_SWITCH,
      FIELD(run.recompute),

@@ -105,6 +105,7 @@ typedef struct config {
     int64_t zero_threshold, sdp_threshold;
     const char *collectives;
     const char *gather_wire, *reduce_wire, *second_hop_wire, *comm_type;
+    const char *gather_inside, *reduce_inside, *second_hop_inside; // "auto": as the one above
     int64_t steps_per_print;
     const char *sharding_origin;           // shown by explain
     const char *origins[CONFIG_KEY_LIMIT]; // the same of keys that another one has a say in
@@ -140,6 +141,9 @@ mics_status mics_config_check(config *run);
 
 // optimizer.c: fills run.lr and the like from what is stored.
 mics_status mics_config_fill_optimizer(config *run);
+
+// wires.c: what numbers travel as, once keys that say the same are one.
+void mics_config_fill_wires(config *run);
 
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);

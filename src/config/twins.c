@@ -72,9 +72,7 @@ static mics_status join_wires(config *run)
         MICS_TRY(join_wire(run, "run.wire.reduce", &run->reduce_wire));
         MICS_TRY(join_wire(run, "run.wire.second_hop", &run->second_hop_wire));
     }
-    run->run.gather_wire = mics_config_wire(run->gather_wire);
-    run->run.reduce_wire = mics_config_wire(run->reduce_wire);
-    run->run.second_hop_wire = mics_config_wire(run->second_hop_wire);
+    mics_config_fill_wires(run);
     return MICS_OK;
 }
 

@@ -21,14 +21,6 @@ static mics_status collective(mics_engine *engine, const mics_step *step, const 
     return mics_comm_collective(engine->spec.comm, &call);
 }
 
-// Elements before the part of a buffer that equal local ranks exchange, in two-stage collectives: the ranks of
-// a node own one such part each.
-static int64_t part_of_node(const mics_engine *engine, const mics_step *step)
-{
-    return step->block_elems * engine->rings[step->group].group.size *
-           engine->rings[MICS_GROUP_NODE].own_block;
-}
-
 static void copy_elems(const mics_engine *engine, mics_stream stream, void *to, const void *from,
                        int64_t elems, size_t elem_bytes)
 {
@@ -41,12 +33,11 @@ static mics_status gather(mics_engine *engine, const mics_step *step, const mics
     const int64_t shard =
         engine->schedule->padded_elems[step->unit] / engine->schedule->sharding[step->unit].params;
     void *slot = elem_at(engine, engine->gather, engine->map.param_slots[step->uses[0].param_slot]);
-    if (step->group != MICS_GROUP_NODE)
+    if (step->kind == MICS_STEP_GATHER_ACROSS || !step->staged)
         copy_elems(engine, step->stream,
                    elem_at(engine, slot, shard * engine->rings[MICS_GROUP_PARAMS].own_block),
                    shard_at(engine, step->unit), shard, engine->elem_bytes);
-    if (step->kind == MICS_STEP_GATHER_ACROSS)
-        slot = elem_at(engine, slot, part_of_node(engine, step));
+    slot = elem_at(engine, slot, step_share_at(engine, step, step->block_elems));
     return collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, engine->dtype, slot);
 }
 
@@ -72,8 +63,7 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
     const bool add = step->uses[0].accumulate;
     if (step->kind == MICS_STEP_REDUCE_INSIDE)
         return reduce_inside(engine, step, ring, slot);
-    if (step->group == MICS_GROUP_GRADS_ACROSS)
-        slot = elem_at(engine, slot, part_of_node(engine, step));
+    slot = elem_at(engine, slot, step_share_at(engine, step, step->block_elems));
     void *own = elem_at(engine, slot, engine->rings[step->group].own_block * step->block_elems);
     if (step->direct) {
         MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, slot));
@@ -87,6 +77,79 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
     else
         copy_elems(engine, step->stream, accumulator, own, step->block_elems, sizeof(float));
     return MICS_OK;
+}
+
+// ---- once a step ----
+
+static bool is_publication(const mics_step *step)
+{
+    return mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH;
+}
+
+// What a step is about of one unit, whose block is `block_elems`.
+static void *boundary_at(const mics_engine *engine, const mics_step *step, int32_t unit,
+                         int64_t block_elems)
+{
+    const int64_t share = step_share_at(engine, step, block_elems);
+    if (is_publication(step))
+        return elem_at(engine, shard_at(engine, unit), share);
+    if (mics_step_kind_whole(step->kind) == MICS_STEP_ALL_REDUCE)
+        return owned_grads(engine, unit) + share;
+    return engine->grads + engine->map.grads[unit] + share;
+}
+
+static mics_status run_on(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                          void *buffer)
+{
+    const mics_dtype dtype = is_publication(step) ? engine->dtype : MICS_DTYPE_FP32;
+    const mics_comm_call_kind kind = step->kind == MICS_STEP_ALL_REDUCE ? MICS_COMM_CALL_ALL_REDUCE
+                                     : mics_step_kind_sums(step->kind)
+                                         ? MICS_COMM_CALL_REDUCE_SCATTER
+                                         : MICS_COMM_CALL_ALL_GATHER;
+    return collective(engine, step, ring, kind, dtype, buffer);
+}
+
+// Copies one block of every unit into its place in the message, or back.
+static void copy_block(const mics_engine *engine, const mics_step *step, char *message,
+                       int32_t block, bool back)
+{
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(engine->schedule, step, &count);
+    const size_t bytes = is_publication(step) ? engine->elem_bytes : sizeof(float);
+    char *at = message + (size_t)(block * step->block_elems) * bytes;
+    for (int32_t i = 0; i < count; i++) {
+        const int64_t elems = step_unit_elems(engine, step, units[i]);
+        char *own =
+            (char *)boundary_at(engine, step, units[i], elems) + (size_t)(block * elems) * bytes;
+        copy_elems(engine, step->stream, back ? own : at, back ? at : own, elems, bytes);
+        at += (size_t)elems * bytes;
+    }
+}
+
+// As run_joined of comm_steps.c.
+static mics_status run_joined(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+{
+    const group_ring *group = &engine->rings[step->group];
+    const bool sums = mics_step_kind_sums(step->kind);
+    const bool gathers = !sums || step->kind == MICS_STEP_ALL_REDUCE;
+    char *message = step_message(engine, step);
+    for (int32_t block = 0; block < group->group.size; block++) {
+        if (sums || block == group->own_block)
+            copy_block(engine, step, message, block, false);
+    }
+    MICS_TRY(run_on(engine, step, ring, message));
+    for (int32_t block = 0; block < group->group.size; block++) {
+        if (block == group->own_block ? !is_publication(step) : gathers)
+            copy_block(engine, step, message, block, true);
+    }
+    return MICS_OK;
+}
+
+static mics_status run_boundary(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+{
+    if (step->member_count > 0)
+        return run_joined(engine, step, ring);
+    return run_on(engine, step, ring, boundary_at(engine, step, step->unit, step->block_elems));
 }
 
 // The one place of a training step where the host waits for the device.
@@ -108,23 +171,14 @@ mics_status run_device_comm_step(mics_engine *engine, const mics_step *step)
                             .block_of = group->block_of,
                             .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
                             .what = what};
-    switch (step->kind) {
-    case MICS_STEP_PUBLISH:
-        return collective(engine, step, &ring, MICS_COMM_CALL_ALL_GATHER, engine->dtype,
-                          shard_at(engine, step->unit));
-    case MICS_STEP_GATHER_ACROSS:
+    switch (mics_step_kind_whole(step->kind)) {
     case MICS_STEP_GATHER:
         return gather(engine, step, &ring);
-    case MICS_STEP_REDUCE_INSIDE:
     case MICS_STEP_REDUCE:
         return reduce(engine, step, &ring);
-    case MICS_STEP_SCATTER:
-        return collective(engine, step, &ring, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32,
-                          engine->grads + engine->map.grads[step->unit]);
-    case MICS_STEP_ALL_REDUCE:
-        return collective(engine, step, &ring, MICS_COMM_CALL_ALL_REDUCE, MICS_DTYPE_FP32,
-                          owned_grads(engine, step->unit));
-    default: // AGREE
+    case MICS_STEP_AGREE:
         return agree(engine, step, &ring);
+    default:
+        return run_boundary(engine, step, &ring);
     }
 }

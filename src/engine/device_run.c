@@ -89,7 +89,8 @@ static int32_t next_of_stream(const mics_engine *engine, mics_stream stream, int
     const mics_step_list *list = engine->list;
     while (index < list->count &&
            (list->steps[index].stream != stream ||
-            (engine->publishing && list->steps[index].kind != MICS_STEP_PUBLISH)))
+            (engine->publishing &&
+             mics_step_kind_whole(list->steps[index].kind) != MICS_STEP_PUBLISH)))
         index++;
     return index;
 }

@@ -359,14 +359,15 @@ static mics_status publish_step(mics_engine *engine, int32_t index)
     return status;
 }
 
-// Publications wait for nothing within a list, so each stream runs its own.
+// The publications of one stream. They wait for none but their own first stages, between nodes, and
+// those have run.
 static mics_status publish_job(mics_engine *engine, mics_stream stream)
 {
     if (engine->async)
         device_begin_stream(engine, stream);
     for (int32_t i = 0; i < engine->list->count; i++) {
         const mics_step *step = &engine->list->steps[i];
-        if (step->kind == MICS_STEP_PUBLISH && step->stream == stream)
+        if (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH && step->stream == stream)
             MICS_TRY(end_world_unless_ok(engine, publish_step(engine, i)));
     }
     if (engine->async)
@@ -385,8 +386,12 @@ mics_status mics_engine_publish(mics_engine *engine)
     engine->failure = MICS_OK;
     engine->publishing = true;
     note_call(engine, ENGINE_PUBLISH);
-    start_workers(engine, publish_job);
-    mics_status status = join_workers(engine);
+    worker_start(engine, MICS_STREAM_FAR, publish_job);
+    mics_status status = worker_join(engine, MICS_STREAM_FAR);
+    if (status == MICS_OK) {
+        worker_start(engine, MICS_STREAM_NEAR, publish_job);
+        status = worker_join(engine, MICS_STREAM_NEAR);
+    }
     if (engine->async && status == MICS_OK)
         status = end_world_unless_ok(engine, device_drain(engine));
     engine->publishing = false;

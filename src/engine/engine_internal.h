@@ -157,6 +157,17 @@ mics_status stream_run(mics_engine *engine, mics_stream stream,
 // ---- comm_steps.c, device_comm.c, compute_steps.c, run_op.c ----
 
 /* One collective on host memory. */
+/* Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are of
+ * `block_elems`: the share that this rank owns inside its node. Stages inside it, and collectives in
+ * one stage, are about all of the buffer: 0. */
+int64_t step_share_at(const mics_engine *engine, const mics_step *step, int64_t block_elems);
+
+/* A unit's part of a step's block, elements. */
+int64_t step_unit_elems(const mics_engine *engine, const mics_step *step, int32_t unit);
+
+/* Where the message of a step of several units is put together. */
+void *step_message(const mics_engine *engine, const mics_step *step);
+
 mics_status run_comm_step(mics_engine *engine, const mics_step *step);
 /* What both ends of an exchange must agree on, and what errors call it. */
 enum { STEP_NAME_BYTES = 224 };

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times collectives as the engine runs them: flat ones on the channel of their stream, two stages
 // on two threads and both channels. What is timed is what travels, without packing: a gather is
-// packed once, a reduction in each of its stages.
+// packed once, a reduction in each of its stages. Both stages are timed with the bytes of the wire
+// between nodes; where another holds inside them, what that changes is left out.
 //
 // A run is a few units through one or two stages, each stage in order. A unit is in one of two
 // buffers, so its first stage waits until the last stage of the unit before the last is done with
@@ -140,7 +141,8 @@ static mics_status run_stage(const meter *self, const timed_run *run, const stag
         return mics_comm_library_gather(comm, &ring, part, at->block_bytes);
     if (run->op == MICS_MEASURE_GATHER)
         return mics_comm_all_gather(comm, &ring, part, at->block_bytes);
-    if (self->spec->schedule->spec.reduce_wire != MICS_WIRE_FP32)
+    const mics_wires wires = self->spec->schedule->spec.reduce_wires;
+    if ((at->channel == 1 ? wires.between : wires.inside) != MICS_WIRE_FP32)
         return reduce_direct(comm, &ring, part, at->block_bytes);
     return mics_comm_reduce_scatter(comm, &ring, (float *)(void *)part,
                                     (int64_t)(at->block_bytes / sizeof(float)));

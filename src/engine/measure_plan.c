@@ -12,6 +12,15 @@ static int32_t degree_of(const mics_sharding *sharding, mics_measure_op op)
     return op == MICS_MEASURE_GATHER ? sharding->params : sharding->grads;
 }
 
+// How a unit travels over the whole of its group.
+static mics_wire wire_of(const mics_schedule *schedule, mics_measure_op op)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_wires wires = op == MICS_MEASURE_GATHER ? spec->gather_wires : spec->reduce_wires;
+    return degree_of(&spec->mesh.sharding, op) > spec->mesh.ranks_per_node ? wires.between
+                                                                           : wires.inside;
+}
+
 // A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a
 // node send them (comm_steps.c).
 double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
@@ -19,7 +28,7 @@ double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op
 {
     const mics_mesh *mesh = &schedule->spec.mesh;
     const double degree = degree_of(&mesh->sharding, op), per_node = mesh->ranks_per_node;
-    const bool direct = op == MICS_MEASURE_REDUCE && schedule->spec.reduce_wire != MICS_WIRE_FP32;
+    const bool direct = op == MICS_MEASURE_REDUCE && wire_of(schedule, op) != MICS_WIRE_FP32;
     if (degree <= per_node || algorithm == MICS_ALGORITHM_LIBRARY)
         return 0;
     const double share = (double)bytes / degree;
@@ -34,7 +43,7 @@ static bool sends_too_much(const mics_schedule *schedule, mics_measure_op op)
 {
     const mics_sharding *sharding = &schedule->spec.mesh.sharding;
     const int32_t degree = degree_of(sharding, op);
-    const size_t packed = mics_wire_bytes(schedule->spec.reduce_wire, degree),
+    const size_t packed = mics_wire_bytes(wire_of(schedule, op), degree),
                  whole = mics_wire_bytes(MICS_WIRE_FP32, degree);
     return op == MICS_MEASURE_REDUCE &&
            mics_measure_node_bytes(schedule, op, MICS_ALGORITHM_RING, packed) >
@@ -125,14 +134,14 @@ static void join_nearest(size_units wanted[SIZES][MICS_MEASURE_OPS])
 void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings *plan_out)
 {
     const mics_schedule_spec *spec = &schedule->spec;
-    const mics_wire wires[MICS_MEASURE_OPS] = {spec->gather_wire, spec->reduce_wire};
     size_units wanted[SIZES][MICS_MEASURE_OPS] = {0};
     mics_timings plan = {.row_count = 0};
     for (int op = 0; op < MICS_MEASURE_OPS; op++) {
         if (!has_choice(schedule, (mics_measure_op)op, library))
             continue;
         for (int32_t unit = 0; unit < spec->model->unit_count; unit++) {
-            const size_t bytes = mics_wire_bytes(wires[op], schedule->padded_elems[unit]);
+            const size_t bytes = mics_wire_bytes(wire_of(schedule, (mics_measure_op)op),
+                                                 schedule->padded_elems[unit]);
             if (degree_of(&schedule->sharding[unit], (mics_measure_op)op) > 1)
                 add_units(&wanted[size_class(bytes)][op], (size_units){1, bytes});
         }

@@ -78,22 +78,40 @@ static bool is_mixed(const mics_planner *planner)
     return planner->request.precision == MICS_PRECISION_MIXED;
 }
 
-static mics_wire gather_wire(const mics_planner *planner)
+// As collectives of a group travel.
+static mics_wire hop_of(const pricing *p, mics_wires wires, mics_group_kind group)
 {
-    return is_mixed(planner) ? MICS_WIRE_BF16 : planner->request.gather_wire;
+    if (is_mixed(p->planner))
+        return MICS_WIRE_BF16;
+    return mics_mesh_spans_nodes(&p->mesh, group) ? wires.between : wires.inside;
+}
+
+static comm_cost price_gather_of(const pricing *p, mics_group_kind group, int32_t blocks)
+{
+    return price(p, MICS_COLLECTIVE_ALL_GATHER, group, blocks,
+                 hop_of(p, p->planner->request.gather_wires, group));
+}
+
+// Nothing where the reduction is packed.
+static comm_cost price_sum(const pricing *p, mics_collective_kind kind, mics_group_kind group,
+                           int32_t blocks, mics_wires wires, bool held_packed)
+{
+    const comm_cost none = {0};
+    const mics_wire wire = held_packed                              ? MICS_WIRE_BF16
+                           : mics_mesh_spans_nodes(&p->mesh, group) ? wires.between
+                                                                    : wires.inside;
+    return held_packed || wire == MICS_WIRE_FP32 ? price(p, kind, group, blocks, wire) : none;
 }
 
 static comm_cost price_gather(const pricing *p, bool two_stage)
 {
-    const mics_wire wire = gather_wire(p->planner);
-    const int32_t per_node = p->planner->ranks_per_node;
     comm_cost cost = {0};
     if (p->unit.params == 1)
         return cost;
     if (!two_stage || !degree_has_stages(p->planner, p->unit.params))
-        return price(p, MICS_COLLECTIVE_ALL_GATHER, MICS_GROUP_PARAMS, p->unit.params, wire);
-    const comm_cost inside = price(p, MICS_COLLECTIVE_ALL_GATHER, MICS_GROUP_NODE, per_node, wire);
-    cost = price(p, MICS_COLLECTIVE_ALL_GATHER, MICS_GROUP_PARAMS_ACROSS, p->unit.params, wire);
+        return price_gather_of(p, MICS_GROUP_PARAMS, p->unit.params);
+    const comm_cost inside = price_gather_of(p, MICS_GROUP_NODE, p->planner->ranks_per_node);
+    cost = price_gather_of(p, MICS_GROUP_PARAMS_ACROSS, p->unit.params);
     add_cost(&cost, &inside, 1);
     return cost;
 }
@@ -101,48 +119,102 @@ static comm_cost price_gather(const pricing *p, bool two_stage)
 static comm_cost price_reduce(const pricing *p, bool two_stage)
 {
     const mics_planner *planner = p->planner;
-    const mics_wire wire = is_mixed(planner) ? MICS_WIRE_BF16 : planner->request.reduce_wire;
-    const bool packed = !is_mixed(planner) && wire != MICS_WIRE_FP32;
+    const mics_wires wires = planner->request.reduce_wires;
+    const mics_collective_kind sum = MICS_COLLECTIVE_REDUCE_SCATTER;
+    const bool mixed = is_mixed(planner);
     comm_cost cost = {0};
-    if (p->unit.grads == 1 || packed)
+    if (p->unit.grads == 1)
         return cost;
     if (!two_stage || !degree_has_stages(planner, p->unit.grads))
-        return price(p, MICS_COLLECTIVE_REDUCE_SCATTER, MICS_GROUP_GRADS, p->unit.grads, wire);
+        return price_sum(p, sum, MICS_GROUP_GRADS, p->unit.grads, wires, mixed);
     const comm_cost inside =
-        price(p, MICS_COLLECTIVE_REDUCE_SCATTER, MICS_GROUP_NODE, planner->ranks_per_node, wire);
-    cost = price(p, MICS_COLLECTIVE_REDUCE_SCATTER, MICS_GROUP_GRADS_ACROSS, p->unit.grads, wire);
+        price_sum(p, sum, MICS_GROUP_NODE, planner->ranks_per_node, wires, mixed);
+    cost = price_sum(p, sum, MICS_GROUP_GRADS_ACROSS, p->unit.grads, wires, mixed);
     add_cost(&cost, &inside, 1);
     return cost;
 }
 
-static comm_cost price_second_hop(const pricing *p)
+// Whether a group from one degree to another has several members a node and several nodes.
+static bool has_stages(const pricing *p, bool two_stage, int32_t inner, int32_t outer)
 {
-    const mics_planner *planner = p->planner;
+    const int32_t per_node = p->planner->ranks_per_node;
+    return two_stage && inner < per_node && per_node < outer;
+}
+
+static comm_cost price_scatter(const pricing *p, bool two_stage)
+{
     const bool same = p->unit.grads == p->mesh.sharding.grads;
+    const mics_wires wires = p->planner->request.second_hop_wires;
+    const mics_collective_kind sum = MICS_COLLECTIVE_REDUCE_SCATTER;
     comm_cost cost = {0};
-    if (planner->request.second_hop_wire != MICS_WIRE_FP32)
+    if (p->unit.optimizer == p->unit.grads)
         return cost;
-    if (p->unit.optimizer > p->unit.grads)
-        cost = price(p, MICS_COLLECTIVE_REDUCE_SCATTER,
-                     same ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER, p->unit.optimizer,
-                     MICS_WIRE_FP32);
-    if (planner->ranks > p->unit.optimizer) {
-        const comm_cost reduce = price(p, MICS_COLLECTIVE_ALL_REDUCE, MICS_GROUP_REPLICAS,
-                                       planner->ranks, MICS_WIRE_FP32);
-        add_cost(&cost, &reduce, 1);
-    }
+    if (!has_stages(p, two_stage, p->unit.grads, p->unit.optimizer))
+        return price_sum(p, sum, same ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER,
+                         p->unit.optimizer, wires, false);
+    const comm_cost inside = price_sum(p, sum, same ? MICS_GROUP_SCATTER_INSIDE : MICS_GROUP_NODE,
+                                       p->planner->ranks_per_node, wires, false);
+    cost = price_sum(p, sum, MICS_GROUP_OPTIMIZER_ACROSS, p->unit.optimizer, wires, false);
+    add_cost(&cost, &inside, 1);
     return cost;
 }
 
-static comm_cost price_publish(const pricing *p)
+static comm_cost price_all_reduce(const pricing *p, bool two_stage)
+{
+    const int32_t ranks = p->planner->ranks, per_node = p->planner->ranks_per_node;
+    const mics_wires wires = p->planner->request.second_hop_wires;
+    const mics_group_kind near = MICS_GROUP_REPLICAS_INSIDE;
+    comm_cost cost = {0};
+    if (ranks == p->unit.optimizer)
+        return cost;
+    if (!has_stages(p, two_stage, p->unit.optimizer, ranks))
+        return price_sum(p, MICS_COLLECTIVE_ALL_REDUCE, MICS_GROUP_REPLICAS, ranks, wires, false);
+    const comm_cost inside =
+        price_sum(p, MICS_COLLECTIVE_REDUCE_SCATTER, near, per_node, wires, false);
+    const comm_cost back = price_sum(p, MICS_COLLECTIVE_ALL_GATHER, near, per_node, wires, false);
+    cost =
+        price_sum(p, MICS_COLLECTIVE_ALL_REDUCE, MICS_GROUP_REPLICAS_ACROSS, ranks, wires, false);
+    add_cost(&cost, &inside, 1);
+    add_cost(&cost, &back, 1);
+    return cost;
+}
+
+static comm_cost price_publish_of(const pricing *p, mics_group_kind group, int32_t blocks)
+{
+    const mics_wire whole = is_mixed(p->planner) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+    const mics_wires wires = p->planner->request.gather_wires;
+    const bool rounds = p->unit.params > 1 && hop_of(p, wires, MICS_GROUP_PARAMS) != MICS_WIRE_FP32;
+    return price(p, MICS_COLLECTIVE_ALL_GATHER, group, blocks,
+                 rounds ? hop_of(p, wires, group) : whole);
+}
+
+static comm_cost price_publish(const pricing *p, bool two_stage)
 {
     const bool same = p->unit.params == p->mesh.sharding.params;
-    const mics_wire held = is_mixed(p->planner) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-    const comm_cost none = {0};
+    comm_cost cost = {0};
     if (p->unit.optimizer == p->unit.params)
-        return none;
-    return price(p, MICS_COLLECTIVE_ALL_GATHER, same ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER,
-                 p->unit.optimizer, p->unit.params > 1 ? gather_wire(p->planner) : held);
+        return cost;
+    if (!has_stages(p, two_stage, p->unit.params, p->unit.optimizer))
+        return price_publish_of(p, same ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER,
+                                p->unit.optimizer);
+    const comm_cost inside = price_publish_of(p, same ? MICS_GROUP_PUBLISH_INSIDE : MICS_GROUP_NODE,
+                                              p->planner->ranks_per_node);
+    cost = price_publish_of(p, MICS_GROUP_OPTIMIZER_ACROSS, p->unit.optimizer);
+    add_cost(&cost, &inside, 1);
+    return cost;
+}
+
+// Units that may share a message count nothing: what each of them adds to it nobody waits for alone.
+static comm_cost price_once(const pricing *p, bool two_stage)
+{
+    comm_cost cost = {0};
+    if (p->padded_elems < p->planner->request.join_below)
+        return cost;
+    const comm_cost parts[] = {price_scatter(p, two_stage), price_all_reduce(p, two_stage),
+                               price_publish(p, two_stage)};
+    for (int i = 0; i < 3; i++)
+        add_cost(&cost, &parts[i], 1);
+    return cost;
 }
 
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
@@ -155,11 +227,9 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
         if (planner->classes[c].whole)
             p.unit.params = p.unit.grads = 1;
         p.padded_elems = planner->classes[c].padded_elems;
-        const comm_cost publish = price_publish(&p);
         classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
                                   .reduce = price_reduce(&p, choice->reduce_two_stage),
-                                  .once = price_second_hop(&p)};
-        add_cost(&classes[c].once, &publish, 1);
+                                  .once = price_once(&p, choice->boundary_two_stage)};
     }
     return MICS_OK;
 }

@@ -53,11 +53,13 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
                      .gather = choice->gather_two_stage ? two : ring,
                      .reduce = choice->reduce_two_stage ? two : ring}},
         .choice_count = 1,
+        .boundary = choice->boundary_two_stage ? two : ring,
         .whole_below = request->whole_below,
+        .join_below = request->join_below,
         .precision = request->precision,
-        .gather_wire = request->gather_wire,
-        .reduce_wire = request->reduce_wire,
-        .second_hop_wire = request->second_hop_wire,
+        .gather_wires = request->gather_wires,
+        .reduce_wires = request->reduce_wires,
+        .second_hop_wires = request->second_hop_wires,
         .comm_staging_bytes = request->staging_bytes,
     };
     MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
@@ -175,13 +177,18 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
     entry->compute_us +=
         sign * (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us);
     entry->update_us += sign * (kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us);
-    entry->exposed_publish_us += sign * kinds[MICS_STEP_PUBLISH].exposed_us;
-    entry->exposed_gather_us +=
-        sign * (kinds[MICS_STEP_GATHER_ACROSS].exposed_us + kinds[MICS_STEP_GATHER].exposed_us);
-    entry->exposed_reduce_us +=
-        sign * (kinds[MICS_STEP_REDUCE_INSIDE].exposed_us + kinds[MICS_STEP_REDUCE].exposed_us);
-    entry->exposed_second_hop_us +=
-        sign * (kinds[MICS_STEP_SCATTER].exposed_us + kinds[MICS_STEP_ALL_REDUCE].exposed_us);
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        const mics_part part = mics_part_of((mics_step_kind)kind);
+        const double exposed_us = sign * kinds[kind].exposed_us;
+        if (part == MICS_PART_PUBLISH)
+            entry->exposed_publish_us += exposed_us;
+        if (part == MICS_PART_GATHER)
+            entry->exposed_gather_us += exposed_us;
+        if (part == MICS_PART_REDUCE)
+            entry->exposed_reduce_us += exposed_us;
+        if (part == MICS_PART_SECOND_HOP)
+            entry->exposed_second_hop_us += exposed_us;
+    }
     entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE].exposed_us;
     entry->exposed_us += sign * s->exposed_us;
     entry->hardware_flops += sign * s->flops;

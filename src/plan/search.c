@@ -163,7 +163,9 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     for (int way = 0; way < 4; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .gather_two_stage = (way & 1) != 0,
-                                         .reduce_two_stage = (way & 2) != 0};
+                                         .reduce_two_stage = (way & 2) != 0,
+                                         .boundary_two_stage = !space->collectives_given ||
+                                                               space->boundary_two_stage};
         if ((choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces))
             continue;
         if (space->collectives_given &&

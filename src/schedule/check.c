@@ -28,15 +28,26 @@ static mics_status check_uses(const mics_model *model, const mics_unit *unit)
     return MICS_OK;
 }
 
+// Rounded to fewer bits inside nodes than between them, a gather in two stages would save where it
+// costs least.
 static mics_status check_wires(const mics_schedule_spec *spec)
 {
-    if (spec->gather_wire != MICS_WIRE_FP32 && spec->gather_wire != MICS_WIRE_BF16)
-        return mics_fail(MICS_ERR_INVALID, "parameters are gathered as fp32 or bf16, not as %s",
-                         mics_wire_text(spec->gather_wire));
-    if (spec->reduce_wire != MICS_WIRE_FP32 && spec->reduce_wire != MICS_WIRE_BF16)
-        return mics_fail(MICS_ERR_INVALID, "gradients are reduced as fp32 or bf16, not as %s",
-                         mics_wire_text(spec->reduce_wire));
-    if ((unsigned)spec->second_hop_wire >= MICS_WIRES)
+    const mics_wires gather = spec->gather_wires, reduce = spec->reduce_wires,
+                     hop = spec->second_hop_wires;
+    const mics_wire two[] = {gather.inside, gather.between, reduce.inside, reduce.between};
+    for (int i = 0; i < 4; i++) {
+        if (two[i] != MICS_WIRE_FP32 && two[i] != MICS_WIRE_BF16)
+            return mics_fail(MICS_ERR_INVALID, "%s as fp32 or bf16, not as %s",
+                             i < 2 ? "parameters are gathered" : "gradients are reduced",
+                             mics_wire_text(two[i]));
+    }
+    if (gather.inside == MICS_WIRE_BF16 && gather.between == MICS_WIRE_FP32 &&
+        spec->mesh.sharding.params > spec->mesh.ranks_per_node)
+        return mics_fail(MICS_ERR_INVALID,
+                         "parameters are gathered as bf16 inside nodes and as fp32 between them; "
+                         "over %d ranks, %d a node, take bf16 between nodes too",
+                         (int)spec->mesh.sharding.params, (int)spec->mesh.ranks_per_node);
+    if ((unsigned)hop.inside >= MICS_WIRES || (unsigned)hop.between >= MICS_WIRES)
         return mics_fail(MICS_ERR_INVALID, "the second hop goes as fp32, bf16 or int8");
     if ((unsigned)spec->precision >= MICS_PRECISIONS)
         return mics_fail(MICS_ERR_INVALID, "numbers are held as fp32 or mixed");
@@ -49,6 +60,11 @@ static mics_status check_choices(const mics_schedule_spec *spec)
         return mics_fail(MICS_ERR_INVALID,
                          "%d choices of collectives (0 to %d), units whole below %lld (0 or more)",
                          (int)spec->choice_count, (int)MICS_CHOICES, (long long)spec->whole_below);
+    if (spec->boundary != MICS_ALGORITHM_RING && spec->boundary != MICS_ALGORITHM_TWO_STAGE)
+        return mics_fail(MICS_ERR_INVALID, "the second hop runs as ring or two-stage only");
+    if (spec->join_below < 0)
+        return mics_fail(MICS_ERR_INVALID, "units of %lld elements cannot share messages",
+                         (long long)spec->join_below);
     for (int32_t i = 0; i < spec->choice_count; i++) {
         const mics_collective_choice *choice = &spec->choices[i];
         if (choice->reduce == MICS_ALGORITHM_LIBRARY ||

@@ -69,7 +69,7 @@ static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
         return 0;
     if (schedule->spec.accelerator && mics_step_is_packed_sum(step)) // and what is sent
         return (2 * members - 1) * step->block_bytes;
-    if (step->kind == MICS_STEP_PUBLISH)
+    if (!mics_step_kind_sums(step->kind)) // publication, ALL_REDUCE_BACK
         return members * step->block_bytes;
     const size_t back = step->kind == MICS_STEP_ALL_REDUCE
                             ? members * mics_wire_bytes(step->back_wire, step->block_elems)
@@ -77,36 +77,54 @@ static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
     return 2 * step->block_bytes > back ? 2 * step->block_bytes : back;
 }
 
+static void take_larger(size_t bytes, size_t *most)
+{
+    bytes = (size_t)mics_size_round_up((int64_t)bytes, MICS_ALIGNMENT);
+    if (bytes > *most)
+        *most = bytes;
+}
+
+// The message that units share is put together as fp32.
+static size_t joined_bytes(const mics_schedule *schedule, const mics_step *step)
+{
+    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
+    return step->member_count > 0 ? members * (size_t)step->block_elems * sizeof(float) : 0;
+}
+
 static void size_packed(mics_schedule *schedule)
 {
+    size_t packed[MICS_STREAMS] = {0};
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
                 continue;
-            const size_t bytes =
-                (size_t)mics_size_round_up((int64_t)packed_bytes(schedule, step), MICS_ALIGNMENT);
-            if (bytes > schedule->wire_bytes[step->stream])
-                schedule->wire_bytes[step->stream] = bytes;
+            take_larger(packed_bytes(schedule, step), &packed[step->stream]);
+            take_larger(joined_bytes(schedule, step), &schedule->join_bytes[step->stream]);
         }
     }
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        schedule->wire_bytes[stream] = packed[stream] + schedule->join_bytes[stream];
 }
 
-// What rounding to int8 lost of the gradients that a unit's second hop begins with.
+// What rounding to int8 lost of the gradients that a reduction of a unit's second hop sends, which is
+// its first as int8. Of units that share a message that of all stands with the first.
 static mics_status place_residuals(mics_schedule *schedule)
 {
-    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    const int32_t units = schedule->spec.model->unit_count;
     void *block = NULL;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST,
-                        (size_t)spec->model->unit_count * sizeof(int64_t), &block));
+    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (size_t)units * sizeof(int64_t), &block));
     schedule->residual_at = block;
-    for (int32_t u = 0; u < spec->model->unit_count; u++) {
-        const mics_sharding *s = &schedule->sharding[u];
-        const bool packs = spec->second_hop_wire == MICS_WIRE_INT8 && !spec->evaluation_only &&
-                           s->grads < spec->mesh.ranks;
-        schedule->residual_at[u] = packs ? schedule->residual_elems : -1;
-        if (packs)
-            schedule->residual_elems += schedule->padded_elems[u] / s->grads;
+    for (int32_t u = 0; u < units; u++)
+        schedule->residual_at[u] = -1;
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (!mics_step_is_packed_sum(step) || step->wire != MICS_WIRE_INT8)
+            continue;
+        schedule->residual_at[step->unit] = schedule->residual_elems;
+        schedule->residual_elems +=
+            mics_mesh_group(&schedule->spec.mesh, step->group, 0).size * step->block_elems;
     }
     return MICS_OK;
 }
@@ -302,6 +320,13 @@ mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase pha
     return sum;
 }
 
+const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
+                                     int32_t *count_out)
+{
+    *count_out = step->member_count > 0 ? step->member_count : step->unit >= 0 ? 1 : 0;
+    return step->member_count > 0 ? schedule->members + step->member_at : &step->unit;
+}
+
 int64_t mics_schedule_rank_exchanges(const mics_schedule *schedule, mics_phase phase, int32_t rank)
 {
     int64_t exchanges = 0;
@@ -346,8 +371,8 @@ static mics_status check_packed(const mics_schedule *schedule)
             return mics_fail(
                 MICS_ERR_INVALID,
                 "%s as %s would send %.2f times fp32's bytes between nodes: its %s has "
-                "several members a node, and each sends to every other one; use fp32 "
-                "there, or shard over whole nodes (%d)",
+                "several members a node, and each sends to every other one; take two stages, "
+                "fp32 there, or shard over whole nodes (%d)",
                 mics_step_kind_text((mics_step_kind)kind), mics_wire_text(packed[kind]->wire),
                 packed_bytes[kind] / whole_bytes[kind], mics_group_kind_text(packed[kind]->group),
                 (int)schedule->spec.mesh.ranks_per_node);

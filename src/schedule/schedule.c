@@ -6,61 +6,10 @@
 // gathers of passes i .. i + prefetch are, so they run beside the passes before them. A unit stays
 // gathered when it is needed again within that window (the last layer, between its forward and its
 // backward).
-#include "mics/schedule.h"
 #include "schedule/activations.h"
+#include "schedule/builder.h"
 #include "schedule/check.h"
 #include "schedule/ledger.h"
-#include "schedule/slots.h"
-
-// One computation of one unit.
-typedef struct pass {
-    int32_t unit;
-    int32_t micro_step;
-    bool backward;
-} pass;
-
-// Units that a computation touches.
-typedef struct unit_set {
-    int32_t units[MICS_STEP_USES];
-    int32_t count;
-} unit_set;
-
-// What is the same for all passes of a unit, forward [0] and backward [1].
-typedef struct unit_facts {
-    unit_set reads[2]; // parameters' values
-    unit_set writes;   // gradients, in backward
-    double flops[2];
-    bool two_stages[2]; // gathers [0], reductions [1]
-} unit_facts;
-
-typedef struct builder {
-    mics_schedule *schedule;
-    unit_facts *facts; // by unit
-    bool spans_nodes[MICS_GROUP_KINDS];
-    mics_step_list *list;
-    int32_t capacity; // of the list
-    slot_pool params, grads;
-    pass *passes;
-    int32_t pass_count;
-    int32_t gathered;      // passes whose gathers are listed
-    int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
-    int32_t *published;    // by unit: the step that published it; -1: none
-    int32_t *last_writer;  // by unit: newest backward that wrote its gradient
-    int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
-    int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
-    int32_t prefetch;      // of the spec, at most the number of passes
-    int32_t newest[MICS_STREAMS];
-} builder;
-
-static const mics_unit *unit_of(const builder *b, int32_t unit)
-{
-    return &b->schedule->spec.model->units[unit];
-}
-
-static const mics_sharding *sharding_of(const builder *b, int32_t unit)
-{
-    return &b->schedule->sharding[unit];
-}
 
 // ---- what a pass touches ----
 
@@ -140,198 +89,16 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
     return false;
 }
 
-// ---- listing steps ----
-
-static mics_status add_step(builder *b, mics_step step, int32_t *index_out)
-{
-    mics_step_list *list = b->list;
-    if (list->count == b->capacity) {
-        void *steps = list->steps;
-        const size_t capacity = 2 * (size_t)list->count;
-        MICS_TRY(
-            mics_realloc(b->schedule->memory, MICS_MEM_HOST, capacity * sizeof(mics_step), &steps));
-        list->steps = steps;
-        b->capacity = (int32_t)capacity;
-    }
-    b->newest[step.stream] = list->count;
-    *index_out = list->count;
-    list->steps[list->count++] = step;
-    return MICS_OK;
-}
-
-// A stream is in order, so a step names others of other streams only.
-static void wait_on(const builder *b, mics_step *step, int32_t index)
-{
-    if (index < 0)
-        return;
-    const mics_stream stream = b->list->steps[index].stream;
-    if (stream != step->stream && index > step->wait[stream])
-        step->wait[stream] = index;
-}
-
-static void wait_on_all(const builder *b, mics_step *step, const int32_t last[MICS_STREAMS])
-{
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
-        wait_on(b, step, last[stream]);
-}
-
-static mics_step blank_step(mics_step_kind kind, int32_t unit, int32_t micro_step)
-{
-    mics_step step = {.kind = kind, .unit = unit, .micro_step = micro_step};
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
-        step.wait[stream] = -1;
-    return step;
-}
-
-// ---- collectives ----
-
-// What a unit's collectives over its partition or gradient group run as.
-static mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kind kind)
-{
-    const mics_schedule_spec *spec = &b->schedule->spec;
-    const bool gather = kind == MICS_STEP_GATHER;
-    const size_t bytes = mics_wire_bytes(gather ? spec->gather_wire : spec->reduce_wire,
-                                         b->schedule->padded_elems[unit]);
-    int32_t at = 0;
-    while (at + 1 < spec->choice_count && spec->choices[at].most_bytes < bytes)
-        at++;
-    if (spec->choice_count == 0)
-        return MICS_ALGORITHM_RING;
-    return gather ? spec->choices[at].gather : spec->choices[at].reduce;
-}
-
-// Whether the owner of a block adds what each other member sends it directly, in two bytes a number.
-static bool is_direct(const builder *b, mics_step_kind kind)
-{
-    const mics_schedule_spec *spec = &b->schedule->spec;
-    return spec->accelerator && spec->precision == MICS_PRECISION_MIXED &&
-           (kind == MICS_STEP_REDUCE_INSIDE || kind == MICS_STEP_REDUCE);
-}
-
-static bool find_two_stages(const builder *b, int32_t unit, mics_step_kind kind)
-{
-    const int32_t per_node = b->schedule->spec.mesh.ranks_per_node;
-    const mics_sharding *s = sharding_of(b, unit);
-    const int32_t degree = kind == MICS_STEP_GATHER ? s->params : s->grads;
-    return per_node > 1 && degree > per_node &&
-           (is_direct(b, kind) || algorithm_of(b, unit, kind) == MICS_ALGORITHM_TWO_STAGE);
-}
-
-// Whether a unit's gathers (its reductions) run in two stages.
-static bool two_stages(const builder *b, int32_t unit, mics_step_kind kind)
-{
-    return b->facts[unit].two_stages[kind == MICS_STEP_GATHER ? 0 : 1];
-}
-
-// The group of a unit's collective, and into how many blocks the unit is cut there.
-static mics_group_kind group_of(const builder *b, mics_step_kind kind, int32_t unit,
-                                int32_t *blocks_out)
-{
-    const mics_mesh *mesh = &b->schedule->spec.mesh;
-    const mics_sharding *s = sharding_of(b, unit);
-    const bool in_node = two_stages(b, unit, MICS_STEP_GATHER);
-    const bool across = two_stages(b, unit, MICS_STEP_REDUCE);
-    switch (kind) {
-    case MICS_STEP_GATHER_ACROSS:
-        *blocks_out = s->params;
-        return MICS_GROUP_PARAMS_ACROSS;
-    case MICS_STEP_GATHER:
-        *blocks_out = in_node ? mesh->ranks_per_node : s->params;
-        return in_node ? MICS_GROUP_NODE : MICS_GROUP_PARAMS;
-    case MICS_STEP_REDUCE_INSIDE:
-        *blocks_out = mesh->ranks_per_node;
-        return MICS_GROUP_NODE;
-    case MICS_STEP_REDUCE:
-        *blocks_out = s->grads;
-        return across ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS;
-    case MICS_STEP_SCATTER:
-        *blocks_out = s->optimizer;
-        return s->grads == mesh->sharding.grads ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER;
-    case MICS_STEP_ALL_REDUCE: // the owned piece, cut once more over the replicas
-        *blocks_out = mesh->ranks;
-        return MICS_GROUP_REPLICAS;
-    default: // PUBLISH
-        *blocks_out = s->optimizer;
-        return s->params == mesh->sharding.params ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER;
-    }
-}
-
-static bool is_second_hop(mics_step_kind kind)
-{
-    return kind == MICS_STEP_SCATTER || kind == MICS_STEP_ALL_REDUCE;
-}
-
-// What the numbers of a collective are held in.
-static mics_wire held_as(const builder *b, mics_step_kind kind)
-{
-    const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
-    return mixed && !is_second_hop(kind) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-}
-
-static mics_wire wire_of(const builder *b, mics_step_kind kind, int32_t unit)
-{
-    const mics_schedule_spec *spec = &b->schedule->spec;
-    const mics_sharding *s = sharding_of(b, unit);
-    switch (kind) {
-    case MICS_STEP_GATHER_ACROSS:
-    case MICS_STEP_GATHER:
-        return spec->gather_wire;
-    case MICS_STEP_PUBLISH: // what nobody gathers stays as it is
-        return s->params > 1 ? spec->gather_wire : held_as(b, kind);
-    case MICS_STEP_REDUCE_INSIDE:
-    case MICS_STEP_REDUCE:
-        return spec->reduce_wire;
-    case MICS_STEP_ALL_REDUCE: // behind a scatter its input has no error feedback
-        return spec->second_hop_wire == MICS_WIRE_INT8 && s->optimizer > s->grads
-                   ? MICS_WIRE_BF16
-                   : spec->second_hop_wire;
-    default: // SCATTER
-        return spec->second_hop_wire;
-    }
-}
-
-static mics_step comm_step(const builder *b, mics_step_kind kind, int32_t unit, int32_t micro_step)
-{
-    mics_step step = blank_step(kind, unit, micro_step);
-    int32_t blocks = 1;
-    if (kind == MICS_STEP_AGREE) {
-        step.group = MICS_GROUP_WORLD;
-        step.block_bytes = sizeof(mics_agreement);
-    } else {
-        step.group = group_of(b, kind, unit, &blocks);
-        step.wire = wire_of(b, kind, unit);
-        step.packed = step.wire != held_as(b, kind);
-        step.direct = is_direct(b, kind);
-        step.back_wire = step.wire == MICS_WIRE_INT8 ? MICS_WIRE_BF16 : step.wire;
-        step.block_elems = b->schedule->padded_elems[unit] / blocks;
-        step.block_bytes = mics_wire_bytes(step.wire, step.block_elems);
-        step.uses[0] = (mics_step_use){.unit = unit, .param_slot = -1, .grad_slot = -1};
-        step.use_count = 1;
-    }
-    step.stream = b->spans_nodes[step.group] ? MICS_STREAM_FAR : MICS_STREAM_NEAR;
-    return step;
-}
-
-// Publication of what the step before updated, once a list, before the unit is first read.
-static mics_status list_publication(builder *b, int32_t unit)
-{
-    const mics_sharding *s = sharding_of(b, unit);
-    const bool training = b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
-    if (!training || s->optimizer == s->params || b->published[unit] >= 0)
-        return MICS_OK;
-    MICS_TRY(add_step(b, comm_step(b, MICS_STEP_PUBLISH, unit, -1), &b->published[unit]));
-    b->ready[unit] = b->published[unit];
-    return MICS_OK;
-}
+// ---- gathers ----
 
 static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
 {
     MICS_TRY(slots_take(&b->params, unit, b->schedule->padded_elems[unit]));
     slot *taken = &b->params.slots[b->params.slot_of[unit]];
     const mics_step_kind kinds[] = {MICS_STEP_GATHER_ACROSS, MICS_STEP_GATHER};
-    const bool two = two_stages(b, unit, MICS_STEP_GATHER);
+    const bool two = in_stages(b, unit, MICS_STEP_GATHER);
     for (int stage = two ? 0 : 1; stage < 2; stage++) {
-        mics_step step = comm_step(b, kinds[stage], unit, micro_step);
+        mics_step step = comm_step(b, kinds[stage], &unit, 1, micro_step);
         step.uses[0].param_slot = b->params.slot_of[unit];
         step.library = stage == 1 && !two && sharding_of(b, unit)->params > 1 &&
                        algorithm_of(b, unit, MICS_STEP_GATHER) == MICS_ALGORITHM_LIBRARY;
@@ -398,7 +165,10 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
 static void name_uses(builder *b, pass p, mics_step *step)
 {
     const unit_set *writes = units_written(b, p);
-    unit_set all = *units_read(b, p); // first those whose values are read
+    const unit_set *reads = units_read(b, p);
+    unit_set all = {.count = 0}; // first those whose values are read
+    for (int32_t i = 0; i < reads->count; i++)
+        add_unit(reads->units[i], &all);
     const int32_t read = all.count;
     for (int32_t i = 0; i < writes->count; i++)
         add_unit(writes->units[i], &all);
@@ -444,30 +214,13 @@ static mics_status list_pass(builder *b, pass p)
     return MICS_OK;
 }
 
-// The second hop of one unit, as soon as its gradient is whole inside the gradient group.
-static mics_status list_second_hop(builder *b, int32_t unit)
-{
-    const mics_sharding *s = sharding_of(b, unit);
-    const mics_step_kind kinds[] = {MICS_STEP_SCATTER, MICS_STEP_ALL_REDUCE};
-    const bool needed[] = {s->optimizer > s->grads, b->schedule->spec.mesh.ranks > s->optimizer};
-    int32_t before = s->grads > 1 ? b->last_reduced[unit] : b->last_writer[unit];
-    for (int i = 0; i < 2; i++) {
-        if (!needed[i])
-            continue;
-        mics_step step = comm_step(b, kinds[i], unit, -1);
-        wait_on(b, &step, before);
-        MICS_TRY(add_step(b, step, &before));
-    }
-    return MICS_OK;
-}
-
 // Sums one unit's gradient slot into the accumulator.
 static mics_status list_reduction(builder *b, int32_t unit, int32_t micro_step)
 {
     const mics_step_kind kinds[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
     int32_t before = b->last_writer[unit];
-    for (int stage = two_stages(b, unit, MICS_STEP_REDUCE) ? 0 : 1; stage < 2; stage++) {
-        mics_step step = comm_step(b, kinds[stage], unit, micro_step);
+    for (int stage = in_stages(b, unit, MICS_STEP_REDUCE) ? 0 : 1; stage < 2; stage++) {
+        mics_step step = comm_step(b, kinds[stage], &unit, 1, micro_step);
         step.uses[0].grad_slot = b->grads.slot_of[unit];
         step.uses[0].accumulate = stage == 1 && micro_step > 0;
         wait_on(b, &step, before);
@@ -514,30 +267,6 @@ static mics_status list_passes(builder *b)
     return MICS_OK;
 }
 
-static mics_status list_agreement(builder *b, int32_t *agree_out)
-{
-    mics_step step = comm_step(b, MICS_STEP_AGREE, -1, -1);
-    wait_on(b, &step, b->newest[MICS_STREAM_COMPUTE]);
-    return add_step(b, step, agree_out);
-}
-
-// The accumulation boundary: norm, agreement and update. What was updated is published when the next
-// list begins.
-static mics_status list_boundary(builder *b)
-{
-    int32_t agree = 0, index = 0;
-    mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
-    wait_on_all(b, &norm, b->newest);
-    MICS_TRY(add_step(b, norm, &index));
-    MICS_TRY(list_agreement(b, &agree));
-    for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
-        mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
-        wait_on(b, &update, agree);
-        MICS_TRY(add_step(b, update, &index));
-    }
-    return MICS_OK;
-}
-
 // ---- passes ----
 
 static void fill_passes(builder *b, mics_phase phase)
@@ -562,8 +291,9 @@ static mics_status open_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     const int32_t units = b->schedule->spec.model->unit_count;
     const size_t passes = 2 * (size_t)units * (size_t)b->schedule->spec.micro_steps;
-    int32_t **const by_unit[] = {&b->ready, &b->published, &b->last_writer, &b->last_reduced,
-                                 &b->ends_with};
+    int32_t **const by_unit[] = {&b->ready,           &b->published, &b->last_writer,
+                                 &b->last_reduced,    &b->ends_with, &b->joining[0].units,
+                                 &b->joining[1].units};
     void *block = NULL;
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units, &b->grads));
@@ -571,6 +301,10 @@ static mics_status open_builder(builder *b)
     b->passes = block;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(unit_facts), &block));
     b->facts = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(mics_step), &block));
+    b->backs = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, 2 * (size_t)units * sizeof(int32_t), &block));
+    b->schedule->members = block;
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
         MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
         *by_unit[i] = block;
@@ -592,8 +326,7 @@ static void find_facts(builder *b)
             facts->flops[backward] = find_flops(b, u, backward == 1);
         }
         facts->writes = find_writes(b, u);
-        facts->two_stages[0] = find_two_stages(b, u, MICS_STEP_GATHER);
-        facts->two_stages[1] = find_two_stages(b, u, MICS_STEP_REDUCE);
+        find_stages(b, u, facts->stages);
     }
 }
 
@@ -620,6 +353,9 @@ static void close_builder(builder *b)
     mics_free(memory, b->last_writer);
     mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
+    mics_free(memory, b->joining[0].units);
+    mics_free(memory, b->joining[1].units);
+    mics_free(memory, b->backs);
 }
 
 static void idle_slots(slot_pool *pool)
@@ -640,12 +376,12 @@ static mics_status open_list(builder *b, mics_phase phase)
     int64_t steps = 1; // agreement
     for (int32_t i = 0; i < b->pass_count; i++) {
         const unit_facts *facts = &b->facts[b->passes[i].unit];
-        steps += 1 + (mesh->sharding.params > 1 ? 1 + facts->two_stages[0] : 0);
+        steps += 1 + (mesh->sharding.params > 1 ? 1 + facts->stages[MICS_STEP_GATHER] : 0);
         if (b->passes[i].backward && mesh->sharding.grads > 1)
-            steps += 1 + facts->two_stages[1];
+            steps += 1 + facts->stages[MICS_STEP_REDUCE];
     }
-    if (phase == MICS_PHASE_TRAIN) // publication, second hop, update; the norm
-        steps += 4 * (int64_t)units + 1;
+    if (phase == MICS_PHASE_TRAIN)       // publication, second hop, update; the norm
+        steps += 4 * (int64_t)units + 1; // stages make it grow
     void *block = NULL;
     MICS_TRY(
         mics_alloc(b->schedule->memory, MICS_MEM_HOST, (size_t)steps * sizeof(mics_step), &block));
@@ -734,7 +470,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     schedule->memory = memory;
     schedule->spec = *spec;
     if (spec->precision == MICS_PRECISION_MIXED)
-        schedule->spec.gather_wire = schedule->spec.reduce_wire = MICS_WIRE_BF16;
+        schedule->spec.gather_wires = schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));
@@ -762,6 +498,7 @@ void mics_schedule_close(mics_schedule *schedule)
     mics_free(memory, schedule->padded_elems);
     mics_free(memory, schedule->sharding);
     mics_free(memory, schedule->residual_at);
+    mics_free(memory, schedule->members);
     mics_free(memory, schedule->param_slots);
     mics_free(memory, schedule->grad_slots);
     mics_free(memory, schedule);

@@ -6,6 +6,10 @@
 const char *mics_step_kind_text(mics_step_kind kind)
 {
     static const char *const texts[MICS_STEP_KINDS] = {
+        [MICS_STEP_PUBLISH_ACROSS] = "publish across",
+        [MICS_STEP_SCATTER_INSIDE] = "scatter inside",
+        [MICS_STEP_ALL_REDUCE_INSIDE] = "all-reduce inside",
+        [MICS_STEP_ALL_REDUCE_BACK] = "all-reduce back",
         [MICS_STEP_GATHER_ACROSS] = "gather across",
         [MICS_STEP_REDUCE_INSIDE] = "reduce inside",
         [MICS_STEP_GATHER] = "gather",

@@ -71,21 +71,25 @@ static double local_bytes(const mics_schedule *schedule, const mics_step *step, 
     const double wire = (double)step->block_bytes; // a block packed
     const double whole = sizeof(float) * elems;
     const double held = schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4;
-    const bool reduces = step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_REDUCE_INSIDE ||
-                         step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+    const bool reduces = mics_step_kind_sums(step->kind);
     double bytes = 0;
     if (step->packed && reduces)
         bytes += others * (whole + wire) + others * (wire + 2 * whole);
     if (step->packed && step->kind == MICS_STEP_ALL_REDUCE)
         bytes += (1 + group.size) *
                  (whole + (double)mics_wire_bytes(step->back_wire, step->block_elems));
-    if (step->packed && step->kind == MICS_STEP_PUBLISH)
+    if (step->packed && (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH ||
+                         step->kind == MICS_STEP_ALL_REDUCE_BACK))
+        bytes += group.size * (whole + wire);
+    if (step->packed && step->kind == MICS_STEP_GATHER_ACROSS &&
+        schedule->spec.gather_wires.inside == MICS_WIRE_FP32) // unpacks the node's share
         bytes += group.size * (whole + wire);
     if (step->packed && step->kind == MICS_STEP_GATHER) // unpacks the unit
         bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
-    if (step->kind == MICS_STEP_GATHER_ACROSS ||
-        (step->kind == MICS_STEP_GATHER && step->group == MICS_GROUP_PARAMS))
+    if (step->kind == MICS_STEP_GATHER_ACROSS || (step->kind == MICS_STEP_GATHER && !step->staged))
         bytes += held * elems + wire; // its shard into the slot
+    if (step->member_count > 0) // into the message and out of it: a gather's own block, all else
+        bytes += 2 * whole * (1 + group.size);
     if (step->kind == MICS_STEP_REDUCE)
         bytes += (schedule->spec.micro_steps > 1 ? 2 : 1) * whole + held * elems;
     return bytes;
@@ -144,29 +148,34 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
         return agreement_use(schedule, cluster, group, block_bytes, trees);
     case MICS_STEP_ALL_REDUCE:
         return all_reduce_use(schedule, cluster, step, group, trees);
-    case MICS_STEP_REDUCE_INSIDE:
-    case MICS_STEP_REDUCE:
-    case MICS_STEP_SCATTER:
-        if (step->packed)
+    default:
+        if (mics_step_is_packed_sum(step))
             return direct_use(schedule, cluster, group, block_bytes);
-        return price(schedule, cluster, MICS_COLLECTIVE_REDUCE_SCATTER, group, block_bytes);
-    default: // gathers, PUBLISH
+        if (mics_step_kind_sums(step->kind))
+            return price(schedule, cluster, MICS_COLLECTIVE_REDUCE_SCATTER, group, block_bytes);
         return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group, block_bytes);
     }
 }
 
-// One collective for each parameter of the unit, each with its part of the block.
+// One collective for each parameter of the units, each with its part of the block.
 static mics_cost_use by_param_use(const mics_schedule *schedule, const mics_cluster *cluster,
                                   const mics_step *step, mics_group group, bool trees)
 {
-    const mics_unit *unit = &schedule->spec.model->units[step->unit];
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(schedule, step, &count);
     mics_cost_use sum = {.tier = -1};
     mics_step part = *step;
-    for (int32_t p = 0; p < unit->param_count; p++) {
-        const double share = (double)unit->params[p].elems / (double)unit->elems;
-        part.block_elems = (int64_t)ceil(share * (double)step->block_elems);
-        part.block_bytes = (size_t)ceil(share * (double)step->block_bytes);
-        sum = mics_cost_then(sum, exchanges_use(schedule, cluster, &part, group, trees));
+    double elems = 0;
+    for (int32_t i = 0; i < count; i++)
+        elems += (double)schedule->spec.model->units[units[i]].elems;
+    for (int32_t i = 0; i < count; i++) {
+        const mics_unit *unit = &schedule->spec.model->units[units[i]];
+        for (int32_t p = 0; p < unit->param_count; p++) {
+            const double share = (double)unit->params[p].elems / elems;
+            part.block_elems = (int64_t)ceil(share * (double)step->block_elems);
+            part.block_bytes = (size_t)ceil(share * (double)step->block_bytes);
+            sum = mics_cost_then(sum, exchanges_use(schedule, cluster, &part, group, trees));
+        }
     }
     return sum;
 }

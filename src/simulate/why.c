@@ -6,14 +6,12 @@
 
 mics_part mics_part_of(mics_step_kind kind)
 {
-    switch (kind) {
+    switch (mics_step_kind_whole(kind)) {
     case MICS_STEP_FORWARD:
     case MICS_STEP_BACKWARD:
         return MICS_PART_COMPUTATION;
-    case MICS_STEP_GATHER_ACROSS:
     case MICS_STEP_GATHER:
         return MICS_PART_GATHER;
-    case MICS_STEP_REDUCE_INSIDE:
     case MICS_STEP_REDUCE:
         return MICS_PART_REDUCE;
     case MICS_STEP_SCATTER:

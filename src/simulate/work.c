@@ -91,7 +91,8 @@ static bool alike(const pricing *p, const mics_step *a, const mics_step *b)
          units[a->unit].elems != units[b->unit].elems))
         return false;
     return a->group == b->group && a->block_elems == b->block_elems &&
-           a->block_bytes == b->block_bytes && a->packed == b->packed;
+           a->block_bytes == b->block_bytes && a->packed == b->packed && a->member_count == 0 &&
+           b->member_count == 0;
 }
 
 static mics_status find_collective(pricing *p, const mics_step *step, int32_t *index_out)

@@ -88,10 +88,13 @@ static void test_exposed(void **state)
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         exposed_us[kind] = 1 << kind;
     const cli_exposed exposed = cli_exposed_sum(exposed_us);
-    assert_true(exposed.gather == (1 << MICS_STEP_PUBLISH) + (1 << MICS_STEP_GATHER_ACROSS) +
-                                      (1 << MICS_STEP_GATHER));
+    assert_true(exposed.gather == (1 << MICS_STEP_PUBLISH_ACROSS) + (1 << MICS_STEP_PUBLISH) +
+                                      (1 << MICS_STEP_GATHER_ACROSS) + (1 << MICS_STEP_GATHER));
     assert_true(exposed.reduce == (1 << MICS_STEP_REDUCE_INSIDE) + (1 << MICS_STEP_REDUCE));
-    assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER) + (1 << MICS_STEP_ALL_REDUCE));
+    assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER_INSIDE) + (1 << MICS_STEP_SCATTER) +
+                                          (1 << MICS_STEP_ALL_REDUCE_INSIDE) +
+                                          (1 << MICS_STEP_ALL_REDUCE) +
+                                          (1 << MICS_STEP_ALL_REDUCE_BACK));
     assert_true(exposed.agree == 1 << MICS_STEP_AGREE);
 }
 

@@ -25,11 +25,13 @@ static void check_same(const char *text, const char *again)
         ASSERT_OK(mics_run_resolve(runs[i], 4, 2));
     }
     const mics_run *a = runs[0], *b = runs[1];
-    if (a->prefetch != b->prefetch || a->collectives != b->collectives ||
-        a->gather_wire != b->gather_wire || a->reduce_wire != b->reduce_wire ||
-        a->device != b->device || a->precision != b->precision ||
+    if (a->prefetch != b->prefetch || a->collectives != b->collectives || a->device != b->device ||
+        a->precision != b->precision ||
         memcmp(&a->loss_scale, &b->loss_scale, sizeof a->loss_scale) != 0 ||
-        a->second_hop_wire != b->second_hop_wire || a->whole_below != b->whole_below ||
+        !mics_wires_same(a->gather_wires, b->gather_wires) ||
+        !mics_wires_same(a->reduce_wires, b->reduce_wires) ||
+        !mics_wires_same(a->second_hop_wires, b->second_hop_wires) ||
+        a->join_below != b->join_below || a->whole_below != b->whole_below ||
         a->global_batch != b->global_batch ||
         memcmp(&a->sharding, &b->sharding, sizeof a->sharding) != 0)
         fail_msg("%s became another run: %s", text, again);

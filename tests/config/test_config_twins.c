@@ -93,9 +93,9 @@ static void test_collectives(void **state)
 static void check_wires(const char *text, mics_wire gather, mics_wire reduce, mics_wire hop)
 {
     mics_run *run = load_good(text);
-    assert_int_equal(run->gather_wire, gather);
-    assert_int_equal(run->reduce_wire, reduce);
-    assert_int_equal(run->second_hop_wire, hop);
+    assert_int_equal(run->gather_wires.between, gather);
+    assert_int_equal(run->reduce_wires.between, reduce);
+    assert_int_equal(run->second_hop_wires.between, hop);
     mics_run_close(run);
 }
 
@@ -142,7 +142,8 @@ static void test_wire_refusals(void **state)
                   "must be \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
     check_refused(WIRE_RUN(WIRE("\"second_hop\": 8"), ""), MICS_ERR_FORMAT, "must be a string");
     check_refused(WIRE_RUN(WIRE("\"reduction\": \"bf16\""), ""), MICS_ERR_INVALID,
-                  "run.wire.reduction: unknown key; known here: gather, reduce, second_hop");
+                  "run.wire.reduction: unknown key; known here: gather, gather_inside, reduce, "
+                  "reduce_inside");
     check_refused(WIRE_RUN(", \"wire\": \"bf16\"", ""), MICS_ERR_FORMAT, "must be an object");
     check_refused(
         WIRE_RUN("", COMM_TYPE("fp16")), MICS_ERR_UNSUPPORTED,

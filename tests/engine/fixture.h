@@ -39,7 +39,8 @@ typedef struct fixture_case {
     bool recompute, untied, hierarchical;
     float clip;
     int64_t whole_below;
-    mics_wire gather_wire, reduce_wire, second_hop_wire;
+    mics_wires gather_wires, reduce_wires, second_hop_wires;
+    int64_t join_below;
     mics_collective_choice choices[MICS_CHOICES]; // in place of what `hierarchical` says
     int32_t choice_count;
     bool library; // the transport has gathers of its own
@@ -168,6 +169,16 @@ static inline bool fixture_same_shards(mics_dtype dtype, const float *a, const f
     return true;
 }
 
+// How whoever gathers a unit sees it.
+static inline mics_wire fixture_gathered_as(const fixture_run *run, const mics_sharding *sharding)
+{
+    const mics_mesh *mesh = &run->schedule->spec.mesh;
+    if (sharding->params == 1)
+        return MICS_WIRE_FP32;
+    return sharding->params > mesh->ranks_per_node ? run->want.gather_wires.between
+                                                   : run->want.gather_wires.inside;
+}
+
 // Ranks with the same parameter shard hold the same bits; so do ranks with the same optimizer
 // piece.
 static inline mics_status fixture_compare_replicas(const fixture_run *run, int32_t rank)
@@ -179,7 +190,7 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
         mics_engine_piece other = mics_engine_piece_get(run->engines[rank % s->params], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
-        const bool packed = s->params > 1 && run->want.gather_wire == MICS_WIRE_BF16;
+        const bool packed = fixture_gathered_as(run, s) == MICS_WIRE_BF16;
         const mics_dtype wire = packed ? MICS_DTYPE_BF16 : run->want.dtype;
         RANKS_EXPECT(
             fixture_same_shards(wire, own.shard_params, other.shard_params, bytes / sizeof(float)));
@@ -325,10 +336,12 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .recompute = run->want.recompute,
         .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
         .choice_count = run->want.hierarchical,
+        .boundary = run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .whole_below = run->want.whole_below,
-        .gather_wire = run->want.gather_wire,
-        .reduce_wire = run->want.reduce_wire,
-        .second_hop_wire = run->want.second_hop_wire,
+        .join_below = run->want.join_below,
+        .gather_wires = run->want.gather_wires,
+        .reduce_wires = run->want.reduce_wires,
+        .second_hop_wires = run->want.second_hop_wires,
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL};

@@ -28,8 +28,8 @@ static fixture_run trained(size_t mesh, mics_wire wire, const mics_collective_ch
                                 .steps = 3,
                                 .prefetch = 1,
                                 .clip = 1,
-                                .gather_wire = wire,
-                                .reduce_wire = wire,
+                                .gather_wires = {wire, wire},
+                                .reduce_wires = {wire, wire},
                                 .library = true,
                                 .choice_count = count}};
     memcpy(run.want.choices, choices, (size_t)count * sizeof *choices);

@@ -68,6 +68,7 @@ static void check_family(int32_t ranks, mics_dtype dtype, const fixture_run *ref
                 run.want.recompute = cases % 4 == 1;
                 run.want.hierarchical = cases % 3 != 2;
                 run.want.whole_below = cases % 5 == 3 ? 300 : 0;
+                run.want.join_below = cases % 2 == 0 ? 5000 : 0; // of two layers
                 fixture_go(&run);
                 check_losses(&run, reference);
                 cases++;

@@ -59,7 +59,7 @@ static void test_sizes_are_rounded_up_to_powers_of_two(void **state)
     assert_int_equal(plan.rows[1].of[MICS_MEASURE_GATHER].unit_bytes, 3 * 4096);
     sizes_init(&self, 4, 2, (mics_sharding){4, 4, 4}, three_units, 3);
     // Packed gradients are half as long; so rows are for one of the two.
-    self.schedule.spec.reduce_wire = MICS_WIRE_BF16;
+    self.schedule.spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
     mics_measure_plan(&self.schedule, false, &plan);
     assert_int_equal(plan.row_count, 4);
     assert_int_equal(plan.rows[0].most_bytes, 2048);
@@ -212,7 +212,7 @@ static void test_packed_reductions_that_send_more(void **state)
         sizes self;
         const int32_t ranks = i % 2 ? 8 : 4;
         sizes_init(&self, ranks, 2, (mics_sharding){ranks, ranks, ranks}, three_units, 3);
-        self.schedule.spec.reduce_wire = i / 2 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+        self.schedule.spec.reduce_wires = mics_wires_both(i / 2 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
         assert_int_equal(
             mics_measure_candidate(&self.schedule, MICS_MEASURE_REDUCE, MICS_ALGORITHM_RING, false),
             i < 3);
@@ -290,8 +290,8 @@ static void test_bytes_between_nodes(void **state)
                                     .sharding = {8, 8, 8},
                                     .sequences = 8,
                                     .micro_steps = 1,
-                                    .gather_wire = wires[i / 2],
-                                    .reduce_wire = wires[i / 2],
+                                    .gather_wires = {wires[i / 2], wires[i / 2]},
+                                    .reduce_wires = {wires[i / 2], wires[i / 2]},
                                     .choices = {{SIZE_MAX, algorithm, algorithm}},
                                     .choice_count = 1}};
         assert_int_equal(mics_memory_open(&memory), MICS_OK);
@@ -658,7 +658,7 @@ static void test_packed_wires(void **state)
     measuring of;
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
     planted_open(memory, (mics_sharding){2, 4, 4}, &planted, &of);
-    of.run.schedule->spec.reduce_wire = MICS_WIRE_BF16;
+    of.run.schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
     const mics_timing *reduce = &of.found[0].rows[0].of[MICS_MEASURE_REDUCE];
     mics_algorithm fastest = MICS_ALGORITHMS;
     for (int i = 0; fastest != MICS_ALGORITHM_TWO_STAGE && i < ATTEMPTS; i++) {

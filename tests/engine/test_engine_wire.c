@@ -23,9 +23,11 @@ static fixture_run one_rank(void)
 static const struct {
     int32_t ranks, nodes;
     mics_sharding sharding;
+    bool stages;
 } meshes[] = {
-    {4, 2, {2, 2, 2}}, {4, 2, {2, 2, 4}}, {4, 2, {4, 4, 4}}, {4, 2, {1, 4, 4}}, {4, 2, {1, 1, 1}},
-    {8, 4, {4, 4, 8}}, {8, 4, {2, 8, 8}}, {8, 2, {2, 2, 4}}, {4, 1, {4, 4, 4}},
+    {4, 2, {2, 2, 2}, true},  {4, 2, {2, 2, 4}, false}, {4, 2, {4, 4, 4}, true},
+    {4, 2, {1, 4, 4}, false}, {4, 2, {1, 1, 1}, true},  {8, 4, {4, 4, 8}, false},
+    {8, 4, {2, 8, 8}, true},  {8, 2, {2, 2, 4}, false}, {4, 1, {4, 4, 4}, true},
 };
 
 static void check_losses(const fixture_run *run, const fixture_run *reference, double tolerance)
@@ -37,8 +39,8 @@ static void check_losses(const fixture_run *run, const fixture_run *reference, d
                      "has %.9g",
                      (int)run->want.ranks, (int)run->want.nodes, (int)run->want.sharding.params,
                      (int)run->want.sharding.grads, (int)run->want.sharding.optimizer,
-                     (int)run->want.gather_wire, (int)run->want.reduce_wire,
-                     (int)run->want.second_hop_wire, (int)step + 1, loss, expected);
+                     (int)run->want.gather_wires.between, (int)run->want.reduce_wires.between,
+                     (int)run->want.second_hop_wires.between, (int)step + 1, loss, expected);
     }
 }
 
@@ -50,7 +52,7 @@ static fixture_run with_mesh(const fixture_run *reference, size_t mesh)
     run.want.sharding = meshes[mesh].sharding;
     run.want.micro_steps = run.want.ranks == 8 ? 3 : 2;
     run.want.prefetch = (int32_t)mesh % 3;
-    run.want.hierarchical = mesh % 2 == 0;
+    run.want.hierarchical = meshes[mesh].stages;
     return run;
 }
 
@@ -70,9 +72,9 @@ static void test_bf16(void **state)
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         fixture_run whole = with_mesh(&reference, mesh);
         fixture_run packed = with_mesh(&reference, mesh);
-        packed.want.gather_wire = MICS_WIRE_BF16;
-        packed.want.reduce_wire = MICS_WIRE_BF16;
-        packed.want.second_hop_wire = MICS_WIRE_BF16;
+        packed.want.gather_wires = mics_wires_both(MICS_WIRE_BF16);
+        packed.want.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
+        packed.want.second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
         fixture_go(&whole);
         fixture_go(&packed);
         check_losses(&packed, &reference, 5e-3);
@@ -90,9 +92,9 @@ static void test_each_hop_alone(void **state)
     for (int hop = 0; hop < 3; hop++) {
         for (size_t mesh = 0; mesh < 3; mesh++) {
             fixture_run run = with_mesh(&reference, mesh);
-            run.want.gather_wire = hop == 0 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-            run.want.reduce_wire = hop == 1 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-            run.want.second_hop_wire = hop == 2 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+            run.want.gather_wires = mics_wires_both(hop == 0 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
+            run.want.reduce_wires = mics_wires_both(hop == 1 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
+            run.want.second_hop_wires = mics_wires_both(hop == 2 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
             fixture_go(&run);
             check_losses(&run, &reference, 5e-3);
         }
@@ -105,7 +107,7 @@ static void test_int8(void **state)
     const fixture_run reference = one_rank();
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         fixture_run run = with_mesh(&reference, mesh);
-        run.want.second_hop_wire = MICS_WIRE_INT8;
+        run.want.second_hop_wires = mics_wires_both(MICS_WIRE_INT8);
         fixture_go(&run);
         check_losses(&run, &reference, 2e-2);
     }

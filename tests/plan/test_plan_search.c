@@ -64,11 +64,13 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
                      .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE
                                                         : MICS_ALGORITHM_RING}},
         .choice_count = 1,
+        .boundary = choice->boundary_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .whole_below = r->whole_below,
+        .join_below = r->join_below,
         .precision = r->precision,
-        .gather_wire = r->gather_wire,
-        .reduce_wire = r->reduce_wire,
-        .second_hop_wire = r->second_hop_wire,
+        .gather_wires = r->gather_wires,
+        .reduce_wires = r->reduce_wires,
+        .second_hop_wires = r->second_hop_wires,
         .comm_staging_bytes = r->staging_bytes,
     };
     ASSERT_OK(
@@ -116,8 +118,8 @@ static void test_packed_numbers_only_add_memory(void **state)
     fixture f;
     open_plans(&f, 2, 2, 8);
     f.request.precision = MICS_PRECISION_FP32;
-    f.request.reduce_wire = f.request.gather_wire = MICS_WIRE_BF16;
-    f.request.second_hop_wire = MICS_WIRE_INT8;
+    f.request.reduce_wires = f.request.gather_wires = mics_wires_both(MICS_WIRE_BF16);
+    f.request.second_hop_wires = mics_wires_both(MICS_WIRE_INT8);
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     const mics_plan_choice choice = {.sharding = {2, 2, 4}, .micro_batch = 1, .micro_steps = 2};
     mics_schedule *schedule = schedule_of(&f, &choice);
@@ -170,8 +172,8 @@ static void check_bounds(int nodes, int per_node, int64_t batch, const char *mor
     if (fp32) {
         f.request.precision = MICS_PRECISION_FP32;
         f.request.math = MICS_MATH_FP32;
-        f.request.gather_wire = f.request.reduce_wire = wire;
-        f.request.second_hop_wire = wire;
+        f.request.gather_wires = f.request.reduce_wires = mics_wires_both(wire);
+        f.request.second_hop_wires = mics_wires_both(wire);
     }
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     visit_all(&f, check_bound);

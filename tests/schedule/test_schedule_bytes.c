@@ -57,6 +57,7 @@ typedef struct setting {
     mics_mesh mesh;
     int32_t micro_steps, prefetch;
     bool tied, hierarchical;
+    int64_t join_below;
 } setting;
 
 static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model,
@@ -69,7 +70,9 @@ static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model
         .micro_steps = want->micro_steps,
         .prefetch = want->prefetch,
         .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-        .choice_count = want->hierarchical};
+        .choice_count = want->hierarchical,
+        .boundary = want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+        .join_below = want->join_below};
     mics_schedule *schedule = NULL;
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
     return schedule;
@@ -204,7 +207,19 @@ static void test_two_stages_by_hand(void **state)
     mics_model *model = model_gpt2(memory, 2, true);
     static const by_hand two_stages[] = {
         {{8, 8, 8}, "zero3", 6, 6, 0, 1, 1, 0},
-        {{1, 8, 8}, "zero2", 0, 6, 5.25 + 0, 0, 1, 1.75},
+        // publication in two stages too: M/8 to the other node a rank, then 3/4 M in the node
+        {{1, 8, 8}, "zero2", 0, 6, 6, 0, 1, 1},
+        // all-reduce: 3/4 M a rank in the node and back, and in between M/4 in pairs
+        {{1, 1, 1}, "ddp", 0, 0, 12, 0, 0, 2},
+        // scatter: 3/4 M a rank in the node, then half of M/4; publication the same backwards
+        {{1, 1, 8}, "zero1", 0, 0, 12, 0, 0, 2},
+        // the same with M/2, in pairs: M/4 a rank in the node, half of M/4 between
+        {{2, 2, 2}, "mics(2)", 4, 4, 4, 0, 0, 2},
+        {{2, 2, 8}, "mics+(2)", 4, 4, 4, 0, 0, 2},
+        {{2, 8, 8}, "hpz(2)", 4, 6, 2, 0, 1, 1},
+        // whole nodes: nothing to split
+        {{4, 4, 4}, "mics(4)", 6, 6, 0, 0, 0, 2},
+        {{4, 4, 8}, "mics+(4)", 6, 6, 0, 0, 0, 2},
     };
     for (size_t c = 0; c < sizeof two_stages / sizeof two_stages[0]; c++) {
         setting want = {.micro_steps = 3, .prefetch = 1, .tied = true, .hierarchical = true};
@@ -213,6 +228,46 @@ static void test_two_stages_by_hand(void **state)
         check_train(schedule, &two_stages[c], &want);
         check_sums(schedule);
         mics_schedule_close(schedule);
+    }
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// 48 units of up to 1920 elements, which may share messages of up to 1 MiB: all of them share one, and what is sent once a step costs as many exchanges as one unit does. Bytes stay what they are.
+static void test_small_units_share_messages(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_sharding sharding;
+        bool hierarchical;
+        int64_t once; // exchanges of one unit's boundary, on rank 0
+    } few[] = {
+        {{1, 1, 1}, false, 2 * 7},        // one all-reduce over 8
+        {{1, 1, 1}, true, 3 + 2 * 1 + 3}, // in the node, across, and back
+        {{1, 1, 8}, false, 7 + 7},        // scatter, publication
+        {{1, 1, 8}, true, 3 + 1 + 1 + 3}, // both in two stages
+        {{2, 2, 2}, true, 1 + 2 * 1 + 1}, {{2, 2, 8}, true, 1 + 1 + 1 + 1}, {{8, 8, 8}, true, 0},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 46, true);
+    for (size_t c = 0; c < sizeof few / sizeof few[0]; c++) {
+        setting want = {
+            .micro_steps = 2, .prefetch = 1, .tied = true, .hierarchical = few[c].hierarchical};
+        ASSERT_OK(mics_mesh_init(RANKS, NODES, few[c].sharding, &want.mesh));
+        mics_schedule *apart = open_schedule(memory, model, &want);
+        want.join_below = 1 << 18;
+        mics_schedule *joined = open_schedule(memory, model, &want);
+        const mics_bytes one = mics_schedule_all_bytes(apart, MICS_PHASE_TRAIN),
+                         other = mics_schedule_all_bytes(joined, MICS_PHASE_TRAIN);
+        assert_int_equal(one.intra, other.intra);
+        assert_int_equal(one.inter, other.inter);
+        check_sums(joined);
+        assert_int_equal(mics_schedule_rank_exchanges(apart, MICS_PHASE_TRAIN, 0) -
+                             mics_schedule_rank_exchanges(joined, MICS_PHASE_TRAIN, 0),
+                         (model->unit_count - 1) * few[c].once);
+        mics_schedule_close(apart);
+        mics_schedule_close(joined);
     }
     mics_model_close(model);
     assert_int_equal(mics_memory_close(memory), 0);
@@ -271,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_nodes_share_the_same_sum),
         cmocka_unit_test(test_two_stages_by_hand),
         cmocka_unit_test(test_absurd_sizes_are_refused),
+        cmocka_unit_test(test_small_units_share_messages),
         cmocka_unit_test(test_one_rank_sends_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,6 +191,18 @@ static void check_params(const order *o)
 
 // ---- gradients ----
 
+// Whether a step is about a unit, alone or with others.
+static bool is_of(const order *o, const mics_step *step, int32_t unit)
+{
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(o->schedule, step, &count);
+    for (int32_t i = 0; i < count; i++) {
+        if (units[i] == unit)
+            return true;
+    }
+    return unit < 0 && step->unit < 0;
+}
+
 // Steps of one kind, unit and micro-step: their number, and the last one in *at_out.
 static int32_t count_steps(const order *o, mics_step_kind kind, int32_t unit, int32_t micro_step,
                            int32_t *at_out)
@@ -198,7 +210,7 @@ static int32_t count_steps(const order *o, mics_step_kind kind, int32_t unit, in
     int32_t count = 0;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
-        if (step->kind == kind && step->unit == unit && step->micro_step == micro_step) {
+        if (step->kind == kind && is_of(o, step, unit) && step->micro_step == micro_step) {
             *at_out = i;
             count++;
         }
@@ -333,32 +345,66 @@ static void check_publication(const order *o, int32_t unit, int32_t publish)
     }
 }
 
-// Second hop (of units with parameters), update and publication of one unit: once each, in order.
+// A chain of stages of the second hop, each `there` or not: once each, in order, and all between the
+// last gradient and the norm.
+static void check_hop(const order *o, int32_t unit, int32_t norm, const bool there[5])
+{
+    static const mics_step_kind kinds[] = {MICS_STEP_SCATTER_INSIDE, MICS_STEP_SCATTER,
+                                           MICS_STEP_ALL_REDUCE_INSIDE, MICS_STEP_ALL_REDUCE,
+                                           MICS_STEP_ALL_REDUCE_BACK};
+    int32_t before = -1;
+    for (int i = 0; i < 5; i++) {
+        int32_t at = -1;
+        must_count(o, kinds[i], unit, -1, there[i], &at);
+        if (at < 0)
+            continue;
+        check_after_gradients(o, unit, at);
+        must_precede(o, at, norm, "the norm is of unsummed gradients");
+        if (before >= 0)
+            must_precede(o, before, at, "the second hop is in the wrong order");
+        before = at;
+    }
+}
+
+// Second hop and publication (of units with parameters) and update of one unit: once each, in order.
 static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int32_t agree)
 {
     const mics_mesh *mesh = &o->schedule->spec.mesh;
     const mics_sharding s = o->schedule->sharding[unit];
-    int32_t scatter = -1, all_reduce = -1, update = -1, publish = -1;
-    const bool summed = has_params(o, unit);
-    must_count(o, MICS_STEP_SCATTER, unit, -1, summed && s.optimizer > s.grads, &scatter);
-    must_count(o, MICS_STEP_ALL_REDUCE, unit, -1, summed && mesh->ranks > s.optimizer, &all_reduce);
+    const int32_t k = mesh->ranks_per_node;
+    const bool stages = o->schedule->spec.boundary == MICS_ALGORITHM_TWO_STAGE;
+    const bool summed = has_params(o, unit), reduces = mesh->ranks > s.optimizer;
+    const bool in_stages = stages && s.optimizer < k && k < mesh->ranks;
+    const bool hop[] = {summed && stages && s.grads < k && k < s.optimizer,
+                        summed && s.optimizer > s.grads, summed && in_stages, summed && reduces,
+                        summed && in_stages};
+    int32_t update = -1, publish = -1, across = -1;
     must_count(o, MICS_STEP_UPDATE, unit, -1, 1, &update);
     must_count(o, MICS_STEP_PUBLISH, unit, -1, summed && s.optimizer > s.params, &publish);
+    must_count(o, MICS_STEP_PUBLISH_ACROSS, unit, -1,
+               summed && stages && s.params < k && k < s.optimizer, &across);
     check_after_gradients(o, unit, norm);
-    if (scatter >= 0) {
-        check_after_gradients(o, unit, scatter);
-        must_precede(o, scatter, norm, "the norm is of unsummed gradients");
-    }
-    if (all_reduce >= 0) {
-        check_after_gradients(o, unit, all_reduce);
-        must_precede(o, all_reduce, norm, "the norm is of unsummed gradients");
-    }
-    if (scatter >= 0 && all_reduce >= 0)
-        must_precede(o, scatter, all_reduce, "the second hop is in the wrong order");
+    check_hop(o, unit, norm, hop);
     must_precede(o, agree, update, "updates before all ranks agree");
+    if (across >= 0)
+        must_precede(o, across, publish, "begins before its first stage has ended");
     if (publish >= 0) {
         must_precede(o, publish, update, "is published while it changes");
         check_publication(o, unit, publish);
+    }
+}
+
+// With stages, what is listed last before the norm of the stages inside nodes is the way back of the
+// sums: ahead of it the stream has all that computation may wait for.
+static void check_way_back(const order *o, int32_t norm)
+{
+    const mics_sharding *s = &o->schedule->spec.mesh.sharding;
+    bool back = false;
+    for (int32_t i = 0; i < norm && (s->params > 1 || s->grads > 1); i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (back && step->stream == MICS_STREAM_NEAR && step->kind != MICS_STEP_ALL_REDUCE_BACK)
+            fail_at(o, i, "waits behind sums that come back over the slow hop");
+        back = back || step->kind == MICS_STEP_ALL_REDUCE_BACK;
     }
 }
 
@@ -366,6 +412,7 @@ static void check_boundary(const order *o)
 {
     const int32_t norm = only_step(o, MICS_STEP_NORM), agree = only_step(o, MICS_STEP_AGREE);
     must_precede(o, norm, agree, "agrees on no norm");
+    check_way_back(o, norm);
     for (int32_t u = 0; u < o->schedule->spec.model->unit_count; u++)
         check_boundary_unit(o, u, norm, agree);
     for (int32_t i = 0; i < o->list->count; i++) {
@@ -464,15 +511,19 @@ static void check_model(mics_memory *memory, const mics_model *model)
         for (int32_t g = p; g <= 8; g *= 2) {
             for (int32_t o = g; o <= 8; o *= 2) {
                 ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){p, g, o}, &spec.mesh));
-                for (int variant = 0; variant < 32; variant++) {
+                for (int variant = 0; variant < 64; variant++) {
                     spec.micro_steps = variant % 2 == 0 ? 1 : 3;
                     spec.prefetch = variant % 8 / 2;
                     spec.recompute = variant % 8 >= 4;
                     spec.choice_count = variant % 16 >= 8;
                     spec.choices[0] = (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
                                                                MICS_ALGORITHM_TWO_STAGE};
+                    spec.boundary =
+                        spec.choice_count > 0 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
                     // Some units stay whole: the last ones of most models are the smallest.
-                    spec.whole_below = variant >= 16 ? model->units[0].elems : 0;
+                    spec.whole_below = variant % 32 >= 16 ? model->units[0].elems : 0;
+                    // Some share messages, and not all of these one.
+                    spec.join_below = variant >= 32 ? 3 * model->units[0].elems : 0;
                     check_schedule(memory, &spec);
                 }
             }
@@ -532,7 +583,7 @@ static void test_arguments(void **state)
     bad[6].batch.sequences = INT64_MAX / 2;
     // 8 of a node's ranks would each send their gradients to 8 of the other's; one a node is fine.
     ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){1, 1, 1}, &bad[7].mesh));
-    bad[7].second_hop_wire = MICS_WIRE_BF16;
+    bad[7].second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
     for (int i = 0; i < 8; i++) {
         ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &bad[i], &schedule));
         assert_null(schedule);

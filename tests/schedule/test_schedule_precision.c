@@ -23,7 +23,7 @@ static void pair_open(pair *p, mics_sharding sharding, mics_wire second_hop, boo
                                .micro_steps = 3,
                                .prefetch = 1,
                                .recompute = recompute,
-                               .second_hop_wire = second_hop};
+                               .second_hop_wires = {second_hop, second_hop}};
     ASSERT_OK(mics_mesh_init(RANKS, 2, sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(p->memory, &spec, &p->fp32));
     spec.precision = MICS_PRECISION_MIXED;

@@ -102,6 +102,7 @@ static inline mics_step hand_gather(mics_step_kind kind, mics_stream stream, mic
 {
     mics_step step = hand_step(kind, stream, 1);
     step.group = group;
+    step.staged = group == MICS_GROUP_NODE; // the second stage, if anything
     step.block_bytes = bytes;
     step.block_elems = (int64_t)bytes / 4;
     return step;

@@ -22,9 +22,9 @@ static void setting_open(const setting *want, world *w)
     w->spec.prefetch = want->prefetch;
     w->spec.recompute = want->recompute;
     w->spec.precision = want->precision;
-    w->spec.gather_wire = want->gather;
-    w->spec.reduce_wire = want->reduce;
-    w->spec.second_hop_wire = want->second_hop;
+    w->spec.gather_wires = mics_wires_both(want->gather);
+    w->spec.reduce_wires = mics_wires_both(want->reduce);
+    w->spec.second_hop_wires = mics_wires_both(want->second_hop);
     w->spec.choices[0] =
         (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE};
     w->spec.choice_count = want->hierarchical ? 1 : 0;

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a list has once a step: publication, second hop, norm, agreement, updates.
+//
+// Stages. Of consecutive units the stage inside the node runs beside the other's between nodes. The
+// third stage of an all-reduce waits for the slow hop, and on its stream holds up all behind it: where
+// computation waits for that stream (gathers, reductions of the first hop) it is listed when nothing
+// more of that is to come; else one unit later.
+//
+// Small units share messages: those that follow each other, up to join_below elements in all. They
+// keep no slots at the boundary, so waiting for each other costs no memory but the message.
+#include "schedule/builder.h"
+
+// Whether a unit may share a message.
+static bool is_small(const builder *b, int32_t unit)
+{
+    return b->schedule->padded_elems[unit] < b->schedule->spec.join_below;
+}
+
+static bool alike(const builder *b, int32_t unit, int32_t other)
+{
+    const mics_sharding *s = sharding_of(b, unit), *t = sharding_of(b, other);
+    return s->params == t->params && s->grads == t->grads && s->optimizer == t->optimizer;
+}
+
+// Makes a step, which was made for all of `units`, name them.
+static void name_members(const builder *b, const int32_t *units, int32_t count, mics_step *step)
+{
+    if (count < 2)
+        return;
+    step->member_at = (int32_t)(units - b->schedule->members);
+    step->member_count = count;
+}
+
+// Puts units behind those that other steps name.
+static int32_t *new_members(const builder *b)
+{
+    return b->schedule->members + b->schedule->member_count;
+}
+
+// ---- publication ----
+
+// The unit, and if it is small those like it that are to be published, as many as share a message.
+static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out)
+{
+    const int32_t units = b->schedule->spec.model->unit_count;
+    int64_t elems = b->schedule->padded_elems[unit];
+    int32_t count = 1;
+    units_out[0] = unit;
+    for (int32_t u = unit + 1; u < units && is_small(b, unit); u++) {
+        const bool joins = is_small(b, u) && alike(b, unit, u) && b->published[u] < 0 &&
+                           unit_of(b, u)->param_count > 0;
+        if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.join_below)
+            continue;
+        elems += b->schedule->padded_elems[u];
+        units_out[count++] = u;
+    }
+    return count;
+}
+
+mics_status list_publication(builder *b, int32_t unit)
+{
+    static const mics_step_kind kinds[] = {MICS_STEP_PUBLISH_ACROSS, MICS_STEP_PUBLISH};
+    const mics_sharding *s = sharding_of(b, unit);
+    const bool training = b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
+    if (!training || s->optimizer == s->params || b->published[unit] >= 0)
+        return MICS_OK;
+    int32_t *units = new_members(b), index = -1;
+    const int32_t count = gather_members(b, unit, units);
+    for (int stage = in_stages(b, unit, MICS_STEP_PUBLISH) ? 0 : 1; stage < 2; stage++) {
+        mics_step step = comm_step(b, kinds[stage], units, count, -1);
+        name_members(b, units, count, &step);
+        wait_on(b, &step, index);
+        MICS_TRY(add_step(b, step, &index));
+    }
+    for (int32_t i = 0; i < count; i++)
+        b->ready[units[i]] = b->published[units[i]] = index;
+    b->schedule->member_count += count > 1 ? count : 0;
+    return MICS_OK;
+}
+
+// ---- second hop ----
+
+// Lists third stages of all-reduces until `keep` are left.
+static mics_status list_backs(builder *b, int32_t keep)
+{
+    const int32_t room = b->schedule->spec.model->unit_count;
+    for (; b->backs_count > keep; b->backs_count--) {
+        int32_t index = 0;
+        MICS_TRY(add_step(b, b->backs[b->backs_begin], &index));
+        b->backs_begin = (b->backs_begin + 1) % room;
+    }
+    return MICS_OK;
+}
+
+static mics_status note_back(builder *b, const int32_t *units, int32_t count, int32_t before)
+{
+    const mics_sharding *mesh = &b->schedule->spec.mesh.sharding;
+    const int32_t room = b->schedule->spec.model->unit_count;
+    mics_step step = comm_step(b, MICS_STEP_ALL_REDUCE_BACK, units, count, -1);
+    name_members(b, units, count, &step);
+    wait_on(b, &step, before);
+    b->backs[(b->backs_begin + b->backs_count++) % room] = step;
+    return mesh->params == 1 && mesh->grads == 1 ? list_backs(b, 1) : MICS_OK;
+}
+
+// Waits for the gradient of a unit to be whole inside the gradient group.
+static void wait_on_gradient(const builder *b, mics_step *step, int32_t unit)
+{
+    wait_on(b, step,
+            sharding_of(b, unit)->grads > 1 ? b->last_reduced[unit] : b->last_writer[unit]);
+}
+
+static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
+{
+    static const mics_step_kind kinds[] = {MICS_STEP_SCATTER_INSIDE, MICS_STEP_SCATTER,
+                                           MICS_STEP_ALL_REDUCE_INSIDE, MICS_STEP_ALL_REDUCE};
+    const mics_sharding *s = sharding_of(b, units[0]);
+    const bool scatters = s->optimizer > s->grads;
+    const bool reduces = b->schedule->spec.mesh.ranks > s->optimizer;
+    const bool needed[] = {in_stages(b, units[0], MICS_STEP_SCATTER), scatters,
+                           in_stages(b, units[0], MICS_STEP_ALL_REDUCE), reduces};
+    int32_t before = -1;
+    for (int i = 0; i < 4; i++) {
+        if (!needed[i])
+            continue;
+        mics_step step = comm_step(b, kinds[i], units, count, -1);
+        name_members(b, units, count, &step);
+        for (int32_t u = 0; before < 0 && u < count; u++)
+            wait_on_gradient(b, &step, units[u]);
+        wait_on(b, &step, before);
+        MICS_TRY(add_step(b, step, &before));
+    }
+    if (in_stages(b, units[0], MICS_STEP_ALL_REDUCE))
+        return note_back(b, units, count, before);
+    return MICS_OK;
+}
+
+// Lists the second hop of units that wait for each other.
+static mics_status list_joining(builder *b, join_queue *queue)
+{
+    const int32_t count = queue->count;
+    int32_t *units = new_members(b);
+    if (count == 0)
+        return MICS_OK;
+    for (int32_t i = 0; i < count; i++)
+        units[i] = queue->units[i];
+    b->schedule->member_count += count > 1 ? count : 0;
+    queue->count = 0;
+    queue->elems = 0;
+    return list_hop(b, units, count);
+}
+
+mics_status list_second_hop(builder *b, int32_t unit)
+{
+    const mics_sharding *s = sharding_of(b, unit), *mesh = &b->schedule->spec.mesh.sharding;
+    const int64_t elems = b->schedule->padded_elems[unit];
+    join_queue *queue = &b->joining[s->params != mesh->params || s->grads != mesh->grads];
+    if (!is_small(b, unit))
+        return list_hop(b, &unit, 1);
+    if (queue->elems + elems > b->schedule->spec.join_below)
+        MICS_TRY(list_joining(b, queue));
+    queue->units[queue->count++] = unit;
+    queue->elems += elems;
+    return MICS_OK;
+}
+
+// ---- the end ----
+
+mics_status list_agreement(builder *b, int32_t *agree_out)
+{
+    mics_step step = comm_step(b, MICS_STEP_AGREE, NULL, 0, -1);
+    wait_on(b, &step, b->newest[MICS_STREAM_COMPUTE]);
+    return add_step(b, step, agree_out);
+}
+
+// What was updated is published when the next list begins.
+mics_status list_boundary(builder *b)
+{
+    int32_t agree = 0, index = 0;
+    mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
+    for (int i = 0; i < 2; i++)
+        MICS_TRY(list_joining(b, &b->joining[i]));
+    MICS_TRY(list_backs(b, 0));
+    wait_on_all(b, &norm, b->newest);
+    MICS_TRY(add_step(b, norm, &index));
+    MICS_TRY(list_agreement(b, &agree));
+    for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
+        mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
+        wait_on(b, &update, agree);
+        MICS_TRY(add_step(b, update, &index));
+    }
+    return MICS_OK;
+}

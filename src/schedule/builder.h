@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A schedule in the making. Private to this module.
+#ifndef MICS_SCHEDULE_BUILDER_H
+#define MICS_SCHEDULE_BUILDER_H
+
+#include "mics/schedule.h"
+#include "schedule/slots.h"
+
+// One computation of one unit.
+typedef struct pass {
+    int32_t unit;
+    int32_t micro_step;
+    bool backward;
+} pass;
+
+// Units that a computation touches.
+typedef struct unit_set {
+    int32_t units[MICS_STEP_USES];
+    int32_t count;
+} unit_set;
+
+// What is the same for all passes of a unit, forward [0] and backward [1].
+typedef struct unit_facts {
+    unit_set reads[2]; // parameters' values
+    unit_set writes;   // gradients, in backward
+    double flops[2];
+    bool stages[MICS_STEP_KINDS]; // whether its collectives of a whole kind run in stages
+} unit_facts;
+
+// Units whose second hop will share a message, in order.
+typedef struct join_queue {
+    int32_t *units;
+    int32_t count;
+    int64_t elems;
+} join_queue;
+
+typedef struct builder {
+    mics_schedule *schedule;
+    unit_facts *facts; // by unit
+    bool spans_nodes[MICS_GROUP_KINDS];
+    mics_step_list *list;
+    int32_t capacity; // of the list
+    slot_pool params, grads;
+    pass *passes;
+    int32_t pass_count;
+    int32_t gathered;      // passes whose gathers are listed
+    int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
+    int32_t *published;    // by unit: the step that published it; -1: none
+    int32_t *last_writer;  // by unit: newest backward that wrote its gradient
+    int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
+    int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
+    int32_t prefetch;      // of the spec, at most the number of passes
+    int32_t newest[MICS_STREAMS];
+    join_queue joining[2]; // [1]: units that stay whole where the mesh's are cut
+    // Third stages of all-reduces that are not listed yet: a ring buffer of one place a unit.
+    mics_step *backs;
+    int32_t backs_begin, backs_count;
+} builder;
+
+static inline const mics_unit *unit_of(const builder *b, int32_t unit)
+{
+    return &b->schedule->spec.model->units[unit];
+}
+
+static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
+{
+    return &b->schedule->sharding[unit];
+}
+
+static inline bool in_stages(const builder *b, int32_t unit, mics_step_kind whole)
+{
+    return b->facts[unit].stages[whole];
+}
+
+// ---- listing.c ----
+
+mics_status add_step(builder *b, mics_step step, int32_t *index_out);
+
+/* Makes a step wait for another, if that is on another stream (-1: none): a stream is in order. */
+void wait_on(const builder *b, mics_step *step, int32_t index);
+void wait_on_all(const builder *b, mics_step *step, const int32_t last[MICS_STREAMS]);
+
+mics_step blank_step(mics_step_kind kind, int32_t unit, int32_t micro_step);
+
+// ---- collectives.c: which group, wire and algorithm ----
+
+/* What a unit's collectives over its partition group (GATHER) or gradient group (REDUCE) run as. */
+mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kind kind);
+
+/* Which of a unit's collectives run in stages. */
+void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS]);
+
+/* A collective of `count` units, which are alike sharded; or AGREE, of none. */
+mics_step comm_step(const builder *b, mics_step_kind kind, const int32_t *units, int32_t count,
+                    int32_t micro_step);
+
+// ---- boundary.c: what happens once a step ----
+
+/* Lists the publication of what the step before updated, once a list, before the unit is first read;
+ * small units in one message. */
+mics_status list_publication(builder *b, int32_t unit);
+
+/* Lists the second hop of a unit whose gradient is whole inside its gradient group; or notes it, to
+ * share a message with others. */
+mics_status list_second_hop(builder *b, int32_t unit);
+
+/* Lists what is left of it, then norm, agreement and updates. */
+mics_status list_boundary(builder *b);
+
+mics_status list_agreement(builder *b, int32_t *agree_out);
+
+#endif
