@@ -139,12 +139,13 @@ mics_status cli_plan_fail_fit(const cli_plan *plan, const cli_plan_found *found)
         snprintf(advice, sizeof advice,
                  "no number of such nodes would do: take shorter sequences, a smaller model or "
                  "accelerators with more memory");
-    return mics_fail(MICS_ERR_MEMORY,
-                     "%s fits nowhere on %d nodes of %s: what takes the least, %s with micro-batch "
-                     "%lld%s, needs %s a rank, and there is %s; %s",
-                     plan->run->model_config, (int)nodes, plan->cluster.name, nearest->name,
-                     (long long)nearest->choice.micro_batch,
-                     nearest->choice.recompute ? ", recomputed" : "",
-                     mics_size_text((double)nearest->memory.total, needed, sizeof needed),
-                     mics_size_text(available, there, sizeof there), advice);
+    return mics_fail(
+        MICS_ERR_MEMORY,
+        "%s fits nowhere on %d node%s of %s: what takes the least, %s with micro-batch "
+        "%lld%s, needs %s a rank, and there is %s; %s",
+        plan->run->model_config, (int)nodes, nodes == 1 ? "" : "s", plan->cluster.name,
+        nearest->name, (long long)nearest->choice.micro_batch,
+        nearest->choice.recompute ? ", recomputed" : "",
+        mics_size_text((double)nearest->memory.total, needed, sizeof needed),
+        mics_size_text(available, there, sizeof there), advice);
 }
