@@ -26,8 +26,11 @@ static void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
             choice.recompute = way & 1;
             choice.gather_two_stage = way & 2;
             choice.reduce_two_stage = way & 4;
-            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST; choice.prefetch++)
+            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST;
+                 choice.prefetch++) {
+                choice.boundary_two_stage = (way / 2 + choice.prefetch) % 2 == 0;
                 visit(f, &choice);
+            }
         }
     }
 }
@@ -169,6 +172,7 @@ static void check_bounds(int nodes, int per_node, int64_t batch, const char *mor
     fixture f;
     open_plans(&f, nodes, per_node, batch);
     f.request.cluster = plan_cluster(f.memory, per_node, more);
+    f.request.join_below = nodes == 3 ? 100000 : 0; // of some units, not of all
     if (fp32) {
         f.request.precision = MICS_PRECISION_FP32;
         f.request.math = MICS_MATH_FP32;
