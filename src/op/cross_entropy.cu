@@ -6,7 +6,7 @@
 // A team takes a row: a warp where it is short, else a block. Each thread keeps a running maximum of its numbers
 // and the sum of their exponentials relative to it (Milakov and Gimelshein, 2018, arXiv:1805.02867), so that the row is read from
 // memory once; the gradient reads it again, from the chip's second cache: the rows that are under way at a time, some
-// 500 of 100 KB on the largest chips, nearly fit there. A thread's sum is fp32 over V / TEAM numbers, teams' sums follow a tree.
+// 400 of 100 KB on the largest chips, nearly fit there. A thread's sum is fp32 over V / TEAM numbers, teams' sums follow a tree.
 #include "op/cuda_ops.h"
 #include "op/launch.cuh"
 #include "op/numbers.cuh"

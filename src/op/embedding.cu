@@ -4,17 +4,24 @@
 //
 // Forward: a block a row of y; bytes: the rows of wte that are used, wpe's T, y once: at most 2 s N C + s T C.
 //
-// Backward, token table: positions come sorted by token, so the rows of one token are a run. A block stands at each
-// sorted position and each stripe of 32 packs of columns; it goes unless a run begins there. Its warps add the run's
-// rows in turn, and the first warp adds their sums: an order that the tokens alone fix. Bytes: dy once, the rows with
-// tokens once (read too when it adds), and V C of zeros unless it adds.
+// Backward, token table: positions come sorted by token, so the rows of one token are a run. Most runs are short: a warp
+// stands at each sorted position, looks at the 31 after it, and adds the rows of a run that begins there. Runs of
+// LONG_RUN and more get a block for each stripe of 32 packs of columns, whose warps add the rows in turn, and the first
+// warp adds their sums. Either way the tokens alone fix the order. Bytes: dy once, the rows with tokens once (read too
+// when it adds), and V C of zeros unless it adds.
 // Position table: a thread adds a pack of columns of one position over the sequences. Bytes: dy once more, P C.
 #include "op/cuda_ops.h"
 #include "op/launch.cuh"
 #include "op/numbers.cuh"
 #include "op/team.cuh"
 
-enum { ROW_THREADS = 256, RUN_WARPS = 8, RUN_THREADS = RUN_WARPS * WARP, RUN_UNROLL = 4 };
+enum {
+    ROW_THREADS = 256,
+    RUN_WARPS = 8,
+    RUN_THREADS = RUN_WARPS * WARP,
+    RUN_UNROLL = 4,
+    LONG_RUN = WARP - 1, // a warp sees the position before a run and as many of the run
+};
 
 // The threads that a block needs for a row of `packs`.
 static unsigned row_threads(int64_t packs)
@@ -104,46 +111,90 @@ static __device__ __forceinline__ void put_pack(T *to, const float (&sum)[COUNT]
     store_pack<COUNT>(to, pack);
 }
 
+static __device__ __forceinline__ int32_t token_at(const int32_t *tokens_N, const int32_t *order_N,
+                                                   int64_t position)
+{
+    return tokens_N[order_N[position]];
+}
+
+// Runs of less than LONG_RUN rows, a warp each.
+template <typename T, int COUNT>
+__global__ void __launch_bounds__(RUN_THREADS)
+    short_runs_kernel(T *dwte_VC, const T *dy_NC, const int32_t *tokens_N, const int32_t *order_N,
+                      int64_t N, int64_t C, bool add)
+{
+    const int lane = static_cast<int>(threadIdx.x) % WARP;
+    const int64_t begin = grid_thread() / WARP, seen = begin - 1 + lane;
+    if (begin >= N)
+        return; // the whole warp
+    // Lane 0 has the row before, lane 1 the first of the run, if one begins here.
+    const bool there = seen >= 0 && seen < N;
+    const int32_t row = there ? order_N[seen] : -1, token = there ? tokens_N[row] : -1;
+    const int32_t mine = __shfl_sync(0xffffffffU, token, 1);
+    const unsigned same = __ballot_sync(0xffffffffU, token == mine);
+    const int length = __popc(same); // tokens are sorted, so these are neighbours
+    if ((same & 1U) != 0 || length >= LONG_RUN)
+        return;
+    for (int64_t c = lane * COUNT; c - lane * COUNT < C; c += WARP * COUNT) {
+        float sum[COUNT] = {};
+#pragma unroll RUN_UNROLL
+        for (int i = 0; i < length; ++i) {
+            const int64_t from = __shfl_sync(0xffffffffU, row, i + 1);
+            if (c < C)
+                add_pack<T, COUNT>(sum, dy_NC + from * C + c);
+        }
+        if (c < C)
+            put_pack<T, COUNT>(dwte_VC + mine * C + c, sum, add);
+    }
+}
+
 // Positions of one token from `begin` on. All threads of the block call together and get the same.
 static __device__ int64_t run_length(const int32_t *tokens_N, const int32_t *order_N, int64_t begin,
                                      int32_t token, int64_t N)
 {
     for (int64_t length = 0;; length += RUN_THREADS) {
         const int64_t at = begin + length + threadIdx.x;
-        const int same = __syncthreads_count(at < N && tokens_N[order_N[at]] == token);
+        const int same = __syncthreads_count(at < N && token_at(tokens_N, order_N, at) == token);
         if (same < RUN_THREADS)
             return length + same;
     }
 }
 
+// Runs of LONG_RUN rows and more, a block each. Every such run has a position that LONG_RUN divides; the block at the
+// first of these goes back to the run's beginning.
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(RUN_THREADS)
-    tokens_backward_kernel(T *dwte_VC, const T *dy_NC, const int32_t *tokens_N,
-                           const int32_t *order_N, int64_t N, int64_t C, bool add)
+    long_runs_kernel(T *dwte_VC, const T *dy_NC, const int32_t *tokens_N, const int32_t *order_N,
+                     int64_t N, int64_t C, bool add)
 {
     __shared__ float shared[RUN_WARPS][WARP * COUNT];
     const int warp = static_cast<int>(threadIdx.x) / WARP;
     const int lane = static_cast<int>(threadIdx.x) % WARP;
-    const int64_t begin = blockIdx.x, c = (static_cast<int64_t>(blockIdx.y) * WARP + lane) * COUNT;
-    const int32_t token = tokens_N[order_N[begin]];
-    if (begin > 0 && tokens_N[order_N[begin - 1]] == token)
-        return; // the whole block
+    const int64_t middle = static_cast<int64_t>(blockIdx.x) * LONG_RUN;
+    const int64_t c = (static_cast<int64_t>(blockIdx.y) * WARP + lane) * COUNT;
+    const int32_t token = token_at(tokens_N, order_N, middle);
+    if (middle > 0 && token_at(tokens_N, order_N, middle - LONG_RUN) == token)
+        return;                               // the whole block
+    const int64_t before = middle - 1 - lane; // fewer than LONG_RUN of the run lie before
+    const int64_t begin =
+        middle - __popc(__ballot_sync(0xffffffffU,
+                                      before >= 0 && token_at(tokens_N, order_N, before) == token));
     const int64_t length = run_length(tokens_N, order_N, begin, token, N);
+    if (length < LONG_RUN)
+        return;
     float sum[COUNT] = {};
 #pragma unroll RUN_UNROLL
     for (int64_t i = warp; i < length; i += RUN_WARPS)
         if (c < C)
             add_pack<T, COUNT>(sum, dy_NC + order_N[begin + i] * C + c);
-    if (length > 1) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k)
+        shared[warp][k * WARP + lane] = sum[k];
+    __syncthreads();
+    for (int other = 1; warp == 0 && other < RUN_WARPS; ++other)
 #pragma unroll
         for (int k = 0; k < COUNT; ++k)
-            shared[warp][k * WARP + lane] = sum[k];
-        __syncthreads();
-        for (int other = 1; warp == 0 && other < RUN_WARPS; ++other)
-#pragma unroll
-            for (int k = 0; k < COUNT; ++k)
-                sum[k] += shared[other][k * WARP + lane];
-    }
+            sum[k] += shared[other][k * WARP + lane];
     if (warp == 0 && c < C)
         put_pack<T, COUNT>(dwte_VC + token * C + c, sum, add);
 }
@@ -179,9 +230,14 @@ static void backward_packs(const mics_op_place *at, const backward_call &c)
     const cudaStream_t stream = stream_of(at);
     const T *dy = static_cast<const T *>(c.dy);
     const int64_t packs = c.C / COUNT;
-    const dim3 runs(static_cast<unsigned>(c.N), static_cast<unsigned>(ceil_div(packs, WARP)));
-    MICS_LAUNCH((tokens_backward_kernel<T, COUNT>), runs, RUN_THREADS, 0, stream,
-                static_cast<T *>(c.dwte), dy, c.tokens, c.order, c.N, c.C, c.add_dwte);
+    T *dwte = static_cast<T *>(c.dwte);
+    MICS_LAUNCH((short_runs_kernel<T, COUNT>), static_cast<unsigned>(ceil_div(c.N, RUN_WARPS)),
+                RUN_THREADS, 0, stream, dwte, dy, c.tokens, c.order, c.N, c.C, c.add_dwte);
+    const dim3 runs(static_cast<unsigned>(ceil_div(c.N, LONG_RUN)),
+                    static_cast<unsigned>(ceil_div(packs, WARP)));
+    if (c.N >= LONG_RUN)
+        MICS_LAUNCH((long_runs_kernel<T, COUNT>), runs, RUN_THREADS, 0, stream, dwte, dy, c.tokens,
+                    c.order, c.N, c.C, c.add_dwte);
     if (!c.dwpe)
         return;
     const unsigned threads = row_threads(packs);

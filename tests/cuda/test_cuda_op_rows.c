@@ -105,7 +105,7 @@ typedef struct embedding {
 // What a case is of. `offset`: elements by which buffers begin off 256 bytes.
 typedef struct embedding_shape {
     int64_t N, T, C, V, offset;
-    int tokens; // 0 random, 1 all the same, 2 each another
+    int tokens; // 0 random, 1 all the same, 2 each another, else each as often
 } embedding_shape;
 
 static void run_embedding_forward(const mics_op_place *at, const void *args)
@@ -154,7 +154,9 @@ static void embedding_forward_case(mics_dtype dtype, const embedding_shape *s, b
 static void choose_tokens(cu_buffer *tokens, const embedding_shape *s)
 {
     for (int64_t n = 0; n < s->N && s->tokens > 0; ++n)
-        tokens->values[n] = (double)(s->tokens == 1 ? s->V / 2 : n * 7 % s->V);
+        tokens->values[n] = (double)(s->tokens == 1   ? s->V / 2
+                                     : s->tokens == 2 ? n * 7 % s->V
+                                                      : (n + 5) / s->tokens % s->V);
     cu_changed(tokens);
 }
 
@@ -230,11 +232,12 @@ static void embedding_and_gradient(void **state)
 {
     (void)state;
     // N need not be a multiple of T: the last sequence may be short.
-    static const embedding_shape shapes[] = {{1, 1, 1, 1, 0, 0},     {6, 3, 17, 7, 0, 0},
-                                             {15, 5, 8, 2, 0, 0},    {17, 17, 64, 9, 0, 2},
-                                             {21, 10, 64, 30, 1, 0}, {65, 16, 264, 5, 0, 0},
-                                             {300, 32, 16, 3, 0, 1}, {9, 4, 130, 11, 0, 2},
-                                             {600, 7, 8, 2, 0, 0},   {4, 4, 2100, 6, 0, 0}};
+    static const embedding_shape shapes[] = {
+        {1, 1, 1, 1, 0, 0},      {6, 3, 17, 7, 0, 0},     {15, 5, 8, 2, 0, 0},
+        {17, 17, 64, 9, 0, 2},   {21, 10, 64, 30, 1, 0},  {65, 16, 264, 5, 0, 0},
+        {300, 32, 16, 3, 0, 1},  {9, 4, 130, 11, 0, 2},   {600, 7, 8, 2, 0, 0},
+        {4, 4, 2100, 6, 0, 0},   {31, 8, 40, 3, 0, 1},    {200, 50, 264, 9, 0, 30},
+        {200, 50, 16, 9, 0, 31}, {200, 50, 16, 9, 0, 32}, {30, 30, 5, 1, 0, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
         for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
             for (int flags = 0; flags < 8; ++flags) {
