@@ -31,6 +31,13 @@ string(SHA256 abi "${abi_text}")
 string(SUBSTRING ${abi} 0 8 abi)
 set(MICS_PLUGIN_BUILD "${PROJECT_VERSION}-${abi}")
 
+# mics_opens_plugin(TARGET): a program that is linked with mics_static. A plugin finds libmics's functions in who opens it, so all
+# of them have to be there, also those that the program itself does not call.
+function(mics_opens_plugin target)
+    set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON)
+    target_link_options(${target} PRIVATE LINKER:--whole-archive $<TARGET_FILE:mics_static> LINKER:--no-whole-archive)
+endfunction()
+
 # mics_plugin(TARGET): what the real plugin and the emulated one have in common.
 function(mics_plugin target)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
