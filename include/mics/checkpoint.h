@@ -35,6 +35,15 @@ typedef struct mics_piece {
     float *data[MICS_STATES]; // each end - begin floats
 } mics_piece;
 
+// Where dynamic loss scaling is (fp16): mics_scaler of the engine.
+typedef struct mics_checkpoint_scaler {
+    double scale;           // > 0; 0: the run scales no loss
+    int64_t steps;          // training steps so far
+    int64_t since_overflow; // of them, since the newest that overflowed, that one included
+    int64_t skipped;
+    int64_t hysteresis;
+} mics_checkpoint_scaler;
+
 typedef struct mics_checkpoint_meta {
     int64_t step;    // optimizer steps done
     int64_t samples; // training samples consumed
@@ -47,6 +56,7 @@ typedef struct mics_checkpoint_meta {
     const char *tokenizer_text;
     size_t tokenizer_bytes;
     const char *run_json; // the resolved run, for people; may be NULL
+    mics_checkpoint_scaler scaler;
 } mics_checkpoint_meta;
 
 typedef struct mics_checkpoint_writer {

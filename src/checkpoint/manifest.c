@@ -5,6 +5,7 @@
 #include "checkpoint/manifest.h"
 #include "base/file.h"
 #include "mics/log.h"
+#include <float.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,6 +48,15 @@ static void write_lists(const mics_manifest *manifest, mics_text *text)
     mics_text_printf(text, "\n  ],\n");
 }
 
+static void write_scaler(mics_text *text, const mics_checkpoint_scaler *scaler)
+{
+    mics_text_printf(
+        text,
+        "  \"loss_scale\": {\"scale\": %.17g, \"steps\": %" PRId64 ", \"since_overflow\": %" PRId64
+        ", \"skipped\": %" PRId64 ", \"hysteresis\": %" PRId64 "},\n",
+        scaler->scale, scaler->steps, scaler->since_overflow, scaler->skipped, scaler->hysteresis);
+}
+
 void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
 {
     const mics_checkpoint_meta *meta = &manifest->meta;
@@ -71,6 +81,8 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
     else
         mics_text_printf(text, "null");
     mics_text_printf(text, ",\n");
+    if (meta->scaler.scale > 0)
+        write_scaler(text, &meta->scaler);
     write_lists(manifest, text);
     if (mics_text_status(text) != MICS_OK)
         return;
@@ -180,6 +192,22 @@ static mics_status read_tokenizer(const mics_json *json, mics_manifest *manifest
     return MICS_OK;
 }
 
+static mics_status read_scaler(const mics_json *json, mics_checkpoint_scaler *scaler)
+{
+    const mics_json_value *object = mics_json_get(mics_json_root(json), "loss_scale");
+    const char *where = "the loss scale";
+    if (object == NULL)
+        return MICS_OK;
+    scaler->scale = mics_json_real(mics_json_get(object, "scale"));
+    if (!(scaler->scale > 0) || scaler->scale > DBL_MAX)
+        return mics_fail(MICS_ERR_FORMAT, "%s: %s is not a positive number", mics_json_name(json),
+                         where);
+    MICS_TRY(member_count(json, object, where, "steps", &scaler->steps));
+    MICS_TRY(member_count(json, object, where, "since_overflow", &scaler->since_overflow));
+    MICS_TRY(member_count(json, object, where, "skipped", &scaler->skipped));
+    return member_count(json, object, where, "hysteresis", &scaler->hysteresis);
+}
+
 static mics_status read_meta(const mics_json *json, mics_manifest *manifest)
 {
     const mics_json_value *root = mics_json_root(json);
@@ -208,7 +236,7 @@ static mics_status read_meta(const mics_json *json, mics_manifest *manifest)
     else if (run == NULL || mics_json_type_of(run) != MICS_JSON_NULL)
         return mics_fail(MICS_ERR_FORMAT, "%s: \"run\" is neither a string nor null",
                          mics_json_name(json));
-    return MICS_OK;
+    return read_scaler(json, &meta->scaler);
 }
 
 // An array of the root and room for its elements.

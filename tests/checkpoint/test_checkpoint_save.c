@@ -65,7 +65,12 @@ static mics_checkpoint_meta meta_of(int64_t step, int64_t salt)
                                   .model_json =
                                       "{\"n_layer\": 2, \"t\": \"\\u00e9 \xc3\xa9\\n\"}\n",
                                   .tokenizer = "bytes",
-                                  .run_json = "tab\t quote\" back\\slash\r\n \x01\x7f"};
+                                  .run_json = "tab\t quote\" back\\slash\r\n \x01\x7f",
+                                  .scaler = {.scale = salt % 2 == 0 ? 0 : 0.375,
+                                             .steps = salt,
+                                             .since_overflow = 3,
+                                             .skipped = 2,
+                                             .hysteresis = 1}};
 }
 
 static void *save_rank(void *ctx)
@@ -224,6 +229,10 @@ static void meta_and_texts_come_back(void **state)
     assert_true(back->corpus_hash == 0x8000000000000001u);
     assert_string_equal(back->model_json, meta.model_json);
     assert_string_equal(back->run_json, meta.run_json);
+    if (meta.scaler.scale > 0)
+        assert_memory_equal(&back->scaler, &meta.scaler, sizeof meta.scaler);
+    else
+        assert_true(back->scaler.scale == 0);
     size_t bytes = 0;
     unsigned char *text = file_read(back->tokenizer, &bytes);
     assert_string_equal((char *)text, "{\"model\": {}}");
