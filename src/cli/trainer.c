@@ -82,11 +82,25 @@ static mics_status open_engine(cli_trainer *self)
     return open_pieces(self);
 }
 
+// A run that goes on scales its losses as the one did that it goes on from.
+static void fill_scaler(cli_trainer *self)
+{
+    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
+    const mics_scaler scaler = {.scale = saved->scale,
+                                .steps = saved->steps,
+                                .last_overflow = saved->steps - saved->since_overflow,
+                                .skipped = saved->skipped,
+                                .hysteresis = (int32_t)saved->hysteresis};
+    if (saved->scale > 0 && self->job->run->precision == MICS_RUN_PRECISION_FP16)
+        mics_engine_set_scaler(self->engine, &scaler);
+}
+
 static mics_status fill_parameters(cli_trainer *self)
 {
     const cli_job *job = self->job;
     if (job->checkpoint != NULL) {
         mics_status status = cli_resume_fill(job->model, job->checkpoint, self->engine);
+        fill_scaler(self);
         if (status == MICS_ERR_FORMAT)
             cli_job_advise_older(job);
         return status;
@@ -186,6 +200,16 @@ static bool tells_signals(const cli_trainer *self)
     return self->rank->comm->rank == 0 || cli_world_is_mpi(self->rank->world);
 }
 
+static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
+{
+    const mics_scaler scaler = mics_engine_scaler(engine);
+    return (mics_checkpoint_scaler){.scale = scaler.scale,
+                                    .steps = scaler.steps,
+                                    .since_overflow = scaler.steps - scaler.last_overflow,
+                                    .skipped = scaler.skipped,
+                                    .hysteresis = scaler.hysteresis};
+}
+
 static mics_status save_waiting(cli_trainer *self, int64_t step)
 {
     const cli_job *job = self->job;
@@ -208,6 +232,8 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
     };
+    if (job->run->precision == MICS_RUN_PRECISION_FP16)
+        meta.scaler = scaler_of(self->engine);
     meta.tokenizer_text = cli_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     return mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
                                 rank < writers ? job->model->unit_count : 0);

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The engine on a GPU, ranks as threads: every sharding of a small GPT-2 against one rank on the processor, in
+// fp32, bf16 and fp16; the same bits from run to run; skipped steps; a kernel that fails. In every step
+// fixture.h checks that replicas have the same bits, and bytes and memory are as the schedule says.
+//
+// Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not wait for
+// what it needs gives other losses than the processor's.
+#include "../engine/fixture.h"
+#include <math.h>
+
+enum { PIECE_BYTES = 4096, GROUPS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
+
+// Several ranks on one GPU: through the host.
+static mics_status open_staged(ranks_self *self, const mics_schedule *schedule,
+                               mics_device **device_out)
+{
+    MICS_TRY(mics_device_cuda_open(0, mics_engine_events(schedule), device_out));
+    const mics_device_comm_spec spec = {.device = *device_out,
+                                        .transport = MICS_TRANSPORT_STAGED,
+                                        .piece_bytes = PIECE_BYTES,
+                                        .timeout_s = RANKS_TIMEOUT_S};
+    return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
+}
+
+// The groups of a schedule's collectives, each once a channel. `blocks` has room for GROUPS_MOST worlds.
+static int32_t list_rings(const mics_schedule *schedule, int32_t rank, mics_ring *rings,
+                          int32_t *blocks)
+{
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    int32_t count = 0;
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
+        const mics_group group = mics_mesh_group(mesh, (mics_group_kind)kind, rank);
+        int32_t *block_of = blocks + count * mesh->ranks;
+        for (int32_t member = 0; member < group.size; member++)
+            block_of[member] =
+                mics_mesh_block(mesh, (mics_group_kind)kind, mics_group_rank(group, member));
+        if (group.size > 1)
+            rings[count++] =
+                (mics_ring){.group = group,
+                            .block_of = block_of,
+                            .channel = mics_mesh_spans_nodes(mesh, (mics_group_kind)kind) ? 1 : 0,
+                            .what = mics_group_kind_text((mics_group_kind)kind)};
+    }
+    return count;
+}
+
+// A GPU a rank: NCCL.
+static mics_status open_nccl(ranks_self *self, const mics_schedule *schedule,
+                             mics_device **device_out)
+{
+    mics_ring rings[GROUPS_MOST];
+    int32_t blocks[GROUPS_MOST * 8];
+    const int32_t rank = self->comm->rank;
+    MICS_TRY(mics_device_cuda_open(rank, mics_engine_events(schedule), device_out));
+    const mics_device_comm_spec spec = {.device = *device_out,
+                                        .transport = MICS_TRANSPORT_NCCL,
+                                        .rings = rings,
+                                        .ring_count = list_rings(schedule, rank, rings, blocks),
+                                        .piece_bytes = PIECE_BYTES,
+                                        .timeout_s = RANKS_TIMEOUT_S};
+    return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
+}
+
+static fixture_case on_gpu(mics_dtype dtype)
+{
+    return (fixture_case){.ranks = 1,
+                          .nodes = 1,
+                          .sharding = {1, 1, 1},
+                          .sequences = 8,
+                          .micro_steps = 2,
+                          .steps = 2,
+                          .prefetch = 1,
+                          .clip = 0.5f,
+                          .open_device = open_staged,
+                          .ops = mics_op_table_cuda(),
+                          .dtype = dtype};
+}
+
+static fixture_run on_processor(const fixture_case *like)
+{
+    fixture_run run = {.want = *like};
+    run.want.ranks = run.want.nodes = 1;
+    run.want.sharding = (mics_sharding){1, 1, 1};
+    run.want.open_device = NULL;
+    run.want.ops = NULL;
+    run.want.dtype = MICS_DTYPE_FP32;
+    fixture_go(&run);
+    return run;
+}
+
+static void check_losses(const fixture_run *run, const fixture_run *reference)
+{
+    static const double tolerances[MICS_DTYPES] = {
+        [MICS_DTYPE_FP32] = 1e-5, [MICS_DTYPE_BF16] = 1e-2, [MICS_DTYPE_FP16] = 2e-3};
+    for (int32_t step = 0; step < run->want.steps; step++) {
+        const double loss = run->losses[step], expected = reference->losses[step];
+        if (!(fabs(loss - expected) <= tolerances[run->want.dtype] * expected))
+            fail_msg("%s, %d ranks, %d nodes, %d|%d|%d: step %d: loss %.9g, the processor has %.9g",
+                     mics_dtype_text(run->want.dtype), (int)run->want.ranks, (int)run->want.nodes,
+                     (int)run->want.sharding.params, (int)run->want.sharding.grads,
+                     (int)run->want.sharding.optimizer, (int)step + 1, loss, expected);
+    }
+}
+
+static int needs_gpus(int32_t count)
+{
+    const mics_cuda_findings *found = mics_cuda_find();
+    if (found->devices >= count && mics_op_table_cuda() != NULL)
+        return 0;
+    print_message("skipped: %d GPUs are needed, %d are there: %s\n", (int)count,
+                  (int)found->devices, found->why_not);
+    skip();
+    return 0;
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
+        fixture_run run = {.want = on_gpu((mics_dtype)dtype)};
+        const fixture_run reference = on_processor(&run.want);
+        fixture_go(&run);
+        check_losses(&run, &reference);
+    }
+}
+
+typedef struct gpu_case {
+    int32_t ranks, nodes;
+    mics_sharding sharding;
+    mics_dtype dtype;
+} gpu_case;
+
+static void check_case(const gpu_case *c, bool nccl, const fixture_run *reference)
+{
+    fixture_run run = {.want = on_gpu(c->dtype)};
+    run.want.open_device = nccl ? open_nccl : open_staged;
+    run.want.ranks = c->ranks;
+    run.want.nodes = c->nodes;
+    run.want.sharding = c->sharding;
+    run.want.hierarchical = true;
+    run.want.steps = reference->want.steps;
+    fixture_go(&run);
+    check_losses(&run, reference);
+}
+
+static fixture_run short_reference(void)
+{
+    const fixture_case want = on_gpu(MICS_DTYPE_FP32);
+    return on_processor(&want);
+}
+
+static void test_shardings_staged(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    static const gpu_case cases[] = {
+        {2, 1, {1, 1, 2}, MICS_DTYPE_BF16},
+        {2, 1, {1, 2, 2}, MICS_DTYPE_FP32},
+        {2, 2, {2, 2, 2}, MICS_DTYPE_FP16},
+        {4, 2, {2, 2, 4}, MICS_DTYPE_BF16},
+    };
+    const fixture_run reference = short_reference();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_case(&cases[i], false, &reference);
+}
+
+static void test_shardings_nccl(void **state)
+{
+    (void)state;
+    needs_gpus(4);
+    static const gpu_case cases[] = {
+        {4, 2, {1, 1, 1}, MICS_DTYPE_BF16},
+        {4, 2, {4, 4, 4}, MICS_DTYPE_BF16},
+        {4, 2, {2, 2, 2}, MICS_DTYPE_FP32},
+    };
+    const fixture_run reference = short_reference();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_case(&cases[i], true, &reference);
+}
+
+// The same run twice gives the same bits.
+static void test_repeats(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    fixture_run runs[2];
+    for (int i = 0; i < 2; i++) {
+        runs[i] = (fixture_run){.want = on_gpu(MICS_DTYPE_BF16)};
+        runs[i].want.ranks = 2;
+        runs[i].want.sharding = (mics_sharding){1, 2, 2};
+        fixture_go(&runs[i]);
+    }
+    assert_memory_equal(runs[0].losses, runs[1].losses, sizeof runs[0].losses);
+    assert_memory_equal(runs[0].norms, runs[1].norms, sizeof runs[0].norms);
+}
+
+// A scale that is too large for fp16: the step is left out by all ranks.
+static void test_overflow_is_skipped(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    fixture_run run = {.want = on_gpu(MICS_DTYPE_FP16)};
+    run.want.ranks = 2;
+    run.want.sharding = (mics_sharding){2, 2, 2};
+    run.want.scaling =
+        (mics_loss_scaling){.initial = 0x1p28, .window = 1000, .hysteresis = 2, .min = 1};
+    fixture_go(&run);
+    assert_int_equal(run.skipped, 2);
+    assert_false(isfinite(run.norms[1]) != 0);
+    assert_true(isfinite(run.losses[1]) != 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_shardings_staged),
+        cmocka_unit_test(test_shardings_nccl),
+        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_overflow_is_skipped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
