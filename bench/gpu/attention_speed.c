@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Times causal attention on our kernels and on cuDNN's, forward and backward, over head dimensions and lengths, and says how far
+// the results of the two lie apart. It is what the choice between them is to be made by (mics_cuda_attention_choose).
+//
+//   gpu_attention_speed [--dtype bf16|fp16] [--tiny]
+//
+// One line a shape: microseconds, and TFLOP/s of the causal half (forward 2 B H T^2 D, backward 5 B H T^2 D). --tiny: sizes for
+// an emulated GPU, to see that it runs.
+#include "mics/op_table.h"
+#include "op/attention_cuda.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BEGIN = 0, END = 1, EVENTS = 2 };
+
+typedef void (*choose_fn)(mics_device *device, mics_cuda_attention_way way);
+typedef const char *(*why_not_fn)(const mics_op_place *at, const mics_cuda_attention *a);
+
+typedef struct bench {
+    mics_device *device;
+    const mics_op_table *table;
+    choose_fn choose;
+    why_not_fn why_not;
+    mics_op_place at;
+    int repetitions;
+} bench;
+
+// Buffers of one shape on the device.
+typedef struct shape {
+    int64_t B, T, H, D;
+    void *qkv, *y, *dy, *dqkv;
+    float *lse;
+    void *all[5];
+} shape;
+
+typedef struct result {
+    double forward_us, backward_us;
+    uint16_t *dqkv; // on the host
+} result;
+
+// ---- buffers ----
+
+static bool device_block(const bench *b, size_t bytes, void **block_out)
+{
+    return b->device->ops->alloc(b->device->ctx, bytes, block_out) == MICS_OK;
+}
+
+// Random numbers in (-1, 1) of the place's type, made on the host as fp32.
+static bool fill(const bench *b, void *to, int64_t elems, uint64_t stream)
+{
+    float *host = malloc((size_t)elems * sizeof *host);
+    void *wide = NULL;
+    if (!host || !device_block(b, (size_t)elems * sizeof *host, &wide)) {
+        free(host);
+        return false;
+    }
+    uint64_t state = stream * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (int64_t i = 0; i < elems; ++i) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        host[i] = (float)(state >> 40) * 0x1p-23F - 1.0F;
+    }
+    b->device->ops->copy(b->device->ctx, 0, wide, host, (size_t)elems * sizeof *host);
+    b->table->round(&b->at, to, wide, elems);
+    const bool good = b->device->ops->synchronize(b->device->ctx, 0) == MICS_OK;
+    b->device->ops->free(b->device->ctx, wide);
+    free(host);
+    return good;
+}
+
+static bool shape_open(const bench *b, shape *s)
+{
+    const int64_t rows = s->B * s->T * s->H;
+    const size_t y_bytes = (size_t)(rows * s->D) * 2;
+    const size_t bytes[5] = {3 * y_bytes, y_bytes, y_bytes, 3 * y_bytes,
+                             (size_t)rows * sizeof(float)};
+    memset(s->all, 0, sizeof s->all);
+    for (int i = 0; i < 5; ++i)
+        if (!device_block(b, bytes[i], &s->all[i]))
+            return false;
+    s->qkv = s->all[0];
+    s->y = s->all[1];
+    s->dy = s->all[2];
+    s->dqkv = s->all[3];
+    s->lse = s->all[4];
+    return fill(b, s->qkv, rows * 3 * s->D, 1) && fill(b, s->dy, rows * s->D, 2);
+}
+
+static void shape_close(const bench *b, const shape *s)
+{
+    for (int i = 0; i < 5; ++i)
+        b->device->ops->free(b->device->ctx, s->all[i]);
+}
+
+// ---- times ----
+
+static void run(const bench *b, const shape *s, bool backward)
+{
+    if (backward)
+        b->table->attention_backward(&b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T, s->H,
+                                     s->D);
+    else
+        b->table->attention_forward(&b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
+}
+
+// Mean of several, after two that nobody times.
+static bool time_of(const bench *b, const shape *s, bool backward, double *us_out)
+{
+    const mics_device_ops *ops = b->device->ops;
+    void *ctx = b->device->ctx;
+    run(b, s, backward);
+    run(b, s, backward);
+    ops->record(ctx, 0, BEGIN);
+    for (int i = 0; i < b->repetitions; ++i)
+        run(b, s, backward);
+    ops->record(ctx, 0, END);
+    if (ops->synchronize(ctx, 0) != MICS_OK)
+        return false;
+    *us_out = (ops->event_us(ctx, END) - ops->event_us(ctx, BEGIN)) / b->repetitions;
+    return true;
+}
+
+static bool result_of(const bench *b, const shape *s, result *r)
+{
+    const size_t bytes = (size_t)(s->B * s->T * s->H * s->D) * 6;
+    r->dqkv = malloc(bytes);
+    if (!r->dqkv || !time_of(b, s, false, &r->forward_us) || !time_of(b, s, true, &r->backward_us))
+        return false;
+    b->device->ops->copy(b->device->ctx, 0, r->dqkv, s->dqkv, bytes);
+    return b->device->ops->synchronize(b->device->ctx, 0) == MICS_OK;
+}
+
+static double value_of(uint16_t bits, mics_dtype dtype)
+{
+    if (dtype == MICS_DTYPE_BF16) {
+        const uint32_t wide = (uint32_t)bits << 16;
+        float value;
+        memcpy(&value, &wide, sizeof value);
+        return (double)value;
+    }
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double magnitude =
+        exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+// Root of the mean square of what two gradients differ by, over that of one.
+static double difference(const result *a, const result *b, int64_t elems, mics_dtype dtype)
+{
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < elems; ++i) {
+        const double x = value_of(a->dqkv[i], dtype), y = value_of(b->dqkv[i], dtype);
+        apart += (x - y) * (x - y);
+        size += x * x;
+    }
+    return sqrt(apart / size);
+}
+
+static void print(const char *name, const shape *s, const result *r)
+{
+    const double flops = (double)(s->B * s->H) * (double)(s->T * s->T) * (double)s->D;
+    printf("  %-5s forward %9.1f us %6.1f TFLOP/s   backward %9.1f us %6.1f TFLOP/s\n", name,
+           r->forward_us, 2 * flops / r->forward_us * 1e-6, r->backward_us,
+           5 * flops / r->backward_us * 1e-6);
+}
+
+static bool compare(const bench *b, shape *s)
+{
+    const mics_cuda_attention a = {s->B, s->T, s->H, s->D, s->qkv, s->y, s->lse, s->dy, s->dqkv};
+    result ours = {0}, cudnn = {0};
+    bool good = shape_open(b, s);
+    printf("B %lld T %lld H %lld D %lld %s\n", (long long)s->B, (long long)s->T, (long long)s->H,
+           (long long)s->D, mics_dtype_text(b->at.dtype));
+    b->choose(b->device, MICS_CUDA_ATTENTION_OURS);
+    good = good && result_of(b, s, &ours);
+    if (good)
+        print("ours", s, &ours);
+    b->choose(b->device, MICS_CUDA_ATTENTION_CUDNN);
+    const char *why_not = good ? b->why_not(&b->at, &a) : "";
+    if (good && why_not[0] != '\0')
+        printf("  cudnn not: %s\n", why_not);
+    else if (good && (good = result_of(b, s, &cudnn))) {
+        print("cudnn", s, &cudnn);
+        printf("  dqkv lie %.2e apart, relatively\n",
+               difference(&ours, &cudnn, s->B * s->T * s->H * s->D * 3, b->at.dtype));
+    }
+    free(ours.dqkv);
+    free(cudnn.dqkv);
+    shape_close(b, s);
+    return good;
+}
+
+static bool bench_open(bench *b)
+{
+    if (mics_device_cuda_open(0, EVENTS, &b->device) != MICS_OK)
+        return false;
+    b->table = mics_op_table_cuda();
+    b->choose = (choose_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_choose");
+    b->why_not = (why_not_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_why_not_cudnn");
+    b->at.device = b->device;
+    return b->table && b->choose && b->why_not &&
+           device_block(b, b->at.workspace_bytes, &b->at.workspace);
+}
+
+int main(int argc, char **argv)
+{
+    // B, T, H, D: GPT-2 124M, 1.5B, a Llama-3-8B layer, at two lengths.
+    static const int64_t SHAPES[][4] = {{16, 1024, 12, 64}, {8, 1024, 25, 64},  {4, 1024, 32, 128},
+                                        {4, 4096, 12, 64},  {1, 4096, 32, 128}, {1, 4096, 16, 256}};
+    bench b = {.repetitions = 20};
+    b.at.dtype = MICS_DTYPE_BF16;
+    b.at.workspace_bytes = (size_t)1 << 30;
+    bool tiny = false, good = true;
+    for (int i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--tiny") == 0) {
+            tiny = true;
+        } else if (strcmp(argv[i], "--dtype") == 0 && i + 1 < argc) {
+            b.at.dtype = strcmp(argv[++i], "fp16") == 0 ? MICS_DTYPE_FP16 : MICS_DTYPE_BF16;
+        } else {
+            fprintf(stderr, "usage: %s [--dtype bf16|fp16] [--tiny]\n", argv[0]);
+            return 2;
+        }
+    }
+    if (tiny) {
+        b.repetitions = 1;
+        b.at.workspace_bytes = 1 << 20;
+    }
+    good = bench_open(&b);
+    for (size_t i = 0; good && i < (tiny ? 1 : sizeof SHAPES / sizeof *SHAPES); ++i) {
+        shape s = {.B = SHAPES[i][0], .T = SHAPES[i][1], .H = SHAPES[i][2], .D = SHAPES[i][3]};
+        if (tiny)
+            s = (shape){.B = 1, .T = 48, .H = 2, .D = 64};
+        good = compare(&b, &s);
+    }
+    if (b.device && b.at.workspace)
+        b.device->ops->free(b.device->ctx, b.at.workspace);
+    mics_device_close(b.device);
+    return good ? 0 : 1;
+}
