@@ -7,9 +7,10 @@
 // Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not wait for
 // what it needs gives other losses than the processor's.
 #include "../engine/fixture.h"
+#include "nccl_rings.h"
 #include <math.h>
 
-enum { PIECE_BYTES = 4096, GROUPS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
+enum { PIECE_BYTES = 4096 };
 
 // Several ranks on one GPU: through the host.
 static mics_status open_staged(ranks_self *self, const mics_schedule *schedule,
@@ -18,45 +19,6 @@ static mics_status open_staged(ranks_self *self, const mics_schedule *schedule,
     MICS_TRY(mics_device_cuda_open(0, mics_engine_events(schedule), device_out));
     const mics_device_comm_spec spec = {.device = *device_out,
                                         .transport = MICS_TRANSPORT_STAGED,
-                                        .piece_bytes = PIECE_BYTES,
-                                        .timeout_s = RANKS_TIMEOUT_S};
-    return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
-}
-
-// The groups of a schedule's collectives, each once a channel. `blocks` has room for GROUPS_MOST worlds.
-static int32_t list_rings(const mics_schedule *schedule, int32_t rank, mics_ring *rings,
-                          int32_t *blocks)
-{
-    const mics_mesh *mesh = &schedule->spec.mesh;
-    int32_t count = 0;
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
-        const mics_group group = mics_mesh_group(mesh, (mics_group_kind)kind, rank);
-        int32_t *block_of = blocks + count * mesh->ranks;
-        for (int32_t member = 0; member < group.size; member++)
-            block_of[member] =
-                mics_mesh_block(mesh, (mics_group_kind)kind, mics_group_rank(group, member));
-        if (group.size > 1)
-            rings[count++] =
-                (mics_ring){.group = group,
-                            .block_of = block_of,
-                            .channel = mics_mesh_spans_nodes(mesh, (mics_group_kind)kind) ? 1 : 0,
-                            .what = mics_group_kind_text((mics_group_kind)kind)};
-    }
-    return count;
-}
-
-// A GPU a rank: NCCL.
-static mics_status open_nccl(ranks_self *self, const mics_schedule *schedule,
-                             mics_device **device_out)
-{
-    mics_ring rings[GROUPS_MOST];
-    int32_t blocks[GROUPS_MOST * 8];
-    const int32_t rank = self->comm->rank;
-    MICS_TRY(mics_device_cuda_open(rank, mics_engine_events(schedule), device_out));
-    const mics_device_comm_spec spec = {.device = *device_out,
-                                        .transport = MICS_TRANSPORT_NCCL,
-                                        .rings = rings,
-                                        .ring_count = list_rings(schedule, rank, rings, blocks),
                                         .piece_bytes = PIECE_BYTES,
                                         .timeout_s = RANKS_TIMEOUT_S};
     return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
@@ -135,7 +97,7 @@ typedef struct gpu_case {
 static void check_case(const gpu_case *c, bool nccl, const fixture_run *reference)
 {
     fixture_run run = {.want = on_gpu(c->dtype)};
-    run.want.open_device = nccl ? open_nccl : open_staged;
+    run.want.open_device = nccl ? nccl_open_default : open_staged;
     run.want.ranks = c->ranks;
     run.want.nodes = c->nodes;
     run.want.sharding = c->sharding;

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What ends a run on GPUs ends it on every rank, with a reason, and soon: a rank whose tokens cannot be read, one
+// that does not come, a kernel that fails. Collectives are enqueued by NCCL, so that nobody waits in them but
+// the device.
+#include "../engine/fixture.h"
+#include "mics/clock.h"
+#include "nccl_rings.h"
+#include <time.h>
+
+enum { RANKS = 2 };
+
+typedef enum fault { FAULT_NONE, FAULT_READ, FAULT_LATE } fault;
+
+typedef struct faulty {
+    fixture_run run; // first: what fixture.h takes
+    fault fault;
+    double timeout_s;
+    mics_status statuses[RANKS];
+    double took_s[RANKS];
+} faulty;
+
+static mics_status faulty_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                               int32_t *targets_out)
+{
+    const fixture_source *source = (const fixture_source *)ctx;
+    const faulty *f = (const faulty *)(const void *)source->run;
+    MICS_TRY(fixture_read(ctx, micro_step, inputs_out, targets_out));
+    if (source->rank != 1 || source->step != 2 || micro_step != 1)
+        return MICS_OK;
+    if (f->fault == FAULT_READ)
+        return mics_fail(MICS_ERR_IO, "rank 1: the tokens are gone");
+    if (f->fault == FAULT_LATE)
+        nanosleep(&(struct timespec){.tv_sec = (time_t)(3 * f->timeout_s)}, NULL);
+    return MICS_OK;
+}
+
+static mics_status train(faulty *f, ranks_self *self)
+{
+    const int32_t rank = self->comm->rank;
+    mics_engine *engine = NULL;
+    fixture_source source = {.run = &f->run, .rank = rank};
+    const mics_batch_source read = {.read = faulty_read, .ctx = &source};
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(nccl_open(self, f->run.schedule, f->timeout_s, &f->run.devices[rank]));
+    MICS_TRY_OUT(fixture_count(self, &f->run));
+    const mics_engine_spec spec = {.memory = self->memory,
+                                   .schedule = f->run.schedule,
+                                   .comm = self->comm,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .eps = 1e-8f,
+                                   .device = f->run.devices[rank],
+                                   .ops = f->run.want.ops,
+                                   .dtype = f->run.want.dtype,
+                                   .timeout_s = f->timeout_s};
+    MICS_TRY_OUT(mics_engine_open(&spec, &engine));
+    MICS_TRY_OUT(mics_engine_init_random(engine, 1));
+    for (source.step = 1; source.step <= 3; source.step++)
+        MICS_TRY_OUT(mics_engine_step(engine, source.step, 1e-3f, &read, &f->run.results[rank]));
+out:
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    mics_engine_close(engine);
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    mics_device_close(f->run.devices[rank]);
+    return status;
+}
+
+static mics_status faulty_rank(ranks_self *self)
+{
+    faulty *f = self->arg;
+    const int32_t rank = self->comm->rank;
+    const double begin_us = mics_clock_us();
+    f->statuses[rank] = train(f, self);
+    f->took_s[rank] = (mics_clock_us() - begin_us) / 1e6;
+    return MICS_OK;
+}
+
+static void go(faulty *f)
+{
+    mics_memory *memory = NULL;
+    f->run.want = (fixture_case){.ranks = RANKS,
+                                 .nodes = 1,
+                                 .sharding = {2, 2, 2},
+                                 .sequences = 8,
+                                 .micro_steps = 2,
+                                 .prefetch = 1,
+                                 .open_device = nccl_open_default,
+                                 .ops = mics_op_table_cuda(),
+                                 .dtype = MICS_DTYPE_BF16};
+    if (mics_cuda_find()->devices < RANKS || f->run.want.ops == NULL)
+        skip();
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &f->run);
+    ranks_run_ok(RANKS, faulty_rank, f);
+    fixture_close(&f->run);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_nothing_fails(void **state)
+{
+    (void)state;
+    faulty f = {.fault = FAULT_NONE, .timeout_s = 30};
+    go(&f);
+    ASSERT_OK(f.statuses[0]);
+    ASSERT_OK(f.statuses[1]);
+}
+
+static void test_a_failed_read(void **state)
+{
+    (void)state;
+    faulty f = {.fault = FAULT_READ, .timeout_s = 10};
+    go(&f);
+    ASSERT_STATUS(MICS_ERR_IO, f.statuses[1]);
+    assert_int_not_equal(f.statuses[0], MICS_OK);
+}
+
+// Nothing moves on rank 0's GPU: the line names the collective, and who has not entered it.
+static void test_a_late_rank(void **state)
+{
+    (void)state;
+    faulty f = {.fault = FAULT_LATE, .timeout_s = 3};
+    go(&f);
+    ASSERT_STATUS(MICS_ERR_TIMEOUT, f.statuses[0]);
+    assert_int_not_equal(f.statuses[1], MICS_OK);
+    assert_true(f.took_s[0] < 60 && f.took_s[1] < 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_fails),
+        cmocka_unit_test(test_a_failed_read),
+        cmocka_unit_test(test_a_late_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
