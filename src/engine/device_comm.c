@@ -98,9 +98,78 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     return engine->grads + engine->map.grads[unit] + share;
 }
 
+// ---- a second hop in bf16 ----
+//
+// The image of a buffer's blocks stands in the wire's memory, what the others send behind it.
+
+static mics_op_place place_in_bf16(const mics_engine *engine, const mics_step *step)
+{
+    mics_op_place at = place_on(engine, step->stream);
+    at.dtype = MICS_DTYPE_BF16;
+    return at;
+}
+
+static char *image_block(const mics_engine *engine, const mics_step *step, int64_t block)
+{
+    return engine->wire[step->stream] +
+           (size_t)(block * step->block_elems) * mics_dtype_bytes(MICS_DTYPE_BF16);
+}
+
+// This rank's block becomes the sum: its own fp32 numbers and what the others send, each rounded once.
+static mics_status sum_rounded(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                               float *buffer)
+{
+    const mics_op_place at = place_in_bf16(engine, step);
+    const int32_t size = ring->group.size;
+    const int64_t elems = step->block_elems;
+    char *image = image_block(engine, step, 0), *incoming = image_block(engine, step, size);
+    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
+                                 .ring = ring,
+                                 .buffer = image,
+                                 .incoming = incoming,
+                                 .block_elems = elems,
+                                 .dtype = MICS_DTYPE_BF16};
+    engine->ops->round(&at, image, buffer, size * elems);
+    MICS_TRY(mics_comm_collective(engine->spec.comm, &call));
+    engine->ops->sum_blocks(&at, buffer + engine->rings[step->group].own_block * elems, incoming,
+                            image_block(engine, step, size + 1), size - 2, elems, elems, true);
+    return MICS_OK;
+}
+
+// All ranks, the owner too, end with the rounded sums.
+static mics_status gather_rounded(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                                  float *buffer)
+{
+    const mics_op_place at = place_in_bf16(engine, step);
+    const int32_t own = engine->rings[step->group].own_block;
+    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
+                                 .ring = ring,
+                                 .buffer = image_block(engine, step, 0),
+                                 .block_elems = step->block_elems,
+                                 .dtype = MICS_DTYPE_BF16};
+    engine->ops->round(&at, image_block(engine, step, own), buffer + own * step->block_elems,
+                       step->block_elems);
+    MICS_TRY(mics_comm_collective(engine->spec.comm, &call));
+    engine->ops->widen(&at, buffer, image_block(engine, step, 0),
+                       ring->group.size * step->block_elems);
+    return MICS_OK;
+}
+
+static mics_status run_rounded(mics_engine *engine, const mics_step *step, const mics_ring *ring,
+                               float *buffer)
+{
+    if (mics_step_kind_sums(step->kind))
+        MICS_TRY(sum_rounded(engine, step, ring, buffer));
+    if (step->kind == MICS_STEP_ALL_REDUCE || step->kind == MICS_STEP_ALL_REDUCE_BACK)
+        return gather_rounded(engine, step, ring, buffer);
+    return MICS_OK;
+}
+
 static mics_status run_on(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                           void *buffer)
 {
+    if (step->packed)
+        return run_rounded(engine, step, ring, buffer);
     const mics_dtype dtype = is_publication(step) ? engine->dtype : MICS_DTYPE_FP32;
     const mics_comm_call_kind kind = step->kind == MICS_STEP_ALL_REDUCE ? MICS_COMM_CALL_ALL_REDUCE
                                      : mics_step_kind_sums(step->kind)

@@ -8,17 +8,19 @@
 #include <stdatomic.h>
 #include <string.h>
 
-// Packed collectives are the processor's; a device's numbers travel as they are held.
+// A device's numbers travel as they are held, but for a second hop in bf16.
 static mics_status check_steps(const mics_schedule *schedule)
 {
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            if (mics_step_is_comm(step) && step->packed)
+            if (mics_step_is_comm(step) && step->packed &&
+                !(mics_step_kind_is_second_hop(step->kind) && step->wire == MICS_WIRE_BF16))
                 return mics_fail(MICS_ERR_UNSUPPORTED,
-                                 "%s as %s: on a GPU numbers travel as they are held; leave "
-                                 "run.wire as it is there, or use the CPU",
+                                 "%s as %s: on a GPU numbers travel as they are held, but for a "
+                                 "second hop in bf16; leave the rest of run.wire as it is there, "
+                                 "and see run.precision",
                                  mics_step_kind_text(step->kind), mics_wire_text(step->wire));
             if (mics_step_is_comm(step) && step->library)
                 return mics_fail(MICS_ERR_UNSUPPORTED,

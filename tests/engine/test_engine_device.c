@@ -88,6 +88,35 @@ static void test_family(void **state)
     check_family(2, MICS_DTYPE_FP16, &reference);
 }
 
+// The second hop in bf16, in one stage and in two, of fp32 and of mixed precision.
+static void test_second_hop_in_bf16(void **state)
+{
+    (void)state;
+    const fixture_run reference = on_processor();
+    static const struct {
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        mics_dtype dtype;
+        int64_t join_below;
+    } cases[] = {
+        {2, 1, {1, 1, 1}, MICS_DTYPE_FP32, 0},    {2, 1, {1, 1, 2}, MICS_DTYPE_BF16, 0},
+        {4, 2, {1, 1, 1}, MICS_DTYPE_BF16, 0},    {4, 2, {1, 1, 2}, MICS_DTYPE_FP16, 0},
+        {4, 2, {2, 2, 4}, MICS_DTYPE_BF16, 4096}, {4, 4, {2, 2, 2}, MICS_DTYPE_FP32, 4096},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fixture_run run = {.want = on_device(cases[i].dtype)};
+        run.want.ranks = cases[i].ranks;
+        run.want.nodes = cases[i].nodes;
+        run.want.sharding = cases[i].sharding;
+        run.want.second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
+        run.want.hierarchical = i % 2 == 0;
+        run.want.join_below = cases[i].join_below;
+        fixture_go(&run);
+        run.want.dtype = MICS_DTYPE_BF16; // what sums are rounded to
+        check_losses(&run, &reference);
+    }
+}
+
 // Of one rank the device's arithmetic is the processor's, bit by bit.
 static void test_fp32_has_the_same_bits(void **state)
 {
@@ -294,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_what_does_not_fit_is_refused),
         cmocka_unit_test(test_each_allocation_may_fail),
         cmocka_unit_test(test_fp32_has_the_same_bits),
+        cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
