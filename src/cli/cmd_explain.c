@@ -4,6 +4,7 @@
 #include "args.h"
 #include "cli.h"
 #include "explain.h"
+#include "gpu.h"
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
@@ -51,6 +52,8 @@ static mics_status explain(mics_memory *memory, const explain_options *options)
                            "divisor",
                            (int)nodes, (int)ranks);
     // Each node is taken to be a machine like this one. Threads of one process stage nothing.
+    if (status == MICS_OK)
+        status = cli_gpu_resolve(job.run);
     if (status == MICS_OK)
         status = cli_job_open_model(&job, ranks, nodes, ranks / nodes,
                                     mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);

@@ -3,6 +3,7 @@
 // mics train: reads the command line and the run file, opens the world, and runs its ranks.
 #include "args.h"
 #include "cli.h"
+#include "gpu.h"
 #include "job.h"
 #include "launch.h"
 #include "signals.h"
@@ -85,9 +86,8 @@ static mics_status load_run(mics_memory *memory, const train_options *options, m
 
 // ---- setup, alike in all processes ----
 
-static mics_status open_model(cli_job *job, mics_status loaded)
+static mics_status open_model(cli_job *job)
 {
-    MICS_TRY(loaded);
     size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
     return cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
                               cli_world_ranks_here(job->world), staging);
@@ -99,6 +99,11 @@ static mics_status open_schedule(cli_job *job)
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"library\" is the MPI library's all-gather, and these ranks are "
                               "threads; use \"ring\" or \"two-stage\", or mpirun");
+    if (job->room.accelerator.ops != NULL && (job->run->collectives == MICS_COLLECTIVES_MEASURED ||
+                                              job->run->collectives == MICS_COLLECTIVES_LIBRARY))
+        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
+                              "\"measured\" and \"library\" are of the processor's collectives; on "
+                              "cuda use \"auto\", \"two-stage\" or \"ring\"");
     MICS_TRY(cli_job_open_schedule(job));
     return cli_check_memory(job->memory, job->run, job->schedule, &job->room);
 }
@@ -138,7 +143,9 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
 {
     data_request request = {.job = job,
                             .resume = options->resume != NULL ? options->resume : "auto"};
-    MICS_TRY(cli_world_agree(job->world, open_model(job, loaded)));
+    MICS_TRY(cli_world_agree(job->world, loaded));
+    MICS_TRY(cli_gpu_resolve_all(job->world, job->run));
+    MICS_TRY(cli_world_agree(job->world, open_model(job)));
     MICS_TRY(share_room(job));
     MICS_TRY(cli_world_agree(job->world, open_schedule(job)));
     MICS_TRY(cli_world_first(job->world, open_data, &request));

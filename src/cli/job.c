@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "cli.h"
 #include "files.h"
+#include "gpu.h"
 #include "import.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -24,12 +25,13 @@ mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32
                                size_t staging_bytes)
 {
     mics_run *run = job->run;
-    MICS_TRY(mics_run_resolve_device(run, "this build has no other device"));
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
     MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
     MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
-    MICS_TRY(cli_room_read(run, ranks, nodes, ranks_here, &job->room));
-    job->room.staging_bytes = staging_bytes;
+    const cli_accelerator accelerator = cli_gpu_accelerator(run);
+    MICS_TRY(cli_room_read(run, ranks, nodes, ranks_here, &accelerator, &job->room));
+    // What a transport holds on the host is not of the GPU's memory.
+    job->room.staging_bytes = accelerator.ops != NULL ? 0 : staging_bytes;
     return MICS_OK;
 }
 

@@ -42,7 +42,7 @@ typedef struct cli_job {
 } cli_job;
 
 /* The model, and what memory and threads this process' ranks may use (job->room); needs no data and
- * no output folder. `run` is resolved.
+ * no output folder. `run`, whose device is settled (gpu.h), is resolved.
  *
  * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (the job holds what
  * was opened; cli_job_close it). For train and explain.

@@ -160,6 +160,7 @@ void cli_world_close(cli_world *world)
         return;
     for (int32_t i = 0; i < world->here_count; i++) {
         mics_comm_close(world->here[i].rank.comm);
+        mics_device_close(world->here[i].rank.device);
         if (world->here[i].rank.memory != NULL)
             mics_memory_close(world->here[i].rank.memory);
     }

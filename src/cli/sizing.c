@@ -3,6 +3,7 @@
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
 #include "cli.h"
+#include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include "plan.h"
@@ -31,20 +32,47 @@ MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, 
     va_end(args);
 }
 
+// What a GPU has for a rank's arenas: less what the context, NCCL's buffers and the libraries' own take, some 1.5 GiB on
+// an H200 with CUDA 13 (assumed), of small ones an eighth.
+static size_t gpu_bytes(void)
+{
+    mics_device_info info;
+    if (mics_cuda_device_info(0, &info) != MICS_OK)
+        return 0;
+    const size_t reserve = (size_t)3 << 29, eighth = info.memory_total_bytes / 8;
+    return info.memory_total_bytes - (reserve < eighth ? reserve : eighth);
+}
+
+// Memory that a rank may have, of all that its machine has.
+static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
+                          const cli_accelerator *accelerator, size_t *available_out)
+{
+    if (accelerator->ops == NULL) {
+        *available_out = machine->memory_available_bytes;
+        return machine->memory_available_bytes / (size_t)ranks_here;
+    }
+    const int32_t devices = accelerator->devices;
+    const int32_t sharers = (ranks_here + devices - 1) / devices; // of the fullest GPU
+    *available_out = gpu_bytes() * (size_t)(ranks_here < devices ? ranks_here : devices);
+    return gpu_bytes() / (size_t)sharers;
+}
+
 mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                          cli_room *room_out)
+                          const cli_accelerator *accelerator, cli_room *room_out)
 {
     mics_machine machine;
     MICS_TRY(mics_machine_read(&machine));
     int32_t share = machine.cores / ranks_here;
     bool set = run->memory_limit_bytes > 0;
+    size_t available = 0;
+    const size_t room = share_bytes(&machine, ranks_here, accelerator, &available);
     *room_out = (cli_room){
         .ranks = ranks,
         .nodes = nodes,
         .ranks_here = ranks_here,
-        .limit_bytes = set ? (size_t)run->memory_limit_bytes
-                           : machine.memory_available_bytes / (size_t)ranks_here,
-        .available_bytes = machine.memory_available_bytes,
+        .limit_bytes = set ? (size_t)run->memory_limit_bytes : room,
+        .available_bytes = available,
+        .accelerator = *accelerator,
         .limit_is_set = set,
         .threads = run->threads > 0 ? run->threads : (share > 0 ? share : 1),
     };
@@ -79,6 +107,17 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
         run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
 }
 
+static void fill_accelerator(const cli_accelerator *accelerator, mics_schedule_spec *spec)
+{
+    if (accelerator->ops == NULL)
+        return;
+    spec->accelerator = true;
+    spec->precision =
+        accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+    spec->op_workspace_bytes =
+        mics_engine_workspace(accelerator->ops, accelerator->dtype, spec->model, spec->batch);
+}
+
 static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
                                 const cli_room *room, const variant *as, mics_schedule **out)
 {
@@ -98,6 +137,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .comm_staging_bytes = room->staging_bytes,
     };
     choose_collectives(run, &spec);
+    fill_accelerator(&room->accelerator, &spec);
     MICS_TRY(mics_mesh_init(room->ranks, room->nodes, as->sharding, &spec.mesh));
     return mics_schedule_open(memory, &spec, out);
 }
@@ -309,9 +349,10 @@ mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
     mics_size_text((double)room->limit_bytes, there, sizeof there);
     mics_size_text((double)room->available_bytes, all, sizeof all);
     return mics_fail(MICS_ERR_MEMORY,
-                     "a rank needs %s (%s), but %s%s (the machine has %s available for %d "
+                     "a rank needs %s (%s), but %s%s (the machine%s %s available for %d "
                      "rank%s); what fits: %s",
                      needed, table, room->limit_is_set ? "run.memory_limit is " : "there is ",
-                     there, all, (int)room->ranks_here, room->ranks_here == 1 ? "" : "s",
+                     there, room->accelerator.ops != NULL ? "'s GPUs have" : " has", all,
+                     (int)room->ranks_here, room->ranks_here == 1 ? "" : "s",
                      fits.text[0] != '\0' ? fits.text : "nothing on these ranks; use more nodes");
 }

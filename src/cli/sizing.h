@@ -7,8 +7,16 @@
 #include "mics/config.h"
 #include "mics/device.h"
 #include "mics/model.h"
+#include "mics/op_table.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
+
+// What ranks on GPUs compute with.
+typedef struct cli_accelerator {
+    const mics_op_table *ops; // NULL: the ranks compute on the processor
+    mics_dtype dtype;
+    int32_t devices; // GPUs of this machine, which its ranks take in turn
+} cli_accelerator;
 
 // What the schedule must fit in.
 typedef struct cli_room {
@@ -17,17 +25,18 @@ typedef struct cli_room {
     size_t staging_bytes;
     size_t limit_bytes; // for one rank
     size_t available_bytes;
-    bool limit_is_set; // by run.memory_limit
-    int32_t threads;   // of one rank
+    bool limit_is_set;           // by run.memory_limit
+    int32_t threads;             // of one rank
+    cli_accelerator accelerator; // whose memory `limit_bytes` is then
 } cli_room;
 
 /* Looks at the machine. Memory of a rank is run.memory_limit, or an equal share of what is
- * available; threads are run.threads, or an equal share of the cores.
+ * available, of the machine or of the GPUs; threads are run.threads, or an equal share of the cores.
  *
  * Returns: MICS_OK; MICS_ERR_IO.
  */
 mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                          cli_room *room_out);
+                          const cli_accelerator *accelerator, cli_room *room_out);
 
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or without
  * one the first candidate that fits, which is stored in run->sharding (the last one when none fits), and then, with run.prefetch "auto",

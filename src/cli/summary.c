@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
 #include "cli.h"
+#include "gpu.h"
 #include "load.h"
 #include "mics/device.h"
 #include "mics/size.h"
@@ -61,6 +62,7 @@ void cli_print_beginning(const cli_job *job)
            (int)mesh->sharding.params, (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            cli_world_is_mpi(job->world) ? "MPI processes" : "threads of this process",
            (int)job->room.threads, plural(job->room.threads));
+    cli_gpu_print(job);
     printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s\n",
            (long long)run->global_batch, (long long)cli_job_sequence(job), (int)run->micro_steps,
            plural(run->micro_steps), (long long)run->micro_batch, (int)mesh->ranks,

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli.h"
 #include "files.h"
+#include "gpu.h"
 #include "import.h"
 #include "mics/log.h"
 #include "overlap.h"
@@ -78,6 +79,7 @@ static mics_status open_engine(cli_trainer *self)
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
                         (size_t)(cli_job_sequence(job) + 1) * sizeof(int32_t), &row));
     self->row = row;
+    cli_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine));
     return open_pieces(self);
 }
@@ -139,6 +141,7 @@ static mics_status open_all(cli_trainer *self)
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
 static mics_status setup(cli_trainer *self)
 {
+    MICS_TRY(cli_gpu_open(self->job, self->rank));
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, cli_job_files_timeout_s(self->job)));
     MICS_TRY(cli_rank_agree(self->rank, open_all(self)));
@@ -234,6 +237,7 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(self->engine);
+    MICS_TRY(mics_engine_pull(self->engine));
     meta.tokenizer_text = cli_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     return mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
                                 rank < writers ? job->model->unit_count : 0);
@@ -324,6 +328,10 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
     fill_exposed(result, &metrics);
     MICS_TRY(mics_metrics_write(self->metrics, &metrics));
     mics_progress_step(self->progress, &metrics);
+    if (result->skipped)
+        mics_progress_note(self->progress,
+                           "step %lld is left out: gradients overflowed fp16 at loss scale %g",
+                           (long long)step, result->loss_scale);
     return MICS_OK;
 }
 

@@ -83,7 +83,8 @@ static mics_status settle_device(config *run, const char *why_not)
     // One that was settled by an earlier call is open again.
     if (was_auto(run, device_key, found_gpu) || was_auto(run, device_key, found_none))
         run->run.device = MICS_RUN_DEVICE_AUTO;
-    if (run->run.device == MICS_RUN_DEVICE_AUTO) {
+    run->run.device_auto = run->run.device == MICS_RUN_DEVICE_AUTO;
+    if (run->run.device_auto) {
         run->run.device = why_not == NULL ? MICS_RUN_DEVICE_CUDA : MICS_RUN_DEVICE_CPU;
         set_origin(run, device_key, why_not == NULL ? found_gpu : found_none);
     }

@@ -60,6 +60,7 @@ struct runner {
     const launch_shape *shape;
     const std::function<void()> *thread_main;
     int count, arrived;
+    int in_warp[32]; // by warp: threads that wait in an operation of it
     fiber *current;
 #if defined(__x86_64__)
     void *sp;
@@ -258,6 +259,14 @@ void warp(warp_call *call)
         defect("%s in %s:%d: mask %08x lacks the lane that calls", call->name, call->file,
                call->line, call->mask);
     f->pending = call;
+    const int exist = std::min(32, self->count - first);
+    const unsigned there = exist == 32 ? 0xffffffffu : (1u << exist) - 1;
+    // Most threads come before the last one, and need not look.
+    if (++self->in_warp[first / 32] < __builtin_popcount(call->mask & there)) {
+        f->state = FIBER_IN_WARP;
+        to_runner(self, f);
+        return;
+    }
     for (int i = 0; i < 32 && first + i < self->count; i++) {
         if ((call->mask >> i & 1u) == 0)
             continue;
@@ -281,6 +290,7 @@ void warp(warp_call *call)
             continue;
         self->fibers[(size_t)(first + i)].pending = nullptr;
         self->fibers[(size_t)(first + i)].state = FIBER_READY;
+        self->in_warp[first / 32]--;
     }
 }
 
@@ -334,6 +344,7 @@ static void run_block(runner *self, uint3 block)
     std::memset(self->shared, 0xff, shape->shared_bytes);
     std::memset(self->shared + shape->shared_bytes, 0xa5, SHARED_GUARD);
     self->arrived = 0;
+    std::memset(self->in_warp, 0, sizeof self->in_warp);
     for (int i = 0; i < self->count; i++) {
         fiber *f = &self->fibers[(size_t)i];
         const unsigned u = (unsigned)i;

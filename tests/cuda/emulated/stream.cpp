@@ -8,7 +8,7 @@
 //
 // 1. `enqueued`, `allowed` and `done` count a stream's entries; done <= allowed <= enqueued. All under one mutex.
 // 2. An event knows the stream and the entry of its newest record; a stream that waits for it took both when it was told to.
-// 3. After the device has failed entries are dropped, not run, and nobody waits.
+// 3. After the device has failed entries are dropped, not run, and who waits does so only for what runs already.
 #include "state.h"
 #include <algorithm>
 #include <atomic>
@@ -41,7 +41,7 @@ std::atomic<long> kernels_run{0};
 struct CUstream_st {
     std::deque<stream_entry> queue;
     int64_t enqueued = 0, allowed = 0, done = 0;
-    bool closing = false;
+    bool closing = false, running = false;
     int device = 0;
     std::condition_variable work;
     std::mt19937 random;
@@ -86,6 +86,13 @@ bool idle(int device)
     });
 }
 
+// What a failure leaves running still touches memory.
+bool any_running()
+{
+    return std::any_of(streams().begin(), streams().end(),
+                       [](const CUstream_st *stream) { return stream->running; });
+}
+
 // A pause now and then, so that streams meet in different ways.
 void dawdle(CUstream_st *stream)
 {
@@ -105,6 +112,7 @@ void stream_main(CUstream_st *stream)
             return;
         stream_entry entry = std::move(stream->queue.front());
         stream->queue.pop_front();
+        stream->running = true;
         lock.unlock();
         if (failure == cudaSuccess) {
             dawdle(stream);
@@ -112,6 +120,7 @@ void stream_main(CUstream_st *stream)
         }
         entry.work = nullptr; // what it holds goes before it counts as done
         lock.lock();
+        stream->running = false;
         stream->done++;
         progress.notify_all();
     }
@@ -153,7 +162,9 @@ cudaError_t wait_stream(CUstream_st *stream)
     std::unique_lock<std::mutex> lock(mutex_);
     const int64_t entry = stream->enqueued;
     allow(stream, entry);
-    progress.wait(lock, [&] { return stream->done >= entry || failure != cudaSuccess; });
+    progress.wait(lock, [&] {
+        return stream->done >= entry || (failure != cudaSuccess && !stream->running);
+    });
     return failure;
 }
 
@@ -217,7 +228,7 @@ void wait_for_all()
     std::unique_lock<std::mutex> lock(mutex_);
     progress.wait(lock, [device] {
         allow_all(); // what is enqueued meanwhile runs too
-        return idle(device) || failure != cudaSuccess;
+        return idle(device) || (failure != cudaSuccess && !any_running());
     });
 }
 

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Where a run computes. Ranks of a machine take its GPUs in turn.
+#include "gpu.h"
+#include "cli.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <stdio.h>
+#include <string.h>
+
+// Of page-locked memory, twice a channel, where collectives go through the host.
+enum { PIECE_BYTES = 4 << 20 };
+
+// Kinds of groups, each on one of the channels.
+enum { RINGS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
+
+static bool on_gpu(const cli_job *job)
+{
+    return job->room.accelerator.ops != NULL;
+}
+
+// ---- what the run file comes to ----
+
+const char *cli_gpu_why_not(const mics_run *run)
+{
+    if (run->device == MICS_RUN_DEVICE_CPU)
+        return "run.device is cpu";
+    const mics_cuda_findings *found = mics_cuda_find();
+    if (found->devices == 0)
+        return found->why_not;
+    return mics_op_table_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
+}
+
+mics_status cli_gpu_resolve(mics_run *run)
+{
+    return mics_run_resolve_device(run, cli_gpu_why_not(run));
+}
+
+mics_status cli_gpu_resolve_all(cli_world *world, mics_run *run)
+{
+    const char *why_not = cli_gpu_why_not(run);
+    int64_t lacks = why_not != NULL;
+    MICS_TRY(cli_world_max(world, &lacks, 1));
+    if (lacks && why_not == NULL)
+        why_not = "another machine of this run has none that can be used (see `mics doctor` there)";
+    return cli_world_agree(world, mics_run_resolve_device(run, why_not));
+}
+
+cli_accelerator cli_gpu_accelerator(const mics_run *run)
+{
+    if (run->device != MICS_RUN_DEVICE_CUDA)
+        return (cli_accelerator){.ops = NULL};
+    return (cli_accelerator){
+        .ops = mics_op_table_cuda(),
+        .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
+                 : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
+                                                             : MICS_DTYPE_FP32,
+        .devices = mics_cuda_find()->devices,
+    };
+}
+
+// ---- what a rank opens ----
+
+static mics_status open_device(const cli_job *job, cli_rank *rank)
+{
+    const int32_t local = rank->comm->rank % job->room.ranks_here;
+    MICS_TRY(mics_device_cuda_open(local % job->room.accelerator.devices,
+                                   mics_engine_events(job->schedule), &rank->device));
+    if (job->run->precision != MICS_RUN_PRECISION_TF32)
+        return MICS_OK;
+    void (*allow_tf32)(mics_device * device, bool allow) = NULL;
+    void *address = mics_plugin_symbol("mics_cuda_matmul_allow_tf32");
+    memcpy(&allow_tf32, &address, sizeof allow_tf32); // ISO C has no cast for it
+    if (allow_tf32 == NULL)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no tf32; use run.precision fp32");
+    allow_tf32(rank->device, true);
+    return MICS_OK;
+}
+
+// The rank's ring of each kind of group that the schedule has collectives of, once a channel. `blocks` holds RINGS_MOST times
+// the world's ranks.
+static int32_t list_rings(const cli_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
+                          int32_t *blocks)
+{
+    const mics_mesh *mesh = &job->schedule->spec.mesh;
+    bool listed[MICS_GROUP_KINDS][MICS_CHANNELS] = {{false}};
+    int32_t count = 0;
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &job->schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            const mics_step *step = &list->steps[i];
+            const int32_t channel = step->stream == MICS_STREAM_FAR ? 1 : 0;
+            if (!mics_step_is_comm(step) || listed[step->group][channel])
+                continue;
+            listed[step->group][channel] = true;
+            const mics_group group = mics_mesh_group(mesh, step->group, rank);
+            int32_t *block_of = blocks + count * mesh->ranks;
+            for (int32_t member = 0; member < group.size; member++)
+                block_of[member] =
+                    mics_mesh_block(mesh, step->group, mics_group_rank(group, member));
+            rings[count++] = (mics_ring){.group = group,
+                                         .block_of = block_of,
+                                         .channel = channel,
+                                         .what = mics_group_kind_text(step->group)};
+        }
+    }
+    return count;
+}
+
+// Puts the collectives of the device between what the rank counts by and its transport.
+static mics_status equip_comm(const cli_job *job, cli_rank *rank, int32_t *blocks)
+{
+    mics_ring rings[RINGS_MOST];
+    const int32_t per_node = rank->comm->ranks_per_node;
+    const mics_device_comm_spec spec = {
+        .device = rank->device,
+        .transport = MICS_TRANSPORT_AUTO,
+        .piece_bytes = PIECE_BYTES,
+        .rings = rings,
+        .ring_count = list_rings(job, rank->comm->rank, rings, blocks),
+        .timeout_s = job->run->comm_timeout_s,
+    };
+    mics_comm *transport = mics_comm_count_close_give(rank->comm), *equipped = transport;
+    rank->comm = NULL;
+    mics_status status = mics_comm_device_open_take(rank->memory, transport, &spec, &equipped);
+    const mics_status counted =
+        mics_comm_count_open_take(rank->memory, equipped, per_node, &rank->comm);
+    if (counted != MICS_OK) // nobody can be told any more
+        mics_comm_close(equipped);
+    return status != MICS_OK ? status : counted;
+}
+
+mics_status cli_gpu_open(const cli_job *job, cli_rank *rank)
+{
+    if (!on_gpu(job))
+        return MICS_OK;
+    MICS_TRY(cli_rank_agree(rank, open_device(job, rank)));
+    void *blocks = NULL;
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST,
+                        (size_t)RINGS_MOST * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
+    const mics_status status = equip_comm(job, rank, blocks);
+    mics_free(rank->memory, blocks);
+    return status;
+}
+
+void cli_gpu_fill(const cli_job *job, const cli_rank *rank, mics_engine_spec *spec)
+{
+    const mics_loss_scale *scale = &job->run->loss_scale;
+    if (!on_gpu(job))
+        return;
+    spec->device = rank->device;
+    spec->ops = job->room.accelerator.ops;
+    spec->dtype = job->room.accelerator.dtype;
+    spec->timeout_s = job->run->comm_timeout_s;
+    spec->loss_scaling = (mics_loss_scaling){
+        .fixed = scale->dynamic ? 0 : scale->initial,
+        .initial = scale->initial,
+        .window = scale->window,
+        .hysteresis = (int32_t)scale->hysteresis,
+        .consecutive_hysteresis = scale->consecutive_hysteresis,
+        .min = scale->least,
+    };
+}
+
+// ---- what it says ----
+
+static const char *numbers(mics_run_precision precision)
+{
+    switch (precision) {
+    case MICS_RUN_PRECISION_BF16:
+        return "bf16 with fp32 masters";
+    case MICS_RUN_PRECISION_FP16:
+        return "fp16 with fp32 masters and loss scaling";
+    case MICS_RUN_PRECISION_TF32:
+        return "fp32, products of tf32";
+    default:
+        return "fp32";
+    }
+}
+
+void cli_gpu_print(const cli_job *job)
+{
+    const mics_run *run = job->run;
+    mics_device_info info = {.name = "GPU"};
+    char memory[32];
+    if (!on_gpu(job)) {
+        const mics_cuda_findings *found =
+            run->device_auto ? mics_cuda_find() : &(mics_cuda_findings){.plugin = false};
+        // A build without the plugin is not worth a line each time; one whose GPUs cannot be used is.
+        printf("device    cpu, %s%s%s\n", numbers(run->precision),
+               found->plugin ? "; no GPU: " : "", found->plugin ? found->why_not : "");
+        return;
+    }
+    const int32_t devices = job->room.accelerator.devices, ranks = job->room.ranks_here;
+    mics_cuda_device_info(0, &info);
+    printf("device    cuda, %s; %d GPU%s on this machine: %s, %s", numbers(run->precision),
+           (int)devices, devices == 1 ? "" : "s", info.name,
+           mics_size_text((double)info.memory_total_bytes, memory, sizeof memory));
+    if (ranks > devices)
+        printf(", shared by %d ranks, whose collectives go through the host's memory", (int)ranks);
+    printf("\n");
+}

@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# test_train_cuda.sh MICS [PLUGIN]: mics train on GPUs. With PLUGIN, the emulated one, several GPUs and failures are made up;
+# without it on the machine's own, all ranks on one of them.
+program=$1
+plugin=${2:-}
+. "$(dirname "$0")/../cli/lib.sh"
+[ -n "$plugin" ] && export MICS_CUDA_PLUGIN="$plugin"
+if [ -z "$plugin" ] && "$mics" doctor --json | grep -q '"usable": false'; then
+    echo "skipped: $("$mics" doctor | grep '^GPU')"
+    exit 77
+fi
+
+short="--set data.sequence_length=16 --set train_batch_size=8 --set run.validation_batches=1"
+train() { # STATUS NAME ARGUMENTS...: trains into NAME, on the GPU unless run.device says otherwise
+    expected=$1
+    out=$2
+    shift 2
+    # Word splitting is meant.
+    # shellcheck disable=SC2086
+    run "$expected" "$out" "$program" train run.json --out "$out" --steps 4 $short "$@"
+}
+
+# The losses of A are those of B within a relative difference.
+near() { # DIFFERENCE A B
+    losses "$2" >left.txt
+    losses "$3" >right.txt
+    [ "$(wc -l <left.txt)" = 4 ] || fail "$2 has not 4 losses"
+    paste -d ' ' left.txt right.txt | awk -v most="$1" '
+        { d = ($2 - $4) / $4; if (d < 0) d = -d; if (d > most) wrong = wrong " " $0 }
+        END { if (wrong != "") print wrong; exit wrong != "" }' || fail "losses of $2 and $3 differ"
+}
+
+exact() { # OUT: predicted memory and bytes were what was measured
+    [ "$(grep -c 'exact$' "$1.out")" -ge 8 ] || fail "rows of predictions are missing in $1"
+    grep -E ' (B|KiB|MiB) .*[^t]$' "$1.out" | grep -q 'inside nodes\|between nodes\|in all' &&
+        fail "a prediction of $1 was not exact"
+}
+
+mesh='--ranks 4 --nodes 2 --set sharding={"params":2,"grads":2,"optimizer":4}'
+
+# ---- the same numbers as the processor ----
+train 0 cpu --ranks 1 --set sharding=null --set run.device=cpu
+contains cpu.out "device    cpu, fp32"
+train 0 fp32 --ranks 1 --set sharding=null --set run.device=cuda --set run.precision=fp32
+contains fp32.out "device    cuda, fp32; "
+near 1e-5 fp32 cpu
+exact fp32
+train 0 bf16 --ranks 1 --set sharding=null
+contains bf16.out "device    cuda, bf16 with fp32 masters"
+contains bf16/run.json '"precision": "bf16"'
+contains bf16/run.json '"device": "cuda"'
+near 2e-3 bf16 cpu
+exact bf16
+train 0 fp16 --ranks 1 --set sharding=null --set fp16.enabled=true
+near 2e-3 fp16 cpu
+
+# ---- several ranks on one GPU ----
+# shellcheck disable=SC2086
+train 0 staged $mesh
+near 2e-3 staged cpu
+exact staged
+contains staged.out "shared by 4 ranks"
+
+# ---- checkpoints ----
+# shellcheck disable=SC2086
+train 0 again $mesh --set run.checkpoint_every=2
+cp -r again first
+rm -r first/checkpoints/step-00000004
+# shellcheck disable=SC2086
+train 0 first $mesh --set run.checkpoint_every=2
+contains first.out "resumed from"
+same_losses first staged
+same_weights first/checkpoints/step-00000004 staged/checkpoints/step-00000004
+run 0 eval "$program" eval staged --data text.txt
+# On the processor from the GPU's step 2, and the other way about.
+cp -r again mixed
+rm -r mixed/checkpoints/step-00000004
+train 0 mixed --ranks 2 --set run.device=cpu
+near 2e-3 mixed cpu
+train 2 refused --ranks 1 --set sharding=null --set run.precision=fp8
+[ -n "$plugin" ] || exit 0
+
+# ---- what only the emulation has ----
+export MICS_EMULATED_DEVICES=4
+# shellcheck disable=SC2086
+train 0 nccl $mesh
+contains nccl.out "4 GPUs on this machine"
+same_losses nccl staged
+exact nccl
+# Nothing runs before somebody waits for it: a wait that is missing would show.
+export MICS_EMULATED_ORDER=lazy
+# shellcheck disable=SC2086
+train 0 lazy $mesh
+same_losses lazy staged
+export MICS_EMULATED_ORDER=eager
+train 0 eager --ranks 1 --set sharding=null
+same_losses eager bf16
+unset MICS_EMULATED_ORDER MICS_EMULATED_DEVICES
+
+# A kernel that fails ends the run, on all ranks, in one line.
+export MICS_EMULATED_FAIL=200
+train 1 failing --ranks 2
+one_line failing.err
+contains failing.err "GPU 0: "
+contains failing.err "illegal memory access"
+unset MICS_EMULATED_FAIL
+# Memory ends before anything begins.
+export MICS_EMULATED_MEMORY=8000000
+train 2 small --ranks 1 --set sharding=null
+one_line small.err
+contains small.err "the machine's GPUs have"
+exit 0
