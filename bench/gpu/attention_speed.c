@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times causal attention on our kernels and on cuDNN's, forward and backward, over head dimensions and lengths, and says how far
-// the results of the two lie apart. It is what the choice between them is to be made by (mics_cuda_attention_choose).
+// Times causal attention on our kernels and on cuDNN's, forward and backward, over head dimensions
+// and lengths, and says how far the results of the two lie apart. It is what the choice between
+// them is to be made by (mics_cuda_attention_choose).
 //
 //   gpu_attention_speed [--dtype bf16|fp16] [--tiny]
 //
-// One line a shape: microseconds, and TFLOP/s of the causal half (forward 2 B H T^2 D, backward 5 B H T^2 D). --tiny: sizes for
-// an emulated GPU, to see that it runs.
+// One line a shape: microseconds, and TFLOP/s of the causal half (forward 2 B H T^2 D, backward 5 B
+// H T^2 D). --tiny: sizes for an emulated GPU, to see that it runs.
 #include "mics/op_table.h"
 #include "op/attention_cuda.h"
 #include <math.h>

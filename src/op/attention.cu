@@ -1,17 +1,21 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao, 2023, arXiv:2307.08691): tiles
-// of queries and keys, a running maximum and sum, no T x T matrix in memory. qkv is read in place, rows of 3 C numbers.
+// Causal self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao,
+// 2023, arXiv:2307.08691): tiles of queries and keys, a running maximum and sum, no T x T matrix in
+// memory. qkv is read in place, rows of 3 C numbers.
 //
-// Backward is three kernels, without atomic sums, so that the same bits come out every time: delta = sum(dy * y) of each row;
-// dk and dv of a tile of keys over all queries that see them; dq of a tile of queries over all keys that they see.
-// The scores are computed twice, which makes 7 products of 5 (section 3.1.2 of the paper adds dq atomically instead).
+// Backward is three kernels, without atomic sums, so that the same bits come out every time: delta
+// = sum(dy * y) of each row; dk and dv of a tile of keys over all queries that see them; dq of a
+// tile of queries over all keys that they see. The scores are computed twice, which makes 7
+// products of 5 (section 3.1.2 of the paper adds dq atomically instead).
 //
-// Floors, with causal halves left out: forward 2 B H T^2 D flops, backward 5 B H T^2 D (these kernels: 7). Bytes: forward reads qkv and
-// writes y and lse, 8 B T C + 4 B T H; backward reads qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops decide.
+// Floors, with causal halves left out: forward 2 B H T^2 D flops, backward 5 B H T^2 D (these
+// kernels: 7). Bytes: forward reads qkv and writes y and lse, 8 B T C + 4 B T H; backward reads
+// qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops decide.
 //
-// Legend: a block has WARPS warps; each owns 16 * MT rows of the block's tile ("rows": queries, in dk dv keys), and walks
-// over tiles of BN columns (keys, in dk dv queries), which are fetched one ahead. W: D rounded up to what a kernel is made for; what lies between is 0.
+// Legend: a block has WARPS warps; each owns 16 * MT rows of the block's tile ("rows": queries, in
+// dk dv keys), and walks over tiles of BN columns (keys, in dk dv queries), which are fetched one
+// ahead. W: D rounded up to what a kernel is made for; what lies between is 0.
 #include "op/attention_cuda.h"
 #include "op/launch.cuh"
 #include "op/mma.cuh"
@@ -47,7 +51,8 @@ template <int W> struct row_of {
     static constexpr int STRIDE = W + 8;
 };
 
-// Begins to copy ROWS rows of D numbers, of which `rows` exist, with 0 in the place of the others and behind D.
+// Begins to copy ROWS rows of D numbers, of which `rows` exist, with 0 in the place of the others
+// and behind D.
 template <typename T, int W, int ROWS, int THREADS>
 __device__ __forceinline__ void fetch(T *tile, const T *from, int64_t stride, int64_t rows,
                                       const problem<T> &p)
@@ -145,8 +150,8 @@ template <int MT, int N> __device__ __forceinline__ void clear(float (&sum)[MT][
                 sum[m][n][i] = 0;
 }
 
-// Writes the warp's rows of COLS columns, times a factor a row, through shared memory that nobody else uses: `rows` of them
-// exist, and `columns`.
+// Writes the warp's rows of COLS columns, times a factor a row, through shared memory that nobody
+// else uses: `rows` of them exist, and `columns`.
 template <typename T, int MT, int COLS, int STRIDE>
 __device__ __forceinline__ void write_rows(T *to, int64_t stride, int64_t rows, int64_t columns,
                                            const float (&sum)[MT][COLS / 8][4],
@@ -193,8 +198,8 @@ template <typename T> __device__ __forceinline__ task forward_task(const problem
     return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * rows};
 }
 
-// Scores of one tile to e^(score - maximum), with maximum and sum brought up to date and y rescaled. `hide`: how far the
-// tile's first key lies behind this thread's first row, less its own column; columns at or past it are not seen.
+// Scores of one tile to e^(score - maximum), with maximum and sum brought up to date and y
+// rescaled.
 template <int MT, int BN, int WN>
 __device__ __forceinline__ void softmax_step(float (&s)[MT][BN / 8][4], float (&y)[MT][WN][4],
                                              float (&maximum)[MT][2], float (&sum)[MT][2],
@@ -418,7 +423,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
                                      p.T_ - first, p.D, dq, factor, q + warp_rows, p.vectors);
 }
 
-// Queries' log sums and deltas of one tile; a query that does not exist has a sum of infinity, so its e^... is 0.
+// Queries' log sums and deltas of one tile; a query that does not exist has a sum of infinity, so
+// its e^... is 0.
 template <typename T, int BN>
 __device__ __forceinline__ void fetch_sums(float *sums, const problem<T> &p, const task &at,
                                            int64_t query)
@@ -430,7 +436,8 @@ __device__ __forceinline__ void fetch_sums(float *sums, const problem<T> &p, con
     }
 }
 
-// As softmax_gradient_rows, with queries in columns. Keys past a query are hidden: those whose row is past the column.
+// As softmax_gradient_rows, with queries in columns. Keys past a query are hidden: those whose row
+// is past the column.
 template <int MT, int BN>
 __device__ __forceinline__ void
 softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], const float *sums,
@@ -451,8 +458,8 @@ softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], 
             }
 }
 
-// COLS columns of dk and dv, from blockIdx.y * COLS on: with W = 256 all of them do not fit into registers, so two blocks
-// have a half each, and both compute the scores.
+// COLS columns of dk and dv, from blockIdx.y * COLS on: with W = 256 all of them do not fit into
+// registers, so two blocks have a half each, and both compute the scores.
 template <typename T, int W, int MT, int WARPS, int BN, int COLS>
 __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p)
 {
@@ -596,8 +603,9 @@ template <typename T> void launch_delta(const mics_op_place *at, const mics_cuda
                 stream_of(at), problem_of<T>(at, a), rows);
 }
 
-// Rows a warp and columns a tile are the largest for which nothing spills (ptxas for 8.0 and 9.0): every row more a warp halves
-// what is read of shared memory for a product, which is what limits these kernels.
+// Rows a warp and columns a tile are the largest for which nothing spills (ptxas for 8.0 and 9.0):
+// every row more a warp halves what is read of shared memory for a product, which is what limits
+// these kernels.
 template <typename T> void forward(const mics_op_place *at, const mics_cuda_attention *a)
 {
     if (a->D <= 64)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels an attention runs on: our tiles on tensor cores, plain fp32, or cuDNN's where that is asked for and possible.
+// Which kernels an attention runs on: our tiles on tensor cores, plain fp32, or cuDNN's where that
+// is asked for and possible.
 #include "op/attention_cuda.h"
 #include "op/attention_cudnn_cuda.h"
 #include "op/cuda_ops.h"
@@ -66,8 +67,8 @@ static bool on_tensor_cores(const mics_op_place *at, int64_t D)
     return at->dtype != MICS_DTYPE_FP32 && D <= TILES_MAX_D;
 }
 
-// delta, one fp32 number for each row of each head. What cuDNN takes is more, depends on its version, and is used only where
-// the place has it: see mics_cuda_cudnn_why_not.
+// delta, one fp32 number for each row of each head. What cuDNN takes is more, depends on its
+// version, and is used only where the place has it: see mics_cuda_cudnn_why_not.
 size_t mics_cuda_attention_workspace_bytes(mics_dtype dtype, int64_t N, int64_t T, int64_t H,
                                            int64_t D)
 {

@@ -1,18 +1,21 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention as cuDNN operation graphs (cuDNN 9, cudnn_graph.h), in the order of operations that its fused kernels are
-// recognised by: that of NVIDIA's cudnn-frontend 1.x, node/scaled_dot_product_flash_attention.h. The single SDPA operations of
-// cuDNN 9.19 cannot be used: they have no causal bound before 9.21 (the same file's support surface).
+// Causal attention as cuDNN operation graphs (cuDNN 9, cudnn_graph.h), in the order of operations
+// that its fused kernels are recognised by: that of NVIDIA's cudnn-frontend 1.x,
+// node/scaled_dot_product_flash_attention.h. The single SDPA operations of cuDNN 9.19 cannot be
+// used: they have no causal bound before 9.21 (the same file's support surface).
 //
-// qkv is read and dqkv written in place, by strides. Engines that say that their results may differ between runs are passed
-// over; dq is a product's result, not a sum of parts, which is the frontend's deterministic form. The log sums of a head lie
-// together, (B, H, T), in the array that mics/op_table.h calls (N, H): only cuDNN's backward reads what its forward wrote.
+// qkv is read and dqkv written in place, by strides. Engines that say that their results may differ
+// between runs are passed over; dq is a product's result, not a sum of parts, which is the
+// frontend's deterministic form. The log sums of a head lie together, (B, H, T), in the array that
+// mics/op_table.h calls (N, H): only cuDNN's backward reads what its forward wrote.
 //
-// Checked without a chip: the operations and graphs finalise, and cuDNN 9.19 names its fused engines for them (compute capability
-// 9.0, described by a device property descriptor); that plans run, repeat and are fast is for bench/gpu to show.
+// Checked without a chip: the operations and graphs finalise, and cuDNN 9.19's heuristics name
+// engines for them (compute capability 9.0, by a device property descriptor). That plans run, repeat
+// and are fast is for bench/gpu to show.
 //
-// The library is opened by name, and only its headers are needed to build. Everything that fails makes a shape
-// impossible, and is said by why_not; a failed execution is the device's failure.
+// The library is opened by name, and only its headers are needed to build. Everything that fails
+// makes a shape impossible, and is said by why_not; a failed execution is the device's failure.
 //
 // The workspace: B H T floats, sum(dy * y) of each row, on 256 bytes; then what the plan asks for.
 #include "op/attention_cudnn_cuda.h"
@@ -225,7 +228,8 @@ static void add_operation(graph *g, descriptor operation, const char *what)
         g->operations[g->operation_count++] = operation;
 }
 
-// One operation element by element; x, b and t as many as the mode takes, the others NULL. `axis`: of GEN_INDEX, else -1.
+// One operation element by element; x, b and t as many as the mode takes, the others NULL. `axis`:
+// of GEN_INDEX, else -1.
 typedef struct pointwise {
     cudnnPointwiseMode_t mode;
     cudnnDataType_t compute;

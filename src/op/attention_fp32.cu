@@ -1,14 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with, and what fp32 runs and
-// head dimensions past 256 use. The same tiles as attention.cu, 64 rows by 64 columns, with every product a loop of
-// fused multiply-adds in a fixed order. Any type is read and written, any D.
+// Causal self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with,
+// and what fp32 runs and head dimensions past 256 use. The same tiles as attention.cu, 64 rows by
+// 64 columns, with every product a loop of fused multiply-adds in a fixed order. Any type is read
+// and written, any D.
 //
-// Floors: as in attention.cu, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D past 256 are done by
-// further blocks, which compute the scores anew.
+// Floors: as in attention.cu, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D
+// past 256 are done by further blocks, which compute the scores anew.
 //
-// Legend: 256 threads. For a tile of scores thread i has rows 4 (i / 16) to + 3 and columns 4 (i % 16) to + 3; for sums over
-// columns of D, row i / 4, and of each chunk of 32 columns those from 8 (i % 4) to + 7.
+// Legend: 256 threads. For a tile of scores thread i has rows 4 (i / 16) to + 3 and columns 4 (i %
+// 16) to + 3; for sums over columns of D, row i / 4, and of each chunk of 32 columns those from 8
+// (i % 4) to + 7.
 #include "op/attention_cuda.h"
 #include "op/launch.cuh"
 #include <cuda_bf16.h>
@@ -135,7 +137,8 @@ template <typename T> __device__ task task_of(const problem<T> &p)
     return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
 }
 
-// Shared scores of row threadIdx.x / 4 to e^(score - maximum); returns by how much what was summed so far shrinks.
+// Shared scores of row threadIdx.x / 4 to e^(score - maximum); returns by how much what was summed
+// so far shrinks.
 __device__ float softmax_step(spaces &at, float *maximum, float *sum)
 {
     float *s = at.s[threadIdx.x / 4] + threadIdx.x % 4 * 16;
@@ -201,7 +204,8 @@ template <typename T> __global__ void attention_fp32_delta(problem<T> p, int64_t
         p.delta[row] = sum;
 }
 
-// lse and delta of 64 queries; a query that does not exist has a sum of infinity, so its e^... is 0.
+// lse and delta of 64 queries; a query that does not exist has a sum of infinity, so its e^... is
+// 0.
 template <typename T>
 __device__ void fetch_sums(const problem<T> &p, const task &t, int64_t query, spaces &at)
 {

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Adding a bias to rows, and summing rows to its gradient, for the products whose library has no epilogue for it.
+// Adding a bias to rows, and summing rows to its gradient, for the products whose library has no
+// epilogue for it.
 //
-// Floors: bias_add reads and writes N O numbers; bias_backward reads N O and its partial sums are a few rows; round_add reads 4 bytes
-// and writes one number (reads it too when it adds).
+// Floors: bias_add reads and writes N O numbers; bias_backward reads N O and its partial sums are a
+// few rows; round_add reads 4 bytes and writes one number (reads it too when it adds).
 #include "op/bias_cuda.h"
 #include "op/launch.cuh"
 #include <cuda_bf16.h>
@@ -12,7 +13,8 @@
 namespace
 {
 
-// Rows are summed in at most so many blocks, whatever their number: enough to fill a large GPU at a few thousand columns.
+// Rows are summed in at most so many blocks, whatever their number: enough to fill a large GPU at a
+// few thousand columns.
 constexpr int64_t MAX_BLOCKS = 64;
 constexpr int COLUMNS = 32, ROWS = 8; // of a block of threads
 
@@ -29,8 +31,8 @@ template <typename T> __global__ void bias_add(T *y_NO, const T *bias_O, int64_t
         y_NO[i] = T(float(y_NO[i]) + float(bias_O[i % O]));
 }
 
-// sums (blocks, O): block blockIdx.y has rows [y N / blocks, (y + 1) N / blocks). Eight rows of threads each walk over every
-// eighth row; their sums are added in order.
+// sums (blocks, O): block blockIdx.y has rows [y N / blocks, (y + 1) N / blocks). Eight rows of
+// threads each walk over every eighth row; their sums are added in order.
 template <typename T>
 __global__ void sum_rows(float *sums, const T *dy_NO, int64_t N, int64_t O, int64_t blocks)
 {

@@ -1,13 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The last product with softmax and loss, over chunks of rows: logits of a chunk by one product, losses and gradients over
-// them in place, then two products with the gradients. Shapes: see mics/op.h; R rows of a chunk.
+// The last product with softmax and loss, over chunks of rows: logits of a chunk by one product,
+// losses and gradients over them in place, then two products with the gradients. Shapes: see
+// mics/op.h; R rows of a chunk.
 //
-// Logits are held in the place's dtype, as an ordinary linear's output is. Their rows are padded to 16 bytes, so that a
-// vocabulary of any size (GPT-2's 50257) is read in whole vectors, by the products too.
+// Logits are held in the place's dtype, as an ordinary linear's output is. Their rows are padded to
+// 16 bytes, so that a vocabulary of any size (GPT-2's 50257) is read in whole vectors, by the
+// products too.
 //
-// dW over several chunks: where the workspace has room for V C fp32 numbers beside a chunk, it is summed there and rounded
-// once; else it is rounded after each chunk, so a caller with little memory and many chunks loses bits of 2-byte types.
+// dW over several chunks: where the workspace has room for V C fp32 numbers beside a chunk, it is
+// summed there and rounded once; else it is rounded after each chunk, so a caller with little
+// memory and many chunks loses bits of 2-byte types.
 #include "op/bias_cuda.h"
 #include "op/cuda_ops.h"
 #include "op/matmul_cuda.h"
@@ -134,7 +137,8 @@ void mics_cuda_classifier_forward(const mics_op_place *at, float *loss_N, const 
     }
 }
 
-// Where dW may be summed in fp32, taken from what products have; NULL when there is no use or no room.
+// Where dW may be summed in fp32, taken from what products have; NULL when there is no use or no
+// room.
 static float *wide_weight(classifier *c)
 {
     const size_t sum = whole_blocks((size_t)(c->V * c->C) * sizeof(float));

@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Linears as one product each, with what belongs to them in its epilogue: bias, GELU and its derivative, sums of rows. Where
-// the library has no such epilogue for a shape or type, the product runs bare and a kernel does the rest. Shapes: see mics/op.h.
+// Linears as one product each, with what belongs to them in its epilogue: bias, GELU and its
+// derivative, sums of rows. Where the library has no such epilogue for a shape or type, the product
+// runs bare and a kernel does the rest. Shapes: see mics/op.h.
 //
-// Floors: 2 N I O flops a product, and each matrix read or written once. A kernel beside it reads and writes N O numbers more.
+// Floors: 2 N I O flops a product, and each matrix read or written once. A kernel beside it reads
+// and writes N O numbers more.
 //
 // Calls of a stream run in order, so a product and the sums after it use the same workspace.
 #include "op/bias_cuda.h"
@@ -87,8 +89,8 @@ static bool backward_input(const mics_op_place *at, void *dx_NI, const void *dy_
     return multiply(at, &product);
 }
 
-// dW (+)= x^T dy, or its transpose, with dbias = the sum of dy's rows when that is not NULL. False: the
-// library does not do that.
+// dW (+)= x^T dy, or its transpose, with dbias = the sum of dy's rows when that is not NULL. False:
+// the library does not do that.
 static bool backward_weight(const mics_op_place *at, void *dweight, void *dbias_O,
                             const void *dy_NO, const void *x_NI, mics_weight_order order,
                             const int64_t NIO[3], bool add)
@@ -106,8 +108,8 @@ static bool backward_weight(const mics_op_place *at, void *dweight, void *dbias_
     return multiply(at, &product);
 }
 
-// The library overwrites the bias gradient, in the place's type. Where it is to be added to, a sum of its own keeps to one
-// rounding.
+// The library overwrites the bias gradient, in the place's type. Where it is to be added to, a sum
+// of its own keeps to one rounding.
 static void backward_params(const mics_op_place *at, void *dweight, void *dbias_O,
                             const void *dy_NO, const void *x_NI, mics_weight_order order,
                             const int64_t NIO[3], bool add)

@@ -1,13 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Row-major products by cuBLASLt, which thinks in columns: a row-major (R, S) matrix is a column-major (S, R) one, so C = A B is
-// computed as C^T = B^T A^T, with our B as the library's A and ours A as its B. Rows of its result are our columns.
+// Row-major products by cuBLASLt, which thinks in columns: a row-major (R, S) matrix is a
+// column-major (S, R) one, so C = A B is computed as C^T = B^T A^T, with our B as the library's A
+// and ours A as its B. Rows of its result are our columns.
 //
 // Invariants:
-// 1. A plan is found by everything that may change the choice of algorithm, alignments included, and never changes once made,
+// 1. A plan is found by everything that may change the choice of algorithm, alignments included,
+//   and never changes once made,
 //    save by measuring. So equal calls give equal bits.
 // 2. Plans are made at the first call with their key; later calls allocate nothing.
-// 3. `lock` is held while the table is searched and while a plan's descriptor carries a call's pointers.
+// 3. `lock` is held while the table is searched and while a plan's descriptor carries a call's
+//   pointers.
 #include "op/matmul_cuda.h"
 #include "mics/clock.h"
 #include <cublasLt.h>
@@ -16,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Everything that the choice of an algorithm may depend on; compared as bytes, so it is zeroed before it is filled.
+// Everything that the choice of an algorithm may depend on; compared as bytes, so it is zeroed
+// before it is filled.
 typedef struct plan_key {
     int64_t M, N, K, lda, ldb, ldc;
     uint64_t workspace_bytes;
@@ -102,8 +106,8 @@ static matmul *matmul_open(mics_device *device)
     return m;
 }
 
-// Two threads that meet a new device at once must not both open it. The library works for the thread's current GPU, which
-// asking for a stream sets.
+// Two threads that meet a new device at once must not both open it. The library works for the
+// thread's current GPU, which asking for a stream sets.
 static matmul *matmul_of(mics_device *device)
 {
     device->ops->stream_handle(device->ctx, 0);
@@ -156,8 +160,8 @@ static bool table_grow(matmul *m)
     return true;
 }
 
-// Bytes that an address is aligned to, at most 16: the widest load of one thread, and what the tensor memory accelerator asks
-// of an address. More would only make more plans of one shape.
+// Bytes that an address is aligned to, at most 16: the widest load of one thread, and what the
+// tensor memory accelerator asks of an address. More would only make more plans of one shape.
 static uint8_t alignment_of(const void *address)
 {
     const uintptr_t low = (uintptr_t)address & 15;
@@ -235,6 +239,20 @@ static bool set_pointers(const plan *p, void *vector, void *aux)
            (!aux || set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
 }
 
+static bool with_aux(const plan_key *key)
+{
+    return key->epilogue == MICS_CUDA_EPILOGUE_GELU ||
+           key->epilogue == MICS_CUDA_EPILOGUE_BIAS_GELU ||
+           key->epilogue == MICS_CUDA_EPILOGUE_DGELU;
+}
+
+// What documentation demands of an aux matrix (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) is not left to
+// heuristics to refuse.
+static bool permitted(const plan_key *key)
+{
+    return !with_aux(key) || (key->N % 8 == 0 && key->align_aux == 16);
+}
+
 static bool describe_operation(plan *p)
 {
     const plan_key *key = &p->key;
@@ -242,9 +260,6 @@ static bool describe_operation(plan *p)
     const int32_t transpose_b = key->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const uint32_t epilogue = library_epilogue(key->epilogue);
     const int64_t aux_ld = key->N;
-    const bool with_aux = key->epilogue == MICS_CUDA_EPILOGUE_GELU ||
-                          key->epilogue == MICS_CUDA_EPILOGUE_BIAS_GELU ||
-                          key->epilogue == MICS_CUDA_EPILOGUE_DGELU;
     if (cublasLtMatmulDescCreate(&p->operation,
                                  key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
@@ -252,7 +267,7 @@ static bool describe_operation(plan *p)
     return set(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a, sizeof transpose_a) &&
            set(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &transpose_b, sizeof transpose_b) &&
            set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-           (!with_aux ||
+           (!with_aux(key) ||
             set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld, sizeof aux_ld));
 }
 
@@ -275,7 +290,8 @@ static bool describe(plan *p)
            describe_matrix(&p->c, k->dtype_c, k->M, k->N, k->ldc);
 }
 
-// Split sums only where partial sums stay in fp32 and are added in a step of their own: one rounding, in a fixed order.
+// Split sums only where partial sums stay in fp32 and are added in a step of their own: one
+// rounding, in a fixed order.
 static bool prefer(cublasLtMatmulPreference_t preference, const plan_key *key)
 {
     const struct {
@@ -349,6 +365,8 @@ static plan *plan_open(const matmul *m, const plan_key *key, void *vector, void 
         return NULL;
     }
     cublasLtMatmulHeuristicResult_t best;
+    if (!permitted(key))
+        return p;
     if (take_saved(m, p)) {
         p->usable = true;
     } else if (candidates(m, p, &best, 1) > 0) {
@@ -450,12 +468,13 @@ static mics_status time_one(const matmul *m, const plan *p, const mics_op_place 
     return MICS_OK;
 }
 
-// With the lock held. Later candidates must be 2 % faster than the best so far, so that noise does not decide between equals.
+// With the lock held. Later candidates must be 2 % faster than the best so far, so that noise does
+// not decide between equals.
 static mics_status measure(const matmul *m, plan *p, const mics_op_place *at,
                            const mics_cuda_product *product, void *workspace, double *best_out)
 {
     cublasLtMatmulHeuristicResult_t results[MAX_CANDIDATES];
-    const int count = set_pointers(p, product->vector, product->aux)
+    const int count = permitted(&p->key) && set_pointers(p, product->vector, product->aux)
                           ? candidates(m, p, results, MAX_CANDIDATES)
                           : 0;
     double best = 0;

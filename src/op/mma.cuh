@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What tiles on tensor cores are made of, for bf16 and fp16 (compute capability 8.0 and later): products of fragments, loads of
-// fragments from shared memory, copies into it that run beside computation. With a processor's compiler the same functions come
-// from tests/cuda/emulated/include/emulated_mma.h.
+// What tiles on tensor cores are made of, for bf16 and fp16 (compute capability 8.0 and later):
+// products of fragments, loads of fragments from shared memory, copies into it that run beside
+// computation. With a processor's compiler the same functions come from
+// tests/cuda/emulated/include/emulated_mma.h.
 //
-// Fragments, of lane l with g = l / 4, t = l % 4 (PTX ISA 8.0, section 9.7.13.4.8, m16n8k16); each register holds two
-// neighbours along k:
+// Fragments, of lane l with g = l / 4, t = l % 4 (PTX ISA 8.0, section 9.7.13.4.8, m16n8k16); each
+// register holds two neighbours along k:
 //   a (16 x 16, row, k): a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8)
 //   b (16 x 8, k, column): b[0] (2t, g), b[1] (2t + 8, g)
 //   c (16 x 8, fp32): c[0], c[1] (g, 2t and 2t + 1), c[2], c[3] (g + 8, the same)
@@ -44,8 +45,9 @@ static __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices of 2-byte numbers: lanes 8 i to 8 i + 7 name the rows of matrix i, 16 bytes each, on 16 bytes. Lane l
-// gets elements 2 t and 2 t + 1 of row g of each; transposed, rows 2 t and 2 t + 1 of column g.
+// Four 8 x 8 matrices of 2-byte numbers: lanes 8 i to 8 i + 7 name the rows of matrix i, 16 bytes
+// each, on 16 bytes. Lane l gets elements 2 t and 2 t + 1 of row g of each; transposed, rows 2 t
+// and 2 t + 1 of column g.
 static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -61,8 +63,8 @@ static __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4]
                  : "memory");
 }
 
-// Copies 16 bytes to shared memory, or zeros when not `valid` (`from` must be an address all the same). The copies that a
-// thread has begun since its last copy_commit are one group.
+// Copies 16 bytes to shared memory, or zeros when not `valid` (`from` must be an address all the
+// same). The copies that a thread has begun since its last copy_commit are one group.
 static __device__ __forceinline__ void copy_begin(void *to, const void *from, bool valid)
 {
     const int bytes = valid ? 16 : 0;
@@ -74,7 +76,8 @@ static __device__ __forceinline__ void copy_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until at most PENDING of this thread's groups are under way. Others see the copies after a barrier.
+// Until at most PENDING of this thread's groups are under way. Others see the copies after a
+// barrier.
 template <int PENDING> static __device__ __forceinline__ void copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");

@@ -91,7 +91,8 @@ void gpu_end(gpu_case *c)
 
 // ---- numbers ----
 
-// Mantissa bits that are kept, the hidden one included, and the exponent of the smallest normal number.
+// Mantissa bits that are kept, the hidden one included, and the exponent of the smallest normal
+// number.
 static int bits_of(mics_dtype dtype)
 {
     return dtype == MICS_DTYPE_FP32 ? 24 : (dtype == MICS_DTYPE_BF16 ? 8 : 11);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of matrix products and attention on a GPU share: a device, numbers of any type on it, comparison with an fp64
-// reference. Inputs are rounded to the type first, so that the reference has the same ones. Everything belongs to a case and goes with it.
+// What the tests of matrix products and attention on a GPU share: a device, numbers of any type on
+// it, comparison with an fp64 reference. Inputs are rounded to the type first, so that the
+// reference has the same ones. Everything belongs to a case and goes with it.
 #ifndef MICS_TESTS_GPU_CASE_H
 #define MICS_TESTS_GPU_CASE_H
 
@@ -51,7 +52,8 @@ void *gpu_bytes(gpu_case *c, const void *block, size_t bytes);
 double gpu_unit(mics_dtype dtype);
 size_t gpu_size(const gpu_case *c, int64_t elems); // bytes in the case's type
 
-/* Waits, reads `elems` numbers of a type, and fails where one is further from `want` than units * gpu_unit * |want| + tolerance * sum. */
+/* Waits, reads `elems` numbers of a type, and fails where one is further from `want` than
+ * units * gpu_unit * |want| + tolerance * sum. */
 void gpu_expect(gpu_case *c, const char *name, const void *block, mics_dtype dtype, int64_t elems,
                 const double *want, const double *sum, double units, double tolerance);
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes around the borders of tiles.
+// Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes
+// around the borders of tiles.
 #include "gpu_case.h"
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +14,8 @@ typedef void (*backward_fn)(const mics_op_place *at, void *dqkv, const void *dy,
                             int64_t D);
 typedef size_t (*workspace_fn)(mics_dtype dtype, int64_t N, int64_t T, int64_t H, int64_t D);
 
-// In fp64. The *_sum are sums of absolute terms, in which errors are measured; `doubt` makes them larger where scores are,
-// since an error of a score is a relative one of its exponential.
+// In fp64. The *_sum are sums of absolute terms, in which errors are measured; `doubt` makes them
+// larger where scores are, since an error of a score is a relative one of its exponential.
 typedef struct reference {
     int64_t B, T, H, D;
     double *qkv, *dy, *y, *y_sum, *lse, *lse_sum, *p, *dqkv, *dqkv_sum, *doubt;
@@ -192,7 +193,8 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
     gpu_end(&c);
 }
 
-// B, T, H, D. Each head dimension that kernels are made for, what is padded to them, and each T around borders of tiles.
+// B, T, H, D. Each head dimension that kernels are made for, what is padded to them, and each T
+// around borders of tiles.
 static const int64_t SHAPES[][4] = {
     {1, 1, 1, 1},    {2, 5, 3, 8},    {1, 64, 2, 40},  {1, 65, 1, 64},  {2, 33, 2, 17},
     {1, 200, 1, 64}, {1, 65, 1, 80},  {1, 130, 1, 96}, {1, 70, 2, 128}, {1, 66, 1, 200},
@@ -223,7 +225,7 @@ static void attention_in_fp16(void **state)
 static void attention_in_fp32(void **state)
 {
     (void)state;
-    shapes(MICS_DTYPE_FP32, 1);
+    shapes(MICS_DTYPE_FP32, 2);
 }
 
 int main(void)

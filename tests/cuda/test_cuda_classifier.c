@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The classifier on a GPU against an fp64 reference of the rounded inputs: all types, vocabularies that are not whole vectors,
-// one chunk and several, adding, with and without room for an fp32 sum of the weight's gradient.
+// The classifier on a GPU against an fp64 reference of the rounded inputs: all types, vocabularies
+// that are not whole vectors, one chunk and several, adding, with and without room for an fp32 sum
+// of the weight's gradient.
 #include "gpu_case.h"
 #include "op/matmul_cuda.h"
 #include <math.h>

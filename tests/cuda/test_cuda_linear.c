@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Linears on a GPU against fp64 references of the rounded inputs: all types, both orders of weights, with and without
-// bias, GELU and adding; shapes for which the library has epilogues and others. Then the table of plans.
+// Linears on a GPU against fp64 references of the rounded inputs: all types, both orders of
+// weights, with and without bias, GELU and adding; shapes for which the library has epilogues and
+// others. Then the table of plans.
 #include "gpu_case.h"
 #include "op/matmul_cuda.h"
 #include <math.h>

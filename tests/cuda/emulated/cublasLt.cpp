@@ -1,16 +1,20 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt on the processor, as far as mics uses it: D = alpha op(A) op(B) + beta C in columns, with epilogues, enqueued on
-// emulated streams. Sums run over k in fp32 in order; the result is rounded once.
+// cuBLASLt on the processor, as far as mics uses it: D = alpha op(A) op(B) + beta C in columns,
+// with epilogues, enqueued on emulated streams. Sums run over k in fp32 in order; the result is
+// rounded once.
 //
 // It is stricter than the library, so that what would go wrong on a chip goes wrong here:
-// - a call is refused (CUBLAS_STATUS_NOT_SUPPORTED) where documentation demands what is not given: the leading dimension of a GELU input
+// - a call is refused (CUBLAS_STATUS_NOT_SUPPORTED) where documentation demands what is not given:
+//   the leading dimension of a GELU input
 //   must be a multiple of 8 (cublasLtMatmulDescAttributes_t, EPILOGUE_AUX_LD);
-// - epilogues of GELU and of bias gradients are refused for fp32 matrices, and all epilogues on pointers that are not on 16 bytes:
+// - epilogues of GELU and of bias gradients are refused for fp32 matrices, and all epilogues on
+//   pointers that are not on 16 bytes:
 //   which of these a chip has depends on shape and version, and callers must live without them;
 // - beta C meets bias gradients, but no GELU;
 // - an algorithm is refused at run time for another operation than it was found for;
-// - the workspace that an algorithm asked for is overwritten, and pointers are checked to lie in the device's memory.
+// - the workspace that an algorithm asked for is overwritten, and pointers are checked to lie in
+//   the device's memory.
 #include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -385,8 +389,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// Two algorithms for each operation: the second takes a workspace, if it may have one. An algorithm keeps which alignments it was
-// promised, for the check at run time.
+// Two algorithms for each operation: the second takes a workspace, if it may have one. An algorithm
+// keeps which alignments it was promised, for the check at run time.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What src/op/mma.cuh takes from here on a processor: products of fragments, loads of fragments, and copies that are
-// late. Which lane holds what is as PTX says it (ISA 8.0, section 9.7.13), since kernels rely on it.
+// What src/op/mma.cuh takes from here on a processor: products of fragments, loads of fragments,
+// and copies that are late. Which lane holds what is as PTX says it (ISA 8.0, section 9.7.13),
+// since kernels rely on it.
 //
-// A copy that has begun leaves NaN in its place until the thread waits for it, so reading it early is found.
+// A copy that has begun leaves NaN in its place until the thread waits for it, so reading it early
+// is found.
 #ifndef MICS_EMULATED_EMULATED_MMA_H
 #define MICS_EMULATED_EMULATED_MMA_H
 
