@@ -34,7 +34,8 @@ enum { MICS_RANK_NONE = -1 };
 enum { MICS_CHANNELS = 2 };
 
 // Sends `bytes` to one rank while receiving as many from another (both may be the same rank, this
-// one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i].
+// one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i]; or, with `into`, that sum
+// goes there and recv stays as it is.
 typedef struct mics_exchange {
     int32_t to;       // world rank; MICS_RANK_NONE: nothing is sent
     int32_t from;     // world rank; MICS_RANK_NONE: nothing is received
@@ -42,6 +43,8 @@ typedef struct mics_exchange {
     void *recv;
     size_t bytes;
     mics_reduce reduce;
+    float *into;      // (optional) of SUM_F32; overlaps no other buffer
+    bool add;         // to what `into` holds
     int32_t channel;  // 0 <= channel < MICS_CHANNELS
     const char *what; // the same on both sides: "all-gather of unit h.3"; never NULL
 } mics_exchange;
@@ -299,6 +302,14 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *b
  */
 mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
                                      int64_t block_elems);
+
+/* The same, but the sum goes into `into` (block_elems floats apart from the buffer), or is added to what that
+ * holds, in the pass that makes it; this member's block then holds a partial sum too.
+ *
+ * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring, float *buffer,
+                                          int64_t block_elems, float *into, bool add);
 
 /* A collective on buffers of the comm's device, if it was opened with one, and then only enqueued;
  * else on host memory, and done on return (done by the rings above; ALL_TO_ALL by one exchange a

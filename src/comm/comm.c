@@ -37,6 +37,8 @@ static mics_status check_exchange(const mics_comm *comm, const mics_exchange *ex
     if (exchange->reduce == MICS_REDUCE_SUM_F32 && exchange->bytes % sizeof(float) != 0)
         return mics_fail(MICS_ERR_INVALID, "%s: %zu bytes are no whole number of floats", what,
                          exchange->bytes);
+    if (exchange->into != NULL && exchange->reduce != MICS_REDUCE_SUM_F32)
+        return mics_fail(MICS_ERR_INVALID, "%s: only a sum goes into another buffer", what);
     if (exchange->bytes == 0)
         return MICS_OK;
     if ((sends && exchange->send == NULL) || (receives && exchange->recv == NULL))

@@ -72,12 +72,23 @@ static inline void *comm_block(void *buffer, int32_t index, size_t block_bytes)
     return block_bytes > 0 ? (char *)buffer + (size_t)index * block_bytes : buffer;
 }
 
-/* sum[i] = received[i] + sum[i]: the one addition of every transport, so that all give the same
- * bits. The arrays do not overlap. */
-static inline void comm_add_f32(float *restrict sum, const float *restrict received, size_t elems)
+/* What SUM_F32 does with `elems` received numbers that belong at element `first` of the exchange: the one
+ * addition of every transport, so that all give the same bits. */
+static inline void comm_add_f32(const mics_exchange *exchange, size_t first,
+                                const float *restrict received, size_t elems)
 {
-    for (size_t i = 0; i < elems; i++)
-        sum[i] = received[i] + sum[i];
+    float *restrict own = (float *)exchange->recv + first;
+    float *restrict into = exchange->into != NULL ? exchange->into + first : NULL;
+    if (into == NULL) {
+        for (size_t i = 0; i < elems; i++)
+            own[i] = received[i] + own[i];
+    } else if (exchange->add) {
+        for (size_t i = 0; i < elems; i++)
+            into[i] += received[i] + own[i];
+    } else {
+        for (size_t i = 0; i < elems; i++)
+            into[i] = received[i] + own[i];
+    }
 }
 
 #endif

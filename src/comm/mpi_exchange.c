@@ -166,11 +166,11 @@ static mics_status start(comm_mpi *self, transfer *moving)
 // What arrived behind a header, or in a chunk of staging, joins the receiver's buffer.
 static void deliver(const mics_exchange *exchange, size_t offset, const char *from, size_t bytes)
 {
-    char *to = (char *)exchange->recv + offset;
     if (exchange->reduce == MICS_REDUCE_SUM_F32)
-        comm_add_f32((float *)(void *)to, (const float *)(const void *)from, bytes / sizeof(float));
+        comm_add_f32(exchange, offset / sizeof(float), (const float *)(const void *)from,
+                     bytes / sizeof(float));
     else
-        memcpy(to, from, bytes);
+        memcpy((char *)exchange->recv + offset, from, bytes);
 }
 
 // Whether what is sent is what is expected.

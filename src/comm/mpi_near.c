@@ -164,7 +164,7 @@ static mics_status take_piece(comm_mpi *self, const mics_exchange *exchange, siz
         return read_memory(box, exchange->what, at, to, bytes, there_out);
     MICS_TRY(read_memory(box, exchange->what, at, staging, bytes, there_out));
     if (*there_out)
-        comm_add_f32((float *)(void *)to, (const float *)(const void *)staging,
+        comm_add_f32(exchange, at / sizeof(float), (const float *)(const void *)staging,
                      bytes / sizeof(float));
     return MICS_OK;
 }

@@ -52,21 +52,30 @@ static char *block_before(const mics_ring *ring, char *buffer, size_t block_byte
     return block_bytes > 0 ? buffer + (size_t)block * block_bytes : buffer;
 }
 
+// Where the last sum of a ring goes; NULL: the buffer itself.
+typedef struct ring_end {
+    float *into;
+    bool add;
+} ring_end;
+
 // size - 1 steps. The block sent in step s is owned by the member `lead + s` before this one; the
 // one received, by the member before that.
 static mics_status go_round(mics_comm *comm, const mics_ring *ring, char *buffer,
-                            size_t block_bytes, int32_t lead, mics_reduce reduce)
+                            size_t block_bytes, int32_t lead, mics_reduce reduce, ring_end end)
 {
     const mics_group *group = &ring->group;
     int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
     int32_t previous = group->index > 0 ? group->index - 1 : group->size - 1;
     for (int32_t step = 0; step < group->size - 1; step++) {
+        const bool last = step == group->size - 2;
         mics_exchange exchange = {.to = mics_group_rank(*group, next),
                                   .from = mics_group_rank(*group, previous),
                                   .send = block_before(ring, buffer, block_bytes, lead + step),
                                   .recv = block_before(ring, buffer, block_bytes, lead + step + 1),
                                   .bytes = block_bytes,
                                   .reduce = reduce,
+                                  .into = last ? end.into : NULL,
+                                  .add = end.add,
                                   .channel = ring->channel,
                                   .what = ring->what};
         MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
@@ -78,7 +87,7 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *b
                                  size_t block_bytes)
 {
     MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    return go_round(comm, ring, buffer, block_bytes, 0, MICS_REDUCE_COPY);
+    return go_round(comm, ring, buffer, block_bytes, 0, MICS_REDUCE_COPY, (ring_end){0});
 }
 
 // Sending the previous member's block first makes that block's sum start with this member and end
@@ -89,7 +98,23 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
     MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32);
+    return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32, (ring_end){0});
+}
+
+mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring, float *buffer,
+                                          int64_t block_elems, float *into, bool add)
+{
+    size_t block_bytes = 0;
+    MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
+    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
+    if (into == NULL && block_bytes > 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for the sum", ring->what);
+    if (ring->group.size > 1)
+        return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32,
+                        (ring_end){into, add});
+    for (int64_t i = 0; i < block_elems; i++) // alone: the sum of one
+        into[i] = add ? into[i] + buffer[i] : buffer[i];
+    return MICS_OK;
 }
 
 mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,

@@ -190,7 +190,7 @@ static void take(cell *source, const mics_exchange *exchange)
     source->state = CELL_TAKING;
     pthread_mutex_unlock(&source->mutex);
     if (exchange->reduce == MICS_REDUCE_SUM_F32)
-        comm_add_f32(exchange->recv, source->data, exchange->bytes / sizeof(float));
+        comm_add_f32(exchange, 0, source->data, exchange->bytes / sizeof(float));
     else if (exchange->bytes > 0)
         memcpy(exchange->recv, source->data, exchange->bytes);
     pthread_mutex_lock(&source->mutex);

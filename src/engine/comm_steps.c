@@ -185,6 +185,9 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
     float *accumulator = engine->grads + engine->map.grads[step->unit];
     const int64_t elems = step->block_elems;
     float *buffer = slot + step_share_at(engine, step, step->block_elems);
+    if (step->kind == MICS_STEP_REDUCE && step->wire == MICS_WIRE_FP32)
+        return mics_comm_reduce_scatter_into(engine->spec.comm, ring, buffer, elems, accumulator,
+                                             step->uses[0].accumulate);
     MICS_TRY(reduce_scatter(engine, step, ring, buffer, NULL));
     if (step->kind == MICS_STEP_REDUCE_INSIDE)
         return MICS_OK;

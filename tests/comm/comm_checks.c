@@ -149,6 +149,27 @@ static mics_status check_reduce_scatter(const ring_case *at)
     return check_same(at, "reduce-scatter", mine * at->elems, at->elems);
 }
 
+// The same sums into another buffer, alone and on top of what it holds.
+static mics_status check_reduce_scatter_into(const ring_case *at, float *into)
+{
+    mics_group group = at->ring.group;
+    int32_t mine = at->ring.block_of != NULL ? at->ring.block_of[group.index] : group.index;
+    for (int add = 0; add < 2; add++) {
+        fill(at);
+        MICS_TRY(mics_comm_reduce_scatter_into(at->comm, &at->ring, at->buffer, at->elems, into,
+                                               add == 1));
+        for (int64_t i = 0; i < at->elems; i++) {
+            const float sum = sum_of(at, group.index, mine * at->elems + i);
+            const float expected = add == 1 ? sum + sum : sum;
+            if (memcmp(&into[i], &expected, sizeof expected) != 0)
+                return mics_fail(MICS_ERR_NUMERIC,
+                                 "reduce-scatter into another buffer: wrong bits");
+        }
+        MICS_TRY(check_guards(at));
+    }
+    return MICS_OK;
+}
+
 static mics_status check_all_reduce(const ring_case *at)
 {
     mics_group group = at->ring.group;
@@ -165,11 +186,12 @@ static mics_status check_all_reduce(const ring_case *at)
 mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
                         int64_t elems, int32_t channel)
 {
-    void *buffer = NULL, *expected = NULL, *block_of = NULL;
+    void *buffer = NULL, *expected = NULL, *block_of = NULL, *into = NULL;
     size_t bytes = (size_t)(group.size * elems + 2 * GUARD_ELEMS) * sizeof(float);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &buffer));
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &expected));
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, (size_t)elems * sizeof(float), &into));
     MICS_TRY_OUT(
         mics_alloc(memory, MICS_MEM_HOST, (size_t)group.size * sizeof(int32_t), &block_of));
     make_order(order, group.size, block_of);
@@ -185,9 +207,11 @@ mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, 
         at.ring.block_of = NULL;
     MICS_TRY_OUT(check_all_gather(&at));
     MICS_TRY_OUT(check_reduce_scatter(&at));
+    MICS_TRY_OUT(check_reduce_scatter_into(&at, into));
     MICS_TRY_OUT(check_all_reduce(&at));
 out:
     mics_free(memory, block_of);
+    mics_free(memory, into);
     mics_free(memory, expected);
     mics_free(memory, buffer);
     return status;
