@@ -49,3 +49,7 @@ if(TARGET mics_cli)
     install(TARGETS mics_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     install(FILES ${PROJECT_SOURCE_DIR}/docs/mics.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+# Beside the library, where it is looked for.
+if(TARGET mics_cuda)
+    install(TARGETS mics_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()

@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 
 git -c advice.detachedHead=false clone -q --no-hardlinks . "$work/clone"
 cmake -S "$work/clone" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DMICS_WERROR=ON \
-    -DMICS_MPI=OFF -DMICS_TESTS=OFF -DMICS_BENCH=OFF >"$work/log" || { cat "$work/log"; exit 1; }
+    -DMICS_MPI=OFF -DMICS_TESTS=OFF -DMICS_BENCH=OFF -DMICS_CUDA=OFF >"$work/log" || { cat "$work/log"; exit 1; }
 cmake --build "$work/build" -j "${JOBS:-$(nproc)}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cmake --install "$work/build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/installed"

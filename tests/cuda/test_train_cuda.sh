@@ -5,7 +5,7 @@
 program=$1
 plugin=${2:-}
 . "$(dirname "$0")/../cli/lib.sh"
-[ -n "$plugin" ] && export MICS_CUDA_PLUGIN="$plugin"
+if [ -n "$plugin" ]; then export MICS_CUDA_PLUGIN="$plugin"; else unset MICS_CUDA_PLUGIN; fi
 if [ -z "$plugin" ] && "$mics" doctor --json | grep -q '"usable": false'; then
     echo "skipped: $("$mics" doctor | grep '^GPU')"
     exit 77
