@@ -270,7 +270,8 @@ static void cuda_range_end(void *ctx)
 // Sets the device too: who asks is about to launch on that stream.
 static void *cuda_stream_handle(void *ctx, int32_t stream)
 {
-    return enter(ctx)->streams[stream];
+    const cuda_device *self = enter(ctx);
+    return (void *)self->streams[stream];
 }
 
 static void cuda_fail(void *ctx, const char *what)
