@@ -19,8 +19,9 @@ static bool found;
 
 static bool open_named(const char *name)
 {
-    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    static void *handle; // stays open
     void *address = NULL;
+    handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         snprintf(why_not, sizeof why_not, "%s", dlerror());
         return false;

@@ -380,8 +380,9 @@ static plan *plan_open(const matmul *m, const plan_key *key, void *vector, void 
 static plan *plan_for(matmul *m, const plan_key *key, void *vector, void *aux)
 {
     plan **slot = slot_of(m->slots, m->slot_count, key);
-    if (*slot)
-        return *slot;
+    plan *known = *slot;
+    if (known != NULL)
+        return known;
     if (2 * (m->plan_count + 1) > m->slot_count) {
         if (!table_grow(m))
             return NULL;
