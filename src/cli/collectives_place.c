@@ -88,9 +88,9 @@ static void sum_up(const record *all, int32_t ranks, int32_t per_node, cli_place
         if (rank == 0 || all[rank].network_mbit < place->network_mbit)
             place->network_mbit = all[rank].network_mbit;
     }
-    strcpy(place->first_host, all[0].host);
-    strcpy(place->last_host, all[ranks - per_node].host);
-    strcpy(place->processor, all[0].processor);
+    snprintf(place->first_host, sizeof place->first_host, "%s", all[0].host);
+    snprintf(place->last_host, sizeof place->last_host, "%s", all[ranks - per_node].host);
+    snprintf(place->processor, sizeof place->processor, "%s", all[0].processor);
     snprintf(place->hosts, sizeof place->hosts, "%016llx", (unsigned long long)hosts);
     snprintf(place->machines, sizeof place->machines, "%016llx", (unsigned long long)machines);
 }

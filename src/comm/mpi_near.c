@@ -131,6 +131,15 @@ bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, u
     return true;
 }
 
+// An address of another process, as the system takes it.
+static void *address_of(uint64_t address)
+{
+    const uintptr_t number = (uintptr_t)address;
+    void *pointer = NULL;
+    memcpy(&pointer, &number, sizeof pointer);
+    return pointer;
+}
+
 // Reads another process's memory. A process that is gone moves no more, and the launcher or the
 // deadline ends what waits for it: *there_out is false.
 static mics_status read_memory(const comm_near_box *box, const char *what, size_t offset, char *to,
@@ -139,8 +148,7 @@ static mics_status read_memory(const comm_near_box *box, const char *what, size_
     size_t done = 0;
     while (done < bytes) {
         const struct iovec local = {to + done, bytes - done};
-        const struct iovec remote = {(void *)(uintptr_t)(box->address + offset + done),
-                                     bytes - done};
+        const struct iovec remote = {address_of(box->address + offset + done), bytes - done};
         const ssize_t got = process_vm_readv(box->process, &local, 1, &remote, 1, 0);
         *there_out = got >= 0 || errno != ESRCH;
         if (!*there_out)
@@ -248,7 +256,7 @@ static bool reads_all(const comm_mpi *self)
         uint64_t mark = 0;
         bool there = false;
         const struct iovec local = {&mark, sizeof mark};
-        const struct iovec remote = {(void *)(uintptr_t)box->address, sizeof mark};
+        const struct iovec remote = {address_of(box->address), sizeof mark};
         there = process_vm_readv(box->process, &local, 1, &remote, 1, 0) == (ssize_t)sizeof mark;
         if (!there || mark != box->hash)
             return false;

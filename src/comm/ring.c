@@ -107,7 +107,7 @@ mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
     MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    if (into == NULL && block_bytes > 0)
+    if (into == NULL && block_elems > 0)
         return mics_fail(MICS_ERR_INVALID, "%s: no buffer for the sum", ring->what);
     if (ring->group.size > 1)
         return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32,
