@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <sys/mman.h>
 #include <vector>
@@ -29,6 +30,7 @@ static const size_t STACK_BYTES = 262144;
 #else
 static const size_t STACK_BYTES = 65536;
 #endif
+static const int STACKS_A_BLOCK = 32;
 static const uint64_t CANARY = 0x6d6963732d656e64u;
 static const size_t SHARED_MOST = 232448; // 227 KiB, compute capability 9.0
 static const size_t SHARED_GUARD = 256;
@@ -55,6 +57,7 @@ struct fiber {
 struct runner {
     std::vector<fiber> fibers;
     std::vector<unsigned char *> stacks; // that are free
+    std::vector<void *> blocks;          // of STACKS_A_BLOCK of them
     std::vector<int> order;
     unsigned char *shared;
     const launch_shape *shape;
@@ -67,6 +70,7 @@ struct runner {
 #else
     ucontext_t context;
 #endif
+    ~runner();
 };
 
 thread_local place *here = nullptr;
@@ -143,15 +147,23 @@ static void fiber_main()
     abort(); // nobody comes back
 }
 
+// A stream's thread that ends has no block of threads under way.
+runner::~runner()
+{
+    free(shared);
+    for (void *block : blocks)
+        munmap(block, (size_t)STACKS_A_BLOCK * STACK_BYTES);
+}
+
 static unsigned char *take_stack(runner *self)
 {
     if (self->stacks.empty()) {
-        const int many = 32;
-        void *block = mmap(nullptr, many * STACK_BYTES, PROT_READ | PROT_WRITE,
+        void *block = mmap(nullptr, (size_t)STACKS_A_BLOCK * STACK_BYTES, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (block == MAP_FAILED)
             defect_in("stacks", "no memory");
-        for (int i = many - 1; i >= 0; i--)
+        self->blocks.push_back(block);
+        for (int i = STACKS_A_BLOCK - 1; i >= 0; i--)
             self->stacks.push_back(static_cast<unsigned char *>(block) + (size_t)i * STACK_BYTES);
     }
     unsigned char *stack = self->stacks.back();
@@ -380,13 +392,13 @@ static void arrange(std::vector<int> *numbers, size_t count, int order)
 
 void run_grid(const launch_shape &shape, int order, const std::function<void()> &thread_main)
 {
-    static thread_local runner *mine = nullptr;
+    static thread_local std::unique_ptr<runner> mine;
     if (mine == nullptr) {
-        mine = new runner();
+        mine.reset(new runner());
         mine->shared = static_cast<unsigned char *>(
             aligned_alloc(1024, (SHARED_MOST + SHARED_GUARD + 1023) / 1024 * 1024));
     }
-    runner *self = running = mine;
+    runner *self = running = mine.get();
     self->shape = &shape;
     self->thread_main = &thread_main;
     self->count = (int)(shape.block.x * shape.block.y * shape.block.z);
