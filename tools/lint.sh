@@ -20,7 +20,7 @@ check_format() {
 check_tidy() {
     local build=$1 analyzer=(--extra-arg=-include "--extra-arg=$PWD/tools/lint/analyzer.h")
     sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" | sort -u |
-        grep "^$PWD/src/" >"$build/tidy.list"
+        grep "^$PWD/src/.*\.c$" >"$build/tidy.list"
     local plain='/src/base/\(log\|json\)\.c$'
     {
         grep -v "$plain" "$build/tidy.list" |

@@ -119,7 +119,8 @@ int64_t step_unit_elems(const mics_engine *engine, const mics_step *step, int32_
     int64_t all = 0;
     for (int32_t i = 0; i < count; i++)
         all += schedule->padded_elems[units[i]];
-    return schedule->padded_elems[unit] / (all / step->block_elems); // all are cut alike
+    const int64_t pieces = all / step->block_elems; // all are cut alike
+    return pieces > 1 ? schedule->padded_elems[unit] / pieces : schedule->padded_elems[unit];
 }
 
 void *step_message(const mics_engine *engine, const mics_step *step)

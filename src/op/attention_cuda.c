@@ -96,8 +96,8 @@ void mics_cuda_attention_backward(const mics_op_place *at, void *dqkv_N3C, const
                                   int64_t B, int64_t T, int64_t H, int64_t D)
 {
     // Inputs are not written in backward.
-    const mics_cuda_attention a = {
-        B, T, H, D, qkv_N3C, (void *)(uintptr_t)y_NC, (float *)(uintptr_t)lse_NH, dy_NC, dqkv_N3C};
+    const mics_cuda_attention a = {B,     T,       H, D, qkv_N3C, (void *)y_NC, (float *)lse_NH,
+                                   dy_NC, dqkv_N3C};
     mics_cuda_cudnn *cudnn = cudnn_for(at, &a);
     if (cudnn)
         mics_cuda_cudnn_backward(cudnn, at, &a);

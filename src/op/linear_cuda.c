@@ -39,7 +39,7 @@ static bool forward(const mics_op_place *at, void *y_NO, const void *x_NI, const
     product.ldb = out_in ? I : O;
     product.ldc = O;
     product.epilogue = epilogue;
-    product.vector = (void *)(uintptr_t)bias_O; // read only
+    product.vector = (void *)bias_O; // read only
     product.aux = pre_NO;
     return multiply(at, &product);
 }
@@ -85,7 +85,7 @@ static bool backward_input(const mics_op_place *at, void *dx_NI, const void *dy_
     product.ldc = I;
     product.add = add;
     product.epilogue = pre_NI ? MICS_CUDA_EPILOGUE_DGELU : MICS_CUDA_EPILOGUE_NONE;
-    product.aux = (void *)(uintptr_t)pre_NI; // read only
+    product.aux = (void *)pre_NI; // read only
     return multiply(at, &product);
 }
 

@@ -27,7 +27,7 @@ typedef struct plan_key {
     mics_dtype dtype, dtype_c;
     mics_cuda_epilogue epilogue;
     uint8_t transpose_a, transpose_b, add, tf32;
-    uint8_t align_a, align_b, align_c, align_vector, align_aux, unused[7];
+    uint8_t align_a, align_b, align_c, align_vector, align_aux, unused[11]; // no padding
 } plan_key;
 
 typedef struct plan {
@@ -79,7 +79,7 @@ static void plan_close(plan *p)
 static void matmul_close(void *object)
 {
     matmul *m = object;
-    for (int64_t i = 0; i < m->slot_count; ++i)
+    for (int64_t i = 0; m->slots != NULL && i < m->slot_count; ++i)
         plan_close(m->slots[i]);
     if (m->handle)
         cublasLtDestroy(m->handle);
