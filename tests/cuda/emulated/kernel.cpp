@@ -73,8 +73,8 @@ struct runner {
     ~runner();
 };
 
-thread_local place *here = nullptr;
-static thread_local runner *running = nullptr;
+__thread place *here = nullptr;
+static __thread runner *running = nullptr;
 
 // ---- saying what is wrong ----
 

@@ -96,7 +96,8 @@ struct place {
     dim3 block_dim, grid_dim;
 };
 // Of the thread that is running. Outside of kernels NULL, so that its use there is found.
-extern thread_local place *here;
+// Not thread_local, for which gcc calls a function that the undefined-behaviour sanitizer takes for a null address.
+extern __thread place *here;
 
 // An operation of the threads of a warp: `run` is called once all of `mask` have come to it, on what each of them
 // brought (NULL: the lane is not in the mask, or the block has no such thread).
