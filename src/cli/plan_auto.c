@@ -2,8 +2,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // "sharding": "auto" where run.cluster says what the links are.
 #include "cli.h"
+#include "mics/engine.h"
 #include "mics/log.h"
 #include "plan.h"
+
+// Numbers as the ranks compute with, and of a GPU's memory what the kernels' workspace leaves.
+static void take_accelerator(const mics_run *run, const cli_room *room, mics_plan_request *request)
+{
+    const cli_accelerator *accelerator = &room->accelerator;
+    if (accelerator->ops == NULL)
+        return;
+    const mics_batch batch = {
+        .sequences = run->micro_batch, .length = request->length, .threads = room->threads};
+    const size_t workspace =
+        mics_engine_workspace(accelerator->ops, accelerator->dtype, request->model, batch);
+    if (workspace < room->limit_bytes)
+        request->memory_bytes = (double)(room->limit_bytes - workspace);
+    request->precision =
+        accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+    request->math = accelerator->dtype == MICS_DTYPE_BF16       ? MICS_MATH_BF16
+                    : accelerator->dtype == MICS_DTYPE_FP16     ? MICS_MATH_FP16
+                    : run->precision == MICS_RUN_PRECISION_TF32 ? MICS_MATH_TF32
+                                                                : MICS_MATH_FP32;
+}
 
 static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
                                 const cli_room *room, mics_planner **planner_out)
@@ -23,6 +44,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .memory_bytes = (double)room->limit_bytes,
     };
     int32_t nodes = 0;
+    take_accelerator(run, room, &request);
     MICS_TRY(cli_cluster_open(memory, run->cluster, &request.cluster, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
     if (per_node != room->ranks / room->nodes)
