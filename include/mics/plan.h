@@ -156,7 +156,8 @@ double mics_planner_memory_bytes(const mics_planner *planner);
 
 /* Makes the schedule of one choice and runs it on clocks. `why` stays empty.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (the choice is none); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the choice is none, or a step sends more bytes than are
+ *          counted (9e18); MICS_ERR_MEMORY.
  */
 mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice *choice,
                                   mics_plan_entry *entry_out);

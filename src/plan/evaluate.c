@@ -170,6 +170,9 @@ mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, d
 
 // ---- entries ----
 
+// That a step may send, as in a schedule.
+static const double most_bytes = 9e18;
+
 static void take_times(const mics_simulation *s, double sign, mics_plan_entry *entry)
 {
     const mics_simulated_kind *kinds = s->kinds;
@@ -192,8 +195,23 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
     entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE].exposed_us;
     entry->exposed_us += sign * s->exposed_us;
     entry->hardware_flops += sign * s->flops;
-    entry->sent.intra += (int64_t)sign * s->sent.intra;
-    entry->sent.inter += (int64_t)sign * s->sent.inter;
+}
+
+// What is sent in a step with `further` micro-steps more than `s` has, where `t` has one more.
+static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t, int32_t further,
+                              mics_plan_entry *entry)
+{
+    const mics_bytes each = {t->sent.intra - s->sent.intra, t->sent.inter - s->sent.inter};
+    const double all = (double)s->sent.intra + (double)s->sent.inter +
+                       further * ((double)each.intra + (double)each.inter);
+    if (all >= most_bytes)
+        return mics_fail(MICS_ERR_INVALID,
+                         "a step of %d micro-steps sends more than %.0e bytes, which are not "
+                         "counted; take a smaller global batch",
+                         (int)entry->choice.micro_steps, most_bytes);
+    entry->sent =
+        (mics_bytes){s->sent.intra + further * each.intra, s->sent.inter + further * each.inter};
+    return MICS_OK;
 }
 
 // The chain of a step with `further` micro-steps more than `s` has, where `t` has one more.
@@ -259,12 +277,14 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     MICS_TRY_OUT(simulate_choice(planner, choice, &run));
     take_times(run.simulation, 1, &entry);
     take_limit(run.simulation, run.simulation, 0, &entry);
+    entry.sent = run.simulation->sent;
     if (run.further > 0) { // one more micro-step tells what each adds
         const double further = run.further;
         MICS_TRY_OUT(simulate_steps(planner, choice, run.schedule->spec.micro_steps + 1, &more));
         take_times(more.simulation, further, &entry);
         take_times(run.simulation, -further, &entry);
         take_limit(run.simulation, more.simulation, further, &entry);
+        MICS_TRY_OUT(take_bytes(run.simulation, more.simulation, run.further, &entry));
     }
     entry.step_us = run.simulation->step_us + run.further * run.period_us;
     entry.overhead_us = run.simulation->overhead_us;
