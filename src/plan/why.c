@@ -56,17 +56,51 @@ static void explain_pipeline(mics_plan_entry *entry)
         100 * (entry->exposed_other_us - p->bubble_us) / entry->step_us);
 }
 
+// What steps of a kind do, as the tables call it.
+static const char *work_text(mics_step_kind kind)
+{
+    static const char *const texts[MICS_STEP_KINDS] = {
+        [MICS_STEP_FORWARD] = "computation",
+        [MICS_STEP_BACKWARD] = "computation",
+        [MICS_STEP_GATHER] = "gathers",
+        [MICS_STEP_GATHER_ACROSS] = "gathers between nodes",
+        [MICS_STEP_REDUCE] = "reductions",
+        [MICS_STEP_REDUCE_INSIDE] = "reductions inside nodes",
+        [MICS_STEP_SCATTER] = "the second hop",
+        [MICS_STEP_SCATTER_INSIDE] = "the second hop inside nodes",
+        [MICS_STEP_ALL_REDUCE] = "the second hop",
+        [MICS_STEP_ALL_REDUCE_INSIDE] = "the second hop inside nodes",
+        [MICS_STEP_ALL_REDUCE_BACK] = "the second hop inside nodes",
+        [MICS_STEP_PUBLISH] = "publication",
+        [MICS_STEP_PUBLISH_ACROSS] = "publication between nodes",
+        [MICS_STEP_NORM] = "the gradient's norm",
+        [MICS_STEP_AGREE] = "agreement",
+        [MICS_STEP_UPDATE] = "the update",
+    };
+    return (unsigned)kind < MICS_STEP_KINDS && texts[kind] != NULL ? texts[kind] : "?";
+}
+
+// What of a tier's links sets the pace.
+static const char *pace_text(mics_cost_limit limit)
+{
+    switch (limit) {
+    case MICS_COST_BY_LINK:
+        return "full links";
+    case MICS_COST_BY_RANK:
+        return "one rank's rate";
+    default:
+        return mics_cost_limit_text(limit);
+    }
+}
+
 static void explain_limit(const mics_planner *planner, mics_plan_entry *entry)
 {
-    const double share = 100 * entry->limit_us / entry->step_us;
-    if (entry->limit == MICS_STEP_BACKWARD || entry->limit == MICS_STEP_FORWARD)
-        add(entry, "limited by computation (%.0f %% of the step)", share);
-    else if (entry->limit_tier < 0)
-        add(entry, "limited by %s (%.0f %%)", mics_step_kind_text(entry->limit), share);
-    else
-        add(entry, "limited by %s over the links of %s, by %s (%.0f %% of the step)",
-            mics_step_kind_text(entry->limit), tier_text(planner, entry->limit_tier),
-            mics_cost_limit_text(entry->limit_by), share);
+    add(entry, "limited by %s (%.0f %% of the step", work_text(entry->limit),
+        100 * entry->limit_us / entry->step_us);
+    if (entry->limit_tier >= 0)
+        add(entry, "; %s in tier %s", pace_text(entry->limit_by),
+            tier_text(planner, entry->limit_tier));
+    add(entry, ")");
 }
 
 // How far parameters travel.
@@ -98,6 +132,9 @@ static void explain_winner(const mics_planner *planner, mics_plan_entry *entry)
 
 // ---- where time is lost ----
 
+// Steps that differ by less take the same.
+static const double SAME_US = 1e-3;
+
 typedef struct part {
     const char *name;
     double us; // more than the best
@@ -112,9 +149,10 @@ static const char *time_text(double us, char text[32])
     return text;
 }
 
-static void explain_loss(const mics_planner *planner, const mics_plan_entry *best,
-                         mics_plan_entry *entry)
+// The one or two parts that make most of a difference.
+static void explain_parts(const mics_plan_entry *best, double more_us, mics_plan_entry *entry)
 {
+    const double sign = more_us < 0 ? -1 : 1;
     part parts[] = {
         {"computation", entry->compute_us - best->compute_us},
         {"update", entry->update_us - best->update_us},
@@ -126,25 +164,33 @@ static void explain_loss(const mics_planner *planner, const mics_plan_entry *bes
          entry->exposed_other_us - best->exposed_other_us},
     };
     const int count = sizeof parts / sizeof parts[0];
-    const double more_us = entry->step_us - best->step_us;
-    add(entry, "%.2f %% %s: ", 100 * fabs(more_us) / best->step_us,
-        more_us < 0 ? "faster" : "slower");
-    int said = 0;
     char text[32];
-    for (; said < 2; said++) {
+    for (int said = 0; said < 2; said++) {
         int most = 0;
         for (int i = 1; i < count; i++) {
-            if (parts[i].us > parts[most].us)
+            if (sign * parts[i].us > sign * parts[most].us)
                 most = i;
         }
-        if (parts[most].us <= 0 || (said > 0 && parts[most].us < 0.1 * fabs(more_us)))
+        const double us = sign * parts[most].us;
+        if (us <= 0 || (said > 0 && us < 0.1 * fabs(more_us)))
             break;
-        add(entry, "%s+%s %s", said > 0 ? ", " : "", time_text(parts[most].us, text),
-            parts[most].name);
+        add(entry, "%s%c%s %s", said > 0 ? ", " : ": ", more_us < 0 ? '-' : '+',
+            time_text(us, text), parts[most].name);
         parts[most].us = 0;
     }
-    if (said == 0)
-        add(entry, "nothing takes longer");
+}
+
+static void explain_loss(const mics_planner *planner, const mics_plan_entry *best,
+                         mics_plan_entry *entry)
+{
+    const double more_us = entry->step_us - best->step_us;
+    if (fabs(more_us) < SAME_US)
+        add(entry, "as fast as the best plan");
+    else {
+        add(entry, "%.2f %% %s", 100 * fabs(more_us) / best->step_us,
+            more_us < 0 ? "faster" : "slower");
+        explain_parts(best, more_us, entry);
+    }
     add(entry, "; ");
     if (entry->pipeline.stages > 0)
         explain_pipeline(entry);
@@ -156,7 +202,9 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                        mics_plan_entry *entry)
 {
     entry->why[0] = '\0';
-    if (!entry->fits)
+    if (entry->choice.micro_batch == 0)
+        add(entry, "there is no cut of this model and batch");
+    else if (!entry->fits)
         explain_missing(entry);
     else if (best == NULL || best == entry)
         explain_winner(planner, entry);
