@@ -107,7 +107,7 @@ static mics_status check_real(const mics_json *json, const mics_cluster *cluster
         return MICS_OK;
     if (value == 0.0)
         return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be given");
-    return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be %.6g to %.6g, not %.6g",
+    return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be %.10g to %.10g, not %.10g",
                      key->low, key->high, shown);
 }
 
@@ -121,7 +121,7 @@ static mics_status check_curve(const mics_json *json, const mics_cluster *cluste
         double shown = curve->value[i] / key->unit;
         if (!(shown >= key->low && shown <= key->high * (1 + 1e-9)))
             return cost_fail(json, cluster, path, MICS_ERR_INVALID,
-                             "must have figures of %.6g to %.6g, not %.6g (at %.6g)", key->low,
+                             "must have figures of %.10g to %.10g, not %.10g (at %.10g)", key->low,
                              key->high, shown, curve->size[i]);
     }
     return MICS_OK;

@@ -46,11 +46,12 @@ static mics_status take_number(const place *at, const cost_key *key, const mics_
     }
     double number = mics_json_real(value);
     if (!(number >= key->low && number <= key->high)) {
-        snprintf(what, sizeof what, "must be %.6g to %.6g, not %.6g", key->low, key->high, number);
+        snprintf(what, sizeof what, "must be %.10g to %.10g, not %.10g", key->low, key->high,
+                 number);
         return fail_at(at, key->name, MICS_ERR_INVALID, what);
     }
     if (key->type == COST_COUNT && number != floor(number)) {
-        snprintf(what, sizeof what, "must be a whole number, not %.6g", number);
+        snprintf(what, sizeof what, "must be a whole number, not %.10g", number);
         return fail_at(at, key->name, MICS_ERR_INVALID, what);
     }
     char *field = (char *)at->object + key->at;
@@ -88,7 +89,7 @@ static mics_status take_point(const place *at, const cost_key *key, const mics_j
     char what[160];
     double number = mics_json_real(figure);
     if (!(number >= key->low && number <= key->high)) {
-        snprintf(what, sizeof what, "must have figures of %.6g to %.6g, not %.6g", key->low,
+        snprintf(what, sizeof what, "must have figures of %.10g to %.10g, not %.10g", key->low,
                  key->high, number);
         return fail_at(at, key->name, MICS_ERR_INVALID, what);
     }
@@ -104,7 +105,7 @@ static mics_status take_curve(const place *at, const cost_key *key, const mics_j
         double number = mics_json_real(value);
         char what[160];
         if (!(number >= key->low && number <= key->high)) {
-            snprintf(what, sizeof what, "must be %.6g to %.6g, not %.6g", key->low, key->high,
+            snprintf(what, sizeof what, "must be %.10g to %.10g, not %.10g", key->low, key->high,
                      number);
             return fail_at(at, key->name, MICS_ERR_INVALID, what);
         }

@@ -156,12 +156,12 @@ static void test_refused(void **state)
          MICS_ERR_INVALID},
         {"{\"tiers\": {\"node\": {\"gb_per_s\": 4, \"gbit_per_s\": 32}}}",
          "gbit_per_s: is given too, as gb_per_s", MICS_ERR_INVALID},
-        {"{\"tiers\": {\"node\": {\"latency_us\": -1}}}", "latency_us: must be 0 to 1e+06, not -1",
-         MICS_ERR_INVALID},
+        {"{\"tiers\": {\"node\": {\"latency_us\": -1}}}",
+         "latency_us: must be 0 to 1000000, not -1", MICS_ERR_INVALID},
         {"{\"tiers\": {\"node\": {\"efficiency\": 1.2}}}", "efficiency: must be 0.001 to 1",
          MICS_ERR_INVALID},
         {"{\"tiers\": {\"node\": {\"ramp\": 5}}}", "ramp: must be 1 to 32 pairs", MICS_ERR_FORMAT},
-        {"{\"tiers\": {\"node\": {\"beside_us\": -1}}}", "beside_us: must be 0 to 1e+06, not -1",
+        {"{\"tiers\": {\"node\": {\"beside_us\": -1}}}", "beside_us: must be 0 to 1000000, not -1",
          MICS_ERR_INVALID},
         {"{\"tiers\": {\"node\": {\"ramp\": [[1, 2, 3]]}}}", "must hold pairs of numbers",
          MICS_ERR_FORMAT},
@@ -269,10 +269,10 @@ static void test_refused_from_programs(void **state)
     good = parse_good("{\"name\": \"us\", " CHIP ", " TIERS "}");
     c = good;
     c.accelerator.memory_bytes_per_s = (double)NAN;
-    check_program(&c, "cluster us: accelerator.memory_gb_per_s: must be 0.01 to 1e+06, not nan");
+    check_program(&c, "cluster us: accelerator.memory_gb_per_s: must be 0.01 to 1000000, not nan");
     c = good;
     c.tiers[1].latency_us = (double)INFINITY;
-    check_program(&c, "cluster us: tiers.network.latency_us: must be 0 to 1e+06, not inf");
+    check_program(&c, "cluster us: tiers.network.latency_us: must be 0 to 1000000, not inf");
     c = good;
     c.tiers[0].ramp = mics_curve_constant(-1.0);
     check_program(&c, "tiers.node.ramp: must have figures");
