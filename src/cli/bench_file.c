@@ -73,6 +73,11 @@ void bench_file_begin(const bench_place *place, const char *path, mics_cluster *
 mics_status bench_file_check(const char *path, const mics_cluster *cluster, int32_t per_node)
 {
     const int32_t described = mics_cluster_ranks_per_node(cluster);
+    if (cluster->node_tier + 1 == MICS_CLUSTER_TIERS)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: has %d tiers in its node, which leaves none for the network; give "
+                         "another --out",
+                         path, MICS_CLUSTER_TIERS);
     if (described == per_node)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,

@@ -161,8 +161,10 @@ static mics_status open_subject(bench_job *job)
     return bench_subject_open(job->memory, &spec, &job->subject);
 }
 
-static mics_status check_ranks(const bench_job *job)
+static mics_status check_options(const bench_job *job)
 {
+    if (job->options->seconds == 0)
+        return mics_fail(MICS_ERR_INVALID, "mics bench: --seconds 0 measures nothing");
     if (job->options->wanted != LINKS || cli_world_ranks(job->world) > 1)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
@@ -308,7 +310,7 @@ static mics_status run_world(bench_job *job, mics_status parsed, bool *running_o
 {
     mics_status mine = parsed;
     if (mine == MICS_OK)
-        mine = check_ranks(job);
+        mine = check_options(job);
     if (mine == MICS_OK)
         mine = open_subject(job);
     if (mine == MICS_OK)

@@ -104,6 +104,7 @@ wrong "did you mean --seconds" comm --second 3
 wrong "one rank has no links" comm
 wrong "do not divide" comm --ranks 4 --nodes 3
 wrong "a number of at least 0" comm --seconds -1
+wrong "measures nothing" comm --ranks 2 --seconds 0
 wrong "one argument too many" comm run.json
 wrong "--config stands in place" compute run.json --config model.json
 wrong "nowhere.json" compute nowhere.json
