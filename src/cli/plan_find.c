@@ -97,7 +97,8 @@ static mics_status least_bytes(const cli_plan *plan, int32_t nodes, double *byte
 {
     mics_plan_request request = cli_plan_request(plan, nodes);
     mics_planner *planner = NULL;
-    const int32_t ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    int32_t ranks = 0;
+    MICS_TRY(mics_cluster_ranks(&plan->cluster, nodes, &ranks));
     const mics_plan_choice choice = {
         .sharding = {ranks, ranks, ranks}, .micro_batch = 1, .micro_steps = 1, .recompute = true};
     request.global_batch = ranks;

@@ -4,6 +4,7 @@
 #include "plan_sweep.h"
 #include "cli.h"
 #include "mics/log.h"
+#include "mics/size.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,36 +113,38 @@ static void take_curve(cli_sweep_point *point, int32_t curve, const mics_plan_en
 }
 
 // A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the curve.
-static mics_status open_point(const cli_plan *plan, cli_sweep_point *point,
-                              mics_planner **planner_out)
+static bool is_gap(const cli_plan *plan, cli_sweep_point *point)
 {
-    const mics_plan_request request = cli_plan_request(plan, point->nodes);
     const bool muted = cli_log_mute(true);
-    const mics_status status = mics_planner_open(plan->memory, &request, planner_out);
+    const mics_status status = mics_cluster_ranks(&plan->cluster, point->nodes, &point->ranks);
     (void)cli_log_mute(muted);
-    point->ranks = point->nodes * mics_cluster_ranks_per_node(&plan->cluster);
-    point->global_batch = request.global_batch;
-    if (status == MICS_ERR_INVALID)
+    point->global_batch = cli_plan_request(plan, point->nodes).global_batch;
+    if (status != MICS_OK)
+        snprintf(point->note, sizeof point->note, "the cluster has fewer than %d nodes",
+                 (int)point->nodes);
+    else if (point->global_batch % point->ranks != 0)
         snprintf(point->note, sizeof point->note,
-                 "%lld sequences cannot be spread over %d ranks, or there are no so many nodes",
-                 (long long)request.global_batch, (int)point->ranks);
-    return status;
+                 "%lld sequences cannot be spread over %d ranks evenly",
+                 (long long)point->global_batch, (int)point->ranks);
+    return point->note[0] != '\0';
+}
+
+static void note_missing(cli_sweep_point *point, const mics_plan_entry *nearest)
+{
+    char missing[32];
+    snprintf(point->note, sizeof point->note, "nothing fits: %s lacks the least, %s a rank",
+             nearest->name, mics_size_text(-nearest->spare_bytes, missing, sizeof missing));
 }
 
 static mics_status plan_nodes(const cli_plan *plan, cli_sweep_point *point)
 {
     cli_plan_found found = {0};
     point->nodes = point->size;
-    mics_status status = open_point(plan, point, &found.planner);
-    cli_plan_found_close(&found);
-    if (status == MICS_ERR_INVALID)
+    if (is_gap(plan, point))
         return MICS_OK;
-    if (status == MICS_OK)
-        status = cli_plan_find(plan, point->nodes, 1, &found);
+    mics_status status = cli_plan_find(plan, point->nodes, 1, &found);
     if (status == MICS_OK && found.result->count == 0) {
-        mics_plan_explain(found.planner, NULL, &found.result->nearest);
-        snprintf(point->note, sizeof point->note, "nothing fits: %s %.96s",
-                 found.result->nearest.name, found.result->nearest.why);
+        note_missing(point, &found.result->nearest);
     } else if (status == MICS_OK) {
         take_curve(point, 0, &found.result->entries[0]);
         for (int b = 0; b < MICS_PLAN_BASELINES; b++)
@@ -182,7 +185,7 @@ static mics_status plan_params(const cli_plan *plan, cli_sweep_point *point)
     for (int32_t c = 0; status == MICS_OK && c < 4; c++)
         status = search_curve(planner, &spaces[c], point, c);
     if (status == MICS_OK && !point->has[0])
-        snprintf(point->note, sizeof point->note, "nothing fits: %.140s", point->curves[0].why);
+        note_missing(point, &point->curves[0]);
     mics_planner_close(planner);
     return status;
 }

@@ -20,8 +20,9 @@ static void print_point(const cli_sweep *sweep, const cli_sweep_point *point)
     }
     snprintf(batch, sizeof batch, "%lld x %d%s", (long long)best->choice.micro_batch,
              (int)best->choice.micro_steps, best->choice.recompute ? " rec" : "");
-    printf("%6d %6d  %-22s %-14s %10.1f %11.4g", (int)point->size, (int)point->ranks, best->name,
-           batch, best->step_us * 1e-3, best->tokens_per_s);
+    printf("%6d %6d  %-22s %-14s %10.1f ", (int)point->size, (int)point->ranks, best->name, batch,
+           best->step_us * 1e-3);
+    printf(best->tokens_per_s < 9999.5 ? "%11.4g" : "%11.0f", best->tokens_per_s);
     for (int32_t c = 0; c < sweep->curve_count; c++) {
         if (point->has[c])
             printf(" %8.1f", point->curves[c].tflops_per_gpu);

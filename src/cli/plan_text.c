@@ -77,13 +77,19 @@ static void print_ms(double us)
     printf(us < 99.95e3 ? "%9.2f" : "%9.0f", us * 1e-3);
 }
 
+// Large figures whole, not as powers of ten.
+static void print_figure(double value)
+{
+    printf(value < 9999.5 ? "%10.4g" : "%10.0f", value);
+}
+
 static void print_time(const cli_plan *plan, const row *r)
 {
     const mics_plan_entry *e = r->entry;
     char text[48];
     printf("%-9s %-16s ", r->label, sharding_text(e, text));
     if (e->choice.micro_batch == 0) {
-        printf("the model has no layers to cut\n");
+        printf("%s\n", e->why);
         return;
     }
     print_batch(e);
@@ -94,10 +100,10 @@ static void print_time(const cli_plan *plan, const row *r)
     print_ms(e->exposed_second_hop_us);
     print_ms(e->update_us);
     print_ms(e->exposed_other_us + e->overhead_us);
-    printf("%8.1f%7.1f%6.1f %10.4g", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu,
-           e->tokens_per_s);
+    printf("%8.1f%7.1f%6.1f ", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu);
+    print_figure(e->tokens_per_s);
     if (plan->cluster.usd_per_node_hour > 0)
-        printf("%10.4g", e->usd_per_gtoken);
+        print_figure(e->usd_per_gtoken);
     else
         printf("%10s", "-");
     printf("%s\n", e->fits ? "" : "  does not fit");
@@ -180,7 +186,9 @@ static void print_reasons(const rows *all)
 }
 
 static const char footnotes[] =
-    "\nrec: recomputed; pre: units gathered ahead; g/r: gathers and reductions by ring (r) or in "
+    "\nP|G|O: ranks that share out parameters, gradients and optimizer state; micro-batches: "
+    "sequences of one x micro-steps;\n"
+    "rec: recomputed; pre: units gathered ahead; g/r: gathers and reductions by ring (r) or in "
     "two stages (2).\n"
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds publication; "
     "other: agreement,\n"
