@@ -37,6 +37,11 @@ mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster
     MICS_TRY(mics_cluster_split(text, name, sizeof name, &nodes));
     if (is_file(name))
         MICS_TRY(load_cluster(memory, name, cluster_out));
+    else if (strchr(name, ':') != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "cluster \"%.80s\": behind the colon stands a number of nodes, as in "
+                         "p4d.24xlarge:8",
+                         text);
     else
         MICS_TRY(mics_cluster_find(name, cluster_out));
     *nodes_out = nodes > 0 ? nodes : cluster_out->nodes;
@@ -68,7 +73,17 @@ static mics_math half_math(const mics_accelerator *device)
                : MICS_MATH_BF16;
 }
 
-// 16 bits where they are worth it, as on every accelerator.
+// What the run file computes in; "auto" where it leaves that open.
+static const char *file_precision(const mics_run *run)
+{
+    const mics_json_value *bf16 = mics_json_at(run->json, "bf16.enabled");
+    const bool off = mics_json_type_of(bf16) == MICS_JSON_BOOL && !mics_json_bool(bf16);
+    if (run->precision != MICS_RUN_PRECISION_AUTO)
+        return mics_run_precision_text(run->precision);
+    return off || run->device == MICS_RUN_DEVICE_CPU ? "fp32" : "auto";
+}
+
+// With "auto" 16 bits where they are worth it, as on every accelerator.
 static mics_status choose_precision(cli_plan *plan, const char *text)
 {
     static const mics_math maths[] = {MICS_MATH_FP32, MICS_MATH_TF32, MICS_MATH_BF16,
@@ -76,7 +91,7 @@ static mics_status choose_precision(cli_plan *plan, const char *text)
     const mics_accelerator *device = &plan->cluster.accelerator;
     const mics_math half = half_math(device);
     bool known = false;
-    if (text == NULL || strcmp(text, "auto") == 0) {
+    if (strcmp(text, "auto") == 0) {
         const bool worth = device->flops_per_s[half] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
         plan->math = worth ? half : MICS_MATH_FP32;
         known = true;
@@ -146,7 +161,8 @@ mics_status cli_plan_open(cli_plan *plan, const cli_plan_options *options)
     MICS_TRY(
         mics_run_load(plan->memory, path, options->sets.items, options->sets.count, &plan->run));
     MICS_TRY(open_cluster(plan, options));
-    MICS_TRY(choose_precision(plan, options->precision));
+    MICS_TRY(choose_precision(plan, options->precision != NULL ? options->precision
+                                                               : file_precision(plan->run)));
     MICS_TRY(
         mics_json_load(plan->memory, plan->run->model_config, CONFIG_MAX_BYTES, &plan->config));
     MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
@@ -163,16 +179,24 @@ void cli_plan_close(cli_plan *plan)
     mics_run_close(plan->run);
 }
 
+// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner refuses.
+static int64_t global_batch(const cli_plan *plan, int32_t nodes)
+{
+    const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    if (plan->train_batch > 0)
+        return plan->train_batch;
+    return plan->rank_batch > INT64_MAX / ranks ? INT64_MAX : plan->rank_batch * ranks;
+}
+
 mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
 {
     const mics_run *run = plan->run;
-    const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
     return (mics_plan_request){
         .model = plan->model,
         .cluster = plan->cluster,
         .nodes = nodes,
         .length = plan->length,
-        .global_batch = plan->train_batch > 0 ? plan->train_batch : plan->rank_batch * ranks,
+        .global_batch = global_batch(plan, nodes),
         .precision = plan->precision,
         .math = plan->math,
         .whole_below = run->whole_below,

@@ -35,6 +35,21 @@ contains free.out '"usd_per_gtoken": null'
 contains free.out '"math": "tf32"'
 contains free.out '"run_file": {"name": "mics+(8)"'
 
+# Numbers are the run file's where it names them, unless --precision does.
+numbers() { # MATH ARGUMENTS...
+    numbers_math=$1
+    shift
+    run 0 numbers "$mics" plan plan.json --cluster p4d.24xlarge:2 --json --top 1 "$@"
+    contains numbers.out "\"math\": \"$numbers_math\""
+}
+numbers bf16
+numbers fp32 --set run.precision=fp32
+numbers fp16 --set fp16.enabled=true
+numbers fp32 --set bf16.enabled=false
+numbers fp32 --set run.device=cpu
+numbers tf32 --set run.precision=fp32 --precision tf32
+numbers bf16 --set run.precision=fp32 --precision auto
+
 # ---- cluster files ----
 cat >cluster.json <<'END'
 {"name": "mine", "nodes": 2, "accelerator": {"memory_gib": 8, "tflops_fp32": 10, "memory_gb_per_s": 500},
@@ -71,10 +86,14 @@ refused "missing: RUN.json" --cluster p4d.24xlarge:8
 refused "p4d.24xlarge" plan.json --cluster p4d.24xlarg:8
 refused "does not say how many nodes" plan.json --cluster p4d.24xlarge
 refused "p4d.24xlarge:0" plan.json --cluster p4d.24xlarge:0
+refused "a number of nodes" plan.json --cluster p4d.24xlarge:x
+refused "a number of nodes" plan.json --cluster p4d.24xlarge:
+refused "a number of nodes" plan.json --cluster p4d.24xlarge:-2
 refused "nowhere.json" plan.json --cluster nowhere.json:2
 refused "1024 or 1056 would work" plan.json --cluster p4d.24xlarge:4 --set train_batch_size=1040
 refused "--precision fp8 is not known" plan.json --cluster p4d.24xlarge:4 --precision fp8
 refused "has 512 positions" plan.json --cluster p4d.24xlarge:4 --set data.sequence_length=513
+refused "has 512 positions" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set data.sequence_length=513
 for sweep in nodes nodes= nodes=0 nodes=1.. nodes=4..2 nodes=2,2 nodes=1,x nodes=-1 nodes=99999999 P8 p; do
     refused "powers of two" plan.json --cluster p4d.24xlarge:4 --sweep "$sweep"
 done
@@ -91,6 +110,12 @@ refused "memory_gib" plan.json --cluster negative.json:2
 refused "network" plan.json --cluster missing.json:2
 echo '{"tiers": {' >cut_cluster.json
 refused "cut_cluster.json" plan.json --cluster cut_cluster.json:2
+
+# More sequences and ranks than numbers hold.
+sed 's/"fan_out": 4/"fan_out": 1048576/' cluster.json >wide_cluster.json
+many="--set train_batch_size=null --set train_micro_batch_size_per_gpu=1048576 --set gradient_accumulation_steps=1048576"
+refused "global batch of" plan.json --cluster wide_cluster.json:8 $many
+refused "fewer than 1048576 nodes" plan.json --cluster wide_cluster.json --sweep nodes=1048576 $many
 
 # A model that fits nowhere, and how many nodes would do; one that no number of nodes holds.
 sed 's/"n_layer": 24/"n_layer": 2000/' bert.json >huge.json
