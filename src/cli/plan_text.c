@@ -160,9 +160,11 @@ static void print_head(const cli_plan *plan, const cli_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
+    const double params = (double)mics_model_param_count(plan->model);
     char memory[32];
-    printf("%s: %.4g billion parameters, %lld sequences of %lld tokens a step, %s\n",
-           plan->run->model_config, 1e-9 * (double)mics_model_param_count(plan->model),
+    printf("%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s\n",
+           plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
+           params < 1e9 ? "million" : "billion",
            (long long)cli_plan_request(plan, nodes).global_batch, (long long)plan->length,
            cli_plan_precision_text(plan));
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
