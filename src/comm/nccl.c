@@ -276,38 +276,60 @@ static void nccl_register(void *ctx, void *buffer, size_t bytes)
 
 // ---- ends ----
 
-// Kernels that wait for other ranks end, and with them whoever waits for this device.
+// Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs to
+// one communicator is freed when the whole GPU is idle, so all of them must be told before: in a group
+// (github.com/NVIDIA/nccl/issues/1013).
+static void abort_rings(nccl_comm *self)
+{
+    for (int32_t i = 0; i < self->ring_count; i++) // who holds it sees `aborted`, and leaves
+        pthread_mutex_lock(&self->rings[i].mutex);
+    self->nccl->GroupStart();
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        if (self->rings[i].comm != NULL)
+            self->nccl->CommAbort(self->rings[i].comm);
+        self->rings[i].comm = NULL;
+    }
+    self->nccl->GroupEnd();
+    for (int32_t i = 0; i < self->ring_count; i++)
+        pthread_mutex_unlock(&self->rings[i].mutex);
+}
+
+// The inner comm goes first: where ranks are processes it ends this one, whatever NCCL, whose own abort
+// may wait for ranks that are gone, would make of it.
 static void nccl_abort(void *ctx)
 {
     nccl_comm *self = ctx;
-    if (!atomic_exchange(&self->aborted, true)) {
-        for (int32_t i = 0; i < self->ring_count; i++) {
-            pthread_mutex_lock(&self->rings[i].mutex); // who holds it sees `aborted`, and leaves
-            self->nccl->CommAbort(self->rings[i].comm);
-            pthread_mutex_unlock(&self->rings[i].mutex);
-        }
-    }
+    const bool first = !atomic_exchange(&self->aborted, true);
     self->inner->ops->abort(self->inner->ctx);
+    if (first)
+        abort_rings(self);
 }
 
+static void deregister(const nccl_comm *self, const nccl_ring *own)
+{
+    for (int32_t b = 0; b < self->buffers; b++) {
+        if (own->registered[b] != NULL)
+            self->nccl->CommDeregister(own->comm, own->registered[b]);
+    }
+}
+
+// After an error others may never come to finalise.
 static void close_rings(nccl_comm *self)
 {
     for (int32_t i = 0; i < self->ring_count; i++) {
         nccl_ring *own = &self->rings[i];
-        pthread_mutex_destroy(&own->mutex);
         if (own->comm == NULL)
             continue;
-        for (int32_t b = 0; b < self->buffers && !self->aborted; b++) {
-            if (own->registered[b] != NULL)
-                self->nccl->CommDeregister(own->comm, own->registered[b]);
-        }
-        // After an error others may never come to finalise.
-        if (!self->aborted && !self->told &&
-            settle(self, own->comm, self->nccl->CommFinalize(own->comm), "closing NCCL") == MICS_OK)
-            self->nccl->CommDestroy(own->comm);
-        else if (!self->aborted)
-            self->nccl->CommAbort(own->comm);
+        deregister(self, own);
+        if (self->told ||
+            settle(self, own->comm, self->nccl->CommFinalize(own->comm), "closing NCCL") != MICS_OK)
+            continue;
+        self->nccl->CommDestroy(own->comm);
+        own->comm = NULL;
     }
+    abort_rings(self); // those that are left
+    for (int32_t i = 0; i < self->ring_count; i++)
+        pthread_mutex_destroy(&self->rings[i].mutex);
 }
 
 static void nccl_close(void *ctx)

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The first with ncclConfig_t's `trafficClass` and all that is called; older ones read a shorter struct.
-enum { OLDEST_VERSION = 21800 };
+// 2.22: the first in which several communicators can be aborted at once.
+enum { OLDEST_VERSION = 22200 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static nccl_library library;

@@ -136,37 +136,55 @@ static void test_shared_gpu(void **state)
     assert_logged("ranks 0 and 1 share GPU");
 }
 
-// Rank 1 leaves; rank 0's all-gather never ends by itself.
+// One gather a channel. They end by the world's end alone, with whoever waits for them.
+static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics_ring *rings,
+                                char *block)
+{
+    bool done = false;
+    for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
+        const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
+                                     .ring = &rings[channel],
+                                     .buffer = block + channel * 512,
+                                     .block_elems = 64};
+        MICS_TRY(mics_comm_collective(comm, &call));
+        device->ops->record(device->ctx, channel + 1, channel);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+    for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
+        MICS_TRY(device->ops->poll(device->ctx, channel, &done));
+        RANKS_EXPECT(!done);
+    }
+    mics_comm_abort(comm, NULL);
+    for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
+        const mics_comm_call call = {.ring = &rings[channel], .buffer = block, .block_elems = 64};
+        device->ops->synchronize(device->ctx, channel + 1);
+        RANKS_EXPECT(mics_comm_collective(comm, &call) == MICS_ERR_PEER);
+    }
+    RANKS_EXPECT(mics_comm_check(comm) == MICS_ERR_PEER);
+    return MICS_OK;
+}
+
+// Rank 1 leaves rank 0 alone.
 static mics_status run_left_alone(ranks_self *self)
 {
     mics_device *device = NULL;
+    mics_ring rings[MICS_CHANNELS];
     void *block = NULL;
-    bool done = false;
     MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
-    const mics_ring ring = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
-                            .what = "lonely gather"};
+    for (int32_t channel = 0; channel < MICS_CHANNELS; channel++)
+        rings[channel] = (mics_ring){.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                                     .channel = channel,
+                                     .what = "lonely gather"};
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .piece_bytes = 1 << 10,
-                                        .rings = &ring,
-                                        .ring_count = 1,
+                                        .rings = rings,
+                                        .ring_count = MICS_CHANNELS,
                                         .timeout_s = 20};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     MICS_TRY(device->ops->alloc(device->ctx, 1 << 10, &block));
-    const mics_comm_call call = {
-        .kind = MICS_COMM_CALL_ALL_GATHER, .ring = &ring, .buffer = block, .block_elems = 64};
-    if (self->comm->rank == 0) {
-        MICS_TRY(mics_comm_collective(self->comm, &call));
-        device->ops->record(device->ctx, 1, 0);
-        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
-        MICS_TRY(device->ops->poll(device->ctx, 0, &done));
-        RANKS_EXPECT(!done);
-        mics_comm_abort(self->comm, NULL);
-        // The kernel ends, and so does whoever waits.
-        device->ops->synchronize(device->ctx, 1);
-        RANKS_EXPECT(mics_comm_collective(self->comm, &call) == MICS_ERR_PEER);
-        RANKS_EXPECT(mics_comm_check(self->comm) == MICS_ERR_PEER);
-    }
+    if (self->comm->rank == 0)
+        MICS_TRY(gather_alone(self->comm, device, rings, block));
     device->ops->free(device->ctx, block);
     mics_comm_close(self->comm);
     self->comm = NULL;

@@ -43,7 +43,7 @@ struct Part {
 struct World {
     std::mutex mutex;
     std::condition_variable changed;
-    int ranks = 0, joined = 0, left = 0;
+    int ranks = 0, joined = 0;
     std::vector<const Part *> parts; // of the collective that ranks are in
     int here = 0;
     long turn = 0; // collectives done
@@ -53,6 +53,7 @@ struct World {
 
 std::mutex worlds_mutex;
 std::map<std::string, std::shared_ptr<World>> worlds;
+std::map<int, int> open_comms; // by device
 long ids = 0;
 
 struct Queued {
@@ -72,7 +73,7 @@ size_t bytes_of(size_t count, ncclDataType_t type)
 
 struct emulated_nccl_comm {
     std::shared_ptr<World> world;
-    int rank = 0;
+    int rank = 0, device = 0;
 };
 
 namespace {
@@ -272,6 +273,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     world->parts.resize(static_cast<size_t>(ranks));
     world->joined++;
     *comm = new emulated_nccl_comm{world, rank};
+    cudaGetDevice(&(*comm)->device);
+    open_comms[(*comm)->device]++;
     return ncclInProgress;
 }
 
@@ -293,12 +296,23 @@ ncclResult_t ncclCommFinalize(ncclComm_t)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    std::lock_guard<std::mutex> lock(worlds_mutex);
+    open_comms[comm->device]--;
     delete comm;
     return ncclSuccess;
 }
 
+// Frees memory of the device, which waits for the kernels of its other communicators too.
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    {
+        std::lock_guard<std::mutex> lock(worlds_mutex);
+        const int others = --open_comms[comm->device];
+        if (others > 0 && group_depth == 0)
+            mics_emulated::defect_in("ncclCommAbort",
+                                     "outside of a group, while GPU %d has %d more communicators",
+                                     comm->device, others);
+    }
     {
         std::lock_guard<std::mutex> lock(comm->world->mutex);
         comm->world->aborted = true;
