@@ -171,6 +171,12 @@ static ncclDataType_t type_of(mics_dtype dtype)
     return types[dtype];
 }
 
+// Whether a call has done, or will do, what it was asked for.
+static bool goes_on(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
 // All sends and receives of one call are one group, so NCCL runs them at once.
 static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
                                const mics_comm_call *call, cudaStream_t stream)
@@ -181,17 +187,17 @@ static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
     const size_t elems = (size_t)call->block_elems,
                  block_bytes = elems * mics_dtype_bytes(call->dtype);
     ncclResult_t result = nccl->GroupStart();
-    for (int32_t hop = 1; hop < size && result == ncclSuccess; hop++) {
+    for (int32_t hop = 1; hop < size && goes_on(result); hop++) {
         const int32_t to = comm_block_of(ring, (index + hop) % size);
         const int32_t from = comm_block_of(ring, (index + size - hop) % size);
         result = nccl->Send(comm_block(call->buffer, to, block_bytes), elems, type_of(call->dtype),
                             to, own->comm, stream);
-        if (result == ncclSuccess)
+        if (goes_on(result))
             result = nccl->Recv(comm_block(call->incoming, hop - 1, block_bytes), elems,
                                 type_of(call->dtype), from, own->comm, stream);
     }
     const ncclResult_t ended = nccl->GroupEnd();
-    return result != ncclSuccess ? result : ended;
+    return goes_on(result) ? ended : result;
 }
 
 // Enqueues; in place, as rank r of the communicator owns block r.
@@ -249,11 +255,12 @@ static mics_status nccl_check(void *ctx)
             return MICS_ERR_PEER;
         }
         const ncclResult_t asked = self->nccl->CommGetAsyncError(own->comm, &result);
-        pthread_mutex_unlock(&own->mutex);
         if (asked != ncclSuccess)
             result = asked;
-        if (result != ncclSuccess && result != ncclInProgress)
-            return fail(self, result, own->comm, "a collective");
+        const mics_status status =
+            goes_on(result) ? MICS_OK : fail(self, result, own->comm, "a collective");
+        pthread_mutex_unlock(&own->mutex);
+        MICS_TRY(status);
     }
     return mics_comm_check(self->inner);
 }

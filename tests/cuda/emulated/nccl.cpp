@@ -222,7 +222,7 @@ ncclResult_t message(bool sends, const void *buffer, size_t count, ncclDataType_
         return ncclInvalidUsage;
     auto *bytes = const_cast<char *>(static_cast<const char *>(buffer));
     group.push_back(Queued{comm, stream, Message{sends, bytes, bytes_of(count, type), peer}});
-    return ncclSuccess;
+    return ncclInProgress; // as that of a communicator that does not block may
 }
 
 } // namespace
