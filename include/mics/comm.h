@@ -238,7 +238,9 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
 
 // How collectives on a device's buffers travel.
 typedef enum mics_device_transport {
-    MICS_TRANSPORT_AUTO,   // NCCL where it is there and each rank has a GPU of its own; else staged
+    // NCCL (2.22 or newer) where each rank has it, and a GPU of its own; else staged, and where it is
+    // NCCL that is missing, rank 0 logs a warning
+    MICS_TRANSPORT_AUTO,
     MICS_TRANSPORT_STAGED, // through page-locked host memory, by the inner comm
     MICS_TRANSPORT_NCCL,
     MICS_TRANSPORTS
@@ -266,8 +268,8 @@ typedef struct mics_device_comm_spec {
  * A device whose memory is the host's needs nothing: *comm_out is the inner comm.
  * Needs:   the device outlives the comm; piece_bytes >= 4, divisible by 4; timeout_s > 0.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (NCCL was asked for and is not to be had: logged, with
- *          why; the same on every rank); MICS_ERR_COMM; MICS_ERR_MEMORY. After an error the inner comm
- *          is still the caller's.
+ *          why; the same on every rank); MICS_ERR_INVALID; MICS_ERR_TIMEOUT; MICS_ERR_COMM;
+ *          MICS_ERR_MEMORY. After an error the inner comm is still the caller's.
  * Collective: world.
  */
 mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,

@@ -60,6 +60,10 @@ mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_de
 typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner,
                                            const mics_device_comm_spec *spec, mics_comm **comm_out);
 
+// What the plugin exports as MICS_CUDA_COMM_WHY_NOT: why this process has no NCCL that will do; NULL: it has.
+#define MICS_CUDA_COMM_WHY_NOT "mics_cuda_comm_why_not"
+typedef const char *(*comm_nccl_why_not)(void);
+
 /* The block that a member owns. */
 static inline int32_t comm_block_of(const mics_ring *ring, int32_t member)
 {

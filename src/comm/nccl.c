@@ -393,9 +393,15 @@ static const mics_comm_ops nccl_ops = {
     .register_buffer = nccl_register,
 };
 
-/* The plugin's entry: internal.h, MICS_CUDA_COMM_OPEN. */
+/* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN and MICS_CUDA_COMM_WHY_NOT. */
 mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
                                      const mics_device_comm_spec *spec, mics_comm **comm_out);
+const char *mics_cuda_comm_why_not(void);
+
+const char *mics_cuda_comm_why_not(void)
+{
+    return nccl_get() != NULL ? NULL : nccl_why_not();
+}
 
 mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
                                      const mics_device_comm_spec *spec, mics_comm **comm_out)

@@ -59,8 +59,9 @@ static void look(void)
     if (!find_functions())
         return;
     if (library.GetVersion(&library.version) != ncclSuccess || library.version < OLDEST_VERSION) {
-        snprintf(why_not, sizeof why_not, "it is of version %d; from %d on will do",
-                 library.version, OLDEST_VERSION);
+        snprintf(why_not, sizeof why_not, "it is of version %d.%d, and %d.%d or newer is needed",
+                 library.version / 10000, library.version / 100 % 100, OLDEST_VERSION / 10000,
+                 OLDEST_VERSION / 100 % 100);
         return;
     }
     found = true;

@@ -9,40 +9,60 @@
 
 // What a rank tells of itself.
 typedef struct rank_card {
-    char device[48]; // mics_device_info.id
-    int32_t nccl;    // 1: the plugin and NCCL are there
+    char device[48];   // mics_device_info.id
+    char why_not[128]; // why it has no NCCL; empty: it has
 } rank_card;
+
+// Why not all ranks can use NCCL.
+typedef struct verdict {
+    bool lacks;    // some rank has none; else ranks share a GPU
+    char why[256]; // empty: all can
+} verdict;
+
+// Why this process has no NCCL that will do; NULL: it has.
+static const char *why_no_nccl(void)
+{
+    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_WHY_NOT);
+    comm_nccl_why_not why_not = NULL;
+    memcpy(&why_not, &symbol, sizeof why_not); // ISO C has no cast for it
+    return why_not != NULL ? why_not() : "the plugin was built without it";
+}
 
 static void fill_card(const mics_device *device, rank_card *card)
 {
+    const char *why_not = why_no_nccl();
     mics_device_info info = {.name = ""};
     device->ops->info(device->ctx, &info);
     snprintf(card->device, sizeof card->device, "%s", info.id);
-    card->nccl =
-        mics_cuda_find()->nccl[0] != '\0' && mics_plugin_symbol(MICS_CUDA_COMM_OPEN) != NULL;
+    snprintf(card->why_not, sizeof card->why_not, "%s", why_not != NULL ? why_not : "");
 }
 
-// Why NCCL is not to be had, on any rank; an empty text when it is.
-static void judge(const rank_card *cards, int32_t ranks, char *why, size_t capacity)
+// Ranks that share a GPU would not be helped by NCCL.
+static verdict judge(const rank_card *cards, int32_t ranks)
 {
-    why[0] = '\0';
+    verdict found = {.lacks = false};
     for (int32_t rank = 0; rank < ranks; rank++) {
-        if (!cards[rank].nccl) {
-            snprintf(why, capacity, "rank %d has no NCCL (see `mics doctor` there)", (int)rank);
-            return;
-        }
         for (int32_t other = 0; other < rank; other++) {
             if (strcmp(cards[rank].device, cards[other].device) == 0) {
-                snprintf(why, capacity, "ranks %d and %d share GPU %s, which NCCL refuses",
-                         (int)other, (int)rank, cards[rank].device);
-                return;
+                snprintf(found.why, sizeof found.why,
+                         "ranks %d and %d share GPU %s, which NCCL refuses", (int)other, (int)rank,
+                         cards[rank].device);
+                return found;
             }
         }
     }
+    for (int32_t rank = 0; rank < ranks && !found.lacks; rank++) {
+        if (cards[rank].why_not[0] == '\0')
+            continue;
+        found.lacks = true;
+        snprintf(found.why, sizeof found.why, "rank %d has no NCCL that will do: %s", (int)rank,
+                 cards[rank].why_not);
+    }
+    return found;
 }
 
 static mics_status exchange_cards(mics_memory *memory, mics_comm *inner, const mics_device *device,
-                                  char *why, size_t capacity)
+                                  verdict *found_out)
 {
     const mics_ring world = {
         .group = {.first = 0, .stride = 1, .size = inner->ranks, .index = inner->rank},
@@ -53,15 +73,25 @@ static mics_status exchange_cards(mics_memory *memory, mics_comm *inner, const m
     fill_card(device, &cards[inner->rank]);
     const mics_status status = mics_comm_all_gather(inner, &world, cards, sizeof(rank_card));
     if (status == MICS_OK)
-        judge(cards, inner->ranks, why, capacity);
+        *found_out = judge(cards, inner->ranks);
     mics_free(memory, cards);
     return status;
+}
+
+// NCCL was asked for. Every rank knows; one says it.
+static mics_status refuse(const mics_comm *inner, const verdict *found)
+{
+    if (inner->rank != 0)
+        return MICS_ERR_UNSUPPORTED;
+    return mics_fail(MICS_ERR_UNSUPPORTED,
+                     "collectives by NCCL: %s; MICS_TRANSPORT_STAGED goes through host memory",
+                     found->why);
 }
 
 mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
                                        const mics_device_comm_spec *spec, mics_comm **comm_out)
 {
-    char why[160] = "";
+    verdict found = {.lacks = false};
     if (spec->device->is_host) { // its buffers are the inner comm's
         *comm_out = inner;
         return MICS_OK;
@@ -70,14 +100,14 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
         return mics_fail(MICS_ERR_INVALID, "pieces of %zu bytes hold no whole number of floats",
                          spec->piece_bytes);
     if (spec->transport != MICS_TRANSPORT_STAGED)
-        MICS_TRY(exchange_cards(memory, inner, spec->device, why, sizeof why));
-    if (spec->transport == MICS_TRANSPORT_NCCL && why[0] != '\0')
-        return inner->rank != 0 ? MICS_ERR_UNSUPPORTED
-                                : mics_fail(MICS_ERR_UNSUPPORTED,
-                                            "run.transport \"nccl\": %s; \"staged\" goes through "
-                                            "host memory",
-                                            why);
-    if (spec->transport == MICS_TRANSPORT_STAGED || why[0] != '\0')
+        MICS_TRY(exchange_cards(memory, inner, spec->device, &found));
+    const bool possible = found.why[0] == '\0';
+    if (spec->transport == MICS_TRANSPORT_NCCL && !possible)
+        return refuse(inner, &found);
+    if (found.lacks && inner->rank == 0 && inner->ranks > 1)
+        mics_log(MICS_LOG_WARNING, "collectives go through the host's memory, which is slow: %s",
+                 found.why);
+    if (spec->transport == MICS_TRANSPORT_STAGED || !possible)
         return comm_staged_open_take(memory, inner, spec->device, spec->piece_bytes, comm_out);
     for (int32_t i = 0; i < spec->ring_count; i++)
         MICS_TRY(comm_check_ring(inner, &spec->rings[i], NULL, 0));

@@ -77,4 +77,10 @@ contains links.out "links     6 pairs: 2 by NVLink, 4 by PCIe directly"
 contains links.out "NCCL      not found"
 run 0 staged env MICS_EMULATED_DEVICES=2 MICS_NCCL_LIBRARY=nowhere.so bin/mics train run.json --ranks 2 \
     --out staged --steps 1 --set run.validation_batches=0
+one_line staged.err
+contains staged.err "which is slow: rank 0 has no NCCL that will do: nowhere.so"
+run 0 older env MICS_EMULATED_DEVICES=2 MICS_EMULATED_NCCL=21805 bin/mics train run.json --ranks 2 \
+    --out older --steps 1 --set run.validation_batches=0
+one_line older.err
+contains older.err "rank 0 has no NCCL that will do: it is of version 2.18, and 2.22 or newer is needed"
 exit 0
