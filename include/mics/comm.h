@@ -218,10 +218,11 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
  * in use. */
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 
-/* Ends a counting comm alone and gives back the one whose bytes it counted, to put something between the two.
+/* The comm whose bytes a counting one counts, and putting another in its place: one that took it over.
  *
- * Needs:   as mics_comm_count_get.      Owns: the caller closes what is returned. */
-mics_comm *mics_comm_count_close_give(mics_comm *counting);
+ * Needs:   as mics_comm_count_get.      Owns: the counting comm closes what it has last. */
+mics_comm *mics_comm_count_inner(const mics_comm *counting);
+void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner);
 
 /* Whether a comm was made by mics_comm_count_open_take. */
 int mics_comm_is_counting(const mics_comm *comm);

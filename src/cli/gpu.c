@@ -77,8 +77,8 @@ static mics_status open_device(const cli_job *job, cli_rank *rank)
     return MICS_OK;
 }
 
-// The rank's ring of each kind of group that the schedule has collectives of, once a channel. `blocks` holds RINGS_MOST times
-// the world's ranks.
+// The rank's ring of each kind of group that the schedule has collectives of, once a channel; the agreement is the host's.
+// `blocks` holds RINGS_MOST times the world's ranks.
 static int32_t list_rings(const cli_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
                           int32_t *blocks)
 {
@@ -90,7 +90,8 @@ static int32_t list_rings(const cli_job *job, int32_t rank, mics_ring rings[RING
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
             const int32_t channel = step->stream == MICS_STREAM_FAR ? 1 : 0;
-            if (!mics_step_is_comm(step) || listed[step->group][channel])
+            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE ||
+                listed[step->group][channel])
                 continue;
             listed[step->group][channel] = true;
             const mics_group group = mics_mesh_group(mesh, step->group, rank);
@@ -107,11 +108,12 @@ static int32_t list_rings(const cli_job *job, int32_t rank, mics_ring rings[RING
     return count;
 }
 
-// Puts the collectives of the device between what the rank counts by and its transport.
+// Puts the collectives of the device between what the rank counts by and its transport; who has the
+// rank's comm keeps it.
 static mics_status equip_comm(const cli_job *job, cli_rank *rank, int32_t *blocks)
 {
     mics_ring rings[RINGS_MOST];
-    const int32_t per_node = rank->comm->ranks_per_node;
+    mics_comm *equipped = NULL;
     const mics_device_comm_spec spec = {
         .device = rank->device,
         .transport = MICS_TRANSPORT_AUTO,
@@ -120,14 +122,10 @@ static mics_status equip_comm(const cli_job *job, cli_rank *rank, int32_t *block
         .ring_count = list_rings(job, rank->comm->rank, rings, blocks),
         .timeout_s = job->run->comm_timeout_s,
     };
-    mics_comm *transport = mics_comm_count_close_give(rank->comm), *equipped = transport;
-    rank->comm = NULL;
-    mics_status status = mics_comm_device_open_take(rank->memory, transport, &spec, &equipped);
-    const mics_status counted =
-        mics_comm_count_open_take(rank->memory, equipped, per_node, &rank->comm);
-    if (counted != MICS_OK) // nobody can be told any more
-        mics_comm_close(equipped);
-    return status != MICS_OK ? status : counted;
+    MICS_TRY(mics_comm_device_open_take(rank->memory, mics_comm_count_inner(rank->comm), &spec,
+                                        &equipped));
+    mics_comm_count_put_inner(rank->comm, equipped);
+    return MICS_OK;
 }
 
 mics_status cli_gpu_open(const cli_job *job, cli_rank *rank)

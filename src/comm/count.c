@@ -161,13 +161,16 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
     return MICS_OK;
 }
 
-mics_comm *mics_comm_count_close_give(mics_comm *counting)
+mics_comm *mics_comm_count_inner(const mics_comm *counting)
 {
     assert(mics_comm_is_counting(counting));
-    count_comm *self = counting->ctx;
-    mics_comm *inner = self->inner;
-    mics_free(self->memory, self);
-    return inner;
+    return ((const count_comm *)counting->ctx)->inner;
+}
+
+void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner)
+{
+    assert(mics_comm_is_counting(counting));
+    ((count_comm *)counting->ctx)->inner = inner;
 }
 
 int mics_comm_is_counting(const mics_comm *comm)
