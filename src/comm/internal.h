@@ -70,6 +70,15 @@ static inline int32_t comm_block_of(const mics_ring *ring, int32_t member)
     return ring->block_of != NULL ? ring->block_of[member] : member;
 }
 
+/* Tells orders of blocks apart: FNV-1a over the blocks by member. */
+static inline uint64_t comm_order_hash(const mics_ring *ring)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int32_t m = 0; m < ring->group.size; m++)
+        hash = (hash ^ (uint32_t)comm_block_of(ring, m)) * 0x100000001b3u;
+    return hash;
+}
+
 /* Where block `index` begins; the buffer may be NULL when blocks are empty. */
 static inline void *comm_block(void *buffer, int32_t index, size_t block_bytes)
 {

@@ -33,20 +33,6 @@ typedef struct splitting {
     MPI_Comm comms[MICS_CHANNELS];
 } splitting;
 
-static int32_t block_of(const mics_ring *ring, int32_t member)
-{
-    return ring->block_of != NULL ? ring->block_of[member] : member;
-}
-
-// FNV-1a over the blocks by member.
-static uint64_t hash_order(const mics_ring *ring)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int32_t m = 0; m < ring->group.size; m++)
-        hash = (hash ^ (uint32_t)block_of(ring, m)) * 0x100000001b3u;
-    return hash;
-}
-
 // In a turn.
 static const comm_library_kind *find_kind(const comm_library *library, const mics_ring *ring,
                                           uint64_t order)
@@ -93,7 +79,7 @@ static mics_status open_splitting(comm_mpi *self, const mics_ring *ring, splitti
     splitting *made = block;
     made->world = self->world;
     made->color = (int)ring->group.first;
-    made->key = (int)block_of(ring, ring->group.index);
+    made->key = (int)comm_block_of(ring, ring->group.index);
     const bool mutex = pthread_mutex_init(&made->mutex, NULL) == 0;
     const bool changed = mutex && pthread_cond_init(&made->changed, NULL) == 0;
     if (changed && pthread_create(&made->thread, NULL, split, made) == 0) {
@@ -170,7 +156,7 @@ static mics_status check_split(const comm_mpi *self, const mics_ring *ring, MPI_
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Comm_size(comm, &size);
     MPI_Comm_rank(comm, &place);
-    if (size == group->size && place == block_of(ring, group->index))
+    if (size == group->size && place == comm_block_of(ring, group->index))
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "%s: rank %d passed a group of %d, but %d ranks passed one from rank %d: all "
@@ -234,7 +220,7 @@ static mics_status open_kind(comm_mpi *self, const mics_ring *ring, uint64_t ord
 mics_status comm_mpi_library_open(void *ctx, const mics_ring *ring)
 {
     comm_mpi *self = ctx;
-    const uint64_t order = hash_order(ring);
+    const uint64_t order = comm_order_hash(ring);
     comm_turn_enter(&self->turn);
     const bool open = find_kind(&self->library, ring, order) != NULL;
     const bool full = self->library.kinds == COMM_LIBRARY_KINDS;
@@ -299,7 +285,7 @@ mics_status comm_mpi_library_gather(void *ctx, const mics_ring *ring, void *buff
 {
     comm_mpi *self = ctx;
     const mics_group *group = &ring->group;
-    uint64_t order = hash_order(ring);
+    uint64_t order = comm_order_hash(ring);
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;
     comm_turn_enter(&self->turn);

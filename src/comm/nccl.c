@@ -97,15 +97,6 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
 
 // ---- opening ----
 
-// FNV-1a over the blocks by member.
-static uint64_t hash_order(const mics_ring *ring)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int32_t m = 0; m < ring->group.size; m++)
-        hash = (hash ^ (uint32_t)comm_block_of(ring, m)) * 0x100000001b3u;
-    return hash;
-}
-
 // The address of the owner of block 0 goes to all members.
 static mics_status share_id(nccl_comm *self, const mics_ring *ring, ncclUniqueId *id_out)
 {
@@ -137,7 +128,7 @@ static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
     config.maxCTAs = ring->channel == 0 ? NEAR_CTAS : FAR_CTAS;
     *own = (nccl_ring){.group = ring->group,
                        .own_block = comm_block_of(ring, ring->group.index),
-                       .order = hash_order(ring),
+                       .order = comm_order_hash(ring),
                        .channel = ring->channel};
     MICS_TRY(share_id(self, ring, &id));
     if (pthread_mutex_init(&own->mutex, NULL) != 0)
@@ -152,7 +143,7 @@ static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
 
 static nccl_ring *find_ring(nccl_comm *self, const mics_ring *ring)
 {
-    const uint64_t order = hash_order(ring);
+    const uint64_t order = comm_order_hash(ring);
     for (int32_t i = 0; i < self->ring_count; i++) {
         nccl_ring *own = &self->rings[i];
         if (own->group.first == ring->group.first && own->group.stride == ring->group.stride &&

@@ -48,8 +48,7 @@ static char *block_before(const mics_ring *ring, char *buffer, size_t block_byte
     int32_t member = ring->group.index - back;
     if (member < 0)
         member += ring->group.size;
-    int32_t block = ring->block_of != NULL ? ring->block_of[member] : member;
-    return block_bytes > 0 ? buffer + (size_t)block * block_bytes : buffer;
+    return comm_block(buffer, comm_block_of(ring, member), block_bytes);
 }
 
 // Where the last sum of a ring goes; NULL: the buffer itself.
