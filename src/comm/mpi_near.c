@@ -153,6 +153,8 @@ static mics_status read_memory(const comm_near_box *box, const char *what, size_
         *there_out = got >= 0 || errno != ESRCH;
         if (!*there_out)
             return MICS_OK;
+        if (got <= 0 && atomic_load(&box->withdrawn))
+            return MICS_ERR_PEER; // and freed what it had offered
         if (got <= 0)
             return mics_fail(MICS_ERR_COMM, "%s: cannot read %zu bytes of process %d: %s", what,
                              bytes, (int)box->process, got == 0 ? "no data" : strerror(errno));
