@@ -156,7 +156,6 @@ mics_status stream_run(mics_engine *engine, mics_stream stream,
 
 // ---- comm_steps.c, device_comm.c, compute_steps.c, run_op.c ----
 
-/* One collective on host memory. */
 /* Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are of
  * `block_elems`: the share that this rank owns inside its node. Stages inside it, and collectives in
  * one stage, are about all of the buffer: 0. */
@@ -168,10 +167,13 @@ int64_t step_unit_elems(const mics_engine *engine, const mics_step *step, int32_
 /* Where the message of a step of several units is put together. */
 void *step_message(const mics_engine *engine, const mics_step *step);
 
+/* One collective on host memory. */
 mics_status run_comm_step(mics_engine *engine, const mics_step *step);
+
 /* What both ends of an exchange must agree on, and what errors call it. */
 enum { STEP_NAME_BYTES = 224 };
 void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity);
+
 /* Enqueues one collective on a device's memory; AGREE is done on return. */
 mics_status run_device_comm_step(mics_engine *engine, const mics_step *step);
 mics_status run_compute_step(mics_engine *engine, const mics_step *step);
