@@ -126,7 +126,6 @@ typedef struct mics_comm_ops {
     mics_status (*collective)(void *ctx, const mics_comm_call *call);
     // (optional) Whether what was enqueued has failed so far; does not wait.
     mics_status (*check)(void *ctx);
-    void (*register_buffer)(void *ctx, void *buffer, size_t bytes); // (optional)
 } mics_comm_ops;
 
 typedef struct mics_comm {
@@ -327,11 +326,6 @@ mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call);
 /* Whether what was enqueued has failed so far. Does not wait.   Returns: MICS_OK; MICS_ERR_COMM,
  * logged once. */
 mics_status mics_comm_check(mics_comm *comm);
-
-/* Says that collectives will often use this memory of the comm's device, which NCCL can then use
- * without copies; until the comm is closed. What cannot be registered is used as before.
- */
-void mics_comm_register(mics_comm *comm, void *buffer, size_t bytes);
 
 /* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
  * divisible by the group's size.

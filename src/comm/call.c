@@ -75,9 +75,3 @@ mics_status mics_comm_check(mics_comm *comm)
 {
     return comm->ops->check != NULL ? comm->ops->check(comm->ctx) : MICS_OK;
 }
-
-void mics_comm_register(mics_comm *comm, void *buffer, size_t bytes)
-{
-    if (comm->ops->register_buffer != NULL && bytes > 0)
-        comm->ops->register_buffer(comm->ctx, buffer, bytes);
-}

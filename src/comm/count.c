@@ -84,12 +84,6 @@ static mics_status count_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
-static void count_register(void *ctx, void *buffer, size_t bytes)
-{
-    count_comm *self = ctx;
-    mics_comm_register(self->inner, buffer, bytes);
-}
-
 static void count_set_timeout(void *ctx, double seconds)
 {
     count_comm *self = ctx;
@@ -140,7 +134,6 @@ static const mics_comm_ops count_ops = {
     .library_gather = count_library_gather,
     .collective = count_collective,
     .check = count_check,
-    .register_buffer = count_register,
 };
 
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,

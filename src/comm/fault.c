@@ -62,12 +62,6 @@ static mics_status fault_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
-static void fault_register(void *ctx, void *buffer, size_t bytes)
-{
-    fault_comm *self = ctx;
-    mics_comm_register(self->inner, buffer, bytes);
-}
-
 static void fault_set_timeout(void *ctx, double seconds)
 {
     fault_comm *self = ctx;
@@ -121,7 +115,6 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .library_gather = fault_library_gather,
         .collective = fault_collective,
         .check = fault_check,
-        .register_buffer = fault_register,
     };
     if (countdown < 0)
         return mics_fail(MICS_ERR_INVALID, "exchange number %lld cannot fail",

@@ -21,12 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-    NCCL_MOST_RINGS = 16,
-    NCCL_MOST_BUFFERS = 16, // registered
-    NEAR_CTAS = 24,
-    FAR_CTAS = 8
-};
+enum { NCCL_MOST_RINGS = 16, NEAR_CTAS = 24, FAR_CTAS = 8 };
 
 // One group's communicator. `mutex` guards every use of it but abort.
 typedef struct nccl_ring {
@@ -36,7 +31,6 @@ typedef struct nccl_ring {
     int32_t channel;
     ncclComm_t comm;
     pthread_mutex_t mutex;
-    void *registered[NCCL_MOST_BUFFERS];
 } nccl_ring;
 
 typedef struct nccl_comm {
@@ -48,7 +42,6 @@ typedef struct nccl_comm {
     double timeout_s;
     nccl_ring rings[NCCL_MOST_RINGS];
     int32_t ring_count;
-    int32_t buffers;
     _Atomic bool aborted;
     _Atomic bool told; // a failure was logged
 } nccl_comm;
@@ -256,22 +249,6 @@ static mics_status nccl_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
-static void nccl_register(void *ctx, void *buffer, size_t bytes)
-{
-    nccl_comm *self = ctx;
-    if (self->buffers == NCCL_MOST_BUFFERS)
-        return;
-    for (int32_t i = 0; i < self->ring_count; i++) {
-        nccl_ring *own = &self->rings[i];
-        pthread_mutex_lock(&own->mutex);
-        if (self->nccl->CommRegister(own->comm, buffer, bytes, &own->registered[self->buffers]) !=
-            ncclSuccess)
-            own->registered[self->buffers] = NULL;
-        pthread_mutex_unlock(&own->mutex);
-    }
-    self->buffers++;
-}
-
 // ---- ends ----
 
 // Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs to
@@ -303,14 +280,6 @@ static void nccl_abort(void *ctx)
         abort_rings(self);
 }
 
-static void deregister(const nccl_comm *self, const nccl_ring *own)
-{
-    for (int32_t b = 0; b < self->buffers; b++) {
-        if (own->registered[b] != NULL)
-            self->nccl->CommDeregister(own->comm, own->registered[b]);
-    }
-}
-
 // After an error others may never come to finalise.
 static void close_rings(nccl_comm *self)
 {
@@ -318,7 +287,6 @@ static void close_rings(nccl_comm *self)
         nccl_ring *own = &self->rings[i];
         if (own->comm == NULL)
             continue;
-        deregister(self, own);
         if (self->told ||
             settle(self, own->comm, self->nccl->CommFinalize(own->comm), "closing NCCL") != MICS_OK)
             continue;
@@ -381,7 +349,6 @@ static const mics_comm_ops nccl_ops = {
     .close = nccl_close,
     .collective = nccl_collective,
     .check = nccl_check,
-    .register_buffer = nccl_register,
 };
 
 /* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN and MICS_CUDA_COMM_WHY_NOT. */

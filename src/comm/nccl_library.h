@@ -17,8 +17,6 @@
     X(CommDestroy)                                                                                 \
     X(CommAbort)                                                                                   \
     X(CommGetAsyncError)                                                                           \
-    X(CommRegister)                                                                                \
-    X(CommDeregister)                                                                              \
     X(GroupStart)                                                                                  \
     X(GroupEnd)                                                                                    \
     X(AllGather)                                                                                   \

@@ -322,17 +322,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommRegister(const ncclComm_t, void *buffer, size_t, void **handle)
-{
-    *handle = buffer;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t, void *)
-{
-    return ncclSuccess;
-}
-
 ncclResult_t ncclGroupStart(void)
 {
     group_depth++;
