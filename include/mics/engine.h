@@ -75,9 +75,10 @@ typedef struct mics_engine_spec {
 /* Events that an engine needs of its device. */
 int32_t mics_engine_events(const mics_schedule *schedule);
 
-/* What mics_schedule_spec.op_workspace_bytes has to be: the largest workspace of any of the model's ops.
+/* The largest workspace that a table's kernels ask for, of all of a model's ops: no more than the
+ * workspace of a schedule for accelerators, which mics_engine_open checks.
  *
- * Needs:   model and batch of the spec. */
+ * Needs:   the batch of a schedule (accelerator_bytes). */
 size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
                              mics_batch batch);
 

@@ -172,6 +172,9 @@ typedef struct mics_batch {
     int64_t sequences; // B
     int64_t length;    // T
     int32_t threads;   // of the rank; workspaces depend on it
+    // Bytes of a number that an accelerator computes in, 4 or 2; 0: on the processor. A schedule fills
+    // it in by its own precision.
+    int32_t accelerator_bytes;
 } mics_batch;
 
 typedef struct mics_op_info {

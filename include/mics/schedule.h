@@ -209,7 +209,7 @@ typedef enum mics_precision {
     MICS_PRECISION_FP32, // everything in fp32; the owned piece of the parameters is the master
     // As on accelerators: parameters, gathered parameters, gradients of one micro-step and
     // activations in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the
-    // optimizer holds fp32 masters beside its moments. Row statistics, logits and losses stay fp32.
+    // optimizer holds fp32 masters beside its moments. Row statistics and losses stay fp32.
     MICS_PRECISION_MIXED,
     MICS_PRECISIONS
 } mics_precision;
@@ -217,7 +217,7 @@ typedef enum mics_precision {
 typedef struct mics_schedule_spec {
     const mics_model *model; // outlives the schedule
     mics_mesh mesh;
-    mics_batch batch;    // of one micro-step of one rank
+    mics_batch batch; // of one micro-step of one rank; its accelerator_bytes follow from the rest
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
@@ -244,7 +244,6 @@ typedef struct mics_schedule_spec {
     // memory. First-hop reductions of MIXED then send each block to its owner directly, who adds
     // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
     bool accelerator;
-    size_t op_workspace_bytes; // accelerator: what the op table asks for (mics_engine_workspace)
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted

@@ -12,8 +12,10 @@ static void take_accelerator(const mics_run *run, const cli_room *room, mics_pla
     const cli_accelerator *accelerator = &room->accelerator;
     if (accelerator->ops == NULL)
         return;
-    const mics_batch batch = {
-        .sequences = run->micro_batch, .length = request->length, .threads = room->threads};
+    const mics_batch batch = {.sequences = run->micro_batch,
+                              .length = request->length,
+                              .threads = room->threads,
+                              .accelerator_bytes = (int32_t)mics_dtype_bytes(accelerator->dtype)};
     const size_t workspace =
         mics_engine_workspace(accelerator->ops, accelerator->dtype, request->model, batch);
     if (workspace < room->limit_bytes)

@@ -3,7 +3,6 @@
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
 #include "cli.h"
-#include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include "plan.h"
@@ -114,8 +113,6 @@ static void fill_accelerator(const cli_accelerator *accelerator, mics_schedule_s
     spec->accelerator = true;
     spec->precision =
         accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
-    spec->op_workspace_bytes =
-        mics_engine_workspace(accelerator->ops, accelerator->dtype, spec->model, spec->batch);
 }
 
 static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,

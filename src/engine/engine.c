@@ -31,6 +31,50 @@ static mics_status check_steps(const mics_schedule *schedule)
     return MICS_OK;
 }
 
+// What an op's kernels ask for.
+static size_t op_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+                           const mics_unit *unit, const mics_op *op, mics_batch batch)
+{
+    const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
+    const bool logits = cost.classifier_rows > 0;
+    const int64_t in = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 1;
+    const int64_t out = op->out >= 0 ? unit->tensors[op->out].width : 1;
+    const int64_t heads = op->heads > 0 ? op->heads : 1;
+    return ops->workspace_bytes(dtype, batch.sequences * batch.length, batch.length,
+                                in > out ? in : out, heads, out / heads, logits ? model->vocab : 1,
+                                logits ? cost.classifier_rows : 1, batch.threads);
+}
+
+size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+                             mics_batch batch)
+{
+    size_t most = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            const size_t need =
+                op_workspace(ops, dtype, model, &model->units[u], &model->units[u].ops[o], batch);
+            most = need > most ? need : most;
+        }
+    }
+    return most;
+}
+
+// The schedule's workspace is by the model's op table, which knows no kernels.
+static mics_status check_workspace(const mics_engine_spec *spec)
+{
+    const mics_schedule *schedule = spec->schedule;
+    const mics_op_table *ops = spec->ops != NULL ? spec->ops : mics_op_table_cpu();
+    const size_t there = (size_t)schedule->workspace_losses * sizeof(float);
+    const size_t needed =
+        mics_engine_workspace(ops, spec->dtype, schedule->spec.model, schedule->spec.batch);
+    if (needed <= there)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "the kernels of \"%s\" ask for %zu bytes of workspace, and the schedule has "
+                     "%zu; use those of this build",
+                     ops->name, needed, there);
+}
+
 static mics_status check_device(const mics_engine_spec *spec)
 {
     const mics_schedule_spec *schedule = &spec->schedule->spec;
@@ -51,6 +95,7 @@ static mics_status check_device(const mics_engine_spec *spec)
                          mics_precision_text(schedule->precision),
                          schedule->accelerator ? "accelerators" : "the processor",
                          mics_dtype_text(spec->dtype));
+    MICS_TRY(check_workspace(spec));
     return check_steps(spec->schedule);
 }
 
@@ -70,31 +115,6 @@ static mics_status check_spec(const mics_engine_spec *spec)
             (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
             (int)mesh->ranks_per_node);
     return check_device(spec);
-}
-
-size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
-                             mics_batch batch)
-{
-    const int64_t tokens = batch.sequences * batch.length;
-    size_t bytes = 0;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_unit *unit = &model->units[u];
-        int64_t widest = 1;
-        for (int32_t t = 0; t < unit->tensor_count; t++)
-            widest = unit->tensors[t].width > widest ? unit->tensors[t].width : widest;
-        for (int32_t o = 0; o < unit->op_count; o++) {
-            const mics_op *op = &unit->ops[o];
-            const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
-            const int64_t heads = op->heads > 0 ? op->heads : 1;
-            const int64_t width = op->out >= 0 ? unit->tensors[op->out].width : widest;
-            const int64_t rows = cost.classifier_rows > 0 ? cost.classifier_rows : 1;
-            const size_t need = ops->workspace_bytes(
-                dtype, tokens, batch.length, widest, heads, width / heads,
-                cost.classifier_rows > 0 ? model->vocab : 1, rows, batch.threads);
-            bytes = need > bytes ? need : bytes;
-        }
-    }
-    return bytes;
 }
 
 // What the spec leaves open.

@@ -8,9 +8,9 @@
 // 16 bytes, so that a vocabulary of any size (GPT-2's 50257) is read in whole vectors, by the
 // products too.
 //
-// dW over several chunks: where the workspace has room for V C fp32 numbers beside a chunk, it is
-// summed there and rounded once; else it is rounded after each chunk, so a caller with little
-// memory and many chunks loses bits of 2-byte types.
+// dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is summed,
+// so that it is rounded once. A caller who has less than workspace_bytes, but room for a chunk, loses
+// bits to a rounding after each chunk.
 #include "op/bias_cuda.h"
 #include "op/cuda_ops.h"
 #include "op/matmul_cuda.h"
@@ -43,6 +43,11 @@ static size_t logits_bytes(mics_dtype dtype, int64_t V, int64_t rows)
     return whole_blocks((size_t)(logits_stride(dtype, V) * rows) * mics_dtype_bytes(dtype));
 }
 
+static size_t sum_bytes(int64_t V, int64_t C)
+{
+    return whole_blocks((size_t)(V * C) * sizeof(float));
+}
+
 static int64_t minimum(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -51,8 +56,9 @@ static int64_t minimum(int64_t a, int64_t b)
 size_t mics_cuda_classifier_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
                                             int64_t chunk_rows)
 {
-    (void)widest;
-    return logits_bytes(dtype, V, minimum(N, chunk_rows)) + MICS_CUDA_MATMUL_WORKSPACE_BYTES;
+    const bool summed = dtype != MICS_DTYPE_FP32 && chunk_rows < N;
+    return logits_bytes(dtype, V, minimum(N, chunk_rows)) + (summed ? sum_bytes(V, widest) : 0) +
+           MICS_CUDA_MATMUL_WORKSPACE_BYTES;
 }
 
 // The workspace: logits, then what products take.
@@ -141,7 +147,7 @@ void mics_cuda_classifier_forward(const mics_op_place *at, float *loss_N, const 
 // room.
 static float *wide_weight(classifier *c)
 {
-    const size_t sum = whole_blocks((size_t)(c->V * c->C) * sizeof(float));
+    const size_t sum = sum_bytes(c->V, c->C);
     if (c->at->dtype == MICS_DTYPE_FP32 || c->chunk_rows >= c->N ||
         c->products_bytes < sum + MICS_CUDA_MATMUL_WORKSPACE_BYTES)
         return NULL;

@@ -89,7 +89,8 @@ void mics_cuda_classifier_backward(const mics_op_place *at, float *loss_N, void 
                                    void *dweight_VC, const void *x_NC, const void *weight_VC,
                                    const int32_t *targets_N, float scale, int64_t N, int64_t C,
                                    int64_t V, bool add_dweight, int64_t chunk_rows);
-/* Workspace that either needs: the logits of a chunk, and what the products take. */
+/* Workspace that either needs, for up to `widest` inputs: the logits of a chunk, what the products
+ * take, and in 2-byte types and several chunks the weight's gradient in fp32. */
 size_t mics_cuda_classifier_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
                                             int64_t chunk_rows);
 

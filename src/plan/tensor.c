@@ -174,7 +174,7 @@ unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
     const mics_plan_request *request = &planner->request;
     walk w = {.planner = planner,
               .unit = &request->model->units[unit],
-              .batch = {c->micro_batch, request->length, 1},
+              .batch = {.sequences = c->micro_batch, .length = request->length, .threads = 1},
               .tensor = c->p.tensor,
               .elem_bytes =
                   (int32_t)mics_precision_bytes(request->precision, MICS_MEM_ACTIVATIONS)};

@@ -40,8 +40,6 @@ static void size_workspace(mics_schedule *schedule)
     }
     const int64_t line = MICS_ALIGNMENT / (int64_t)sizeof(float);
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
-    if (schedule->spec.accelerator)
-        most = (int64_t)((schedule->spec.op_workspace_bytes + sizeof(float) - 1) / sizeof(float));
     schedule->workspace_losses = mics_size_round_up(most, line);
     schedule->workspace_elems = schedule->workspace_losses + tokens;
     if (schedule->spec.accelerator) {

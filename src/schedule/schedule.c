@@ -469,6 +469,9 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     mics_schedule *schedule = block;
     schedule->memory = memory;
     schedule->spec = *spec;
+    schedule->spec.batch.accelerator_bytes =
+        spec->accelerator ? (int32_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS)
+                          : 0;
     if (spec->precision == MICS_PRECISION_MIXED)
         schedule->spec.gather_wires = schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
     mics_status status = MICS_OK;

@@ -4,7 +4,8 @@
 //
 // Shapes: N tokens of a micro-batch; I inputs, O outputs, V vocabulary, C width, R rows of logits at a
 // time. Matrix products are priced by shape; a bias is added where its product is written; what else there is
-// moves memory. In mixed precision activations and parameters have 2 bytes; logits stay fp32.
+// moves memory. In mixed precision activations and parameters have 2 bytes; logits are fp32 but on
+// accelerators, which hold them as activations.
 #include "simulate/internal.h"
 
 typedef struct pass {
@@ -70,7 +71,8 @@ static void add_logits(pass *p, const mics_op *op, int64_t rows, bool backward)
     const mics_param *table = mics_model_param(p->schedule->spec.model, op->params[0]);
     const int64_t V = table->shape[0], C = table->shape[1];
     add_product(p, rows, V, C);
-    add_elementwise(p, 0, 3.0 * sizeof(float) * (double)rows * (double)V);
+    const double bytes = p->schedule->spec.accelerator ? p->elem_bytes : (double)sizeof(float);
+    add_elementwise(p, 0, 3 * bytes * (double)rows * (double)V);
     if (!backward)
         return;
     add_product(p, rows, C, V);

@@ -79,11 +79,12 @@ static void classifier_case(mics_dtype dtype, const int64_t shape[4], bool add, 
     GPU_FUNCTION(backward_fn, classifier_backward);
     GPU_FUNCTION(workspace_fn, classifier_workspace_bytes);
     const int64_t N = shape[0], C = shape[1], V = shape[2], chunk = shape[3];
-    const size_t more = room ? (size_t)(V * C) * sizeof(float) + 512 : 0;
-    const size_t bytes = classifier_workspace_bytes(dtype, N, C, V, chunk) + more;
+    const bool summed = dtype != MICS_DTYPE_FP32 && chunk < N;
+    const size_t sum = summed ? ((size_t)(V * C) * sizeof(float) + 255) / 256 * 256 : 0;
+    const size_t bytes = classifier_workspace_bytes(dtype, N, C, V, chunk);
     gpu_case c;
     // Without room for that sum, products do with less than they would like.
-    gpu_begin(&c, dtype, room ? bytes : bytes - MICS_CUDA_MATMUL_WORKSPACE_BYTES + 4096,
+    gpu_begin(&c, dtype, room ? bytes : bytes - sum - MICS_CUDA_MATMUL_WORKSPACE_BYTES + 4096,
               "classifier N=%d C=%d V=%d chunk %d add %d room %d", (int)N, (int)C, (int)V,
               (int)chunk, add, room);
     classifier r = reference_of(&c, N, C, V);

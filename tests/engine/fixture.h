@@ -343,9 +343,6 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL};
-    if (spec.accelerator)
-        spec.op_workspace_bytes =
-            mics_engine_workspace(run->want.ops, run->want.dtype, run->model, spec.batch);
     if (run->want.choice_count > 0) {
         memcpy(spec.choices, run->want.choices, sizeof spec.choices);
         spec.choice_count = run->want.choice_count;

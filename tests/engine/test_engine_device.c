@@ -117,16 +117,59 @@ static void test_second_hop_in_bf16(void **state)
     }
 }
 
-// Of one rank the device's arithmetic is the processor's, bit by bit.
+// The processor's rows of logits: half of them at a time.
+static void classifier_forward_in_two(const mics_op_place *at, float *loss_N, const void *x_NC,
+                                      const void *weight_VC, const int32_t *targets_N, int64_t N,
+                                      int64_t C, int64_t V, int64_t chunk_rows)
+{
+    (void)chunk_rows;
+    later_table.classifier_forward(at, loss_N, x_NC, weight_VC, targets_N, N, C, V, (N + 1) / 2);
+}
+
+static void classifier_backward_in_two(const mics_op_place *at, float *loss_N, void *dx_NC,
+                                       void *dweight_VC, const void *x_NC, const void *weight_VC,
+                                       const int32_t *targets_N, float scale, int64_t N, int64_t C,
+                                       int64_t V, bool add_dweight, int64_t chunk_rows)
+{
+    (void)chunk_rows;
+    later_table.classifier_backward(at, loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N,
+                                    scale, N, C, V, add_dweight, (N + 1) / 2);
+}
+
+// Of one rank the device's arithmetic is the processor's, bit by bit, where sums are cut alike.
 static void test_fp32_has_the_same_bits(void **state)
 {
     (void)state;
     const fixture_run reference = on_processor();
+    mics_op_table in_two = later_table;
+    in_two.classifier_forward = classifier_forward_in_two;
+    in_two.classifier_backward = classifier_backward_in_two;
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
+    run.want.ops = &in_two;
     fixture_go(&run);
     assert_memory_equal(run.losses, reference.losses, sizeof run.losses);
     assert_memory_equal(run.norms, reference.norms, sizeof run.norms);
     assert_true(run.eval_loss == reference.eval_loss);
+}
+
+// More rows than accelerators hold the logits of at once.
+static void test_chunks_of_logits(void **state)
+{
+    (void)state;
+    enum { SEQUENCES = 260 }; // of 16 tokens, a micro-step
+    fixture_run reference = {.want = on_device(MICS_DTYPE_FP32)};
+    reference.want.sequences = 2 * SEQUENCES;
+    reference.want.steps = 1;
+    reference.want.open_device = NULL;
+    reference.want.ops = NULL;
+    fixture_go(&reference);
+    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
+        fixture_run run = {.want = on_device((mics_dtype)dtype)};
+        run.want.sequences = 2 * SEQUENCES;
+        run.want.steps = 1;
+        fixture_go(&run);
+        check_losses(&run, &reference);
+    }
 }
 
 // ---- loss scaling ----
@@ -323,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_what_does_not_fit_is_refused),
         cmocka_unit_test(test_each_allocation_may_fail),
         cmocka_unit_test(test_fp32_has_the_same_bits),
+        cmocka_unit_test(test_chunks_of_logits),
         cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
     };

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The op table's workspaces are those that the kernels' header asks for: two modules that may not include each other agree.
+#include "mics/json.h"
 #include "mics/model.h"
 #include "mics/op.h"
 #include "mics/size.h"
@@ -54,6 +55,53 @@ static void check_shape(mics_memory *memory, int64_t heads, int64_t head_dim, in
     mics_model_close(model);
 }
 
+// Rows of logits that an accelerator holds, of a GPT-2 of 124 million parameters.
+static mics_op_cost logits_of(mics_memory *memory, int64_t tokens, int32_t bytes)
+{
+    static const char text[] = "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 12, "
+                               "\"n_embd\": 768, \"n_positions\": 1024, \"vocab_size\": 50257}";
+    mics_json *json = NULL;
+    mics_model *model = NULL;
+    ASSERT_OK(mics_json_parse(memory, "model", text, sizeof text - 1, &json));
+    ASSERT_OK(mics_model_from_config(memory, json, false, &model));
+    mics_json_close(json);
+    const mics_unit *unit = &model->units[model->unit_count - 1];
+    const mics_batch batch = {
+        .sequences = tokens, .length = 1, .threads = 1, .accelerator_bytes = bytes};
+    const mics_op_cost cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_CLASSIFIER), batch);
+    mics_model_close(model);
+    return cost;
+}
+
+static void test_accelerator_rows(void **state)
+{
+    (void)state;
+    enum { ROW = 50264, SUM = 50257 * 768, PRODUCTS = 8 << 20 }; // numbers, floats
+    static const struct {
+        int64_t tokens, rows_of_2, rows_of_4;
+    } cases[] = {
+        {1, 1, 1},          {1000, 1000, 1000},   {4096, 4096, 4096},
+        {4097, 4097, 2176}, {5632, 5632, 2816},   {5633, 2816 + 128, 2816 + 128},
+        {8192, 4096, 4096}, {100000, 4096, 4096},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const mics_op_cost two = logits_of(memory, cases[i].tokens, 2),
+                           four = logits_of(memory, cases[i].tokens, 4);
+        assert_int_equal(two.classifier_rows, cases[i].rows_of_2);
+        assert_int_equal(four.classifier_rows, cases[i].rows_of_4);
+        // In 2 bytes with an fp32 sum of the gradient where there are several chunks.
+        const int64_t logits = (ROW * two.classifier_rows / 2 + 63) / 64 * 64;
+        const bool summed = two.classifier_rows < cases[i].tokens;
+        assert_int_equal(two.workspace_forward, logits + PRODUCTS);
+        assert_int_equal(two.workspace_backward,
+                         logits + PRODUCTS + (summed ? (SUM + 63) / 64 * 64 : 0));
+        assert_int_equal(four.workspace_backward, four.workspace_forward);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_workspaces(void **state)
 {
     (void)state;
@@ -69,6 +117,7 @@ static void test_workspaces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_workspaces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_workspaces),
+                                       cmocka_unit_test(test_accelerator_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
