@@ -122,6 +122,16 @@ typedef struct mics_cost_use {
 mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
                                    const mics_collective *collective);
 
+/* What it costs that each member of a group sends every other a block of its own, directly, one
+ * after the other: `collective` is of SEND. Of those some go to members on its own node, the rest to
+ * other nodes; on the whole the links carry what so many shifts along the node, and so many from
+ * node to node, carry.
+ *
+ * Needs and returns: as mics_cost_collective.
+ */
+mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
+                               const mics_collective *collective);
+
 /* The two collectives of which a gather or reduction in two stages consists: between equal local
  * ranks, then inside each node (reductions: the other way round).
  *

@@ -39,7 +39,8 @@ typedef struct mics_plan_request {
     int64_t length;       // of a sequence
     int64_t global_batch; // sequences a step; a multiple of the ranks
     mics_precision precision;
-    mics_math math; // that products compute in
+    mics_math math;   // that products compute in
+    bool accelerator; // ranks compute on devices with memory of their own (mics_schedule_spec)
     int64_t whole_below;
     mics_wires gather_wires, reduce_wires, second_hop_wires; // as in mics_schedule_spec
     int64_t join_below;                                      // the same
@@ -55,8 +56,10 @@ typedef struct mics_plan_choice {
     int32_t micro_steps; // micro_batch x micro_steps x ranks is the global batch
     int32_t prefetch;
     bool recompute;
-    bool gather_two_stage, reduce_two_stage; // where the group spans nodes
-    bool boundary_two_stage;                 // second hop and publication, where their groups do
+    // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless they
+    // are to be by ring (mics_schedule_spec).
+    bool gather_two_stage, reduce_two_stage, sums_by_ring;
+    bool boundary_two_stage; // second hop and publication, where their groups do
 } mics_plan_choice;
 
 // Tensor and pipeline parallelism; zeros in plans of the family.
@@ -119,6 +122,7 @@ typedef struct mics_plan_space {
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
+    bool sums_by_ring;
     bool exhaustive; // simulate everything that fits: for tests
 } mics_plan_space;
 
@@ -207,7 +211,7 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                        mics_plan_entry *entry);
 
 /* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no
- * numbers travel packed, else not above it.
+ * numbers travel packed and no units share messages, else not above it.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */

@@ -244,6 +244,7 @@ typedef struct mics_schedule_spec {
     // memory. First-hop reductions of MIXED then send each block to its owner directly, who adds
     // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
     bool accelerator;
+    bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted

@@ -32,6 +32,7 @@ typedef struct cli_plan {
     int64_t rank_batch;
     mics_precision precision;
     mics_math math;
+    bool accelerator; // ranks are taken to run on GPUs
 } cli_plan;
 
 // What was found for one cluster and batch. Begin with zeros.

@@ -2,24 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // "sharding": "auto" where run.cluster says what the links are.
 #include "cli.h"
-#include "mics/engine.h"
 #include "mics/log.h"
 #include "plan.h"
 
-// Numbers as the ranks compute with, and of a GPU's memory what the kernels' workspace leaves.
+// Numbers as the ranks compute with.
 static void take_accelerator(const mics_run *run, const cli_room *room, mics_plan_request *request)
 {
     const cli_accelerator *accelerator = &room->accelerator;
     if (accelerator->ops == NULL)
         return;
-    const mics_batch batch = {.sequences = run->micro_batch,
-                              .length = request->length,
-                              .threads = room->threads,
-                              .accelerator_bytes = (int32_t)mics_dtype_bytes(accelerator->dtype)};
-    const size_t workspace =
-        mics_engine_workspace(accelerator->ops, accelerator->dtype, request->model, batch);
-    if (workspace < room->limit_bytes)
-        request->memory_bytes = (double)(room->limit_bytes - workspace);
+    request->accelerator = true;
     request->precision =
         accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
     request->math = accelerator->dtype == MICS_DTYPE_BF16       ? MICS_MATH_BF16

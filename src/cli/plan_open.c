@@ -83,7 +83,20 @@ static const char *file_precision(const mics_run *run)
     return off || run->device == MICS_RUN_DEVICE_CPU ? "fp32" : "auto";
 }
 
-// With "auto" 16 bits where they are worth it, as on every accelerator.
+// Whether 16 bits are worth it, as on every accelerator.
+static bool has_halves(const mics_accelerator *device)
+{
+    return device->flops_per_s[half_math(device)] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
+}
+
+// What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks are.
+static bool on_accelerators(const cli_plan *plan)
+{
+    return plan->math != MICS_MATH_FP32 || plan->run->device == MICS_RUN_DEVICE_CUDA ||
+           (plan->run->device == MICS_RUN_DEVICE_AUTO && has_halves(&plan->cluster.accelerator));
+}
+
+// With "auto" 16 bits where they are worth it.
 static mics_status choose_precision(cli_plan *plan, const char *text)
 {
     static const mics_math maths[] = {MICS_MATH_FP32, MICS_MATH_TF32, MICS_MATH_BF16,
@@ -92,8 +105,7 @@ static mics_status choose_precision(cli_plan *plan, const char *text)
     const mics_math half = half_math(device);
     bool known = false;
     if (strcmp(text, "auto") == 0) {
-        const bool worth = device->flops_per_s[half] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
-        plan->math = worth ? half : MICS_MATH_FP32;
+        plan->math = has_halves(device) ? half : MICS_MATH_FP32;
         known = true;
     } else if (strcmp(text, "mixed") == 0) {
         plan->math = half;
@@ -110,6 +122,7 @@ static mics_status choose_precision(cli_plan *plan, const char *text)
     plan->precision = plan->math == MICS_MATH_BF16 || plan->math == MICS_MATH_FP16
                           ? MICS_PRECISION_MIXED
                           : MICS_PRECISION_FP32;
+    plan->accelerator = on_accelerators(plan);
     return MICS_OK;
 }
 
@@ -199,6 +212,7 @@ mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
         .global_batch = global_batch(plan, nodes),
         .precision = plan->precision,
         .math = plan->math,
+        .accelerator = plan->accelerator,
         .whole_below = run->whole_below,
         .join_below = run->join_below,
         .gather_wires = run->gather_wires,

@@ -396,6 +396,44 @@ mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second)
     return sum;
 }
 
+// `count` of them one after the other, begun once.
+static mics_cost_use repeated(mics_cost_use use, double count, double start_us)
+{
+    use.us = (use.us - start_us) * count;
+    use.beside_us = (use.beside_us - start_us) * count;
+    use.latency_us = (use.latency_us - start_us) * count;
+    use.core_us *= count;
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
+        use.bytes[t] *= count;
+        use.busy_us[t] *= count;
+    }
+    return use;
+}
+
+mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
+                               const mics_collective *collective)
+{
+    const mics_group group = collective->group;
+    const int32_t per_node = mics_cluster_ranks_per_node(cluster);
+    const int32_t fit = group.stride < per_node ? per_node / group.stride : 1;
+    const int32_t near = fit < group.size ? fit : group.size; // members on a node
+    const double start_us = cluster->collective_us;
+    mics_collective inside = *collective, across = *collective;
+    inside.group = (mics_group){.first = group.first, .stride = group.stride, .size = near};
+    across.group = (mics_group){
+        .first = group.first, .stride = group.stride * near, .size = group.size / near};
+    mics_cost_use use = {.tier = -1};
+    if (near > 1)
+        use = repeated(mics_cost_collective(cluster, ranks, &inside), near - 1, start_us);
+    if (across.group.size > 1)
+        use = mics_cost_then(use, repeated(mics_cost_collective(cluster, ranks, &across),
+                                           group.size - near, start_us));
+    use.us += start_us;
+    use.beside_us += start_us;
+    use.latency_us += start_us;
+    return use;
+}
+
 const char *mics_collective_text(mics_collective_kind kind)
 {
     static const char *const texts[MICS_COLLECTIVE_KINDS] = {

@@ -88,6 +88,10 @@ static mics_status check_device(const mics_engine_spec *spec)
                          schedule->accelerator ? " for accelerators" : "");
     if (on_host)
         return MICS_OK;
+    if (mixed && schedule->sums_by_ring)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "sums of numbers of 2 bytes by rings can be planned, not run; leave "
+                         "sums_by_ring false");
     if (!schedule->accelerator || mixed != (spec->dtype != MICS_DTYPE_FP32))
         return mics_fail(MICS_ERR_INVALID,
                          "a schedule in %s precision for %s does not fit a device that computes in "

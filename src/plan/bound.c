@@ -9,7 +9,8 @@
 //   each stream   the collectives that run on it, one after the other
 //   each tier     the bytes through its busiest link
 //   cores         the work of all ranks, where they share cores
-// Collectives of packed numbers count nothing: they are sent directly, which cost.h does not price as one.
+// Collectives of packed numbers count nothing.
+#include "mics/size.h"
 #include "plan/internal.h"
 
 // ---- what one collective costs ----
@@ -38,6 +39,21 @@ static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
     return b.us < a.us ? b : a;
 }
 
+static comm_cost as_cost(const pricing *p, mics_group_kind group, mics_cost_use use)
+{
+    const bool far = mics_mesh_spans_nodes(&p->mesh, group);
+    const double slow_us = use.us * use.slowdown / (1 + use.slowdown);
+    comm_cost cost = {.us = use.us,
+                      .core_us = use.core_us,
+                      .near_us = far ? 0 : use.us,
+                      .far_us = far ? use.us : 0,
+                      .near_slow_us = far ? 0 : slow_us,
+                      .far_slow_us = far ? slow_us : 0};
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++)
+        cost.busy_us[t] = use.busy_us[t];
+    return cost;
+}
+
 // A collective of the class on groups of a kind; `blocks` into which the unit is cut there.
 static comm_cost price(const pricing *p, mics_collective_kind kind, mics_group_kind group,
                        int32_t blocks, mics_wire wire)
@@ -53,17 +69,18 @@ static comm_cost price(const pricing *p, mics_collective_kind kind, mics_group_k
         tree.kind = MICS_COLLECTIVE_ALL_REDUCE_TREE;
         use = faster(use, mics_cost_collective(&planner->request.cluster, planner->ranks, &tree));
     }
-    const bool far = mics_mesh_spans_nodes(&p->mesh, group);
-    const double slow_us = use.us * use.slowdown / (1 + use.slowdown);
-    comm_cost cost = {.us = use.us,
-                      .core_us = use.core_us,
-                      .near_us = far ? 0 : use.us,
-                      .far_us = far ? use.us : 0,
-                      .near_slow_us = far ? 0 : slow_us,
-                      .far_slow_us = far ? slow_us : 0};
-    for (int t = 0; t < MICS_CLUSTER_TIERS; t++)
-        cost.busy_us[t] = use.busy_us[t];
-    return cost;
+    return as_cost(p, group, use);
+}
+
+// Each member of a group sends every other its block.
+static comm_cost price_direct(const pricing *p, mics_group_kind group, int32_t blocks)
+{
+    const mics_planner *planner = p->planner;
+    const mics_collective asked = {
+        .kind = MICS_COLLECTIVE_SEND,
+        .group = mics_mesh_group(&p->mesh, group, 0),
+        .block_bytes = (double)mics_wire_bytes(MICS_WIRE_BF16, p->padded_elems / blocks)};
+    return as_cost(p, group, mics_cost_direct(&planner->request.cluster, planner->ranks, &asked));
 }
 
 bool degree_has_stages(const mics_planner *planner, int32_t degree)
@@ -116,7 +133,18 @@ static comm_cost price_gather(const pricing *p, bool two_stage)
     return cost;
 }
 
-static comm_cost price_reduce(const pricing *p, bool two_stage)
+static comm_cost price_direct_reduce(const pricing *p)
+{
+    const mics_planner *planner = p->planner;
+    if (!degree_has_stages(planner, p->unit.grads))
+        return price_direct(p, MICS_GROUP_GRADS, p->unit.grads);
+    const comm_cost inside = price_direct(p, MICS_GROUP_NODE, planner->ranks_per_node);
+    comm_cost cost = price_direct(p, MICS_GROUP_GRADS_ACROSS, p->unit.grads);
+    add_cost(&cost, &inside, 1);
+    return cost;
+}
+
+static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
 {
     const mics_planner *planner = p->planner;
     const mics_wires wires = planner->request.reduce_wires;
@@ -125,7 +153,9 @@ static comm_cost price_reduce(const pricing *p, bool two_stage)
     comm_cost cost = {0};
     if (p->unit.grads == 1)
         return cost;
-    if (!two_stage || !degree_has_stages(planner, p->unit.grads))
+    if (sums_directly(planner, choice))
+        return price_direct_reduce(p);
+    if (!choice->reduce_two_stage || !degree_has_stages(planner, p->unit.grads))
         return price_sum(p, sum, MICS_GROUP_GRADS, p->unit.grads, wires, mixed);
     const comm_cost inside =
         price_sum(p, sum, MICS_GROUP_NODE, planner->ranks_per_node, wires, mixed);
@@ -228,7 +258,7 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
             p.unit.params = p.unit.grads = 1;
         p.padded_elems = planner->classes[c].padded_elems;
         classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
-                                  .reduce = price_reduce(&p, choice->reduce_two_stage),
+                                  .reduce = price_reduce(&p, choice),
                                   .once = price_once(&p, choice->boundary_two_stage)};
     }
     return MICS_OK;
@@ -302,6 +332,37 @@ static size_t counted(size_t bytes)
     return bytes > 0 ? mics_memory_block_bytes(bytes) : 0;
 }
 
+// What members of a group send of a class at once, into `most`.
+static void hold_direct(const unit_class *class, int64_t members, int64_t blocks, size_t *most)
+{
+    const size_t block_bytes = mics_wire_bytes(MICS_WIRE_BF16, class->padded_elems / blocks);
+    const size_t bytes =
+        (size_t)mics_size_round_up((members - 1) * (int64_t)block_bytes, MICS_ALIGNMENT);
+    *most = bytes > *most ? bytes : *most;
+}
+
+// What comes for the owner of a block before it is added, on each stream.
+static size_t direct_bytes(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    const int64_t grads = choice->sharding.grads, per_node = planner->ranks_per_node;
+    const bool stages = degree_has_stages(planner, choice->sharding.grads);
+    size_t near = 0, far = 0;
+    if (!sums_directly(planner, choice) || grads == 1)
+        return 0;
+    for (int32_t c = 0; c < planner->class_count; c++) {
+        const unit_class *class = &planner->classes[c];
+        if (class->whole)
+            continue;
+        if (stages) {
+            hold_direct(class, per_node, per_node, &near);
+            hold_direct(class, grads / per_node, grads, &far);
+        } else {
+            hold_direct(class, grads, grads, grads > per_node ? &far : &near);
+        }
+    }
+    return near + far;
+}
+
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
 {
     const mics_precision precision = planner->request.precision;
@@ -318,12 +379,13 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
         optimizer += units * (elems / (size_t)choice->sharding.optimizer);
     }
     const structure *slots = structure_at(s, choice->micro_steps);
-    *bytes_out = (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
-                          counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
-                          counted(optimizer * mics_precision_bytes(precision, MICS_MEM_OPTIMIZER)) +
-                          slots->gather_bytes + slots->reduce_bytes + batch->activation_bytes +
-                          batch->workspace_bytes + batch->data_bytes +
-                          counted(planner->request.staging_bytes));
+    *bytes_out =
+        (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
+                 counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
+                 counted(optimizer * mics_precision_bytes(precision, MICS_MEM_OPTIMIZER)) +
+                 slots->gather_bytes + slots->reduce_bytes + batch->activation_bytes +
+                 batch->workspace_bytes + batch->data_bytes +
+                 counted(direct_bytes(planner, choice)) + counted(planner->request.staging_bytes));
     return MICS_OK;
 }
 

@@ -17,6 +17,12 @@ enum { PERIOD_STEPS = 4 };
 
 // ---- schedules ----
 
+bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    return planner->request.accelerator && planner->request.precision == MICS_PRECISION_MIXED &&
+           !choice->sums_by_ring;
+}
+
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
 {
     const int64_t batch = planner->request.global_batch;
@@ -57,6 +63,8 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .whole_below = request->whole_below,
         .join_below = request->join_below,
         .precision = request->precision,
+        .accelerator = request->accelerator,
+        .sums_by_ring = choice->sums_by_ring,
         .gather_wires = request->gather_wires,
         .reduce_wires = request->reduce_wires,
         .second_hop_wires = request->second_hop_wires,

@@ -128,6 +128,10 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                          const class_cost *classes, double *us_out);
 
+/* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
+ * their groups have them. */
+bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
+
 /* Whether the groups that gather or reduce span nodes and have several ranks in each. */
 bool degree_has_stages(const mics_planner *planner, int32_t degree);
 

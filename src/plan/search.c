@@ -164,13 +164,16 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
         const mics_plan_choice choice = {.sharding = sharding,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
-                                         .boundary_two_stage = !space->collectives_given ||
-                                                               space->boundary_two_stage};
-        if ((choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces))
+                                         .boundary_two_stage =
+                                             !space->collectives_given || space->boundary_two_stage,
+                                         .sums_by_ring = space->sums_by_ring};
+        const bool direct = sums_directly(s->planner, &choice);
+        if ((choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
+            (direct && choice.reduce_two_stage != reduces))
             continue;
         if (space->collectives_given &&
             (choice.gather_two_stage != (space->gather_two_stage && gathers) ||
-             choice.reduce_two_stage != (space->reduce_two_stage && reduces)))
+             (!direct && choice.reduce_two_stage != (space->reduce_two_stage && reduces))))
             continue;
         MICS_TRY(price_sharding(s->planner, &choice, s->classes));
         MICS_TRY(list_batches(s, choice));

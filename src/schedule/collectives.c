@@ -28,7 +28,7 @@ mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kind kind)
 static bool is_direct(const builder *b, mics_step_kind kind)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
-    return spec->accelerator && spec->precision == MICS_PRECISION_MIXED &&
+    return spec->accelerator && spec->precision == MICS_PRECISION_MIXED && !spec->sums_by_ring &&
            mics_step_kind_whole(kind) == MICS_STEP_REDUCE;
 }
 

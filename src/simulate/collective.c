@@ -5,59 +5,28 @@
 #include "simulate/internal.h"
 #include <math.h>
 
+static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,
+                             mics_collective_kind kind, mics_group group, double block_bytes)
+{
+    const double threads = (double)schedule->spec.mesh.ranks * schedule->spec.batch.threads;
+    return (mics_collective){.kind = kind,
+                             .group = group,
+                             .block_bytes = block_bytes,
+                             .crowd = cluster->cores > 0 ? threads / cluster->cores : 1};
+}
+
 static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cluster,
                            mics_collective_kind kind, mics_group group, double block_bytes)
 {
-    const int32_t ranks = schedule->spec.mesh.ranks;
-    const double threads = (double)ranks * schedule->spec.batch.threads;
-    const mics_collective asked = {.kind = kind,
-                                   .group = group,
-                                   .block_bytes = block_bytes,
-                                   .crowd = cluster->cores > 0 ? threads / cluster->cores : 1};
-    return mics_cost_collective(cluster, ranks, &asked);
+    const mics_collective one = asked(schedule, cluster, kind, group, block_bytes);
+    return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &one);
 }
 
-// ---- blocks sent directly ----
-
-// `count` of them one after the other, begun once.
-static mics_cost_use times(mics_cost_use use, double count, double start_us)
-{
-    use.us = (use.us - start_us) * count;
-    use.beside_us = (use.beside_us - start_us) * count;
-    use.latency_us = (use.latency_us - start_us) * count;
-    use.core_us *= count;
-    for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
-        use.bytes[t] *= count;
-        use.busy_us[t] *= count;
-    }
-    return use;
-}
-
-// Each member sends every other a block, one after the other. Of those some go to members on its own node,
-// the rest to other nodes; on the whole the links carry what so many shifts along the node, and so many
-// from node to node, carry.
 static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluster *cluster,
                                 mics_group group, double block_bytes)
 {
-    const int32_t per_node = schedule->spec.mesh.ranks_per_node;
-    const int32_t fit = group.stride < per_node ? per_node / group.stride : 1;
-    const int32_t near = fit < group.size ? fit : group.size; // members on a node
-    const mics_group inside = {.first = group.first, .stride = group.stride, .size = near};
-    const mics_group across = {
-        .first = group.first, .stride = group.stride * near, .size = group.size / near};
-    const double start_us = cluster->collective_us;
-    mics_cost_use use = {.tier = -1};
-    if (near > 1)
-        use = times(price(schedule, cluster, MICS_COLLECTIVE_SEND, inside, block_bytes), near - 1,
-                    start_us);
-    if (across.size > 1)
-        use = mics_cost_then(
-            use, times(price(schedule, cluster, MICS_COLLECTIVE_SEND, across, block_bytes),
-                       group.size - near, start_us));
-    use.us += start_us;
-    use.beside_us += start_us;
-    use.latency_us += start_us;
-    return use;
+    const mics_collective one = asked(schedule, cluster, MICS_COLLECTIVE_SEND, group, block_bytes);
+    return mics_cost_direct(cluster, schedule->spec.mesh.ranks, &one);
 }
 
 // ---- what the thread does beside ----

@@ -89,7 +89,7 @@ static void test_cutting_products(void **state)
     double forward = 0;
     for (int32_t o = 0; o < f.model->units[1].op_count; o++)
         forward += mics_op_cost_get(f.model, &f.model->units[1], &f.model->units[1].ops[o],
-                                    (mics_batch){2, 64, 1})
+                                    (mics_batch){.sequences = 2, .length = 64, .threads = 1})
                        .flops_forward;
     assert_near(a.flops_forward, forward, 1e-12, "forward FLOPs");
     close_plans(&f);
