@@ -6,6 +6,7 @@
 #include "mics/clock.h"
 #include "mics/device.h"
 #include "mics/log.h"
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,29 +37,75 @@ static double machine_id(int32_t node)
     return (double)(hash >> 12); // exact in a double
 }
 
-enum { MACHINE, CORES, MEMORY, ROOM_FIGURES };
+enum { MACHINE, CORES, FIRST_CORE, MEMORY, ROOM_FIGURES };
+
+// Of those that this rank may use; -1: unknown.
+static double first_core(void)
+{
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0)
+        return -1;
+    size_t core = 0;
+    while (core < CPU_SETSIZE - 1 && !CPU_ISSET(core, &mask))
+        core++;
+    return (double)core;
+}
 
 static mics_status share_room(bench *self, const mics_machine *machine)
 {
     const bench_place *place = &self->place;
     const double mine[ROOM_FIGURES] = {machine_id(self->rank->comm->rank / place->per_node),
-                                       machine->cores, (double)machine->memory_available_bytes};
+                                       machine->cores, first_core(),
+                                       (double)machine->memory_available_bytes};
     return bench_share(self, mine, ROOM_FIGURES);
+}
+
+static const double *figures_of(const bench *self, int32_t rank)
+{
+    return self->all + (int64_t)rank * BENCH_FIGURES;
+}
+
+// Of ranks before `end`, those on this one's machine; where `same_cores`, on the same cores as well.
+static int32_t count_beside(const bench *self, int32_t rank, int32_t end, bool same_cores)
+{
+    const double *own = figures_of(self, rank);
+    int32_t count = 0;
+    for (int32_t other = 0; other < end; other++) {
+        const double *figures = figures_of(self, other);
+        count += figures[MACHINE] == own[MACHINE] &&
+                 (!same_cores || figures[FIRST_CORE] == own[FIRST_CORE]);
+    }
+    return count;
+}
+
+// Cores of a rank's machine that all its ranks have together. Launchers bind ranks to the same cores or to
+// others, so the first core tells which.
+static double cores_together(const bench *self, int32_t rank)
+{
+    double cores = 0;
+    for (int32_t other = 0; other < self->place.ranks; other++) {
+        const double *figures = figures_of(self, other);
+        if (figures[MACHINE] == figures_of(self, rank)[MACHINE] &&
+            count_beside(self, other, other, true) == 0)
+            cores += figures[CORES];
+    }
+    return cores;
 }
 
 static void settle_place(bench *self, int32_t threads)
 {
     bench_place *place = &self->place;
-    double cores = self->all[CORES], memory = self->all[MEMORY];
+    double cores = 0, memory = self->all[MEMORY];
     int32_t most = 0;
     for (int32_t rank = 0; rank < place->ranks; rank++) {
-        const double *figures = self->all + (int64_t)rank * BENCH_FIGURES;
-        int32_t here = 0;
-        for (int32_t other = 0; other < place->ranks; other++)
-            here += self->all[(int64_t)other * BENCH_FIGURES + MACHINE] == figures[MACHINE];
+        const double here_memory = figures_of(self, rank)[MEMORY];
+        memory = here_memory < memory ? here_memory : memory;
+        if (count_beside(self, rank, rank, false) > 0)
+            continue; // its machine was looked at
+        const int32_t here = count_beside(self, rank, place->ranks, false);
+        const double together = cores_together(self, rank);
         most = here > most ? here : most;
-        cores = figures[CORES] < cores ? figures[CORES] : cores;
-        memory = figures[MEMORY] < memory ? figures[MEMORY] : memory;
+        cores = rank == 0 || together < cores ? together : cores;
     }
     place->cores = (int32_t)cores;
     place->machine_ranks = most;

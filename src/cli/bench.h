@@ -15,7 +15,7 @@
 typedef struct bench_place {
     int32_t ranks, nodes, per_node;
     int32_t threads;       // of a rank, that compute
-    int32_t cores;         // of the machine with the fewest
+    int32_t cores;         // that ranks have together on the machine with the fewest
     int32_t machine_ranks; // that run on one machine; nodes may be of one machine (emulation)
     bool shared;           // one machine stands for all, and has fewer cores than ranks' threads
     size_t buffer_bytes;   // that a rank may allocate

@@ -26,6 +26,19 @@ cmp -s ring/checkpoints/step-00000004/rank-00000.mics \
     two-stage/checkpoints/step-00000004/rank-00000.mics && fail "ring and two-stage are the same"
 grep -q 'exact$' mpi.out || fail "predicted and measured are missing"
 
+# Ranks that are bound to cores of their own share as many as there are of those.
+if command -v taskset >bound.out && [ "$(uname)" = Linux ]; then
+    cat >bound.sh <<'END'
+cores=$(sed -n 's/^Cpus_allowed_list:[[:blank:]]*//p' /proc/self/status)
+first=${cores%%[,-]*} last=${cores##*[,-]}
+[ $((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} % 2)) = 0 ] || first=$last
+exec taskset -c "$first" "$@"
+END
+    run 0 bound "$@" sh bound.sh "$mics" bench comm --nodes 2 --seconds 0.1 --out bound.json
+    grep -q "\"cores\": $([ "$(nproc)" = 1 ] && echo 1 || echo 2)," bound.json ||
+        fail "4 ranks on 2 cores: $(grep cores bound.json)"
+fi
+
 # A mistake that all processes find is said once.
 "$@" "$mics" train run.json --nodes 2 --set run.stepz=3 >wrong.out 2>wrong.err </dev/null &&
     fail "a wrong key was accepted"
