@@ -42,6 +42,18 @@ run 4 node "$cloud" exec 1 sh -c 'hostname; exit 4'
 [ "$(cat node.out)" = "${CLOUD}1" ] || fail "node 1 is called $(cat node.out)"
 run 5 status "$cloud" run -r 1 sh -c 'exit 5'
 
+# Where cores get equally many ranks of each node, ranks stay on theirs. All are of one session, so that Linux shares
+# cores among them and not among nodes; not every kernel has such groups.
+cores=$(grep -c '^processor' /proc/cpuinfo)
+if [ "$cores" -le 8 ] && [ "$(nproc)" = "$cores" ]; then
+    run 0 placed "$cloud" run -r "$cores" sh -c \
+        'sed -n "s/^Cpus_allowed_list:\s*//p" /proc/self/status; cat /proc/self/autogroup 2>/dev/null; true'
+    [ "$(grep -cx '[0-9]*' placed.out)" = $((2 * cores)) ] || fail "ranks are on several cores: $(cat placed.out)"
+    [ "$(grep -x '[0-9]*' placed.out | sort | uniq -c | awk '{ print $1 }' | sort -u)" = 2 ] ||
+        fail "cores have not 2 ranks each: $(cat placed.out)"
+    [ "$(grep autogroup placed.out | sort -u | wc -l)" -le 1 ] || fail "ranks are of several sessions: $(cat placed.out)"
+fi
+
 # A second cloud beside it, which comes and goes alone.
 run 0 beside env CLOUD="${CLOUD}b" "$cloud" with 1 none -r 1 hostname
 [ "$(cat beside.out)" = "${CLOUD}b0" ] || fail "the other cloud's node is called $(cat beside.out)"
