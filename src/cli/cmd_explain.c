@@ -8,7 +8,8 @@
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
-    "groups, memory, bytes inside and between nodes, and the schedule of a step. Runs nothing.";
+    "groups, memory, bytes inside and between nodes, and the schedule of a step. Runs nothing, so\n"
+    "run.device \"cuda\" needs no GPU here.";
 
 typedef struct explain_options {
     cli_list arguments, sets;
@@ -53,7 +54,7 @@ static mics_status explain(mics_memory *memory, const explain_options *options)
                            (int)nodes, (int)ranks);
     // Each node is taken to be a machine like this one. Threads of one process stage nothing.
     if (status == MICS_OK)
-        status = cli_gpu_resolve(job.run);
+        status = cli_gpu_resolve_unseen(job.run);
     if (status == MICS_OK)
         status = cli_job_open_model(&job, ranks, nodes, ranks / nodes,
                                     mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);

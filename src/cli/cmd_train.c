@@ -99,8 +99,8 @@ static mics_status open_schedule(cli_job *job)
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"library\" is the MPI library's all-gather, and these ranks are "
                               "threads; use \"ring\" or \"two-stage\", or mpirun");
-    if (job->room.accelerator.ops != NULL && (job->run->collectives == MICS_COLLECTIVES_MEASURED ||
-                                              job->run->collectives == MICS_COLLECTIVES_LIBRARY))
+    if (job->room.accelerator.used && (job->run->collectives == MICS_COLLECTIVES_MEASURED ||
+                                       job->run->collectives == MICS_COLLECTIVES_LIBRARY))
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"measured\" and \"library\" are of the processor's collectives; on "
                               "cuda use \"auto\", \"two-stage\" or \"ring\"");

@@ -147,7 +147,7 @@ static bool is_settled(const cli_job *job)
 {
     const mics_collectives wanted = job->run->collectives;
     mics_timings at_most;
-    if (job->room.accelerator.ops != NULL) // what is measured is the processor's
+    if (job->room.accelerator.used) // what is measured is the processor's
         return true;
     if (wanted == MICS_COLLECTIVES_LIBRARY)
         return !gathers_by_library(job->schedule);

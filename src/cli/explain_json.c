@@ -3,6 +3,7 @@
 // What mics explain --json prints.
 #include "explain.h"
 #include "files.h"
+#include "gpu.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -93,6 +94,15 @@ static void print_steps(const mics_schedule *schedule)
     printf("\n  ]\n");
 }
 
+static void print_device(const cli_job *job)
+{
+    const cli_gpu_words words = cli_gpu_explain(job);
+    printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", words.device,
+           mics_run_precision_text(job->run->precision));
+    cli_write_json_string(stdout, words.why);
+    printf("},\n");
+}
+
 mics_status cli_explain_json(const cli_job *job)
 {
     cli_operations operations;
@@ -106,6 +116,7 @@ mics_status cli_explain_json(const cli_job *job)
            (int)mesh->ranks, (int)mesh->ranks_per_node, (int)mesh->sharding.params,
            (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            mics_mesh_name(mesh, name, sizeof name));
+    print_device(job);
     printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(job->model));
     print_ledgers(job->schedule);
     print_operations(&operations);

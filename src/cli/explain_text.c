@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain prints for people.
 #include "explain.h"
+#include "gpu.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +62,28 @@ static void print_mesh(const mics_mesh *mesh)
     }
 }
 
+static void print_device(const cli_job *job)
+{
+    const cli_gpu_words words = cli_gpu_explain(job);
+    printf("\ndevice\n  %s, %s; %s\n", words.device, words.numbers, words.why);
+}
+
+static void print_limit(const cli_job *job)
+{
+    const cli_room *room = &job->room;
+    char text[32];
+    if (room->limit_bytes == SIZE_MAX) {
+        printf("  there is no GPU here that says what a rank may use; run.memory_limit says it\n");
+        return;
+    }
+    printf("  %s: a rank may use %s%s\n",
+           job->schedule->ledger.total <= room->limit_bytes ? "fits" : "DOES NOT FIT",
+           mics_size_text((double)room->limit_bytes, text, sizeof text),
+           room->limit_is_set       ? " (run.memory_limit)"
+           : room->accelerator.used ? ", its share of what this machine's GPUs have"
+                                    : ", its share of what this machine has available");
+}
+
 static void print_memory(const cli_job *job)
 {
     const mics_memory_ledger *ledger = &job->schedule->ledger;
@@ -74,11 +97,7 @@ static void print_memory(const cli_job *job)
     }
     printf("  %-28s %12s %16zu B\n", "in all",
            mics_size_text((double)ledger->total, text, sizeof text), ledger->total);
-    printf("  %s: a rank may use %s%s\n",
-           ledger->total <= job->room.limit_bytes ? "fits" : "DOES NOT FIT",
-           mics_size_text((double)job->room.limit_bytes, text, sizeof text),
-           job->room.limit_is_set ? " (run.memory_limit)"
-                                  : ", its share of what this machine has available");
+    print_limit(job);
 }
 
 static void print_operation(const cli_operation *row)
@@ -186,6 +205,7 @@ mics_status cli_explain_text(const cli_job *job, bool all_steps)
     print_keys(job->run);
     printf("\nmodel\n  %s, %lld parameters in %d units\n", job->model->architecture,
            (long long)mics_model_param_count(job->model), (int)job->model->unit_count);
+    print_device(job);
     print_mesh(&job->schedule->spec.mesh);
     print_memory(job);
     print_operations(job->schedule, &operations);

@@ -16,7 +16,7 @@ enum { RINGS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
 
 static bool on_gpu(const cli_job *job)
 {
-    return job->room.accelerator.ops != NULL;
+    return job->room.accelerator.used;
 }
 
 // ---- what the run file comes to ----
@@ -36,6 +36,12 @@ mics_status cli_gpu_resolve(mics_run *run)
     return mics_run_resolve_device(run, cli_gpu_why_not(run));
 }
 
+mics_status cli_gpu_resolve_unseen(mics_run *run)
+{
+    const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
+    return mics_run_resolve_device(run, asked ? NULL : cli_gpu_why_not(run));
+}
+
 mics_status cli_gpu_resolve_all(cli_world *world, mics_run *run)
 {
     const char *why_not = cli_gpu_why_not(run);
@@ -49,8 +55,9 @@ mics_status cli_gpu_resolve_all(cli_world *world, mics_run *run)
 cli_accelerator cli_gpu_accelerator(const mics_run *run)
 {
     if (run->device != MICS_RUN_DEVICE_CUDA)
-        return (cli_accelerator){.ops = NULL};
+        return (cli_accelerator){.used = false};
     return (cli_accelerator){
+        .used = true,
         .ops = mics_op_table_cuda(),
         .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
                  : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
@@ -174,6 +181,30 @@ static const char *numbers(mics_run_precision precision)
     default:
         return "fp32";
     }
+}
+
+cli_gpu_words cli_gpu_explain(const cli_job *job)
+{
+    const mics_run *run = job->run;
+    const mics_cuda_findings *found = mics_cuda_find();
+    const bool here = found->devices > 0 && mics_op_table_cuda() != NULL;
+    cli_gpu_words words = {.device = mics_run_device_text(run->device),
+                           .numbers = numbers(run->precision)};
+    mics_device_info info = {.name = "GPU"};
+    if (run->device == MICS_RUN_DEVICE_CPU && !run->device_auto) {
+        snprintf(words.why, sizeof words.why, "run.device is \"cpu\"");
+    } else if (!here) {
+        snprintf(words.why, sizeof words.why, "%s: %s",
+                 run->device_auto ? "run.device is \"auto\", and no GPU can be used here"
+                                  : "run.device is \"cuda\", though none can be used here",
+                 found->devices == 0 ? found->why_not : "the plugin has no kernels");
+    } else {
+        mics_cuda_device_info(0, &info);
+        snprintf(words.why, sizeof words.why, "run.device is \"%s\", and %d GPU%s here: %s",
+                 run->device_auto ? "auto" : "cuda", (int)found->devices,
+                 found->devices == 1 ? " is" : "s are", info.name);
+    }
+    return words;
 }
 
 void cli_gpu_print(const cli_job *job)

@@ -14,6 +14,9 @@ const char *cli_gpu_why_not(const mics_run *run);
 /* Settles run.device and run.precision for this process alone (mics_run_resolve_device). */
 mics_status cli_gpu_resolve(mics_run *run);
 
+/* The same for what is sized and not run: "cuda" needs no GPU then. */
+mics_status cli_gpu_resolve_unseen(mics_run *run);
+
 /* The same for all processes: "auto" is the CPU where one of them has no GPU.   Collective: over processes, in setup. */
 mics_status cli_gpu_resolve_all(cli_world *world, mics_run *run);
 
@@ -28,6 +31,15 @@ mics_status cli_gpu_open(const cli_job *job, cli_rank *rank);
 
 /* What an engine's spec says of the device. */
 void cli_gpu_fill(const cli_job *job, const cli_rank *rank, mics_engine_spec *spec);
+
+// What a run computes on, and why.
+typedef struct cli_gpu_words {
+    const char *device, *numbers;
+    char why[400];
+} cli_gpu_words;
+
+/* Of a job whose run.device is settled. */
+cli_gpu_words cli_gpu_explain(const cli_job *job);
 
 /* The line of the beginning that says where the run computes (rank 0). */
 void cli_gpu_print(const cli_job *job);

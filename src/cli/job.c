@@ -31,7 +31,7 @@ mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32
     const cli_accelerator accelerator = cli_gpu_accelerator(run);
     MICS_TRY(cli_room_read(run, ranks, nodes, ranks_here, &accelerator, &job->room));
     // What a transport holds on the host is not of the GPU's memory.
-    job->room.staging_bytes = accelerator.ops != NULL ? 0 : staging_bytes;
+    job->room.staging_bytes = accelerator.used ? 0 : staging_bytes;
     return MICS_OK;
 }
 

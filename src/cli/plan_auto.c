@@ -9,7 +9,7 @@
 static void take_accelerator(const mics_run *run, const cli_room *room, mics_plan_request *request)
 {
     const cli_accelerator *accelerator = &room->accelerator;
-    if (accelerator->ops == NULL)
+    if (!accelerator->used)
         return;
     request->accelerator = true;
     request->precision =
@@ -35,7 +35,8 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .second_hop_wires = run->second_hop_wires,
         .staging_bytes = room->staging_bytes,
         .threads = room->threads,
-        .memory_bytes = (double)room->limit_bytes,
+        // Where nobody knows it, what the cluster's ranks have.
+        .memory_bytes = room->limit_bytes == SIZE_MAX ? 0 : (double)room->limit_bytes,
     };
     int32_t nodes = 0;
     take_accelerator(run, room, &request);

@@ -46,11 +46,15 @@ static size_t gpu_bytes(void)
 static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
                           const cli_accelerator *accelerator, size_t *available_out)
 {
-    if (accelerator->ops == NULL) {
+    if (!accelerator->used) {
         *available_out = machine->memory_available_bytes;
         return machine->memory_available_bytes / (size_t)ranks_here;
     }
     const int32_t devices = accelerator->devices;
+    if (devices == 0) {
+        *available_out = SIZE_MAX;
+        return SIZE_MAX;
+    }
     const int32_t sharers = (ranks_here + devices - 1) / devices; // of the fullest GPU
     *available_out = gpu_bytes() * (size_t)(ranks_here < devices ? ranks_here : devices);
     return gpu_bytes() / (size_t)sharers;
@@ -108,7 +112,7 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
 
 static void fill_accelerator(const cli_accelerator *accelerator, mics_schedule_spec *spec)
 {
-    if (accelerator->ops == NULL)
+    if (!accelerator->used)
         return;
     spec->accelerator = true;
     spec->precision =
@@ -139,15 +143,25 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
     return mics_schedule_open(memory, &spec, out);
 }
 
-static void say_smallest(const mics_schedule *schedule, const cli_room *room)
+static void say_smallest(const mics_run *run, const mics_schedule *schedule, const cli_room *room)
 {
     char name[48], bytes[32], limit[32];
-    if (room->ranks > 1)
+    mics_mesh_name(&schedule->spec.mesh, name, sizeof name);
+    if (room->limit_bytes == SIZE_MAX && strcmp(run->cluster, "none") != 0)
+        mics_log(MICS_LOG_WARNING,
+                 "\"sharding\": \"auto\": %s, as none fits the ranks of %s with "
+                 "train_micro_batch_size_per_gpu %lld",
+                 name, run->cluster, (long long)run->micro_batch);
+    else if (room->limit_bytes == SIZE_MAX)
+        mics_log(MICS_LOG_INFO,
+                 "\"sharding\": \"auto\": %s, as no GPU here says what memory a rank may have; "
+                 "run.memory_limit says it, or run.cluster",
+                 name);
+    else if (room->ranks > 1)
         mics_log(MICS_LOG_INFO,
                  "\"sharding\": \"auto\": %s, the smallest mics(p) that fits: %s of %s a rank; "
                  "run.cluster would have it planned",
-                 mics_mesh_name(&schedule->spec.mesh, name, sizeof name),
-                 mics_size_text((double)schedule->ledger.total, bytes, sizeof bytes),
+                 name, mics_size_text((double)schedule->ledger.total, bytes, sizeof bytes),
                  mics_size_text((double)room->limit_bytes, limit, sizeof limit));
 }
 
@@ -171,7 +185,7 @@ static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
         MICS_TRY(open_variant(memory, run, model, room, as, &schedule));
         if (!more || schedule->ledger.total <= room->limit_bytes) {
             if (run->sharding_auto && schedule->ledger.total <= room->limit_bytes)
-                say_smallest(schedule, room);
+                say_smallest(run, schedule, room);
             *schedule_out = schedule;
             return MICS_OK;
         }
@@ -349,7 +363,7 @@ mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
                      "a rank needs %s (%s), but %s%s (the machine%s %s available for %d "
                      "rank%s); what fits: %s",
                      needed, table, room->limit_is_set ? "run.memory_limit is " : "there is ",
-                     there, room->accelerator.ops != NULL ? "'s GPUs have" : " has", all,
+                     there, room->accelerator.used ? "'s GPUs have" : " has", all,
                      (int)room->ranks_here, room->ranks_here == 1 ? "" : "s",
                      fits.text[0] != '\0' ? fits.text : "nothing on these ranks; use more nodes");
 }

@@ -13,9 +13,10 @@
 
 // What ranks on GPUs compute with.
 typedef struct cli_accelerator {
-    const mics_op_table *ops; // NULL: the ranks compute on the processor
+    bool used;                // else the ranks compute on the processor
+    const mics_op_table *ops; // NULL where this machine has no GPU, for what is sized and not run
     mics_dtype dtype;
-    int32_t devices; // GPUs of this machine, which its ranks take in turn
+    int32_t devices; // GPUs of this machine, which its ranks take in turn; 0: none
 } cli_accelerator;
 
 // What the schedule must fit in.
@@ -23,7 +24,7 @@ typedef struct cli_room {
     int32_t ranks, nodes;
     int32_t ranks_here; // that share this machine's memory and cores
     size_t staging_bytes;
-    size_t limit_bytes; // for one rank
+    size_t limit_bytes; // for one rank; SIZE_MAX where nobody knows: no GPU here, and nothing set
     size_t available_bytes;
     bool limit_is_set;           // by run.memory_limit
     int32_t threads;             // of one rank
@@ -31,7 +32,7 @@ typedef struct cli_room {
 } cli_room;
 
 /* Looks at the machine. Memory of a rank is run.memory_limit, or an equal share of what is
- * available, of the machine or of the GPUs; threads are run.threads, or an equal share of the cores.
+ * available, of the machine or of the GPUs (nobody knows that of GPUs which are not here); threads are run.threads, or an equal share of the cores.
  *
  * Returns: MICS_OK; MICS_ERR_IO.
  */

@@ -60,6 +60,43 @@ contains file.out "2 nodes of mine: 8 ranks"
 run 0 nodes "$mics" plan plan.json --cluster cluster.json:4
 contains nodes.out "4 nodes of mine: 16 ranks"
 
+# ---- GPUs: the memory of a run there, to the byte; its schedule is explained where there is none ----
+explained() { # FLAGS...: run.device and its bytes, as mics explain has them without a GPU
+    run 0 explained "$mics" explain plan.json --ranks 16 --nodes 2 --json --set train_micro_batch_size_per_gpu=4 \
+        --set run.prefetch=1 "$@"
+    bytes=$(sed -n 's/.*"memory_bytes": {.*"total": \([0-9]*\)}.*/\1/p' explained.out)
+    [ -n "$bytes" ] || fail "no memory is explained"
+}
+for degrees in 1,1,1 1,1,16 1,8,8 2,4,8 8,8,16 16,16,16; do
+    sharding="sharding={\"params\": ${degrees%%,*}, \"grads\": $(echo $degrees | cut -d, -f2), \"optimizer\": ${degrees##*,}}"
+    for precision in bf16 fp32; do
+        explained --set run.device=cuda --set "$sharding" --set run.precision=$precision
+        contains explained.out '"device": {"name": "cuda", "precision": "'$precision'"'
+        run 0 planned "$mics" plan plan.json --cluster p4d.24xlarge:2 --json --top 1 --set "$sharding" \
+            --set train_micro_batch_size_per_gpu=4 --set run.prefetch=1 --set run.precision=$precision
+        grep '"run_file"' planned.out >planned_file.txt
+        contains planned_file.txt "\"memory_bytes\": $bytes,"
+    done
+done
+cuda=$bytes
+explained --set "$sharding" # run.device "auto"
+contains explained.out '"device": {"name": "cpu", "precision": "fp32", "why": "run.device is \"auto\", and no GPU can be used here: '
+[ "$bytes" != "$cuda" ] || fail "a GPU's memory is the processor's"
+run 0 processor "$mics" plan plan.json --cluster p4d.24xlarge:2 --json --top 1 --set "$sharding" --set run.device=cpu \
+    --set train_micro_batch_size_per_gpu=4 --set run.prefetch=1 --set run.threads=1
+explained --set "$sharding" --set run.threads=1
+grep '"run_file"' processor.out >planned_file.txt
+contains planned_file.txt "\"memory_bytes\": $bytes,"
+run 0 gpu "$mics" explain plan.json --ranks 16 --nodes 2 --set run.device=cuda --set train_micro_batch_size_per_gpu=1
+contains gpu.err '"sharding": "auto": ddp, as no GPU here says what memory a rank may have'
+contains gpu.out "there is no GPU here that says what a rank may use"
+contains gpu.out 'cuda, bf16 with fp32 masters; run.device is "cuda", though none can be used here: '
+run 0 gpu "$mics" explain plan.json --ranks 16 --nodes 2 --set run.device=cuda --set train_micro_batch_size_per_gpu=1 \
+    --set run.cluster=p4d.24xlarge
+contains gpu.err '"sharding": "auto" for p4d.24xlarge: '
+run 2 gpu "$mics" train plan.json --set run.device=cuda --out nothing
+one_line gpu.err
+
 # ---- sweeps ----
 run 0 sweep "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1..6 --svg curve.svg
 [ "$(grep -cE '^ +[0-9]+ +[0-9]+ ' sweep.out)" = 4 ] || fail "1, 2, 4 and 6 nodes should be four rows"

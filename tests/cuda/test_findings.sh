@@ -58,6 +58,18 @@ cmp -s other.so "$emulated" && fail "the plugin's build could not be changed"
 lacking other "-ffffffff, but this is " MICS_CUDA_PLUGIN="$work/other.so"
 trains other "device    cpu, fp32" MICS_CUDA_PLUGIN="$work/other.so"
 
+# What a run would take is the same where there is a GPU and where there is none; only why differs.
+for flags in "" "--set run.precision=fp16"; do
+    run 0 here env MICS_CUDA_PLUGIN="$emulated" "$program" explain run.json --ranks 4 --nodes 2 --json --set run.device=cuda $flags
+    run 0 away env MICS_CUDA_PLUGIN=none "$program" explain run.json --ranks 4 --nodes 2 --json --set run.device=cuda $flags
+    grep -v '"device": {' here.out >here.txt
+    grep -v '"device": {' away.out >away.txt
+    cmp here.txt away.txt || fail "explain needs a GPU"
+done
+contains here.out '"why": "run.device is \"cuda\", and 1 GPU is here: '
+run 0 auto_here env MICS_CUDA_PLUGIN="$emulated" "$program" explain run.json --ranks 2
+contains auto_here.out 'cuda, bf16 with fp32 masters; run.device is "auto", and 1 GPU is here: '
+
 # GPUs that are there, but not for this process: known when one is opened.
 export MICS_CUDA_PLUGIN="$emulated"
 run 2 denied env MICS_EMULATED_DENIED=1 "$program" train run.json --out denied --ranks 2 --set run.device=cuda
