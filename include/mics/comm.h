@@ -189,7 +189,8 @@ size_t mics_comm_mpi_staging_bytes(void);
  * Needs:   timeout_s > 0.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
  *          MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a
- *          node); MICS_ERR_COMM (also: the launcher is of another MPI); MICS_ERR_MEMORY.
+ *          node); MICS_ERR_COMM (also: the launcher is of another MPI); MICS_ERR_MEMORY;
+ *          MICS_ERR_TIMEOUT (some rank does not open; MPI is of no more use then).
  * Owns:    mics_comm_close finalises MPI if this call initialised it and no exchange has failed. It
  *          waits for all ranks to close, up to ten times the time-out of then.
  * Collective: yes.

@@ -161,15 +161,11 @@ static mics_status refuse_nodes(const comm_mpi *self, int fewest, int most)
                      "-ppn K; Slurm: --distribution=block)");
 }
 
-// Ranks of a node must be a range, and all nodes equally large: meshes are made of such ranges.
-static mics_status find_nodes(comm_mpi *self)
+// In a node's communicator: where this rank's node begins, and whether all nodes are ranges of ranks, equally large.
+static mics_status compare_nodes(comm_mpi *self, MPI_Comm node)
 {
-    MPI_Comm node = MPI_COMM_NULL;
     MPI_Request request = MPI_REQUEST_NULL;
     int size = 0, place = 0, leader = self->base.rank;
-    MICS_TRY(comm_mpi_check(MPI_Comm_split_type(self->world, MPI_COMM_TYPE_SHARED, self->base.rank,
-                                                MPI_INFO_NULL, &node),
-                            "finding the ranks of a node"));
     MPI_Comm_size(node, &size);
     MPI_Comm_rank(node, &place);
     int code = MPI_Ibcast(&leader, 1, MPI_INT, 0, node, &request);
@@ -179,10 +175,23 @@ static mics_status find_nodes(comm_mpi *self)
     code = MPI_Iallreduce(mine, worst, 3, MPI_INT, MPI_MAX, self->world, &request);
     MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s, false));
     self->base.ranks_per_node = size;
-    bool even = worst[2] == 0 && worst[0] == -worst[1];
-    MICS_TRY(even ? comm_near_open(self, node) : refuse_nodes(self, -worst[1], worst[0]));
-    MPI_Comm_free(&node);
-    return MICS_OK;
+    const bool even = worst[2] == 0 && worst[0] == -worst[1];
+    return even ? MICS_OK : refuse_nodes(self, -worst[1], worst[0]);
+}
+
+// Ranks of a node must be a range, and all nodes equally large: meshes are made of such ranges.
+static mics_status find_nodes(comm_mpi *self)
+{
+    MPI_Comm node = MPI_COMM_NULL;
+    const comm_mpi_cut cut = {
+        .by_node = true, .key = self->base.rank, .count = 1, .what = "finding the ranks of a node"};
+    MICS_TRY(comm_mpi_split(self, &cut, &node));
+    mics_status status = compare_nodes(self, node);
+    if (status == MICS_OK)
+        status = comm_near_open(self, node);
+    if (!self->broken)
+        MPI_Comm_free(&node);
+    return status;
 }
 
 // Own communicator, ranks, nodes. All ranks succeed or fail together, as far as MPI lets them.
@@ -202,16 +211,26 @@ static mics_status join_world(comm_mpi *self)
     return find_nodes(self);
 }
 
-// Before opening goes on, so that nobody waits for a rank without memory. That rank has nothing to
-// wait with, so this is the one place where waiting spins.
-static mics_status agree_to_open(mics_status mine)
+// Before opening goes on, so that nobody waits for a rank without memory, which has no transport to wait with: this one
+// is only for that. *met_out: all ranks came.
+static mics_status agree_to_open(mics_status mine, double timeout_s, bool *met_out)
 {
-    int failed = mine != MICS_OK, any = 0;
+    comm_mpi meeting = {.world = MPI_COMM_NULL};
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rank = 0, failed = mine != MICS_OK, any = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    meeting.base.rank = rank;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MICS_TRY(comm_mpi_check(MPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD),
-                            "agreeing to open"));
+    MICS_TRY(comm_turn_init(&meeting.turn));
+    const int code = MPI_Iallreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
+    const mics_status met =
+        comm_mpi_await(&meeting, code, &request, "agreeing to open", timeout_s, false);
+    comm_turn_fini(&meeting.turn);
+    *met_out = met == MICS_OK;
     if (mine != MICS_OK)
         return mine;
+    if (met != MICS_OK)
+        return met;
     return any ? MICS_ERR_PEER : MICS_OK;
 }
 
@@ -261,8 +280,9 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
     comm_mpi *self = NULL;
     bool owns_mpi = false;
     MICS_TRY(start_mpi(&owns_mpi));
+    bool met = false;
     mics_status own = allocate(memory, &self);
-    mics_status status = agree_to_open(own);
+    mics_status status = agree_to_open(own, timeout_s, &met);
     if (status == MICS_OK) {
         self->timeout_s = timeout_s;
         self->base.ops = &ops;
@@ -279,7 +299,7 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
         *comm_out = &self->base;
         return MICS_OK;
     }
-    bool broken = own == MICS_OK && self->broken;
+    const bool broken = !met || (own == MICS_OK && self->broken);
     if (own == MICS_OK)
         mpi_close(self); // leaves MPI itself alone, as it owns nothing yet
     if (owns_mpi && !broken)

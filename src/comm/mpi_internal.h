@@ -242,6 +242,25 @@ void comm_board_fini(comm_mpi *self);
 void comm_mpi_post(void *ctx, const mics_note *note);
 bool comm_mpi_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
 
+// ---- mpi_split.c; not in a turn ----
+
+// Communicators of the world's ranks.
+typedef struct comm_mpi_cut {
+    bool by_node;  // one a node; else one a color
+    int color;     // of this rank
+    int key;       // their ranks are in the order of these
+    int32_t count; // so many alike, at most MICS_CHANNELS
+    const char *what;
+} comm_mpi_cut;
+
+/* Splits the world, within the transport's time-out.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_PEER when another rank had no memory: it may be tried
+ *          again; MICS_ERR_TIMEOUT, MICS_ERR_COMM: the world is broken.
+ * Owns:    comms_out (cut->count) belong to the caller.         Collective: yes.
+ */
+mics_status comm_mpi_split(comm_mpi *self, const comm_mpi_cut *cut, MPI_Comm *comms_out);
+
 // ---- mpi_library.c ----
 
 mics_status comm_mpi_library_open(void *ctx, const mics_ring *ring);

@@ -2,36 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPI's own all-gather. A kind of group has a communicator a channel, whose ranks are the blocks in
 // order, so that MPI's order is the block order, and gathers of the two channels never meet.
-//
-// MPI has no splitting that can be waited for with a deadline: a rank that stands still in it would
-// hold all others for ever. So a thread splits, and its rank waits for it as long as for any
-// collective. When that is over the rank gives the thread up, which stays in MPI until the program
-// ends; and the transport is broken, so nobody else calls MPI but to abort.
-#include "mics/clock.h"
 #include "mics/log.h"
 #include "mpi_internal.h"
 #include <string.h>
-#include <time.h>
-
-enum {
-    SLICE_NS = 50 * 1000 * 1000,
-    STOOD_STILL_US = 1000 * 1000, // a slice this long is not one: somebody stopped us
-};
-
-// One splitting. The rank has the turn while its thread goes on.
-typedef struct splitting {
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    MPI_Comm world;
-    int color, key;
-    // Guarded by the mutex.
-    bool goes;  // every rank has its thread
-    bool stops; // or some have not
-    bool done;
-    int code; // MPI's
-    MPI_Comm comms[MICS_CHANNELS];
-} splitting;
 
 // In a turn.
 static const comm_library_kind *find_kind(const comm_library *library, const mics_ring *ring,
@@ -47,106 +20,7 @@ static const comm_library_kind *find_kind(const comm_library *library, const mic
     return NULL;
 }
 
-// ---- splitting ----
-
-static void *split(void *arg)
-{
-    splitting *self = arg;
-    MPI_Comm comms[MICS_CHANNELS];
-    int code = MPI_SUCCESS;
-    for (int i = 0; i < MICS_CHANNELS; i++)
-        comms[i] = MPI_COMM_NULL;
-    pthread_mutex_lock(&self->mutex);
-    while (!self->goes && !self->stops)
-        pthread_cond_wait(&self->changed, &self->mutex);
-    const bool goes = self->goes;
-    pthread_mutex_unlock(&self->mutex);
-    for (int i = 0; goes && code == MPI_SUCCESS && i < MICS_CHANNELS; i++)
-        code = MPI_Comm_split(self->world, self->color, self->key, &comms[i]);
-    pthread_mutex_lock(&self->mutex);
-    self->code = code;
-    memcpy(self->comms, comms, sizeof comms);
-    self->done = true;
-    pthread_cond_broadcast(&self->changed);
-    pthread_mutex_unlock(&self->mutex);
-    return NULL;
-}
-
-static mics_status open_splitting(comm_mpi *self, const mics_ring *ring, splitting **split_out)
-{
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, sizeof(splitting), &block));
-    splitting *made = block;
-    made->world = self->world;
-    made->color = (int)ring->group.first;
-    made->key = (int)comm_block_of(ring, ring->group.index);
-    const bool mutex = pthread_mutex_init(&made->mutex, NULL) == 0;
-    const bool changed = mutex && pthread_cond_init(&made->changed, NULL) == 0;
-    if (changed && pthread_create(&made->thread, NULL, split, made) == 0) {
-        *split_out = made;
-        return MICS_OK;
-    }
-    if (changed)
-        pthread_cond_destroy(&made->changed);
-    if (mutex)
-        pthread_mutex_destroy(&made->mutex);
-    mics_free(self->memory, made);
-    return mics_fail(MICS_ERR_MEMORY, "%s: the system starts no more threads", ring->what);
-}
-
-// The thread has ended, or ends now.
-static void close_splitting(comm_mpi *self, splitting *made)
-{
-    if (made == NULL)
-        return;
-    pthread_mutex_lock(&made->mutex);
-    made->stops = true;
-    pthread_cond_broadcast(&made->changed);
-    pthread_mutex_unlock(&made->mutex);
-    pthread_join(made->thread, NULL);
-    pthread_cond_destroy(&made->changed);
-    pthread_mutex_destroy(&made->mutex);
-    mics_free(self->memory, made);
-}
-
-// Lets the thread go; false when it has not ended in time. Slices in which this process was stopped
-// do not count.
-static bool await_splitting(splitting *made, double timeout_s)
-{
-    double waited_us = 0;
-    pthread_mutex_lock(&made->mutex);
-    made->goes = true;
-    pthread_cond_broadcast(&made->changed);
-    while (!made->done && waited_us < timeout_s * 1e6) {
-        struct timespec until;
-        const double begin_us = mics_clock_us();
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += SLICE_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&made->changed, &made->mutex, &until);
-        const double slice_us = mics_clock_us() - begin_us;
-        waited_us += slice_us < STOOD_STILL_US ? slice_us : 0;
-    }
-    const bool done = made->done;
-    pthread_mutex_unlock(&made->mutex);
-    return done;
-}
-
-// In a turn, which others get while the late handler speaks.
-static mics_status fail_late(comm_mpi *self, const char *what)
-{
-    const mics_lateness late = {
-        .what = what, .rank = self->base.rank, .peer = MICS_RANK_NONE, .waited_s = self->timeout_s};
-    self->broken = true;
-    if (self->late_handler != NULL)
-        return comm_mpi_tell_late(self, &late);
-    return mics_fail(
-        MICS_ERR_TIMEOUT,
-        "%s: MPI_Comm_split did not end within %g s: some rank stands still in it; see "
-        "what the others do, or raise run.comm_timeout_s",
-        what, self->timeout_s);
-}
+// ---- opening ----
 
 // Whether the ranks of one of the new communicators are those of the group, in order.
 static mics_status check_split(const comm_mpi *self, const mics_ring *ring, MPI_Comm comm)
@@ -164,56 +38,32 @@ static mics_status check_split(const comm_mpi *self, const mics_ring *ring, MPI_
                      ring->what, (int)self->base.rank, (int)group->size, size, (int)group->first);
 }
 
-// In a turn: makes the communicators of one more kind. *made becomes NULL when it is given up: its
-// thread may yet write to it.
-static mics_status add_kind(comm_mpi *self, const mics_ring *ring, uint64_t order, splitting **made)
+// In a turn.
+static mics_status add_kind(comm_mpi *self, const mics_ring *ring, uint64_t order,
+                            const MPI_Comm comms[MICS_CHANNELS])
 {
     const mics_group *group = &ring->group;
-    if (!await_splitting(*made, self->timeout_s)) {
-        *made = NULL;
-        return fail_late(self, ring->what);
-    }
     comm_library_kind *kind = &self->library.kind[self->library.kinds++];
     *kind = (comm_library_kind){
         .first = group->first, .stride = group->stride, .size = group->size, .order = order};
-    memcpy(kind->comms, (*made)->comms, sizeof kind->comms);
-    MICS_TRY(comm_mpi_check((*made)->code, ring->what));
+    memcpy(kind->comms, comms, sizeof kind->comms);
     for (int i = 0; i < MICS_CHANNELS; i++)
         MICS_TRY(check_split(self, ring, kind->comms[i]));
     return MICS_OK;
 }
 
-// All meet before, where a late rank is found without a thread that is lost, and where one without
-// memory or thread is heard of.
-static mics_status agree_to_split(comm_mpi *self, const mics_ring *ring, mics_status mine)
-{
-    MPI_Request request = MPI_REQUEST_NULL;
-    int failed = mine != MICS_OK, any = 0;
-    comm_turn_enter(&self->turn);
-    const bool broken = self->broken;
-    const int code =
-        broken ? MPI_SUCCESS
-               : MPI_Iallreduce(&failed, &any, 1, MPI_INT, MPI_MAX, self->world, &request);
-    comm_turn_leave(&self->turn);
-    const mics_status met = comm_mpi_await(self, code, &request, ring->what, self->timeout_s, true);
-    if (mine != MICS_OK)
-        return mine;
-    if (met != MICS_OK)
-        return met;
-    return any ? MICS_ERR_PEER : MICS_OK;
-}
-
 static mics_status open_kind(comm_mpi *self, const mics_ring *ring, uint64_t order)
 {
-    splitting *made = NULL;
-    mics_status status = agree_to_split(self, ring, open_splitting(self, ring, &made));
-    if (status == MICS_OK) {
-        comm_turn_enter(&self->turn);
-        status = self->broken ? MICS_ERR_COMM : add_kind(self, ring, order, &made);
-        self->broken = self->broken || status != MICS_OK;
-        comm_turn_leave(&self->turn);
-    }
-    close_splitting(self, made);
+    MPI_Comm comms[MICS_CHANNELS];
+    const comm_mpi_cut cut = {.color = (int)ring->group.first,
+                              .key = (int)comm_block_of(ring, ring->group.index),
+                              .count = MICS_CHANNELS,
+                              .what = ring->what};
+    MICS_TRY(comm_mpi_split(self, &cut, comms));
+    comm_turn_enter(&self->turn);
+    const mics_status status = self->broken ? MICS_ERR_COMM : add_kind(self, ring, order, comms);
+    self->broken = self->broken || status != MICS_OK;
+    comm_turn_leave(&self->turn);
     return status;
 }
 

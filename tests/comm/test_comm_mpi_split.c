@@ -1,7 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Opening library gathers while a rank stands still inside MPI_Comm_split, which this program puts
-// itself in front of: under MPI's profiling rule the transport calls ours.
+// Opening a world, and library gathers in it, while a rank stands still inside MPI_Comm_split_type or
+// MPI_Comm_split, which this program puts itself in front of: under MPI's profiling rule the
+// transport calls ours.
+//   absent   the last rank stops itself (SIGSTOP) before it opens the world: the others say so in time
+//   world    likewise in MPI_Comm_split_type
 //   stopped  the last rank stops itself (SIGSTOP) in it: the others say so in time, and the world ends
 //   told     likewise, and a late handler speaks
 //   slow     it is late, but not too late
@@ -27,6 +30,13 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *comm_out)
     if (sleeps)
         usleep(SLOW_US);
     return PMPI_Comm_split(comm, color, key, comm_out);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *comm_out)
+{
+    if (stops)
+        raise(SIGSTOP);
+    return PMPI_Comm_split_type(comm, type, key, info, comm_out);
 }
 
 static void tell(void *ctx, const mics_lateness *late)
@@ -72,12 +82,32 @@ static mics_status go(mics_comm *comm, mics_memory *memory, const char *how)
     return gather(comm, &ring);
 }
 
+// The world must not open: somebody says why before the launcher ends all.
+static int open_in_vain(mics_memory *memory, const char *how)
+{
+    int level = 0, rank = 0, ranks = 0;
+    mics_comm *comm = NULL;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    stops = rank == ranks - 1;
+    if (stops && strcmp(how, "absent") == 0)
+        raise(SIGSTOP);
+    if (mics_comm_mpi_open(memory, timeout_s, &comm) == MICS_OK)
+        printf("it opened\n");
+    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    return EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
     mics_memory *memory = NULL;
     mics_comm *comm = NULL;
-    if (argc != 2 || mics_memory_open(&memory) != MICS_OK ||
-        mics_comm_mpi_open(memory, timeout_s, &comm) != MICS_OK)
+    if (argc != 2 || mics_memory_open(&memory) != MICS_OK)
+        return EXIT_FAILURE;
+    if (strcmp(argv[1], "absent") == 0 || strcmp(argv[1], "world") == 0)
+        return open_in_vain(memory, argv[1]);
+    if (mics_comm_mpi_open(memory, timeout_s, &comm) != MICS_OK)
         return EXIT_FAILURE;
     mics_log_set_rank(comm->rank);
     const int32_t rank = comm->rank;
