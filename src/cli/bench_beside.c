@@ -14,6 +14,7 @@
 // wish; then the slowdown is what is left: how much more processor time the same products take beside
 // traffic (caches, memory, and interrupts that the system books on whoever computes).
 #include "bench.h"
+#include "bench_trials.h"
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/op.h"
@@ -23,14 +24,7 @@
 
 // A product of a few hundred microseconds, whose operands do not fit into a first-level cache.
 enum { ROWS = 64, WIDTH = 512 };
-enum {
-    SMALL_BYTES = 64,
-    WARM_UPS = 2,
-    TRIALS = 4,
-    LEAST_REPEATS = 2,
-    MOST_REPEATS = 1 << 16,
-    LEVELS_MAX = 16
-};
+enum { SMALL_BYTES = 64, LEVELS_MAX = 16 };
 
 static const size_t TELLING_BYTES = (size_t)1 << 16;
 
@@ -57,6 +51,8 @@ static void *run_traffic(void *arg)
     beside *self = arg;
     const mics_comm *comm = self->bench->rank->comm;
     mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
+    // Once, so that all are here: beside computation threads begin milliseconds apart.
+    self->status = bench_traffic_once(self->bench, &self->traffic, self->buffer);
     const double begin_us = mics_clock_us();
     for (int32_t i = 0; i < self->repeats && self->status == MICS_OK; i++)
         self->status = bench_traffic_once(self->bench, &self->traffic, self->buffer);
@@ -123,24 +119,23 @@ static mics_status together(beside *self, int32_t repeats, double asleep_us, dou
     return MICS_OK;
 }
 
-// What one message of the traffic takes beside computation, measured for about `seconds`. Which threads share a
-// core, and so how late they are, is settled anew in each trial: the mean over several.
+// What one message of the traffic takes beside computation, measured for about `seconds`, and a product beside it.
+// Which threads share a core, and so how late they are, is settled anew in each trial.
 static mics_status measure_message(beside *self, size_t bytes, double seconds,
                                    double *product_us_out, double *message_us_out)
 {
-    const double budget_us = seconds * 1e6;
-    double us = 0;
+    bench_trials trials = {.budget_us = seconds * 1e6};
+    double us = 0, product_us = 0, sum_product_us = 0;
+    int32_t repeats = 0;
     self->traffic.block_bytes = bytes;
-    MICS_TRY(together(self, WARM_UPS, budget_us / 4, product_us_out, &us));
-    const double repeats = budget_us / fmax(us, 1) / TRIALS;
-    const int32_t count = (int32_t)fmin(fmax(repeats, LEAST_REPEATS), MOST_REPEATS);
-    const double asleep_us = count * us;
-    double sum_us = 0;
-    for (int trial = 0; trial < TRIALS; trial++) {
-        MICS_TRY(together(self, count, asleep_us, product_us_out, &us));
-        sum_us += us;
+    MICS_TRY(together(self, 1, 0, &product_us, &us)); // opens connections
+    while ((repeats = bench_trials_next(&trials)) > 0) {
+        MICS_TRY(together(self, repeats, repeats * bench_trials_us(&trials), &product_us, &us));
+        bench_trials_add(&trials, repeats, us);
+        sum_product_us += repeats * us * product_us;
     }
-    *message_us_out = sum_us / TRIALS / (self->traffic.group.size - 1);
+    *product_us_out = sum_product_us / fmax(trials.spent_us, 1e-3);
+    *message_us_out = bench_trials_us(&trials) / (self->traffic.group.size - 1);
     return MICS_OK;
 }
 

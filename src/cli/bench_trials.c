@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Trials of unequal length and their median.
+#include "bench_trials.h"
+#include <math.h>
+
+enum {
+    TRIALS = 8,       // in the time that there is
+    LEAST_TRIALS = 5, // whatever they take
+    MOST_REPEATS = 1 << 16
+};
+
+int32_t bench_trials_next(const bench_trials *self)
+{
+    if (self->count == BENCH_TRIALS_MAX ||
+        (self->count >= LEAST_TRIALS && self->spent_us >= self->budget_us))
+        return 0;
+    if (self->count == 0)
+        return 1;
+    const double repeats = self->budget_us / TRIALS / fmax(bench_trials_us(self), 1e-3);
+    return (int32_t)fmin(fmax(repeats, 1), MOST_REPEATS);
+}
+
+void bench_trials_add(bench_trials *self, int32_t repeats, double us)
+{
+    int32_t at = self->count++;
+    for (; at > 0 && self->us[at - 1] > us; at--) {
+        self->us[at] = self->us[at - 1];
+        self->repeats[at] = self->repeats[at - 1];
+    }
+    self->us[at] = us;
+    self->repeats[at] = repeats;
+    self->spent_us += us * repeats;
+}
+
+double bench_trials_us(const bench_trials *self)
+{
+    int64_t all = 0, below = 0;
+    for (int32_t i = 0; i < self->count; i++)
+        all += self->repeats[i];
+    for (int32_t i = 0; i < self->count; i++) {
+        below += self->repeats[i];
+        if (2 * below == all) // the middle lies between two trials
+            return (self->us[i] + self->us[i + 1]) / 2;
+        if (2 * below > all)
+            return self->us[i];
+    }
+    return 0;
+}
