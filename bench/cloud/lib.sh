@@ -135,13 +135,18 @@ open_results() { # SETTINGS
         { echo "$results is of other settings: $(head -n 1 "$results"); remove it" >&2 && return 1; }
 }
 
+# Prints the row that RESULTS has for a case, if there is one.
+kept_row() { # KEY
+    local row
+    [ -n "$results" ] || return 1
+    row=$(awk -v key="$1|" 'index($0, key) == 1 { print; exit }' "$results")
+    [ -n "$row" ] && echo "${row#*|}"
+}
+
 # Prints a case's row: from RESULTS, or what the command prints, which is then kept.
 case_row() { # KEY COMMAND...
     local row
-    if [ -n "$results" ]; then
-        row=$(awk -v key="$1|" 'index($0, key) == 1 { print; exit }' "$results")
-        [ -z "$row" ] || { echo "${row#*|}" && return; }
-    fi
+    kept_row "$1" && return
     row=$("${@:2}") || return 1
     [ -z "$results" ] || echo "$1|$row" >>"$results"
     echo "$row"
