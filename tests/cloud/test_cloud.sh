@@ -54,6 +54,12 @@ if [ "$cores" -le 8 ] && [ "$(nproc)" = "$cores" ]; then
     [ "$(grep autogroup placed.out | sort -u | wc -l)" -le 1 ] || fail "ranks are of several sessions: $(cat placed.out)"
 fi
 
+# Their session has the priority that they were given.
+run 0 polite nice -n 3 "$cloud" run -r 1 sh -c 'nice; cat /proc/self/autogroup 2>/dev/null; true'
+[ "$(head -n 1 polite.out)" -ge 3 ] || fail "the ranks' priority: $(cat polite.out)"
+priority=$(grep -vx '[0-9]*' polite.out | sed 's/.* nice //' | sort -u)
+[ -z "$priority" ] || [ "$priority" = "$(head -n 1 polite.out)" ] || fail "the session's priority: $(cat polite.out)"
+
 # A second cloud beside it, which comes and goes alone.
 run 0 beside env CLOUD="${CLOUD}b" "$cloud" with 1 none -r 1 hostname
 [ "$(cat beside.out)" = "${CLOUD}b0" ] || fail "the other cloud's node is called $(cat beside.out)"
