@@ -93,6 +93,7 @@ typedef struct shape {
     int64_t B, T, H, D;
     runnable forward, backward;
     char why_not[160];
+    char no_room[160]; // written with the lock held
 } shape;
 
 struct mics_cuda_cudnn {
@@ -533,7 +534,7 @@ static size_t delta_bytes(const mics_cuda_attention *a)
 const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_op_place *at,
                                     const mics_cuda_attention *a)
 {
-    const shape *s = shape_of(cudnn, at->dtype, a);
+    shape *s = shape_of(cudnn, at->dtype, a);
     if (!s)
         return "out of memory";
     if (s->why_not[0] != '\0')
@@ -541,9 +542,16 @@ const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_op_place 
     const int64_t more = s->backward.workspace_bytes > s->forward.workspace_bytes
                              ? s->backward.workspace_bytes
                              : s->forward.workspace_bytes;
-    return delta_bytes(a) + (size_t)more <= at->workspace_bytes
-               ? ""
-               : "cuDNN's plans need more workspace than there is";
+    const size_t needed = delta_bytes(a) + (size_t)more;
+    if (needed <= at->workspace_bytes)
+        return "";
+    pthread_mutex_lock(&cudnn->lock);
+    snprintf(s->no_room, sizeof s->no_room,
+             "cuDNN's plans need %zu bytes of workspace, and the largest of the other kernels has "
+             "%zu; ours run in these",
+             needed, at->workspace_bytes);
+    pthread_mutex_unlock(&cudnn->lock);
+    return s->no_room;
 }
 
 // ---- running ----
