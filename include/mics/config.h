@@ -110,6 +110,7 @@ typedef struct mics_run {
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
     bool recompute;
+    bool time_products; // on GPUs
     mics_collectives collectives;
     int64_t whole_below; // elements; smaller units stay whole on every rank
     int64_t join_below;  // elements; smaller units share messages at the boundary

@@ -116,6 +116,15 @@ void mics_engine_close(mics_engine *engine);
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
+/* Runs each product of a step once, on whatever the buffers hold, for op tables that learn at the first
+ * call of a shape how it is run best. Parameters and optimizer state stay as they are. Nothing to do on the
+ * processor.
+ *
+ * Needs:   a schedule that trains; before the first step.
+ * Returns: MICS_OK; MICS_ERR_DEVICE.      Collective: no.     Blocks: yes.
+ */
+mics_status mics_engine_rehearse(mics_engine *engine);
+
 /* One training step: publication of what the step before updated, all micro-steps, both hops,
  * clipping, update.
  *

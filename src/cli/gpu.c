@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a run computes. Ranks of a machine take its GPUs in turn.
 #include "gpu.h"
+#include "base/file.h"
 #include "cli.h"
+#include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 // Of page-locked memory, twice a channel, where collectives go through the host.
 enum { PIECE_BYTES = 4 << 20 };
@@ -68,6 +71,14 @@ cli_accelerator cli_gpu_accelerator(const mics_run *run)
 
 // ---- what a rank opens ----
 
+// A function of the plugin: ISO C has no cast from an object's address to a function's.
+static bool find(const char *name, void *function_out)
+{
+    void *address = mics_plugin_symbol(name);
+    memcpy(function_out, &address, sizeof address);
+    return address != NULL;
+}
+
 static mics_status open_device(const cli_job *job, cli_rank *rank)
 {
     const int32_t local = rank->comm->rank % job->room.ranks_here;
@@ -76,9 +87,7 @@ static mics_status open_device(const cli_job *job, cli_rank *rank)
     if (job->run->precision != MICS_RUN_PRECISION_TF32)
         return MICS_OK;
     void (*allow_tf32)(mics_device * device, bool allow) = NULL;
-    void *address = mics_plugin_symbol("mics_cuda_matmul_allow_tf32");
-    memcpy(&allow_tf32, &address, sizeof allow_tf32); // ISO C has no cast for it
-    if (allow_tf32 == NULL)
+    if (!find("mics_cuda_matmul_allow_tf32", &allow_tf32))
         return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no tf32; use run.precision fp32");
     allow_tf32(rank->device, true);
     return MICS_OK;
@@ -145,6 +154,111 @@ mics_status cli_gpu_open(const cli_job *job, cli_rank *rank)
                         (size_t)RINGS_MOST * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
     const mics_status status = equip_comm(job, rank, blocks);
     mics_free(rank->memory, blocks);
+    return status;
+}
+
+// ---- how products are computed ----
+
+static const char products_name[] = "products.bin";
+static const double TIMING_MOST_S = 30;
+
+// What the plugin has for it.
+typedef struct products {
+    void (*time)(mics_device *device, double seconds);
+    size_t (*save)(mics_device *device, void *bytes, size_t capacity);
+    mics_status (*load)(mics_device *device, const void *bytes, size_t size);
+    void (*count)(mics_device *device, int64_t *plans_out, int64_t *measured_out);
+} products;
+
+static bool find_products(products *to)
+{
+    return find("mics_cuda_matmul_time", &to->time) && find("mics_cuda_matmul_save", &to->save) &&
+           find("mics_cuda_matmul_load", &to->load) && find("mics_cuda_matmul_count", &to->count);
+}
+
+// Whether OUT has choices that this rank's GPU takes.
+static mics_status load_products(const products *with, cli_rank *rank, const char *path,
+                                 bool *taken_out)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    *taken_out = false;
+    if (access(path, R_OK) != 0)
+        return MICS_OK;
+    MICS_TRY(mics_file_read_whole(rank->memory, path, &bytes, &size));
+    *taken_out = with->load(rank->device, bytes, size) == MICS_OK;
+    mics_free(rank->memory, bytes);
+    return MICS_OK;
+}
+
+static mics_status save_products(const products *with, const cli_job *job, cli_rank *rank)
+{
+    const size_t size = with->save(rank->device, NULL, 0);
+    void *bytes = NULL;
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, size, &bytes));
+    with->save(rank->device, bytes, size);
+    const mics_status status =
+        mics_file_replace(rank->memory, job->run->out, products_name, bytes, size);
+    mics_free(rank->memory, bytes);
+    return status;
+}
+
+static mics_status time_products(const products *with, const cli_job *job, cli_rank *rank,
+                                 mics_engine *engine)
+{
+    const double begin_us = mics_clock_us();
+    int64_t plans = 0, measured = 0;
+    with->time(rank->device, TIMING_MOST_S);
+    const mics_status status = mics_engine_rehearse(engine);
+    with->time(rank->device, 0);
+    MICS_TRY(status);
+    with->count(rank->device, &plans, &measured);
+    MICS_TRY(save_products(with, job, rank));
+    mics_log(MICS_LOG_INFO, "%lld of %lld matrix products timed in %.1f s, kept in %s/%s",
+             (long long)measured, (long long)plans, (mics_clock_us() - begin_us) * 1e-6,
+             job->run->out, products_name);
+    return MICS_OK;
+}
+
+static mics_status choose_products(const products *with, const cli_job *job, cli_rank *rank,
+                                   mics_engine *engine, const char *path)
+{
+    const bool first = rank->comm->rank == 0;
+    bool taken = false;
+    mics_status status = MICS_OK;
+    if (first)
+        status = load_products(with, rank, path, &taken);
+    if (first && status == MICS_OK && !taken)
+        status = time_products(with, job, rank, engine);
+    MICS_TRY(cli_rank_agree(rank, status));
+    if (first)
+        return cli_rank_agree(rank, MICS_OK);
+    status = load_products(with, rank, path, &taken);
+    if (status == MICS_OK && !taken)
+        mics_log(
+            MICS_LOG_WARNING,
+            "%s is not for the GPU and cuBLASLt of rank %d, which takes what the library names "
+            "first; run on GPUs of one kind, and keep OUT on a disk that all ranks see",
+            path, (int)rank->comm->rank);
+    return cli_rank_agree(rank, status);
+}
+
+mics_status cli_gpu_time_products(const cli_job *job, cli_rank *rank, mics_engine *engine)
+{
+    products with = {.time = NULL};
+    char *path = NULL;
+    if (!on_gpu(job) || !job->run->time_products)
+        return MICS_OK;
+    mics_status status = MICS_OK;
+    if (!find_products(&with))
+        status = mics_fail(MICS_ERR_UNSUPPORTED,
+                           "the plugin cannot time products; set run.time_products false");
+    if (status == MICS_OK)
+        status = mics_file_join(rank->memory, job->run->out, products_name, &path);
+    status = cli_rank_agree(rank, status);
+    if (status == MICS_OK && path != NULL)
+        status = choose_products(&with, job, rank, engine, path);
+    mics_free(rank->memory, path);
     return status;
 }
 

@@ -145,6 +145,7 @@ static mics_status setup(cli_trainer *self)
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, cli_job_files_timeout_s(self->job)));
     MICS_TRY(cli_rank_agree(self->rank, open_all(self)));
+    MICS_TRY(cli_gpu_time_products(self->job, self->rank, self->engine));
     return mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
 }
 

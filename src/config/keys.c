@@ -192,6 +192,12 @@ static const key keys[] = {
      .text = "auto",
      .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
      .refusal = "there are no other devices"},
+    {.path = "run.time_products",
+     .type = KEY_SWITCH,
+     FIELD(run.time_products),
+     ANY_SWITCH,
+     .help = "on cuda: matrix products by the algorithm that is fastest here, kept in "
+             "OUT/products.bin; false: by the one that cuBLASLt names first"},
     {.path = "run.threads",
      .type = KEY_INT,
      FIELD(run.threads),

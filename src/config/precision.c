@@ -133,5 +133,8 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
     run->precision = mics_run_precision_text(run->run.precision);
     if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.precision != MICS_RUN_PRECISION_FP32)
         return fail_on_cpu(run, why_not);
+    if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.time_products)
+        return mics_json_fail(run->run.json, "run.time_products", MICS_ERR_UNSUPPORTED,
+                              "is for GPUs; on the cpu device leave it out, or false");
     return MICS_OK;
 }

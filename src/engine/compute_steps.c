@@ -272,3 +272,52 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
         return MICS_OK;
     }
 }
+
+// ---- rehearsal ----
+
+static bool is_product(const mics_unit *unit, int32_t op)
+{
+    return unit->ops[op].kind == MICS_OP_LINEAR || unit->ops[op].kind == MICS_OP_CLASSIFIER;
+}
+
+static void rehearse_forward(mics_engine *engine, const mics_step *step, int32_t count)
+{
+    const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
+    for (int32_t op = 0; op < count; op++) {
+        if (op + 1 < count && is_fused_forward(engine, step->unit, op))
+            run_fused_forward(engine, step, op++);
+        else if (is_product(unit, op))
+            run_op_forward(engine, step, op);
+    }
+}
+
+static void rehearse_backward(mics_engine *engine, const mics_step *step)
+{
+    const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
+    const mics_unit_plan *plan = &engine->schedule->units[step->unit];
+    rehearse_forward(engine, step, plan->forward_again);
+    for (int32_t i = 0; i < plan->grad_count; i++) {
+        const mics_grad_call *call = &plan->grads[i];
+        if (is_fused_backward(engine, step->unit, i))
+            run_fused_backward(engine, step, i++);
+        else if (call->kind == MICS_GRAD_OP && is_product(unit, call->op))
+            run_grad_call(engine, step, call);
+    }
+}
+
+void rehearse_products(mics_engine *engine)
+{
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &engine->schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            const mics_step *step = &list->steps[i];
+            if (step->micro_step > 1) // as the second
+                continue;
+            if (step->kind == MICS_STEP_FORWARD)
+                rehearse_forward(engine, step,
+                                 engine->schedule->spec.model->units[step->unit].op_count);
+            else if (step->kind == MICS_STEP_BACKWARD)
+                rehearse_backward(engine, step);
+        }
+    }
+}

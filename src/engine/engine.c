@@ -304,6 +304,15 @@ static mics_status run_list(mics_engine *engine)
     return compute != MICS_OK ? compute : comm;
 }
 
+mics_status mics_engine_rehearse(mics_engine *engine)
+{
+    if (!engine->async)
+        return MICS_OK;
+    engine->loss_scale = 1;
+    rehearse_products(engine);
+    return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
+}
+
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out)
 {

@@ -184,6 +184,7 @@ double mean_loss(const mics_engine *engine);
 /* Takes that into the result.   Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
 mics_status settle_loss(mics_engine *engine);
 
+void rehearse_products(mics_engine *engine); // compute_steps.c
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);
 

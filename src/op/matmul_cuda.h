@@ -5,10 +5,10 @@
 // made when the shape is first met.
 //
 // Which algorithm. By default the first that cuBLASLt's heuristics name, which is a function of the
-// shape and the chip: runs repeat bit by bit, and all replicas agree. mics_cuda_matmul_measure
-// times the candidates instead. What it chooses depends on the noise of a moment, so two runs, or
-// two replicas, may sum in another order: that is why it is not the default, and why its result can
-// be saved and given to all ranks.
+// shape and the chip: runs repeat bit by bit, and all replicas agree. mics_cuda_matmul_measure and
+// mics_cuda_matmul_time time the candidates instead. What they choose depends on the noise of a
+// moment, so two runs, or two replicas, may sum in another order: that is why it is not the default,
+// and why the result can be saved and given to all ranks.
 #ifndef MICS_OP_MATMUL_CUDA_H
 #define MICS_OP_MATMUL_CUDA_H
 
@@ -73,6 +73,11 @@ void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow);
 mics_status mics_cuda_matmul_measure(const mics_op_place *at, const mics_cuda_product *product,
                                      void *workspace, size_t workspace_bytes,
                                      double *microseconds_out);
+
+/* From now on, for so many seconds, the first call of a shape measures it before it computes; 0 ends
+ * that. A product that adds does so more than once then. Not while others use the device.
+ */
+void mics_cuda_matmul_time(mics_device *device, double seconds);
 
 /* The measured choices as bytes, to be kept or given to other ranks; a version of cuBLASLt and a
  * chip's name lie in front.

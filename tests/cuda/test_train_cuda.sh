@@ -79,6 +79,31 @@ rm -r mixed/checkpoints/step-00000004
 train 0 mixed --ranks 2 --set run.device=cpu
 near 2e-3 mixed cpu
 train 2 refused --ranks 1 --set sharding=null --set run.precision=fp8
+
+# ---- products by the fastest algorithm, kept for who goes on ----
+timed="$mesh --set run.time_products=true --set run.checkpoint_every=2"
+# shellcheck disable=SC2086
+train 0 timed $timed
+grep -qE '^mics: rank 0: ([1-9][0-9]*) of \1 matrix products timed in .* s, kept in timed/products.bin$' timed.err || fail "what was timed is not said"
+near 2e-3 timed cpu
+exact timed
+cp -r timed on
+rm -r on/checkpoints/step-00000004
+# shellcheck disable=SC2086
+train 0 on $timed
+contains on.out "resumed from"
+grep -q "timed" on.err && fail "a run that goes on times nothing"
+cmp on/products.bin timed/products.bin || fail "the choices have changed"
+same_losses on timed
+same_weights on/checkpoints/step-00000004 timed/checkpoints/step-00000004
+rm -r on/checkpoints/step-00000004
+printf 'of another chip' >on/products.bin
+# shellcheck disable=SC2086
+train 0 on $timed
+contains on.err "kept in on/products.bin"
+train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.time_products=true
+one_line processor.err
+contains processor.err "run.time_products: is for GPUs"
 [ -n "$plugin" ] || exit 0
 
 # ---- what only the emulation has ----
