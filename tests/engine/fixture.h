@@ -37,6 +37,7 @@ typedef struct fixture_case {
     int32_t prefetch;
     int32_t threads; // of a rank; 0: 1
     bool recompute, untied, hierarchical;
+    bool rehearse; // the products, before the first step
     float clip;
     int64_t whole_below;
     mics_wires gather_wires, reduce_wires, second_hop_wires;
@@ -301,6 +302,8 @@ static inline mics_status fixture_rank(ranks_self *self)
     MICS_TRY_OUT(fixture_open_engine(self, run, &engine));
     run->engines[rank] = engine;
     MICS_TRY_OUT(mics_engine_init_random(engine, 1));
+    if (run->want.rehearse)
+        MICS_TRY_OUT(mics_engine_rehearse(engine));
     MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
     MICS_TRY_OUT(fixture_train(run, engine, self, 1, run->want.steps));
     MICS_TRY_OUT(fixture_check_memory(self, run));

@@ -152,6 +152,25 @@ static void test_fp32_has_the_same_bits(void **state)
     assert_true(run.eval_loss == reference.eval_loss);
 }
 
+// Products run once before the first step leave nothing behind.
+static void test_rehearsal(void **state)
+{
+    (void)state;
+    static const mics_sharding shardings[] = {{1, 1, 1}, {1, 2, 2}, {2, 2, 2}};
+    for (size_t i = 0; i < sizeof shardings / sizeof shardings[0]; i++) {
+        fixture_run runs[2];
+        for (int rehearse = 0; rehearse < 2; rehearse++) {
+            runs[rehearse] = (fixture_run){.want = on_device(MICS_DTYPE_BF16)};
+            runs[rehearse].want.ranks = 2;
+            runs[rehearse].want.sharding = shardings[i];
+            runs[rehearse].want.rehearse = rehearse;
+            fixture_go(&runs[rehearse]);
+        }
+        assert_memory_equal(runs[0].losses, runs[1].losses, sizeof runs[0].losses);
+        assert_memory_equal(runs[0].norms, runs[1].norms, sizeof runs[0].norms);
+    }
+}
+
 // More rows than accelerators hold the logits of at once.
 static void test_chunks_of_logits(void **state)
 {
@@ -367,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_each_allocation_may_fail),
         cmocka_unit_test(test_fp32_has_the_same_bits),
         cmocka_unit_test(test_chunks_of_logits),
+        cmocka_unit_test(test_rehearsal),
         cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
     };
