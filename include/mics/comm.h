@@ -126,6 +126,9 @@ typedef struct mics_comm_ops {
     mics_status (*collective)(void *ctx, const mics_comm_call *call);
     // (optional) Whether what was enqueued has failed so far; does not wait.
     mics_status (*check)(void *ctx);
+    // (optional) As mics_comm_share and mics_comm_unshare.
+    mics_status (*share)(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
+    void (*unshare)(void *ctx, void *memory);
 } mics_comm_ops;
 
 typedef struct mics_comm {
@@ -135,6 +138,9 @@ typedef struct mics_comm {
     int32_t ranks;
     int32_t ranks_per_node; // as the transport found it; ranks when unknown
     size_t staging_bytes;   // what it holds of MICS_MEM_COMM from opening to closing
+    // Ranks that share memory (mics_comm_share): each so many, from rank 0 on; 1: none do. The same on
+    // all ranks.
+    int32_t ranks_sharing;
 } mics_comm;
 
 // ---- transports ----
@@ -357,6 +363,22 @@ mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
  */
 mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
                                      size_t block_bytes);
+
+/* Memory that all members of a group see, each at an address of its own (as threads: at one), of
+ * zeroes. Who reads what another member has written must have heard from it since, by an exchange.
+ *
+ * Its bytes are not counted by any mics_memory.
+ * Needs:   all members within one range of comm->ranks_sharing ranks; bytes > 0.
+ * Returns: MICS_OK; as mics_comm_exchange; MICS_ERR_MEMORY; MICS_ERR_UNSUPPORTED (members on several
+ *          nodes, or a transport without it).
+ * Owns:    each member gives it back with mics_comm_unshare, before the comm is closed.
+ * Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_share(mics_comm *comm, const mics_ring *ring, size_t bytes,
+                            void **memory_out);
+
+/* Gives it back; NULL is allowed. The other members keep it until they do.   Collective: no. */
+void mics_comm_unshare(mics_comm *comm, void *memory);
 
 /* Whether all ranks of the world are well. Call it before what one rank's failure would hang.
  *

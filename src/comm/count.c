@@ -84,6 +84,18 @@ static mics_status count_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
+static mics_status count_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+{
+    count_comm *self = ctx;
+    return mics_comm_share(self->inner, ring, bytes, memory_out);
+}
+
+static void count_unshare(void *ctx, void *memory)
+{
+    count_comm *self = ctx;
+    mics_comm_unshare(self->inner, memory);
+}
+
 static void count_set_timeout(void *ctx, double seconds)
 {
     count_comm *self = ctx;
@@ -134,6 +146,8 @@ static const mics_comm_ops count_ops = {
     .library_gather = count_library_gather,
     .collective = count_collective,
     .check = count_check,
+    .share = count_share,
+    .unshare = count_unshare,
 };
 
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,

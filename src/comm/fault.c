@@ -62,6 +62,19 @@ static mics_status fault_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
+static mics_status fault_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+{
+    fault_comm *self = ctx;
+    MICS_TRY(draw(self, ring->what));
+    return mics_comm_share(self->inner, ring, bytes, memory_out);
+}
+
+static void fault_unshare(void *ctx, void *memory)
+{
+    fault_comm *self = ctx;
+    mics_comm_unshare(self->inner, memory);
+}
+
 static void fault_set_timeout(void *ctx, double seconds)
 {
     fault_comm *self = ctx;
@@ -115,6 +128,8 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .library_gather = fault_library_gather,
         .collective = fault_collective,
         .check = fault_check,
+        .share = fault_share,
+        .unshare = fault_unshare,
     };
     if (countdown < 0)
         return mics_fail(MICS_ERR_INVALID, "exchange number %lld cannot fail",

@@ -64,6 +64,30 @@ typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner
 #define MICS_CUDA_COMM_WHY_NOT "mics_cuda_comm_why_not"
 typedef const char *(*comm_nccl_why_not)(void);
 
+// By which another rank of the node finds memory that one has made.
+typedef struct comm_ticket {
+    int32_t made; // 0: its maker could not
+    int32_t process;
+    int32_t file;
+    uint64_t mark;
+    void *address; // in the maker's process
+} comm_ticket;
+
+// How a transport shares memory (mics_comm_share).
+typedef struct comm_share_ops {
+    // Zeroed, for `users` members, the maker among them.
+    mics_status (*make)(void *ctx, size_t bytes, int32_t users, comm_ticket *ticket_out,
+                        void **memory_out);
+    mics_status (*find)(void *ctx, size_t bytes, const comm_ticket *ticket, void **memory_out);
+    // (optional) Called by the maker, once no other member looks for it any more.
+    void (*made)(void *ctx, const comm_ticket *ticket);
+    void (*drop)(void *ctx, void *memory);
+} comm_share_ops;
+
+/* mics_comm_share for a transport whose exchanges are `comm`'s. */
+mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_ring *ring,
+                          size_t bytes, void **memory_out);
+
 /* The block that a member owns. */
 static inline int32_t comm_block_of(const mics_ring *ring, int32_t member)
 {

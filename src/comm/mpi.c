@@ -161,6 +161,18 @@ static mics_status refuse_nodes(const comm_mpi *self, int fewest, int most)
                      "-ppn K; Slurm: --distribution=block)");
 }
 
+// Sharing memory takes what reading each other's does; all nodes do, or none.
+static mics_status find_sharing(comm_mpi *self)
+{
+    const int32_t per_node = self->base.ranks_per_node;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int mine = self->near.boxes != NULL, all = 0;
+    int code = MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, self->world, &request);
+    MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s, false));
+    self->base.ranks_sharing = all ? per_node : 1;
+    return MICS_OK;
+}
+
 // In a node's communicator: where this rank's node begins, and whether all nodes are ranges of ranks, equally large.
 static mics_status compare_nodes(comm_mpi *self, MPI_Comm node)
 {
@@ -191,7 +203,7 @@ static mics_status find_nodes(comm_mpi *self)
         status = comm_near_open(self, node);
     if (!self->broken)
         MPI_Comm_free(&node);
-    return status;
+    return status == MICS_OK ? find_sharing(self) : status;
 }
 
 // Own communicator, ranks, nodes. All ranks succeed or fail together, as far as MPI lets them.
@@ -271,6 +283,8 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
         .close = mpi_close,
         .library_open = comm_mpi_library_open,
         .library_gather = comm_mpi_library_gather,
+        .share = comm_mpi_share,
+        .unshare = comm_mpi_unshare,
     };
     if (!(timeout_s > 0))
         return mics_fail(MICS_ERR_INVALID, "cannot wait %g s for other ranks", timeout_s);

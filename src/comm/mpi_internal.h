@@ -218,6 +218,11 @@ bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, u
  */
 mics_status comm_near_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
 
+// ---- mpi_share.c ----
+
+mics_status comm_mpi_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
+void comm_mpi_unshare(void *ctx, void *memory);
+
 // ---- mpi_board.c ----
 
 /* Makes what a board needs, its thread too, which waits for comm_board_start. Not collective.

@@ -345,4 +345,5 @@ void comm_near_close(comm_mpi *self)
 void mics_comm_mpi_forgo_near(mics_comm *comm)
 {
     comm_near_close(comm->ctx);
+    comm->ranks_sharing = 1;
 }

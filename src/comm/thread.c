@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -49,6 +50,14 @@ typedef struct place {
     mics_note note;
 } place;
 
+// Memory in common; what the members see begins MICS_ALIGNMENT bytes behind it.
+typedef struct common {
+    struct common *next;
+    int32_t users; // that have not given it back
+} common;
+
+_Static_assert(sizeof(common) <= MICS_ALIGNMENT, "the head must fit before an aligned block");
+
 struct mics_thread_world {
     mics_memory *memory;
     double timeout_s; // of a rank until it sets its own
@@ -56,6 +65,7 @@ struct mics_thread_world {
     int64_t cells_ready; // cells whose mutex and conditions exist
     pthread_mutex_t mutex;
     bool late_reported; // guarded by mutex
+    common *commons;    // all that exist; guarded by mutex
     place *places;      // (ranks)
     cell *cells;        // (ranks, MICS_CHANNELS)
 };
@@ -331,6 +341,62 @@ static bool thread_read(void *ctx, int32_t rank, mics_note *note_out, double *ag
     return posted;
 }
 
+// ---- memory in common ----
+//
+// The world has it until all members have given it back, or else to the end: a member that failed may
+// never have heard of it.
+
+static mics_status make_common(void *ctx, size_t bytes, int32_t users, comm_ticket *ticket_out,
+                               void **memory_out)
+{
+    thread_comm *self = ctx;
+    const size_t whole = mics_memory_block_bytes(bytes) + MICS_ALIGNMENT;
+    char *block = aligned_alloc(MICS_ALIGNMENT, whole);
+    if (block == NULL)
+        return mics_fail(MICS_ERR_MEMORY, "cannot share %zu bytes: the system has no more", bytes);
+    memset(block, 0, whole);
+    common *head = (common *)(void *)block;
+    head->users = users;
+    pthread_mutex_lock(&self->world->mutex);
+    head->next = self->world->commons;
+    self->world->commons = head;
+    pthread_mutex_unlock(&self->world->mutex);
+    *memory_out = ticket_out->address = block + MICS_ALIGNMENT;
+    return MICS_OK;
+}
+
+static mics_status find_common(void *ctx, size_t bytes, const comm_ticket *ticket,
+                               void **memory_out)
+{
+    (void)ctx, (void)bytes;
+    *memory_out = ticket->address;
+    return MICS_OK;
+}
+
+static void thread_unshare(void *ctx, void *memory)
+{
+    thread_comm *self = ctx;
+    common *head = (common *)(void *)((char *)memory - MICS_ALIGNMENT);
+    pthread_mutex_lock(&self->world->mutex);
+    const bool last = --head->users == 0;
+    common **at = &self->world->commons;
+    while (last && *at != head)
+        at = &(*at)->next;
+    if (last)
+        *at = head->next;
+    pthread_mutex_unlock(&self->world->mutex);
+    if (last)
+        free(head);
+}
+
+static mics_status thread_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+{
+    static const comm_share_ops ops = {
+        .make = make_common, .find = find_common, .drop = thread_unshare};
+    thread_comm *self = ctx;
+    return comm_share_by(&self->base, &ops, ring, bytes, memory_out);
+}
+
 // ---- opening and closing ----
 
 static void thread_close(void *ctx)
@@ -408,6 +474,11 @@ void mics_thread_world_close(mics_thread_world *world)
     }
     pthread_mutex_destroy(&world->mutex);
     mics_free(world->memory, world->cells);
+    while (world->commons != NULL) {
+        common *head = world->commons;
+        world->commons = head->next;
+        free(head);
+    }
     mics_free(world->memory, world->places);
     mics_free(world->memory, world);
 }
@@ -424,6 +495,8 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
         .post = thread_post,
         .read = thread_read,
         .close = thread_close,
+        .share = thread_share,
+        .unshare = thread_unshare,
     };
     if (rank < 0 || rank >= world->ranks)
         return mics_fail(MICS_ERR_INVALID, "there is no rank %d among %d", (int)rank,
@@ -450,7 +523,8 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
                              .rank = rank,
                              .ranks = world->ranks,
                              .ranks_per_node = world->ranks,
-                             .staging_bytes = 0};
+                             .staging_bytes = 0,
+                             .ranks_sharing = world->ranks};
     *comm_out = &self->base;
     return MICS_OK;
 }

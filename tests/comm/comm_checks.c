@@ -331,6 +331,58 @@ mics_status checks_agree(mics_comm *comm)
     return MICS_OK;
 }
 
+// ---- memory in common ----
+
+// Every member writes its part, and after hearing from one another each reads all parts.
+static mics_status check_parts(mics_comm *comm, mics_group group, unsigned char *memory,
+                               size_t bytes, int32_t round)
+{
+    const size_t part = bytes / (size_t)group.size;
+    MICS_TRY(mics_comm_agree(comm, MICS_OK));
+    memset(memory + part * (size_t)group.index, group.index + 1 + round, part);
+    MICS_TRY(mics_comm_agree(comm, MICS_OK));
+    for (size_t i = 0; i < part * (size_t)group.size; i++)
+        RANKS_EXPECT(memory[i] == (unsigned char)((int32_t)(i / part) + 1 + round));
+    return MICS_OK;
+}
+
+static mics_status share_with(mics_comm *comm, mics_group group, size_t bytes)
+{
+    const mics_ring ring = {.group = group, .what = "sharing"};
+    const int32_t first = group.first / comm->ranks_sharing,
+                  last = mics_group_rank(group, group.size - 1) / comm->ranks_sharing;
+    void *block = NULL;
+    mics_status status = mics_comm_share(comm, &ring, bytes, &block);
+    if (first != last) {
+        RANKS_EXPECT(status == MICS_ERR_UNSUPPORTED && block == NULL);
+        return MICS_OK;
+    }
+    MICS_TRY(status);
+    const unsigned char *zeroes = block;
+    for (size_t i = 0; i < bytes; i++)
+        RANKS_EXPECT(zeroes[i] == 0);
+    for (int32_t round = 0; status == MICS_OK && round < 2; round++)
+        status = check_parts(comm, group, block, bytes, round);
+    mics_comm_unshare(comm, block);
+    return status;
+}
+
+mics_status checks_share(mics_comm *comm, size_t bytes)
+{
+    const int32_t kinds = checks_group(comm->ranks, comm->rank, -1, NULL);
+    for (int32_t kind = 0; kind < kinds; kind++) {
+        mics_group group = {0};
+        checks_group(comm->ranks, comm->rank, kind, &group);
+        if (comm->ranks_sharing > 1 || group.size > 1)
+            MICS_TRY(share_with(comm, group, bytes));
+    }
+    const mics_ring alone = {.group = {.first = comm->rank, .stride = 1, .size = 1},
+                             .what = "nothing"};
+    void *block = NULL;
+    RANKS_EXPECT(mics_comm_share(comm, &alone, 0, &block) == MICS_ERR_INVALID);
+    return mics_comm_agree(comm, MICS_OK);
+}
+
 // ---- two channels ----
 
 // What the thread of channel 1 does while the caller uses channel 0.

@@ -40,6 +40,10 @@ mics_status checks_channels(mics_comm *comm, mics_memory *memory, int32_t rounds
 /* Channel 0 stalls until channel 1 has done all that it does. */
 mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory);
 
+/* Memory shared by each kind of group: zeroes first, then what every member writes, twice; an error where
+ * members do not share any. */
+mics_status checks_share(mics_comm *comm, size_t bytes);
+
 /* A note that names a rank and a value. */
 mics_note checks_note(int32_t rank, int32_t value);
 

@@ -105,6 +105,8 @@ static mics_status check_all(mics_comm *comm, mics_memory *memory)
     MICS_TRY(checks_broadcast(comm, memory, 0));
     MICS_TRY(checks_broadcast(comm, memory, 3));
     MICS_TRY(checks_broadcast(comm, memory, 2500 * 1000));
+    MICS_TRY(checks_share(comm, 24));
+    MICS_TRY(checks_share(comm, 300 * 1000));
     return checks_agree(comm);
 }
 

@@ -41,6 +41,8 @@ static mics_status run_exchanges(ranks_self *self)
     MICS_TRY(checks_broadcast(self->comm, self->memory, 3));
     if (self->comm->ranks <= 4)
         MICS_TRY(checks_broadcast(self->comm, self->memory, 2500 * 1000));
+    MICS_TRY(checks_share(self->comm, 24));
+    MICS_TRY(checks_share(self->comm, 30 * 1000));
     return checks_agree(self->comm);
 }
 
