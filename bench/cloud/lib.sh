@@ -115,12 +115,13 @@ micro_step_ms() { # NAME MICRO_STEPS
         }' "$work/$1/trace.json"
 }
 
-# Prints how computation compares with gathers inside a node, on one node; nothing else runs beside either.
+# Prints how computation compares with gathers inside a node, on one node; nothing else runs beside either. Gathers that
+# copy, as between the GPUs of a node: ranks on processors share their parameters, and copy nothing.
 show_shape() { # TOKENS SETTING...
     local ms
     up 1 1gbit
     train shape 'mics(2)' 2 run.steps=11 run.trace_step=2 run.trace_steps=10 run.prefetch=0 \
-        "data.sequence_length=$1" "${@:2}" || return 1
+        run.share_params=false "data.sequence_length=$1" "${@:2}" || return 1
     read -ra ms <<<"$(micro_step_ms shape 2)"
     echo "shape: with $1 tokens a micro-step computes for ${ms[0]} ms and gathers for ${ms[1]} ms inside a node"
 }

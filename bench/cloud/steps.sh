@@ -12,7 +12,7 @@
 #
 #   RATE_MBIT=1000      of each link; DILATE=1: divided by the nodes, which share this machine's cores
 #   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 ..."   zero3-two-stage: gathers and reductions in two stages
-#   LENGTH=auto         tokens of a micro-batch; auto: 8, 16, 32 or 64
+#   LENGTH=auto         tokens of a micro-batch; auto: 2, 4, 8, 16, 32 or 64
 #   STEPS=              of a case; 6, 4 and 2 with 1, 4 and 16 micro-steps
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE        keeps rows, and takes those that it has
@@ -38,7 +38,7 @@ measure() { # NODES MICRO_STEPS SHARDING
 }
 
 lengths=${LENGTH:-auto}
-[ "$lengths" != auto ] || lengths="8 16 32 64"
+[ "$lengths" != auto ] || lengths="2 4 8 16 32 64"
 for length in $lengths; do
     case_row "shape $length" show_shape "$length" ${settings[@]+"${settings[@]}"}
 done | tee "$work/shapes"
