@@ -111,6 +111,7 @@ typedef struct mics_run {
                         // caller takes the first of mics_prefetch_candidate that fits
     bool recompute;
     bool time_products; // on GPUs
+    bool share_params;  // in memory that the ranks of a node see, where that can be
     mics_collectives collectives;
     int64_t whole_below; // elements; smaller units stay whole on every rank
     int64_t join_below;  // elements; smaller units share messages at the boundary

@@ -44,6 +44,7 @@ typedef struct mics_plan_request {
     int64_t whole_below;
     mics_wires gather_wires, reduce_wires, second_hop_wires; // as in mics_schedule_spec
     int64_t join_below;                                      // the same
+    bool share_params;                                       // the same
     size_t staging_bytes;                                    // of the transport, a rank
     int32_t threads;                                         // of a rank; 0 counts as 1
     double memory_bytes; // a rank may use; 0: the accelerator's without its reserve

@@ -39,7 +39,7 @@ typedef enum mics_step_kind {
     // comm: first stage of a gather over several nodes, between equal local ranks
     MICS_STEP_GATHER_ACROSS,
     // comm: all-gather a unit's parameters into a slot (partition group), or its second stage, in
-    // the node
+    // the node; of shared ones no bytes: who is through knows that all members' shards are new
     MICS_STEP_GATHER,
     MICS_STEP_FORWARD,  // compute
     MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
@@ -86,7 +86,7 @@ enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 
 typedef struct mics_step_use {
     int32_t unit;
-    int32_t param_slot; // -1: the persistent buffer (P = 1), or values not needed
+    int32_t param_slot; // -1: the persistent buffer (P = 1, or shared), or values not needed
     int32_t grad_slot;  // -1: the accumulator (G = 1), or no gradient
     bool accumulate;    // BACKWARD and REDUCE: add to the accumulator instead of overwriting it
     bool fold; // BACKWARD, MIXED with G = 1: the slot is whole then, and goes to the accumulator
@@ -238,6 +238,11 @@ typedef struct mics_schedule_spec {
     // Of gradients at the boundary. INT8: with error feedback, and BF16 for what follows the first
     // such reduction; of several nodes, only between them, and FP32 inside.
     mics_wires second_hop_wires;
+    // Members of a partition group see each other's shards (mics_comm_share): a unit is read where they lie
+    // side by side, in no slot, and its gather, once a list, moves nothing and only waits for the other
+    // members. Where it cannot be the schedule's own spec says false: it needs 1 < P <= ranks of a node,
+    // and numbers that nobody rounds or holds elsewhere (FP32, not an accelerator's).
+    bool share_params;
     bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
     // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of that
@@ -284,6 +289,12 @@ typedef struct mics_schedule {
     mics_memory_ledger ledger;
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS]; // sent by all ranks together
 } mics_schedule;
+
+/* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). */
+static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t unit)
+{
+    return schedule->spec.share_params && schedule->sharding[unit].params > 1;
+}
 
 // What AGREE sends to every rank.
 typedef struct mics_agreement {

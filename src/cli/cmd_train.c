@@ -89,8 +89,10 @@ static mics_status load_run(mics_memory *memory, const train_options *options, m
 static mics_status open_model(cli_job *job)
 {
     size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
-    return cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
-                              cli_world_ranks_here(job->world), staging);
+    MICS_TRY(cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
+                                cli_world_ranks_here(job->world), staging));
+    job->room.shares = cli_world_shares(job->world);
+    return MICS_OK;
 }
 
 static mics_status open_schedule(cli_job *job)

@@ -10,6 +10,8 @@ const char *cli_step_algorithm(const mics_step *step)
         return mics_algorithm_text(MICS_ALGORITHM_TWO_STAGE);
     if (step->library)
         return mics_algorithm_text(MICS_ALGORITHM_LIBRARY);
+    if (step->kind == MICS_STEP_GATHER && step->block_bytes == 0)
+        return "shared";
     return mics_step_is_packed_sum(step) ? "direct" : mics_algorithm_text(MICS_ALGORITHM_RING);
 }
 

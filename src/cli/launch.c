@@ -196,6 +196,11 @@ int32_t cli_world_first_rank(const cli_world *world)
     return world->first;
 }
 
+bool cli_world_shares(const cli_world *world)
+{
+    return world->here[0].rank.comm->ranks_sharing % (world->ranks / world->nodes) == 0;
+}
+
 int32_t cli_world_ranks_here(const cli_world *world)
 {
     return world->ranks_here;

@@ -78,6 +78,7 @@ mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int
         .accelerator = *accelerator,
         .limit_is_set = set,
         .threads = run->threads > 0 ? run->threads : (share > 0 ? share : 1),
+        .shares = true,
     };
     return MICS_OK;
 }
@@ -135,6 +136,9 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
+        // The MPI library's gathers are had by who asks for them.
+        .share_params =
+            run->share_params && room->shares && run->collectives != MICS_COLLECTIVES_LIBRARY,
         .comm_staging_bytes = room->staging_bytes,
     };
     choose_collectives(run, &spec);

@@ -28,10 +28,11 @@ typedef struct cli_room {
     size_t available_bytes;
     bool limit_is_set;           // by run.memory_limit
     int32_t threads;             // of one rank
+    bool shares;                 // ranks of a node can share memory
     cli_accelerator accelerator; // whose memory `limit_bytes` is then
 } cli_room;
 
-/* Looks at the machine. Memory of a rank is run.memory_limit, or an equal share of what is
+/* Looks at the machine, whose ranks are taken to share memory. Memory of a rank is run.memory_limit, or an equal share of what is
  * available, of the machine or of the GPUs (nobody knows that of GPUs which are not here); threads are run.threads, or an equal share of the cores.
  *
  * Returns: MICS_OK; MICS_ERR_IO.

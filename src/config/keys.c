@@ -301,6 +301,13 @@ static const key keys[] = {
      FIELD(run.recompute),
      ANY_SWITCH,
      .help = "keep only each unit's input and run its forward again in backward"},
+    {.path = "run.share_params",
+     .type = KEY_SWITCH,
+     FIELD(run.share_params),
+     ANY_SWITCH,
+     .value = 1,
+     .help = "ranks on processors of a node, where the partition group lies in one, keep its "
+             "parameters in memory that all of them see: gathers then copy nothing"},
     {.path = "run.comm_timeout_s",
      .type = KEY_REAL,
      FIELD(run.comm_timeout_s),

@@ -151,6 +151,8 @@ static mics_status gather_share(mics_engine *engine, const mics_step *step, cons
 // and then inside the node, all in place.
 static mics_status gather(mics_engine *engine, const mics_step *step, const mics_ring *ring)
 {
+    if (mics_schedule_shares(engine->schedule, step->unit)) // all shards are where they are read
+        return mics_comm_all_gather(engine->spec.comm, ring, NULL, 0);
     const int64_t padded = engine->schedule->padded_elems[step->unit];
     const int64_t shard = padded / engine->schedule->sharding[step->unit].params;
     float *slot = engine->gather + engine->map.param_slots[step->uses[0].param_slot];

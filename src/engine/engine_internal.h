@@ -12,6 +12,7 @@
 // Where units and slots begin in their arenas, elements.
 typedef struct arena_map {
     int64_t *params, *grads, *moments; // by unit
+    int64_t params_end;                // of the arena
     int64_t *param_slots, *grad_slots; // by slot
 } arena_map;
 

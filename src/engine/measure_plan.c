@@ -68,6 +68,8 @@ bool mics_measure_candidate(const mics_schedule *schedule, mics_measure_op op,
 static bool has_choice(const mics_schedule *schedule, mics_measure_op op, bool library)
 {
     int32_t candidates = 0;
+    if (op == MICS_MEASURE_GATHER && schedule->spec.share_params)
+        return false; // nothing moves
     for (int a = 0; a < MICS_ALGORITHMS; a++)
         candidates += mics_measure_candidate(schedule, op, (mics_algorithm)a, library);
     return candidates > 1;

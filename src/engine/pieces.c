@@ -24,10 +24,10 @@ static int64_t shard_elems(const mics_engine *engine, int32_t unit)
     return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].params;
 }
 
+// Of a device's engine, whose parameters are not shared.
 static int64_t all_shard_elems(const mics_engine *engine)
 {
-    const int32_t last = engine->schedule->spec.model->unit_count - 1;
-    return engine->map.params[last] + shard_elems(engine, last);
+    return engine->map.params_end;
 }
 
 static bool is_mixed(const mics_engine *engine)

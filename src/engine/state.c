@@ -13,6 +13,25 @@ static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **of
     return MICS_OK;
 }
 
+// A shared arena has all shards of a unit side by side; of units that are whole on every rank, one of each
+// member.
+static void map_params(mics_engine *engine)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const bool shared = schedule->spec.share_params;
+    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    int64_t end = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        const int32_t degree = schedule->sharding[u].params;
+        const int64_t shard = schedule->padded_elems[u] / degree;
+        engine->map.params[u] = end;
+        if (shared)
+            engine->map.params[u] += shard * (degree > 1 ? group->own_block : group->group.index);
+        end += shard * (shared ? group->group.size : 1);
+    }
+    engine->map.params_end = end;
+}
+
 static mics_status map_units(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
@@ -21,9 +40,9 @@ static mics_status map_units(mics_engine *engine)
     MICS_TRY(open_offsets(engine, units, &map->params));
     MICS_TRY(open_offsets(engine, units, &map->grads));
     MICS_TRY(open_offsets(engine, units, &map->moments));
+    map_params(engine);
     for (int32_t u = 0; u + 1 < units; u++) {
         const mics_sharding *s = &schedule->sharding[u];
-        map->params[u + 1] = map->params[u] + schedule->padded_elems[u] / s->params;
         map->grads[u + 1] = map->grads[u] + schedule->padded_elems[u] / s->grads;
         map->moments[u + 1] = map->moments[u] + schedule->padded_elems[u] / s->optimizer;
     }
@@ -55,6 +74,26 @@ mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_gro
     return MICS_OK;
 }
 
+static bool is_shared(const mics_engine *engine, mics_memory_tag tag)
+{
+    return tag == MICS_MEM_PARAMS && engine->schedule->spec.share_params;
+}
+
+// Each member books its own part.
+static mics_status open_shared(mics_engine *engine, void **arena_out)
+{
+    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    const mics_ring ring = {
+        .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
+    const size_t bytes = engine->schedule->ledger.bytes[MICS_MEM_PARAMS];
+    MICS_TRY(mics_memory_book(engine->spec.memory, MICS_MEM_PARAMS, bytes));
+    mics_status status = mics_comm_share(engine->spec.comm, &ring,
+                                         (size_t)engine->map.params_end * sizeof(float), arena_out);
+    if (status != MICS_OK)
+        mics_memory_unbook(engine->spec.memory, MICS_MEM_PARAMS, bytes);
+    return status;
+}
+
 // Takes an arena of the size that the ledger has for a tag, in the memory that the engine computes in; none
 // when that is 0.
 static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **arena_out)
@@ -64,6 +103,8 @@ static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **a
     const size_t bytes = engine->schedule->ledger.bytes[tag];
     if (bytes == 0)
         return MICS_OK;
+    if (is_shared(engine, tag))
+        return open_shared(engine, arena_out);
     if (!engine->async)
         return mics_alloc(memory, tag, bytes, arena_out);
     MICS_TRY(mics_memory_book(memory, tag, bytes));
@@ -77,6 +118,11 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
 {
     if (arena == NULL)
         return;
+    if (is_shared(engine, tag)) {
+        mics_comm_unshare(engine->spec.comm, arena);
+        mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
+        return;
+    }
     if (!engine->async) {
         mics_free(engine->spec.memory, arena);
         return;
@@ -155,13 +201,13 @@ mics_status state_open(mics_engine *engine)
     const mics_schedule *schedule = engine->schedule;
     arena_map *map = &engine->map;
     void *block = NULL;
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
+        MICS_TRY(group_ring_open(engine->spec.memory, &schedule->spec.mesh, (mics_group_kind)kind,
+                                 engine->rank, &engine->rings[kind]));
     MICS_TRY(map_units(engine));
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        MICS_TRY(group_ring_open(engine->spec.memory, &schedule->spec.mesh, (mics_group_kind)kind,
-                                 engine->rank, &engine->rings[kind]));
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         (size_t)schedule->spec.mesh.ranks * sizeof(mics_agreement), &block));
     engine->agreements = block;
@@ -276,7 +322,11 @@ void *used_params(const mics_engine *engine, const mics_step *step, int32_t unit
         return NULL;
     if (use->param_slot >= 0)
         return elem_at(engine, engine->gather, engine->map.param_slots[use->param_slot]);
-    return engine->schedule->sharding[unit].params == 1 ? shard_at(engine, unit) : NULL;
+    if (engine->schedule->sharding[unit].params > 1 &&
+        !mics_schedule_shares(engine->schedule, unit))
+        return NULL;
+    return elem_at(engine, shard_at(engine, unit),
+                   -unit_range(engine, unit, engine->schedule->sharding[unit].params).begin);
 }
 
 void *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)

@@ -88,6 +88,15 @@ bool degree_has_stages(const mics_planner *planner, int32_t degree)
     return planner->ranks_per_node > 1 && degree > planner->ranks_per_node;
 }
 
+bool degree_shares(const mics_planner *planner, int32_t degree)
+{
+    const mics_plan_request *request = &planner->request;
+    return request->share_params && !request->accelerator &&
+           request->precision == MICS_PRECISION_FP32 &&
+           request->gather_wires.inside == MICS_WIRE_FP32 && degree > 1 &&
+           degree <= planner->ranks_per_node;
+}
+
 // ---- what a class' collectives cost ----
 
 static bool is_mixed(const mics_planner *planner)
@@ -123,7 +132,7 @@ static comm_cost price_sum(const pricing *p, mics_collective_kind kind, mics_gro
 static comm_cost price_gather(const pricing *p, bool two_stage)
 {
     comm_cost cost = {0};
-    if (p->unit.params == 1)
+    if (p->unit.params == 1 || degree_shares(p->planner, p->unit.params)) // no bytes
         return cost;
     if (!two_stage || !degree_has_stages(p->planner, p->unit.params))
         return price_gather_of(p, MICS_GROUP_PARAMS, p->unit.params);

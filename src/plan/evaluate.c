@@ -68,6 +68,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .gather_wires = request->gather_wires,
         .reduce_wires = request->reduce_wires,
         .second_hop_wires = request->second_hop_wires,
+        .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
     };
     MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));

@@ -22,6 +22,7 @@ typedef enum structure_kind {
     STRUCTURE_WHOLE,  // P = G = 1
     STRUCTURE_GRADS,  // P = 1 < G
     STRUCTURE_PARAMS, // 1 < P
+    STRUCTURE_SHARED, // 1 < P, and nothing is gathered (mics_schedule_spec.share_params)
     STRUCTURES
 } structure_kind;
 
@@ -131,6 +132,9 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
 /* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
  * their groups have them. */
 bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* Whether partition groups of so many ranks share their parameters (mics_schedule_spec.share_params). */
+bool degree_shares(const mics_planner *planner, int32_t degree);
 
 /* Whether the groups that gather or reduce span nodes and have several ranks in each. */
 bool degree_has_stages(const mics_planner *planner, int32_t degree);

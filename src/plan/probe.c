@@ -47,10 +47,10 @@ mics_status probe_classes(mics_planner *planner)
 
 // ---- lists and slots ----
 
-static structure_kind structure_of(const mics_sharding *s)
+static structure_kind structure_of(const mics_planner *planner, const mics_sharding *s)
 {
     if (s->params > 1)
-        return STRUCTURE_PARAMS;
+        return degree_shares(planner, s->params) ? STRUCTURE_SHARED : STRUCTURE_PARAMS;
     return s->grads > 1 ? STRUCTURE_GRADS : STRUCTURE_WHOLE;
 }
 
@@ -80,7 +80,7 @@ static mics_status measure_structure(mics_planner *planner, const mics_plan_choi
 mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
                             const structures **structures_out)
 {
-    const structure_kind kind = structure_of(&choice->sharding);
+    const structure_kind kind = structure_of(planner, &choice->sharding);
     structures *s = &planner->structures[kind][choice->prefetch][choice->recompute];
     *structures_out = s;
     if (s->known)

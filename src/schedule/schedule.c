@@ -91,6 +91,17 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
 
 // ---- gathers ----
 
+// Of a unit whose members see each other's shards: nothing moves, and nothing changes until the step
+// ends, so one meeting is enough.
+static mics_status list_meeting(builder *b, int32_t unit, int32_t micro_step)
+{
+    mics_step step = comm_step(b, MICS_STEP_GATHER, &unit, 1, micro_step);
+    step.block_elems = 0;
+    step.block_bytes = 0;
+    wait_on(b, &step, b->published[unit]);
+    return add_step(b, step, &b->ready[unit]);
+}
+
 static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
 {
     MICS_TRY(slots_take(&b->params, unit, b->schedule->padded_elems[unit]));
@@ -117,8 +128,12 @@ static mics_status list_gathers(builder *b, pass p)
     for (int32_t i = 0; i < reads->count; i++) {
         const int32_t unit = reads->units[i];
         MICS_TRY(list_publication(b, unit));
-        if (sharding_of(b, unit)->params > 1 && b->params.slot_of[unit] < 0)
+        if (mics_schedule_shares(b->schedule, unit)) {
+            if (b->ready[unit] == b->published[unit]) // not met yet
+                MICS_TRY(list_meeting(b, unit, p.micro_step));
+        } else if (sharding_of(b, unit)->params > 1 && b->params.slot_of[unit] < 0) {
             MICS_TRY(list_gather(b, unit, p.micro_step));
+        }
     }
     return MICS_OK;
 }
@@ -460,6 +475,14 @@ static mics_status lay_out_units(mics_schedule *schedule)
     return MICS_OK;
 }
 
+static bool can_share(const mics_schedule_spec *spec)
+{
+    const mics_mesh *mesh = &spec->mesh;
+    return spec->share_params && !spec->accelerator && spec->precision == MICS_PRECISION_FP32 &&
+           spec->gather_wires.inside == MICS_WIRE_FP32 && mesh->sharding.params > 1 &&
+           mesh->sharding.params <= mesh->ranks_per_node;
+}
+
 mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *spec,
                                mics_schedule **schedule_out)
 {
@@ -474,6 +497,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
                           : 0;
     if (spec->precision == MICS_PRECISION_MIXED)
         schedule->spec.gather_wires = schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
+    schedule->spec.share_params = can_share(spec);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));

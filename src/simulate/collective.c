@@ -56,7 +56,7 @@ static double local_bytes(const mics_schedule *schedule, const mics_step *step, 
     if (step->packed && step->kind == MICS_STEP_GATHER) // unpacks the unit
         bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
     if (step->kind == MICS_STEP_GATHER_ACROSS || (step->kind == MICS_STEP_GATHER && !step->staged))
-        bytes += held * elems + wire; // its shard into the slot
+        bytes += held * elems + wire; // its shard into the slot; nothing where they are shared
     if (step->member_count > 0) // into the message and out of it: a gather's own block, all else
         bytes += 2 * whole * (1 + group.size);
     if (step->kind == MICS_STEP_REDUCE)

@@ -116,7 +116,8 @@ sed 's/"n_layer": 2/"n_layer": 8/' model.json >deep.json
 explain_deep() { # NAME FLAGS...
     name=$1
     shift
-    run 0 "$name" "$mics" explain run.json --ranks 4 --set model.config=deep.json "$@"
+    run 0 "$name" "$mics" explain run.json --ranks 4 --set model.config=deep.json \
+        --set run.share_params=false "$@"
 }
 limit=1GiB
 for depth in 3 2 1 0; do
@@ -127,11 +128,11 @@ for depth in 3 2 1 0; do
     [ $depth -gt 0 ] && limit=$((total - 1))
 done
 run 2 given "$mics" train run.json --ranks 4 --set model.config=deep.json \
-    --set run.memory_limit=$total --set run.prefetch=3
+    --set run.share_params=false --set run.memory_limit=$total --set run.prefetch=3
 one_line given.err
 contains given.err "or run.prefetch 0 ("
 run 0 taken "$mics" train run.json --ranks 4 --set model.config=deep.json --out taken --steps 2 \
-    --set run.memory_limit=$total --set run.prefetch='"auto"'
+    --set run.share_params=false --set run.memory_limit=$total --set run.prefetch='"auto"'
 run 0 ahead "$mics" train run.json --ranks 4 --set model.config=deep.json --out ahead --steps 2
 same_losses taken ahead
 explain_deep deep --set run.memory_limit=$((total - 1))

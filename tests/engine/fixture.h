@@ -36,8 +36,8 @@ typedef struct fixture_case {
     int32_t sequences, micro_steps, steps; // sequences of the global batch
     int32_t prefetch;
     int32_t threads; // of a rank; 0: 1
-    bool recompute, untied, hierarchical;
-    bool rehearse; // the products, before the first step
+    bool rehearse;   // the products, before the first step
+    bool recompute, untied, hierarchical, share_params;
     float clip;
     int64_t whole_below;
     mics_wires gather_wires, reduce_wires, second_hop_wires;
@@ -343,6 +343,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .gather_wires = run->want.gather_wires,
         .reduce_wires = run->want.reduce_wires,
         .second_hop_wires = run->want.second_hop_wires,
+        .share_params = run->want.share_params,
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL};

@@ -42,6 +42,26 @@ static void check_curve(const fixture_run *run, const fixture_run *reference)
         assert_true(fabs(run->eval_loss - reference->eval_loss) <= 1e-4 * reference->eval_loss);
 }
 
+// Where the members of a partition group see each other's shards: nothing that they send or hold to gather, and
+// the same bits.
+static void check_shared(const fixture_run *run)
+{
+    fixture_run shared = {.want = run->want};
+    if (run->want.sharding.params == 1 ||
+        run->want.sharding.params > run->want.ranks / run->want.nodes)
+        return;
+    shared.want.share_params = true;
+    fixture_go(&shared);
+    for (int32_t step = 0; step < run->want.steps; step++) {
+        if (shared.losses[step] != run->losses[step] || shared.norms[step] != run->norms[step])
+            fail_msg("%d ranks, %d nodes, %d|%d|%d: step %d: loss %.17g shared, %.17g gathered",
+                     (int)run->want.ranks, (int)run->want.nodes, (int)run->want.sharding.params,
+                     (int)run->want.sharding.grads, (int)run->want.sharding.optimizer,
+                     (int)step + 1, shared.losses[step], run->losses[step]);
+    }
+    assert_true(shared.eval_loss == run->eval_loss);
+}
+
 // Every P | G | O of `ranks`, each on every number of nodes that it fits.
 static void check_family(int32_t ranks, int32_t sequences, int32_t micro_steps,
                          const fixture_run *reference)
@@ -63,6 +83,7 @@ static void check_family(int32_t ranks, int32_t sequences, int32_t micro_steps,
                 run.want.hierarchical = cases % 3 != 2;
                 fixture_go(&run);
                 check_curve(&run, reference);
+                check_shared(&run);
                 cases++;
             }
         }

@@ -71,6 +71,7 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
         .boundary = choice->boundary_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .whole_below = r->whole_below,
         .join_below = r->join_below,
+        .share_params = r->share_params,
         .precision = r->precision,
         .accelerator = r->accelerator,
         .sums_by_ring = choice->sums_by_ring,
@@ -117,6 +118,7 @@ static void test_memory_is_the_ledgers(void **state)
         f.request.whole_below =
             variant == 1 || variant == 4 ? 200000 : 0; // layers whole, tables not
         f.request.staging_bytes = variant == 2 ? 12345 : 0;
+        f.request.share_params = variant == 1;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
         close_plans(&f);
@@ -182,6 +184,7 @@ static void check_bounds(int nodes, int per_node, int64_t batch, const char *mor
     f.request.accelerator = accelerator;
     f.request.cluster = plan_cluster(f.memory, per_node, more);
     f.request.join_below = nodes == 3 ? 100000 : 0; // of some units, not of all
+    f.request.share_params = true;                  // where numbers are fp32
     if (fp32) {
         f.request.precision = MICS_PRECISION_FP32;
         f.request.math = MICS_MATH_FP32;

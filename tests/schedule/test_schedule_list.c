@@ -172,6 +172,34 @@ static void check_param_read(const order *o, int32_t reader, int32_t unit)
         fail_at(o, reader, "its slot is too small");
 }
 
+// Members that see each other's shards meet once a list, before the first of them reads.
+static void check_shared_read(const order *o, int32_t reader, int32_t unit)
+{
+    int32_t met = -1, meetings = 0;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (step->kind != MICS_STEP_GATHER || step->unit != unit)
+            continue;
+        met = i;
+        meetings++;
+        if (step->block_bytes != 0 || step->staged || step->library)
+            fail_at(o, i, "moves what is shared");
+    }
+    if (meetings != 1)
+        fail_at(o, reader, "its unit's members do not meet once");
+    must_precede(o, met, reader, "reads what other members may not have updated yet");
+    if (use_of(&o->list->steps[reader], unit) == NULL ||
+        use_of(&o->list->steps[reader], unit)->param_slot >= 0)
+        fail_at(o, reader, "reads a shared unit, but does not say so");
+}
+
+static bool is_shared(const order *o, int32_t unit)
+{
+    const mics_mesh *mesh = &o->schedule->spec.mesh;
+    return o->schedule->spec.share_params && o->schedule->sharding[unit].params > 1 &&
+           mesh->sharding.params <= mesh->ranks_per_node;
+}
+
 static void check_params(const order *o)
 {
     for (int32_t i = 0; i < o->list->count; i++) {
@@ -179,7 +207,9 @@ static void check_params(const order *o)
         for (int32_t u = 0; computes(step) && u < o->schedule->spec.model->unit_count; u++) {
             if (!reads(o, step, u))
                 continue;
-            if (o->schedule->sharding[u].params > 1)
+            if (is_shared(o, u))
+                check_shared_read(o, i, u);
+            else if (o->schedule->sharding[u].params > 1)
                 check_param_read(o, i, u);
             else if (use_of(step, u) == NULL || use_of(step, u)->param_slot >= 0)
                 fail_at(o, i, "reads a unit's persistent buffer, but does not say so");
@@ -524,6 +554,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
                     spec.whole_below = variant % 32 >= 16 ? model->units[0].elems : 0;
                     // Some share messages, and not all of these one.
                     spec.join_below = variant >= 32 ? 3 * model->units[0].elems : 0;
+                    spec.share_params = variant % 3 == 0;
                     check_schedule(memory, &spec);
                 }
             }
