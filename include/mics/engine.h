@@ -154,6 +154,17 @@ void mics_engine_ask_stop(mics_engine *engine);
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
                              mics_step_result *result_out);
 
+/* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens, (count, vocab).
+ *
+ * Needs:   mics_engine_eval before, and no step since; the classifier's table whole on every rank
+ *          (P = 1).
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or more rows than the workspace has room for at once;
+ *          MICS_ERR_DEVICE.
+ * Collective: no.     Blocks: yes.
+ */
+mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count,
+                               float *logits_out);
+
 /* Calls comm's agreement from a communication thread (mics_comm_agree).   Collective: yes. */
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 

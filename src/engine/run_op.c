@@ -3,6 +3,8 @@
 // From the model's ops to calls of the op table: one row a kind, forward and backward. Here pointers are
 // found; kernels know no model.
 #include "engine/engine_internal.h"
+#include "mics/log.h"
+#include "mics/size.h"
 #include <stddef.h>
 
 // One op with every pointer it may need; NULL where it has none.
@@ -251,4 +253,54 @@ void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at)
                                      linear.dout, linear.in[0], gelu.in[0], linear.params[0],
                                      order_of(&linear), linear.N, linear.in_width, linear.out_width,
                                      linear.add_params[0]);
+}
+
+// ---- logits ----
+
+// The workspace: logits of the engine's numbers, then the same in fp32, where the product has worked
+// before.
+mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count, float *logits_out)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const mics_model *model = schedule->spec.model;
+    const int32_t head = model->unit_count - 1;
+    const mics_unit *unit = &model->units[head];
+    const mics_op *op = &unit->ops[unit->op_count - 1]; // the classifier
+    const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
+    const int64_t elems = count * model->vocab, width = unit->tensors[op->in[0]].width;
+    const int64_t part = mics_size_round_up(elems * (int64_t)engine->elem_bytes, 256);
+    const int64_t room = schedule->workspace_losses * (int64_t)sizeof(float) - part;
+    const bool wide = engine->dtype == MICS_DTYPE_FP32;
+    if (engine->phase != MICS_PHASE_EVAL || engine->list == NULL)
+        return mics_fail(MICS_ERR_INVALID, "logits are those of an evaluation, and the newest call "
+                                           "was none; call mics_engine_eval first");
+    if (schedule->sharding[op->params[0].unit].params != 1)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "logits need the whole of %s, which is cut over %d ranks; shard parameters "
+            "over 1",
+            model->units[op->params[0].unit].name,
+            (int)schedule->sharding[op->params[0].unit].params);
+    if (first < 0 || count < 1 || count > tokens - first ||
+        room < (wide ? 0 : elems * (int64_t)sizeof(float)))
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "logits of rows %lld to %lld of %lld: there are no such rows, or there is no "
+            "workspace for so many at once; ask for fewer",
+            (long long)first, (long long)(first + count), (long long)tokens);
+    mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    void *logits = at.workspace, *rest = (char *)at.workspace + part;
+    const void *x = elem_at(engine, activation(engine, schedule->units[head].tensor_at[op->in[0]]),
+                            first * width);
+    const void *table = elem_at(engine, shard_at(engine, op->params[0].unit),
+                                mics_model_param(model, op->params[0])->offset);
+    at.workspace = rest;
+    at.workspace_bytes = (size_t)room;
+    engine->ops->linear_forward(&at, logits, x, table, NULL, MICS_WEIGHT_OUT_IN, count, width,
+                                model->vocab);
+    if (!wide)
+        engine->ops->widen(&at, rest, logits, elems);
+    engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COMPUTE, logits_out,
+                              wide ? logits : rest, (size_t)elems * sizeof(float));
+    return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
