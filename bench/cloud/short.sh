@@ -9,15 +9,15 @@
 # fast each; so that computation and links keep their proportion, the links of 4 nodes are a quarter of 1 Gbit/s
 # (dilation). Ends with one line of JSON:
 #
-#   zero3_tokens_per_s, mics_tokens_per_s   4 nodes, micro-batches of 16 tokens, whose computation takes about as long as
-#                                           the gathers inside a node; medians over all steps but the first, of the
+#   zero3_tokens_per_s, mics_tokens_per_s   4 nodes, micro-batches of 4 tokens, whose computation takes about as long as
+#                                           gathers that copy inside a node; medians over all steps but the first, of the
 #                                           better of two runs
 #   speedup                                 mics over zero3
 #   weak_scaling                            mics: tokens/s of 4 nodes over that of 1, with micro-batches of 192 tokens
 #   inter_bytes_counted, inter_bytes_links  sent between nodes in the runs on 4 nodes, all steps: as counted, and as
 #                                           the links' counters show them
 . "$(dirname "$0")/lib.sh"
-small=(run.steps=3 run.prefetch=1 data.sequence_length=16)
+small=(run.steps=3 run.prefetch=1 data.sequence_length=4)
 large=(run.steps=4 run.prefetch=1 data.sequence_length=64 train_micro_batch_size_per_gpu=3)
 
 best() { # SHARDING SETTING...: tokens/s of the better of two runs
