@@ -114,9 +114,9 @@ typedef enum mics_plan_family {
 typedef struct mics_plan_space {
     mics_sharding sharding; // params > 0: this one alone
     mics_plan_family family;
-    int32_t params;              // > 0: shardings with this P alone
     int64_t micro_batch;         // > 0: this one alone
     mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
+    int32_t params;              // > 0: shardings with this P alone
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
     bool recompute_given, recompute;
