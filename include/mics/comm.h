@@ -234,8 +234,8 @@ void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner);
 int mics_comm_is_counting(const mics_comm *comm);
 
 /* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
- * logged once, whatever channels they are on; 0: none. A call of the library's, or a collective
- * on a device's buffers, counts as one exchange. For tests.
+ * logged once, whatever channels they are on; 0: none. A call of the library's, a collective
+ * on a device's buffers, or sharing memory counts as one exchange. For tests.
  *
  * Needs:   countdown >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs a schedule on one rank: computation on the caller's thread, collectives on communication
-// threads of the engine's, one a stream, which are the only ones that touch the communicator while
+// threads of the engine's, one a stream, which are the only ones that touch the communicator once
 // the engine is open.
 #ifndef MICS_ENGINE_H
 #define MICS_ENGINE_H
@@ -105,8 +105,11 @@ typedef struct mics_step_result {
  * communication threads. Parameters and optimizer state are 0.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of a
- *          precision that the device does not run); MICS_ERR_MEMORY; MICS_ERR_DEVICE.
- * Owns:    close with mics_engine_close.        Collective: no.
+ *          precision that the device does not run, or that shares parameters where the transport
+ *          cannot); MICS_ERR_MEMORY; MICS_ERR_DEVICE; where parameters are shared as
+ *          mics_comm_share, and MICS_ERR_PEER when another rank could not open its engine.
+ * Owns:    close with mics_engine_close.
+ * Collective: over the world, and blocks, where the schedule shares parameters; else no.
  */
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out);
 void mics_engine_close(mics_engine *engine);

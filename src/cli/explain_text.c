@@ -161,7 +161,9 @@ static void print_step(const mics_schedule *schedule, int32_t index)
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
     const mics_unit *units = schedule->spec.model->units;
     char work[64] = "", size[32], micro[16] = "-", name[MICS_NAME_BYTES + 16];
-    if (mics_step_is_comm(step))
+    if (mics_step_is_comm(step) && step->block_bytes == 0)
+        snprintf(work, sizeof work, "shared     ");
+    else if (mics_step_is_comm(step))
         snprintf(work, sizeof work, "%s%s %s",
                  mics_size_text((double)step->block_bytes, size, sizeof size),
                  step->library ? " library" : "",

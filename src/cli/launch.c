@@ -40,9 +40,12 @@ static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, con
     return mics_comm_all_gather(comm, &ring, gathered, bytes);
 }
 
-static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_status mine)
+// *heard_out: the agreement itself went well, so all ranks know.
+static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_status mine,
+                                   bool *heard_out)
 {
     void *block = NULL;
+    *heard_out = false;
     mics_status status =
         mics_alloc(memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(int32_t), &block);
     if (status != MICS_OK) // nobody may wait for us in the agreement below
@@ -51,6 +54,7 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
     int32_t *statuses = block, speaker = -1;
     statuses[comm->rank] = (int32_t)mine;
     status = gather_all(comm, statuses, sizeof(int32_t), "agreement in setup");
+    *heard_out = status == MICS_OK;
     for (int32_t rank = 0; status == MICS_OK && rank < comm->ranks; rank++) {
         if (statuses[rank] != MICS_OK) {
             status = (mics_status)statuses[rank];
@@ -131,7 +135,8 @@ static mics_status open_mpi(cli_world *world, const cli_world_spec *spec)
                            (int)spec->ranks, (int)world->ranks);
     if (status != MICS_OK) {
         // All processes find this alike; it must be said while the communicator still lives.
-        status = agree_one_voice(world->memory, inner, status);
+        bool heard = false;
+        status = agree_one_voice(world->memory, inner, status, &heard);
         mics_comm_close(inner);
         return status;
     }
@@ -211,7 +216,8 @@ int32_t cli_world_ranks_here(const cli_world *world)
 mics_status cli_world_agree(cli_world *world, mics_status mine)
 {
     if (world->mpi) {
-        mics_status status = agree_one_voice(world->memory, world->here[0].rank.comm, mine);
+        bool heard = false;
+        mics_status status = agree_one_voice(world->memory, world->here[0].rank.comm, mine, &heard);
         cli_log_hold(world->first != 0);
         return status;
     }
@@ -328,8 +334,9 @@ mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, 
 
 mics_status cli_rank_agree(cli_rank *rank, mics_status mine)
 {
-    mics_status status = agree_one_voice(rank->memory, rank->comm, mine);
-    rank->agreed = status != MICS_OK;
+    bool heard = false;
+    mics_status status = agree_one_voice(rank->memory, rank->comm, mine, &heard);
+    rank->agreed = heard && status != MICS_OK;
     return status;
 }
 

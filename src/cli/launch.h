@@ -47,10 +47,9 @@ bool cli_world_is_mpi(const cli_world *world);
 bool cli_world_is_first(const cli_world *world);
 /* The first rank of this process: its own under MPI, else 0. */
 int32_t cli_world_first_rank(const cli_world *world);
-/* Ranks that share this machine's memory with this process, itself included. */
 /* Whether ranks of a node can share memory (mics_comm_share). */
 bool cli_world_shares(const cli_world *world);
-
+/* Ranks that share this machine's memory with this process, itself included. */
 int32_t cli_world_ranks_here(const cli_world *world);
 
 /* Setup: all processes agree whether `mine` and the others' statuses are good; the line of the

@@ -33,7 +33,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        .share_params = run->share_params && room->shares,
+        .share_params = cli_shares_params(run, room),
         .staging_bytes = room->staging_bytes,
         .threads = room->threads,
         // Where nobody knows it, what the cluster's ranks have.

@@ -218,7 +218,7 @@ mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        .share_params = run->share_params,
+        .share_params = run->share_params && run->collectives != MICS_COLLECTIVES_LIBRARY,
         .threads = run->threads,
         .memory_bytes = (double)run->memory_limit_bytes,
     };

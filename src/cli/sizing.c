@@ -111,6 +111,11 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
         run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
 }
 
+bool cli_shares_params(const mics_run *run, const cli_room *room)
+{
+    return run->share_params && room->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
+}
+
 static void fill_accelerator(const cli_accelerator *accelerator, mics_schedule_spec *spec)
 {
     if (!accelerator->used)
@@ -136,9 +141,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        // The MPI library's gathers are had by who asks for them.
-        .share_params =
-            run->share_params && room->shares && run->collectives != MICS_COLLECTIVES_LIBRARY,
+        .share_params = cli_shares_params(run, room),
         .comm_staging_bytes = room->staging_bytes,
     };
     choose_collectives(run, &spec);

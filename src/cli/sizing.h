@@ -40,6 +40,10 @@ typedef struct cli_room {
 mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
                           const cli_accelerator *accelerator, cli_room *room_out);
 
+/* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are had by who
+ * asks for them. */
+bool cli_shares_params(const mics_run *run, const cli_room *room);
+
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or without
  * one the first candidate that fits, which is stored in run->sharding (the last one when none fits), and then, with run.prefetch "auto",
  * the deepest prefetch that fits, in run->prefetch (0 when none fits).

@@ -76,11 +76,11 @@ static mics_status open_engine(cli_trainer *self)
         .clip = (float)run->clip,
     };
     void *row = NULL;
+    cli_gpu_fill(job, self->rank, &spec);
+    MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
                         (size_t)(cli_job_sequence(job) + 1) * sizeof(int32_t), &row));
     self->row = row;
-    cli_gpu_fill(job, self->rank, &spec);
-    MICS_TRY(mics_engine_open(&spec, &self->engine));
     return open_pieces(self);
 }
 

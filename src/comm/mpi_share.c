@@ -39,14 +39,16 @@ static share_head *map(int file, size_t whole)
 // Pages are taken here, where there may be too few, rather than when they are first written.
 static share_head *make_file(size_t bytes, size_t whole, int *file_out)
 {
-    const int file = memfd_create("mics-params", MFD_CLOEXEC);
+    const int file = memfd_create("mics-shared", MFD_CLOEXEC);
     share_head *head = NULL;
     *file_out = file;
     if (file < 0) {
         (void)cannot("memfd_create", bytes);
         return NULL;
     }
-    errno = posix_fallocate(file, 0, (off_t)whole);
+    do // signals may interrupt it
+        errno = posix_fallocate(file, 0, (off_t)whole);
+    while (errno == EINTR);
     if (errno != 0)
         (void)cannot("posix_fallocate", bytes);
     else if ((head = map(file, whole)) == NULL)
@@ -82,10 +84,11 @@ static mics_status find(void *ctx, size_t bytes, const comm_ticket *ticket, void
     const int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0)
         return cannot(path, bytes);
-    share_head *head = NULL;
-    if (fstat(file, &found) == 0 && found.st_size == (off_t)whole)
-        head = map(file, whole);
+    const bool fits = fstat(file, &found) == 0 && found.st_size == (off_t)whole;
+    share_head *head = fits ? map(file, whole) : NULL;
     close(file);
+    if (fits && head == NULL)
+        return cannot("mmap", bytes);
     if (head == NULL || head->mark != ticket->mark) {
         if (head != NULL)
             munmap(head, whole);

@@ -381,6 +381,7 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     self->base = *inner;
     self->base.ops = &nccl_ops;
     self->base.ctx = self;
+    self->base.ranks_sharing = 1;
     mics_status status = MICS_OK;
     for (int32_t i = 0; i < spec->ring_count && status == MICS_OK; i++) {
         if (spec->rings[i].group.size > 1)

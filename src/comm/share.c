@@ -66,11 +66,10 @@ mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics
         status = agree(comm, ring, mine);
     if (ring->group.index == 0 && ops->made != NULL)
         ops->made(comm->ctx, &ticket);
-    if (status != MICS_OK && memory != NULL) {
+    if (status == MICS_OK)
+        *memory_out = memory;
+    else if (memory != NULL)
         ops->drop(comm->ctx, memory);
-        return status;
-    }
-    *memory_out = memory;
     return status;
 }
 

@@ -172,6 +172,7 @@ mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_de
     self->base = *inner;
     self->base.ops = &staged_ops;
     self->base.ctx = self;
+    self->base.ranks_sharing = 1;
     self->on_device = self->base;
     self->on_device.ops = &device_ops;
     const mics_status status = take_pieces(self);

@@ -118,6 +118,11 @@ static mics_status check_spec(const mics_engine_spec *spec)
             "the communicator has %d ranks, %d a node; the schedule is for %d, %d a node",
             (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
             (int)mesh->ranks_per_node);
+    if (spec->schedule->spec.share_params && spec->comm->ranks_sharing % mesh->ranks_per_node != 0)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "the schedule shares parameters among %d ranks of a node, and the "
+                         "communicator has memory in common for %d; set run.share_params to false",
+                         (int)mesh->ranks_per_node, (int)spec->comm->ranks_sharing);
     return check_device(spec);
 }
 
@@ -144,16 +149,15 @@ static mics_status open_device(mics_engine *engine)
     return MICS_OK;
 }
 
-mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)
+// All that needs no other rank.
+static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine_out)
 {
-    MICS_TRY(check_spec(spec));
     void *block = NULL;
     MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, sizeof(mics_engine), &block));
     mics_engine *engine = block;
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;
-    mics_comm_set_late_handler(spec->comm, watch_explain, engine);
     mics_status status = open_device(engine);
     if (status == MICS_OK)
         status = state_open(engine);
@@ -163,6 +167,32 @@ mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_
         mics_engine_close(engine);
         return status;
     }
+    *engine_out = engine;
+    return MICS_OK;
+}
+
+// Nobody waits for a rank that failed before.
+static mics_status open_together(const mics_engine_spec *spec, mics_engine *engine,
+                                 mics_status mine)
+{
+    mics_status status = mics_comm_agree(spec->comm, mine);
+    if (status == MICS_OK)
+        status = state_share(engine);
+    return status;
+}
+
+mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)
+{
+    MICS_TRY(check_spec(spec));
+    mics_engine *engine = NULL;
+    mics_status status = open_alone(spec, &engine);
+    if (spec->schedule->spec.share_params)
+        status = open_together(spec, engine, status);
+    if (status != MICS_OK) {
+        mics_engine_close(engine);
+        return status;
+    }
+    mics_comm_set_late_handler(spec->comm, watch_explain, engine);
     *engine_out = engine;
     return MICS_OK;
 }

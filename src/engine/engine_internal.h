@@ -72,8 +72,9 @@ struct mics_engine {
 
     // Arenas, one block each, in the device's memory. Those of `float *` that hold numbers of dtype are
     // walked by elem_at.
-    float *params;  // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
-    float *grads;   // by unit: the accumulator at G; fp32
+    float *params; // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    bool params_booked; // where they are shared
+    float *grads;       // by unit: the accumulator at G; fp32
     float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
     float *gather;  // parameter slots
     float *reduce;  // gradient slots
@@ -247,6 +248,9 @@ mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_gro
 /* Computes the maps and rings, and takes the arenas as the ledger says. On failure the caller
  * closes the engine. */
 mics_status state_open(mics_engine *engine);
+
+/* What state_open leaves out: the parameters, where the partition group shares them. Collective: over that. */
+mics_status state_share(mics_engine *engine);
 void state_close(mics_engine *engine);
 
 /* This rank's elements of a unit at a degree. */

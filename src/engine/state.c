@@ -26,7 +26,7 @@ static void map_params(mics_engine *engine)
         const int64_t shard = schedule->padded_elems[u] / degree;
         engine->map.params[u] = end;
         if (shared)
-            engine->map.params[u] += shard * (degree > 1 ? group->own_block : group->group.index);
+            engine->map.params[u] += shard * group->own_block;
         end += shard * (shared ? group->group.size : 1);
     }
     engine->map.params_end = end;
@@ -79,21 +79,6 @@ static bool is_shared(const mics_engine *engine, mics_memory_tag tag)
     return tag == MICS_MEM_PARAMS && engine->schedule->spec.share_params;
 }
 
-// Each member books its own part.
-static mics_status open_shared(mics_engine *engine, void **arena_out)
-{
-    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
-    const mics_ring ring = {
-        .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
-    const size_t bytes = engine->schedule->ledger.bytes[MICS_MEM_PARAMS];
-    MICS_TRY(mics_memory_book(engine->spec.memory, MICS_MEM_PARAMS, bytes));
-    mics_status status = mics_comm_share(engine->spec.comm, &ring,
-                                         (size_t)engine->map.params_end * sizeof(float), arena_out);
-    if (status != MICS_OK)
-        mics_memory_unbook(engine->spec.memory, MICS_MEM_PARAMS, bytes);
-    return status;
-}
-
 // Takes an arena of the size that the ledger has for a tag, in the memory that the engine computes in; none
 // when that is 0.
 static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **arena_out)
@@ -103,8 +88,11 @@ static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **a
     const size_t bytes = engine->schedule->ledger.bytes[tag];
     if (bytes == 0)
         return MICS_OK;
-    if (is_shared(engine, tag))
-        return open_shared(engine, arena_out);
+    if (is_shared(engine, tag)) { // each member books its own part; state_share brings the rest
+        MICS_TRY(mics_memory_book(memory, tag, bytes));
+        engine->params_booked = true;
+        return MICS_OK;
+    }
     if (!engine->async)
         return mics_alloc(memory, tag, bytes, arena_out);
     MICS_TRY(mics_memory_book(memory, tag, bytes));
@@ -116,13 +104,14 @@ static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **a
 
 static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
 {
-    if (arena == NULL)
-        return;
     if (is_shared(engine, tag)) {
         mics_comm_unshare(engine->spec.comm, arena);
-        mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
+        if (engine->params_booked)
+            mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
         return;
     }
+    if (arena == NULL)
+        return;
     if (!engine->async) {
         mics_free(engine->spec.memory, arena);
         return;
@@ -218,6 +207,18 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(fusions_open(engine));
     MICS_TRY(open_arenas(engine));
     return open_host(engine);
+}
+
+mics_status state_share(mics_engine *engine)
+{
+    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    const mics_ring ring = {
+        .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
+    void *block = NULL;
+    MICS_TRY(mics_comm_share(engine->spec.comm, &ring,
+                             (size_t)engine->map.params_end * sizeof(float), &block));
+    engine->params = block;
+    return MICS_OK;
 }
 
 static void close_arenas(mics_engine *engine)

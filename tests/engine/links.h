@@ -126,6 +126,7 @@ static inline mics_status links_open_take(mics_memory *memory, const links_spec 
     self->base = **comm;
     self->base.ops = &ops;
     self->base.ctx = self;
+    self->base.ranks_sharing = 1;
     *comm = &self->base;
     return MICS_OK;
 }

@@ -45,6 +45,7 @@ typedef struct fault_run {
     mics_status (*call)(struct fault_run *fault, mics_engine *engine, int32_t rank); // that fails
     int32_t faulty;          // the rank that fails
     int64_t exchange;        // which of its exchanges fails; 0: none
+    int64_t allocation;      // and which allocation of opening the engine
     int32_t micro_step;      // whose tokens it cannot read; -1: none
     float poison;            // put into its parameters, unless 0
     pthread_barrier_t ended; // all ranks have their result: none was woken by another's return
@@ -93,7 +94,9 @@ static mics_status open_rank(fault_run *fault, ranks_self *self, mics_engine **e
     MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, faulty ? fault->exchange : 0,
                                        &self->comm));
     MICS_TRY(fixture_count(self, &fault->run));
+    mics_memory_fail_after(self->memory, faulty ? fault->allocation : 0);
     MICS_TRY(fixture_open_engine(self, &fault->run, engine_out));
+    mics_memory_fail_after(self->memory, 0);
     mics_engine_init_random(*engine_out, 1);
     return MICS_OK;
 }
@@ -205,6 +208,70 @@ static void test_each_exchange_of_other_calls(void **state)
                            mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_EVAL, 0));
         fault.call = publish;
         fail_each_exchange(&fault, fault.run.model->unit_count * (s.optimizer / s.params - 1));
+        fault_close(&fault);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- engines whose ranks share their parameters ----
+
+// Opening them, the ranks agree in two rounds and then share, which counts as one exchange.
+enum { OPENING_EXCHANGES = 3 };
+
+static mics_status sharing_rank(ranks_self *self)
+{
+    fault_run *fault = self->arg;
+    mics_engine *engine = NULL;
+    const int32_t rank = self->comm->rank;
+    mics_status status = open_rank(fault, self, &engine);
+    mics_memory_fail_after(self->memory, 0);
+    if (status == MICS_OK)
+        status = fault->call(fault, engine, rank);
+    if (status == MICS_OK)
+        status = mics_engine_agree(engine, MICS_OK);
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    fault->statuses[rank] = status;
+    pthread_barrier_wait(&fault->ended);
+    mics_engine_close(engine);
+    return MICS_OK;
+}
+
+static void test_shared_parameters(void **state)
+{
+    (void)state;
+    const mics_sharding some[] = {{2, 2, 2}, {2, 2, 4}, {2, 4, 4}};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 3; i++) {
+        fault_run fault;
+        fault_open(memory, some[i], 1, &fault);
+        fixture_close(&fault.run);
+        fault.run.want.share_params = true;
+        fixture_open(memory, &fault.run);
+        const int64_t last = OPENING_EXCHANGES +
+                             mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_TRAIN, 0);
+        for (int64_t n = 1; n <= last; n++) {
+            fault.faulty = (int32_t)(n % FAULT_RANKS);
+            fault.exchange = n;
+            lines *seen = listen();
+            go(&fault, sharing_rank);
+            assert_int_equal(heard(seen), 1);
+            check_peers(&fault, MICS_ERR_COMM);
+        }
+        fault.exchange = 0;
+        fault.faulty = 1;
+        // Whichever allocation of one rank fails, no other waits for it.
+        for (fault.allocation = 1;; fault.allocation++) {
+            lines *seen = listen();
+            go(&fault, sharing_rank);
+            const int errors = heard(seen);
+            if (fault.statuses[fault.faulty] == MICS_OK)
+                break;
+            assert_int_equal(errors, 1);
+            check_peers(&fault, MICS_ERR_MEMORY);
+        }
+        assert_true(fault.allocation > 10);
         fault_close(&fault);
     }
     assert_int_equal(mics_memory_close(memory), 0);
@@ -524,6 +591,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_exchange_of_a_step),
         cmocka_unit_test(test_each_exchange_of_other_calls),
+        cmocka_unit_test(test_shared_parameters),
         cmocka_unit_test(test_data_of_one_rank),
         cmocka_unit_test(test_numbers_not_finite),
         cmocka_unit_test(test_each_allocation),
