@@ -15,7 +15,7 @@
 # differ by over 3 % and are put in the right order, and the regret: how much slower the sharding is
 # that the plans put first, than the fastest measured one. Cases are compared within a rate.
 #
-#   MICRO_STEPS="1 4"   STEPS=4   SECONDS_EACH=20: of the two benches
+#   MICRO_STEPS="1 4"   STEPS=4: three times as many on one node, where they are short   SECONDS_EACH=20: of the two benches
 #   RESULTS=FILE        keeps measured steps there, and cluster files in FILE.RATE.json, and takes those that are there;
 #                       plans are made anew
 . "$(dirname "$0")/../cloud/lib.sh"
@@ -75,7 +75,7 @@ calibrate() { # RATE FILE MOST_NODES: the cluster file, unless it is there
 
 measure() { # RATE NODES MICRO_STEPS SHARDING: prints the step time, ms
     say "$1 Mbit/s, $2 nodes, $3 micro-steps, $4"
-    train run "$4" "$3" "run.steps=$steps" run.prefetch=1 train_micro_batch_size_per_gpu=2 || return 1
+    train run "$4" "$3" "run.steps=$(($2 == 1 ? 3 * steps : steps))" run.prefetch=1 train_micro_batch_size_per_gpu=2 || return 1
     median run step_ms
 }
 
