@@ -69,12 +69,12 @@ struct mics_engine {
     mics_dtype dtype;  // of parameters, activations and gradients of one micro-step
     size_t elem_bytes; // of one such number
     bool async; // the device has memory of its own, and is done with a call later than the host
+    bool params_booked; // shared parameters; they are none of the allocator's
 
     // Arenas, one block each, in the device's memory. Those of `float *` that hold numbers of dtype are
     // walked by elem_at.
-    float *params; // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
-    bool params_booked; // where they are shared
-    float *grads;       // by unit: the accumulator at G; fp32
+    float *params;  // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    float *grads;   // by unit: the accumulator at G; fp32
     float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
     float *gather;  // parameter slots
     float *reduce;  // gradient slots
