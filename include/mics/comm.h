@@ -367,7 +367,7 @@ mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, voi
 /* Memory that all members of a group see, each at an address of its own (as threads: at one), of
  * zeroes. Who reads what another member has written must have heard from it since, by an exchange.
  *
- * Its bytes are not counted by any mics_memory.
+ * Members' own mics_memory does not count it; of threads their world's does, as MICS_MEM_HOST.
  * Needs:   all members within one range of comm->ranks_sharing ranks; bytes > 0.
  * Returns: MICS_OK; as mics_comm_exchange; MICS_ERR_MEMORY; MICS_ERR_UNSUPPORTED (members on several
  *          nodes, or a transport without it).

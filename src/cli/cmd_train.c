@@ -92,8 +92,8 @@ static mics_status open_model(cli_job *job)
     MICS_TRY(cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
                                 cli_world_ranks_here(job->world), staging));
     job->room.shares = cli_world_shares(job->world);
-    if (job->run->share_params && !job->room.shares && cli_world_is_first(job->world) &&
-        cli_world_ranks(job->world) > cli_world_nodes(job->world))
+    if (job->run->share_params && !job->room.shares && !job->room.accelerator.used &&
+        cli_world_is_first(job->world) && cli_world_ranks(job->world) > cli_world_nodes(job->world))
         mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
                                 "common here (or --nodes says otherwise than the launcher), so "
                                 "gathers copy");

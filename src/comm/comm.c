@@ -64,18 +64,22 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds)
 
 // Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
 // maximum may count a rank twice, so any number of ranks will do.
-mics_status mics_comm_agree(mics_comm *comm, mics_status mine)
+mics_status comm_agree(mics_comm *comm, const mics_ring *ring, mics_status mine)
 {
+    const mics_group *group = &ring->group;
     int32_t worst = (int32_t)mine;
-    for (int64_t hop = 1; hop < comm->ranks; hop *= 2) {
+    for (int64_t hop = 1; hop < group->size; hop *= 2) {
+        const int32_t to = (int32_t)((group->index + hop) % group->size);
+        const int32_t from = (int32_t)((group->index + group->size - hop) % group->size);
         int32_t theirs = 0;
-        mics_exchange exchange = {.to = (int32_t)((comm->rank + hop) % comm->ranks),
-                                  .from = (int32_t)((comm->rank + comm->ranks - hop) % comm->ranks),
-                                  .send = &worst,
-                                  .recv = &theirs,
-                                  .bytes = sizeof worst,
-                                  .reduce = MICS_REDUCE_COPY,
-                                  .what = "agreement of all ranks"};
+        const mics_exchange exchange = {.to = mics_group_rank(*group, to),
+                                        .from = mics_group_rank(*group, from),
+                                        .send = &worst,
+                                        .recv = &theirs,
+                                        .bytes = sizeof worst,
+                                        .reduce = MICS_REDUCE_COPY,
+                                        .channel = ring->channel,
+                                        .what = ring->what};
         mics_status status = comm->ops->exchange(comm->ctx, &exchange);
         if (status != MICS_OK)
             return mine != MICS_OK ? mine : status;
@@ -85,6 +89,14 @@ mics_status mics_comm_agree(mics_comm *comm, mics_status mine)
     if (mine != MICS_OK)
         return mine;
     return worst == MICS_OK ? MICS_OK : MICS_ERR_PEER;
+}
+
+mics_status mics_comm_agree(mics_comm *comm, mics_status mine)
+{
+    const mics_ring world = {
+        .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
+        .what = "agreement of all ranks"};
+    return comm_agree(comm, &world, mine);
 }
 
 // The ranks form a chain that starts at root. While a rank passes piece i on it receives piece

@@ -84,6 +84,9 @@ typedef struct comm_share_ops {
     void (*drop)(void *ctx, void *memory);
 } comm_share_ops;
 
+/* As mics_comm_agree, among the members of a group. */
+mics_status comm_agree(mics_comm *comm, const mics_ring *ring, mics_status mine);
+
 /* mics_comm_share for a transport whose exchanges are `comm`'s. */
 mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_ring *ring,
                           size_t bytes, void **memory_out);

@@ -5,49 +5,28 @@
 #include "internal.h"
 #include "mics/log.h"
 
-static mics_exchange along(const mics_ring *ring, const void *send, void *recv, size_t bytes)
-{
-    const mics_group *group = &ring->group;
-    const int32_t next = (group->index + 1) % group->size;
-    const int32_t previous = (group->index + group->size - 1) % group->size;
-    return (mics_exchange){.to = mics_group_rank(*group, next),
-                           .from = mics_group_rank(*group, previous),
-                           .send = send,
-                           .recv = recv,
-                           .bytes = bytes,
-                           .reduce = MICS_REDUCE_COPY,
-                           .channel = ring->channel,
-                           .what = ring->what};
-}
-
 // The last member has nobody to pass it on to, and the first has made it.
 static mics_status pass_on(mics_comm *comm, const mics_ring *ring, comm_ticket *ticket)
 {
-    const bool first = ring->group.index == 0, last = ring->group.index == ring->group.size - 1;
-    mics_exchange in = along(ring, NULL, ticket, sizeof *ticket);
-    mics_exchange out = along(ring, ticket, NULL, sizeof *ticket);
-    in.to = out.from = MICS_RANK_NONE;
+    const mics_group *group = &ring->group;
+    const bool first = group->index == 0, last = group->index == group->size - 1;
+    mics_exchange exchange = {.to = MICS_RANK_NONE,
+                              .from = first ? MICS_RANK_NONE
+                                            : mics_group_rank(*group, group->index - 1),
+                              .recv = ticket,
+                              .bytes = sizeof *ticket,
+                              .reduce = MICS_REDUCE_COPY,
+                              .channel = ring->channel,
+                              .what = ring->what};
     if (!first)
-        MICS_TRY(comm->ops->exchange(comm->ctx, &in));
-    return last ? MICS_OK : comm->ops->exchange(comm->ctx, &out);
-}
-
-// Round the ring, so that each hears of the worst.
-static mics_status agree(mics_comm *comm, const mics_ring *ring, mics_status mine)
-{
-    int32_t worst = (int32_t)mine;
-    for (int32_t hop = 1; hop < ring->group.size; hop++) {
-        int32_t theirs = MICS_OK;
-        const mics_exchange exchange = along(ring, &worst, &theirs, sizeof worst);
-        mics_status status = comm->ops->exchange(comm->ctx, &exchange);
-        if (status != MICS_OK)
-            return mine != MICS_OK ? mine : status;
-        if (theirs > worst)
-            worst = theirs;
-    }
-    if (mine != MICS_OK)
-        return mine;
-    return worst == MICS_OK ? MICS_OK : MICS_ERR_PEER;
+        MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
+    if (last)
+        return MICS_OK;
+    exchange.to = mics_group_rank(*group, group->index + 1);
+    exchange.from = MICS_RANK_NONE;
+    exchange.send = ticket;
+    exchange.recv = NULL;
+    return comm->ops->exchange(comm->ctx, &exchange);
 }
 
 mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_ring *ring,
@@ -63,7 +42,7 @@ mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics
     if (status == MICS_OK && ring->group.index > 0)
         mine = ticket.made ? ops->find(comm->ctx, bytes, &ticket, &memory) : MICS_ERR_PEER;
     if (status == MICS_OK)
-        status = agree(comm, ring, mine);
+        status = comm_agree(comm, ring, mine);
     if (ring->group.index == 0 && ops->made != NULL)
         ops->made(comm->ctx, &ticket);
     if (status == MICS_OK)

@@ -21,7 +21,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -350,18 +349,15 @@ static mics_status make_common(void *ctx, size_t bytes, int32_t users, comm_tick
                                void **memory_out)
 {
     thread_comm *self = ctx;
-    const size_t whole = mics_memory_block_bytes(bytes) + MICS_ALIGNMENT;
-    char *block = aligned_alloc(MICS_ALIGNMENT, whole);
-    if (block == NULL)
-        return mics_fail(MICS_ERR_MEMORY, "cannot share %zu bytes: the system has no more", bytes);
-    memset(block, 0, whole);
-    common *head = (common *)(void *)block;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(self->world->memory, MICS_MEM_HOST, MICS_ALIGNMENT + bytes, &block));
+    common *head = block;
     head->users = users;
     pthread_mutex_lock(&self->world->mutex);
     head->next = self->world->commons;
     self->world->commons = head;
     pthread_mutex_unlock(&self->world->mutex);
-    *memory_out = ticket_out->address = block + MICS_ALIGNMENT;
+    *memory_out = ticket_out->address = (char *)block + MICS_ALIGNMENT;
     return MICS_OK;
 }
 
@@ -386,7 +382,7 @@ static void thread_unshare(void *ctx, void *memory)
         *at = head->next;
     pthread_mutex_unlock(&self->world->mutex);
     if (last)
-        free(head);
+        mics_free(self->world->memory, head);
 }
 
 static mics_status thread_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
@@ -477,7 +473,7 @@ void mics_thread_world_close(mics_thread_world *world)
     while (world->commons != NULL) {
         common *head = world->commons;
         world->commons = head->next;
-        free(head);
+        mics_free(world->memory, head);
     }
     mics_free(world->memory, world->places);
     mics_free(world->memory, world);
