@@ -15,7 +15,8 @@ extern "C" {
 #endif
 
 typedef struct mics_machine {
-    int32_t cores; // this process may use: affinity, and the control group's quota rounded up
+    int32_t cores;       // this process may use: affinity, and the control group's quota rounded up
+    int32_t quota_cores; // that quota, for all processes of the group; INT32_MAX: none
     size_t memory_total_bytes;     // of the machine, or the control group's limit if that is less
     size_t memory_available_bytes; // that can be allocated now without swapping
     char cpu_name[96];             // "Intel(R) Xeon(R) ...", or "unknown"

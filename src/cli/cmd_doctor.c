@@ -102,8 +102,8 @@ static void give_advice(const findings *found, advise tell, void *ctx)
     const char *threads = getenv("OMP_NUM_THREADS");
     if (threads != NULL) {
         snprintf(line, sizeof line,
-                 "OMP_NUM_THREADS=%s is not used: a rank's threads are run.threads, or the cores "
-                 "divided by the ranks of a node",
+                 "OMP_NUM_THREADS=%s is not used: a rank's threads are run.threads, or its "
+                 "share of the node's cores",
                  threads);
         tell(line, ctx);
     }

@@ -3,6 +3,7 @@
 // mics train: reads the command line and the run file, opens the world, and runs its ranks.
 #include "args.h"
 #include "cli.h"
+#include "cores.h"
 #include "gpu.h"
 #include "job.h"
 #include "launch.h"
@@ -116,9 +117,13 @@ static mics_status open_schedule(cli_job *job)
 }
 
 // Processes read their machines' memory and cores at other moments, or have other machines; the
-// poorest decides, so that all choose the same sharding.
+// poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their own or shared.
 static mics_status share_room(cli_job *job)
 {
+    int32_t cores = 0;
+    MICS_TRY(cli_cores_read(job->world, job->memory, &cores));
+    if (job->run->threads == 0 && cores > 0)
+        job->room.threads = cores;
     int64_t least[] = {-(int64_t)job->room.limit_bytes, -(int64_t)job->room.threads};
     MICS_TRY(cli_world_max(job->world, least, 2));
     job->room.limit_bytes = (size_t)-least[0];

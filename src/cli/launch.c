@@ -9,6 +9,7 @@
 #include "cli.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct rank_thread {
@@ -338,6 +339,12 @@ mics_status cli_rank_agree(cli_rank *rank, mics_status mine)
     mics_status status = agree_one_voice(rank->memory, rank->comm, mine, &heard);
     rank->agreed = heard && status != MICS_OK;
     return status;
+}
+
+mics_status cli_world_gather(cli_world *world, const void *mine, size_t bytes, void *all_out)
+{
+    memcpy((char *)all_out + (size_t)world->first * bytes, mine, bytes);
+    return world->mpi ? gather_all(world->here[0].rank.comm, all_out, bytes, "setup") : MICS_OK;
 }
 
 mics_status cli_world_max(cli_world *world, int64_t *values, int32_t count)

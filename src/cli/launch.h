@@ -86,6 +86,11 @@ mics_status cli_rank_agree(cli_rank *rank, mics_status mine);
  */
 mics_status cli_world_max(cli_world *world, int64_t *values, int32_t count);
 
+/* Every process' `mine`, by its rank, in `all_out`, which holds as many as there are processes. Setup only, before
+ * cli_world_run.
+ */
+mics_status cli_world_gather(cli_world *world, const void *mine, size_t bytes, void *all_out);
+
 /* The largest of every rank's value, by element; on all ranks. Needs the comm to be free, and
  * 1 <= count <= CLI_MAX_VALUES.
  */

@@ -203,8 +203,9 @@ static const key keys[] = {
      FIELD(run.threads),
      .low = 0,
      .high = 4096,
-     .automatic = "auto: cores / ranks of the node",
-     .help = "threads of a rank; 0: cores / ranks of the node"},
+     .automatic = "auto: its share of the node's cores",
+     .help = "threads of a rank; 0: its cores, and an equal part of those that it shares with "
+             "other ranks"},
     {.path = "run.memory_limit",
      .type = KEY_BYTES,
      FIELD(run.memory_limit_bytes),

@@ -141,8 +141,8 @@ static void limit_cores(const char *root, const hierarchy *kind, const char *gro
     if (!limited || quota[0] == 0 || quota[1] == 0)
         return;
     uint64_t cores = quota[0] / quota[1] + (quota[0] % quota[1] != 0 ? 1 : 0);
-    if (cores < (uint64_t)machine->cores)
-        machine->cores = (int32_t)cores;
+    if (cores < (uint64_t)machine->quota_cores)
+        machine->quota_cores = (int32_t)cores;
 }
 
 // ---- control groups ----
@@ -268,7 +268,7 @@ static void read_processor(const char *root, mics_machine *machine)
 
 mics_status mics_machine_read_at(const char *root, int32_t cores, mics_machine *machine_out)
 {
-    mics_machine machine = {.cores = cores};
+    mics_machine machine = {.quota_cores = INT32_MAX};
     if (!read_meminfo(root, "MemTotal", &machine.memory_total_bytes) ||
         !read_meminfo(root, "MemAvailable", &machine.memory_available_bytes))
         return mics_fail(MICS_ERR_IO,
@@ -276,6 +276,7 @@ mics_status mics_machine_read_at(const char *root, int32_t cores, mics_machine *
                          "run.memory_limit",
                          root);
     limit_by_groups(root, &machine);
+    machine.cores = cores < machine.quota_cores ? cores : machine.quota_cores;
     read_processor(root, &machine);
     *machine_out = machine;
     return MICS_OK;

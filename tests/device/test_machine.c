@@ -47,6 +47,7 @@ static void test_bare_machine(void **state)
         "avx512bw avx512vl avx512_vnni amx_bf16x\n\nprocessor\t: 1\nmodel name\t: Other\n");
     mics_machine machine = read_machine();
     assert_int_equal(machine.cores, 8);
+    assert_int_equal(machine.quota_cores, INT32_MAX);
     assert_int_equal(machine.memory_total_bytes, 1000 * MIB);
     assert_int_equal(machine.memory_available_bytes, 600 * MIB);
     assert_string_equal(machine.cpu_name, "Some CPU @ 2.00GHz");
@@ -76,6 +77,11 @@ static void test_cgroup_v2(void **state)
     assert_int_equal(machine.memory_total_bytes, 300 * MIB);
     assert_int_equal(machine.memory_available_bytes, 250 * MIB);
     assert_int_equal(machine.cores, 3); // 2.5, rounded up
+    assert_int_equal(machine.quota_cores, 3);
+    // One core of three by affinity: the quota is still the group's.
+    ASSERT_OK(mics_machine_read_at(root, 1, &machine));
+    assert_int_equal(machine.cores, 1);
+    assert_int_equal(machine.quota_cores, 3);
 }
 
 // The group's path as seen from outside; the limits lie at the mount's root.
