@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public side of a communicator: checks the arguments once, so that transports need not, and
 // builds agreement and broadcast from exchanges.
+#include "internal.h"
 #include "mics/comm.h"
 #include "mics/log.h"
 
