@@ -98,6 +98,14 @@ typedef struct mics_comm_call {
     mics_dtype dtype;
 } mics_comm_call;
 
+// Memory of a comm's device that collectives use.
+typedef struct mics_comm_buffer {
+    void *memory;
+    size_t bytes;
+} mics_comm_buffer;
+
+enum { MICS_COMM_MOST_BUFFERS = 8 };
+
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
     // Blocks until the received data is in place and `send` may be changed. Deadline: the
@@ -126,6 +134,9 @@ typedef struct mics_comm_ops {
     mics_status (*collective)(void *ctx, const mics_comm_call *call);
     // (optional) Whether what was enqueued has failed so far; does not wait.
     mics_status (*check)(void *ctx);
+    // (optional) As mics_comm_register and mics_comm_unregister; without them there is nothing to do.
+    mics_status (*register_buffers)(void *ctx, const mics_comm_buffer *buffers, int32_t count);
+    void (*unregister_buffers)(void *ctx);
     // (optional) As mics_comm_share and mics_comm_unshare.
     mics_status (*share)(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
     void (*unshare)(void *ctx, void *memory);
@@ -333,6 +344,22 @@ mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call);
 /* Whether what was enqueued has failed so far. Does not wait.   Returns: MICS_OK; MICS_ERR_COMM,
  * logged once. */
 mics_status mics_comm_check(mics_comm *comm);
+
+/* Says that from now on all buffers of collectives on the device lie in these blocks, so that NCCL can
+ * send from them and receive into them without copies through its own. All communicators of all ranks
+ * take all of them, or none does, which rank 0 says in a line, and nothing else changes.
+ *
+ * Needs:   no collective before on this comm's device, none under way; blocks that do not overlap, at most
+ *          MICS_COMM_MOST_BUFFERS.
+ * Returns: MICS_OK; MICS_ERR_INVALID; as mics_comm_exchange.
+ * Owns:    mics_comm_unregister comes before the blocks are freed, and before the comm is closed.
+ * Collective: world, over which a byte a rank is gathered.   Blocks: yes.
+ */
+mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers, int32_t count);
+
+/* Takes that back. Needs: nothing of this comm under way on the device, unless the world has ended.
+ * Collective: no. */
+void mics_comm_unregister(mics_comm *comm);
 
 /* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
  * divisible by the group's size.

@@ -106,10 +106,11 @@ typedef struct mics_step_result {
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of a
  *          precision that the device does not run, or that shares parameters where the transport
- *          cannot); MICS_ERR_MEMORY; MICS_ERR_DEVICE; where parameters are shared as
- *          mics_comm_share, and MICS_ERR_PEER when another rank could not open its engine.
- * Owns:    close with mics_engine_close.
- * Collective: over the world, and blocks, where the schedule shares parameters; else no.
+ *          cannot); MICS_ERR_MEMORY; MICS_ERR_DEVICE; where opening is collective MICS_ERR_PEER when
+ *          another rank could not open its engine, and as mics_comm_share and mics_comm_register.
+ * Owns:    close with mics_engine_close, before the comm is.
+ * Collective: over the world, and blocks, where the schedule shares parameters, and on a device with
+ *          memory of its own, whose arenas NCCL registers; else no.
  */
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out);
 void mics_engine_close(mics_engine *engine);

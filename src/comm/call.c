@@ -75,3 +75,19 @@ mics_status mics_comm_check(mics_comm *comm)
 {
     return comm->ops->check != NULL ? comm->ops->check(comm->ctx) : MICS_OK;
 }
+
+mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers, int32_t count)
+{
+    if (count < 0 || count > MICS_COMM_MOST_BUFFERS)
+        return mics_fail(MICS_ERR_INVALID, "%d blocks for collectives; at most %d", (int)count,
+                         MICS_COMM_MOST_BUFFERS);
+    if (comm->ops->register_buffers == NULL)
+        return MICS_OK;
+    return comm->ops->register_buffers(comm->ctx, buffers, count);
+}
+
+void mics_comm_unregister(mics_comm *comm)
+{
+    if (comm->ops->unregister_buffers != NULL)
+        comm->ops->unregister_buffers(comm->ctx);
+}

@@ -84,6 +84,18 @@ static mics_status count_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
+static mics_status count_register(void *ctx, const mics_comm_buffer *buffers, int32_t count)
+{
+    count_comm *self = ctx;
+    return mics_comm_register(self->inner, buffers, count);
+}
+
+static void count_unregister(void *ctx)
+{
+    count_comm *self = ctx;
+    mics_comm_unregister(self->inner);
+}
+
 static mics_status count_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
 {
     count_comm *self = ctx;
@@ -146,6 +158,8 @@ static const mics_comm_ops count_ops = {
     .library_gather = count_library_gather,
     .collective = count_collective,
     .check = count_check,
+    .register_buffers = count_register,
+    .unregister_buffers = count_unregister,
     .share = count_share,
     .unshare = count_unshare,
 };

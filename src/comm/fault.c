@@ -62,6 +62,18 @@ static mics_status fault_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
+static mics_status fault_register(void *ctx, const mics_comm_buffer *buffers, int32_t count)
+{
+    fault_comm *self = ctx;
+    return mics_comm_register(self->inner, buffers, count);
+}
+
+static void fault_unregister(void *ctx)
+{
+    fault_comm *self = ctx;
+    mics_comm_unregister(self->inner);
+}
+
 static mics_status fault_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
 {
     fault_comm *self = ctx;
@@ -128,6 +140,8 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .library_gather = fault_library_gather,
         .collective = fault_collective,
         .check = fault_check,
+        .register_buffers = fault_register,
+        .unregister_buffers = fault_unregister,
         .share = fault_share,
         .unshare = fault_unshare,
     };

@@ -7,6 +7,9 @@
 // returns at once and is waited for with a deadline, so a rank that never comes is an error here and not
 // a hang.
 //
+// Buffers that are registered are so with every communicator of every rank: NCCL leaves open what
+// a collective does for which some ranks have registered theirs and others have not.
+//
 // Two communicators may run at once, one a stream. That is safe only while kernels of both fit on the
 // GPU together, because ranks may launch them in different orders: CTAs are limited so that they do
 // (NEAR_CTAS + FAR_CTAS of the 108 or more multiprocessors of the GPUs that this is for). Links between nodes
@@ -31,6 +34,7 @@ typedef struct nccl_ring {
     int32_t channel;
     ncclComm_t comm;
     pthread_mutex_t mutex;
+    void *handles[MICS_COMM_MOST_BUFFERS]; // of registered buffers; an abort frees them itself
 } nccl_ring;
 
 typedef struct nccl_comm {
@@ -249,6 +253,80 @@ static mics_status nccl_check(void *ctx)
     return mics_comm_check(self->inner);
 }
 
+// ---- registered buffers ----
+
+static void deregister(const nccl_comm *self, nccl_ring *own)
+{
+    for (int32_t b = 0; b < MICS_COMM_MOST_BUFFERS; b++) {
+        if (own->comm != NULL && own->handles[b] != NULL)
+            self->nccl->CommDeregister(own->comm, own->handles[b]);
+        own->handles[b] = NULL;
+    }
+}
+
+static void nccl_unregister(void *ctx)
+{
+    nccl_comm *self = ctx;
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        pthread_mutex_lock(&self->rings[i].mutex);
+        deregister(self, &self->rings[i]);
+        pthread_mutex_unlock(&self->rings[i].mutex);
+    }
+}
+
+// NCCL refuses by an error or, where it does not register at all (NCCL_LOCAL_REGISTER), by no handle.
+static bool takes(nccl_comm *self, const mics_comm_buffer *buffers, int32_t count)
+{
+    bool all = true;
+    for (int32_t i = 0; i < self->ring_count && all; i++) {
+        nccl_ring *own = &self->rings[i];
+        pthread_mutex_lock(&own->mutex);
+        for (int32_t b = 0; b < count && all; b++)
+            all = own->comm != NULL &&
+                  self->nccl->CommRegister(own->comm, buffers[b].memory, buffers[b].bytes,
+                                           &own->handles[b]) == ncclSuccess &&
+                  own->handles[b] != NULL;
+        pthread_mutex_unlock(&own->mutex);
+    }
+    return all;
+}
+
+// The ranks that cannot; one of them is enough.
+static mics_status count_refusals(nccl_comm *self, bool taken, int32_t *refusals_out)
+{
+    const mics_comm *base = &self->base;
+    const mics_ring world = {
+        .group = {.first = 0, .stride = 1, .size = base->ranks, .index = base->rank},
+        .what = "whether NCCL takes registered buffers"};
+    void *block = NULL;
+    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, (size_t)base->ranks, &block));
+    unsigned char *refused = block;
+    refused[base->rank] = !taken;
+    const mics_status status = mics_comm_all_gather(self->inner, &world, refused, 1);
+    *refusals_out = 0;
+    for (int32_t rank = 0; rank < base->ranks; rank++)
+        *refusals_out += refused[rank];
+    mics_free(self->memory, block);
+    return status;
+}
+
+static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int32_t count)
+{
+    nccl_comm *self = ctx;
+    int32_t refusals = 0;
+    self->device->ops->stream_handle(self->device->ctx, 0); // NCCL looks at the thread's GPU
+    const mics_status status = count_refusals(self, takes(self, buffers, count), &refusals);
+    if (status == MICS_OK && refusals == 0)
+        return MICS_OK;
+    nccl_unregister(self);
+    if (status == MICS_OK && self->base.rank == 0)
+        mics_log(MICS_LOG_INFO,
+                 "NCCL registers no buffers on %d of %d ranks (NCCL_LOCAL_REGISTER=1 allows it), "
+                 "so between nodes all ranks copy through its own",
+                 (int)refusals, (int)self->base.ranks);
+    return status;
+}
+
 // ---- ends ----
 
 // Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs to
@@ -263,6 +341,7 @@ static void abort_rings(nccl_comm *self)
         if (self->rings[i].comm != NULL)
             self->nccl->CommAbort(self->rings[i].comm);
         self->rings[i].comm = NULL;
+        memset(self->rings[i].handles, 0, sizeof self->rings[i].handles);
     }
     self->nccl->GroupEnd();
     for (int32_t i = 0; i < self->ring_count; i++)
@@ -287,6 +366,7 @@ static void close_rings(nccl_comm *self)
         nccl_ring *own = &self->rings[i];
         if (own->comm == NULL)
             continue;
+        deregister(self, own);
         if (self->told ||
             settle(self, own->comm, self->nccl->CommFinalize(own->comm), "closing NCCL") != MICS_OK)
             continue;
@@ -349,6 +429,8 @@ static const mics_comm_ops nccl_ops = {
     .close = nccl_close,
     .collective = nccl_collective,
     .check = nccl_check,
+    .register_buffers = nccl_register,
+    .unregister_buffers = nccl_unregister,
 };
 
 /* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN and MICS_CUDA_COMM_WHY_NOT. */

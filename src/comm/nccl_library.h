@@ -17,6 +17,8 @@
     X(CommDestroy)                                                                                 \
     X(CommAbort)                                                                                   \
     X(CommGetAsyncError)                                                                           \
+    X(CommRegister)                                                                                \
+    X(CommDeregister)                                                                              \
     X(GroupStart)                                                                                  \
     X(GroupEnd)                                                                                    \
     X(AllGather)                                                                                   \

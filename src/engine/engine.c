@@ -75,11 +75,17 @@ static mics_status check_workspace(const mics_engine_spec *spec)
                      ops->name, needed, there);
 }
 
+// Whether the device has memory of its own.
+static bool is_remote(const mics_engine_spec *spec)
+{
+    return spec->device != NULL && !spec->device->is_host;
+}
+
 static mics_status check_device(const mics_engine_spec *spec)
 {
     const mics_schedule_spec *schedule = &spec->schedule->spec;
     const bool mixed = schedule->precision == MICS_PRECISION_MIXED;
-    const bool on_host = spec->device == NULL || spec->device->is_host;
+    const bool on_host = !is_remote(spec);
     if (on_host && (mixed || schedule->accelerator || spec->dtype != MICS_DTYPE_FP32))
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "the processor computes in fp32; a schedule in %s precision%s can be "
@@ -175,10 +181,10 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
 static mics_status open_together(const mics_engine_spec *spec, mics_engine *engine,
                                  mics_status mine)
 {
-    mics_status status = mics_comm_agree(spec->comm, mine);
-    if (status == MICS_OK)
-        status = state_share(engine);
-    return status;
+    MICS_TRY(mics_comm_agree(spec->comm, mine));
+    if (spec->schedule->spec.share_params)
+        MICS_TRY(state_share(engine));
+    return is_remote(spec) ? state_register(engine) : MICS_OK;
 }
 
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)
@@ -186,7 +192,7 @@ mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_
     MICS_TRY(check_spec(spec));
     mics_engine *engine = NULL;
     mics_status status = open_alone(spec, &engine);
-    if (spec->schedule->spec.share_params)
+    if (spec->schedule->spec.share_params || is_remote(spec))
         status = open_together(spec, engine, status);
     if (status != MICS_OK) {
         mics_engine_close(engine);

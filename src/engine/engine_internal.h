@@ -251,6 +251,9 @@ mics_status state_open(mics_engine *engine);
 
 /* What state_open leaves out: the parameters, where the partition group shares them. Collective: over that. */
 mics_status state_share(mics_engine *engine);
+
+/* Registers the arenas of a device that collectives use. Collective: over the world. */
+mics_status state_register(mics_engine *engine);
 void state_close(mics_engine *engine);
 
 /* This rank's elements of a unit at a degree. */

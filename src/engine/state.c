@@ -221,6 +221,22 @@ mics_status state_share(mics_engine *engine)
     return MICS_OK;
 }
 
+mics_status state_register(mics_engine *engine)
+{
+    void *const arenas[MICS_MEM_TAGS] = {
+        [MICS_MEM_PARAMS] = engine->params, [MICS_MEM_GRADS] = engine->grads,
+        [MICS_MEM_GATHER] = engine->gather, [MICS_MEM_REDUCE] = engine->reduce,
+        [MICS_MEM_WIRE] = engine->wire[0],
+    };
+    mics_comm_buffer buffers[MICS_COMM_MOST_BUFFERS];
+    int32_t count = 0;
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        if (arenas[tag] != NULL)
+            buffers[count++] = (mics_comm_buffer){arenas[tag], engine->schedule->ledger.bytes[tag]};
+    }
+    return mics_comm_register(engine->spec.comm, buffers, count);
+}
+
 static void close_arenas(mics_engine *engine)
 {
     void *const arenas[MICS_MEM_TAGS] = {
@@ -242,6 +258,7 @@ static void close_device(mics_engine *engine)
         return;
     for (int stream = 0; engine->async && stream < MICS_STREAMS; stream++)
         (void)device->ops->synchronize(device->ctx, stream);
+    mics_comm_unregister(engine->spec.comm);
     close_arenas(engine);
     if (engine->host_sums != NULL)
         device->ops->free_host(device->ctx, engine->host_sums);

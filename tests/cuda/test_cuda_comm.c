@@ -4,6 +4,7 @@
 #include "comm/call_checks.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
+#include <stdlib.h>
 #include <time.h>
 
 enum { MOST_RINGS = 16, EVENTS = 4 };
@@ -136,6 +137,91 @@ static void test_shared_gpu(void **state)
     assert_logged("ranks 0 and 1 share GPU");
 }
 
+// ---- registered buffers ----
+
+enum { REGISTERED_ELEMS = 64 };
+
+// Every rank's block holds its number.
+static mics_status gather_numbers(const ranks_self *self, mics_device *device,
+                                  const mics_ring *ring, float *on_device)
+{
+    float numbers[2 * REGISTERED_ELEMS];
+    const int32_t rank = self->comm->rank;
+    const size_t bytes = REGISTERED_ELEMS * sizeof(float);
+    for (int i = 0; i < REGISTERED_ELEMS; i++)
+        numbers[i] = (float)(rank + 1);
+    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
+                                 .ring = ring,
+                                 .buffer = on_device,
+                                 .block_elems = REGISTERED_ELEMS};
+    device->ops->copy(device->ctx, 1, on_device + rank * REGISTERED_ELEMS, numbers, bytes);
+    MICS_TRY(mics_comm_collective(self->comm, &call));
+    device->ops->copy(device->ctx, 1, numbers, on_device, 2 * bytes);
+    MICS_TRY(device->ops->synchronize(device->ctx, 1));
+    for (int i = 0; i < 2 * REGISTERED_ELEMS; i++)
+        RANKS_EXPECT(numbers[i] == (float)(i / REGISTERED_ELEMS + 1));
+    return MICS_OK;
+}
+
+static mics_status run_registered(ranks_self *self)
+{
+    mics_device *device = NULL;
+    mics_ring ring = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                      .what = "registered gather"};
+    void *blocks[2] = {NULL, NULL};
+    const size_t bytes = 2 * REGISTERED_ELEMS * sizeof(float);
+    MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
+    const mics_device_comm_spec spec = {.device = device,
+                                        .transport = MICS_TRANSPORT_NCCL,
+                                        .piece_bytes = 1 << 10,
+                                        .rings = &ring,
+                                        .ring_count = 1,
+                                        .timeout_s = 20};
+    MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
+    for (int i = 0; i < 2; i++)
+        MICS_TRY(device->ops->alloc(device->ctx, bytes, &blocks[i]));
+    const mics_comm_buffer buffers[] = {{blocks[0], bytes}, {blocks[1], bytes}};
+    MICS_TRY(mics_comm_register(self->comm, buffers, 2));
+    for (int i = 0; i < 2; i++)
+        MICS_TRY(gather_numbers(self, device, &ring, blocks[i]));
+    mics_comm_unregister(self->comm);
+    MICS_TRY(mics_comm_register(self->comm, buffers, 1)); // once more, for the comm's own close
+    device->ops->free(device->ctx, blocks[1]);
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    device->ops->free(device->ctx, blocks[0]);
+    mics_device_close(device);
+    return MICS_OK;
+}
+
+static void test_registered_buffers(void **state)
+{
+    (void)state;
+    if (mics_cuda_find()->devices < 2)
+        skip();
+    ranks_run_ok(2, run_registered, NULL);
+    assert_int_equal(captured.lines, 0);
+}
+
+// One line for each of two calls, and the same gathers.
+static void test_refused_buffers(void **state)
+{
+    static const char *const ways[][2] = {
+        {"none", "on 2 of 2 ranks"}, {"one", "on 1 of 2 ranks"}, {"fail", "on 2 of 2 ranks"}};
+    (void)state;
+    if (mics_cuda_find()->devices < 2 || getenv("MICS_CUDA_PLUGIN") == NULL)
+        skip();
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        captured.lines = 0;
+        setenv("MICS_EMULATED_NCCL_REGISTER", ways[i][0], 1);
+        ranks_run_ok(2, run_registered, NULL);
+        unsetenv("MICS_EMULATED_NCCL_REGISTER");
+        assert_int_equal(captured.lines, 2);
+        assert_logged("NCCL registers no buffers");
+        assert_logged(ways[i][1]);
+    }
+}
+
 // One gather a channel. They end by the world's end alone, with whoever waits for them.
 static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics_ring *rings,
                                 char *block)
@@ -252,6 +338,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_auto, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_shared_gpu, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_registered_buffers, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_refused_buffers, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_abort_ends_what_is_enqueued, capture_start,
                                         capture_end),
         cmocka_unit_test_setup_teardown(test_a_rank_that_never_connects, capture_start,

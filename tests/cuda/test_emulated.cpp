@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <mma.h>
+#include <nccl.h>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -346,6 +347,43 @@ static void copy_past()
     cudaMemcpy(x.at, values.data(), 20, cudaMemcpyHostToDevice);
 }
 
+// A communicator of one rank.
+static ncclComm_t open_comm()
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    config.blocking = 0;
+    EXPECT(ncclGetUniqueId(&id) == ncclSuccess);
+    EXPECT(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
+    return comm;
+}
+
+enum registering { TWICE, BESIDE, KEPT, UNKNOWN, FREED, GOOD };
+
+static void registers(registering how)
+{
+    on_device<float> x(64), y(64);
+    void *handle = nullptr;
+    ncclComm_t comm = open_comm();
+    cudaStream_t stream = open_stream();
+    EXPECT(ncclCommRegister(comm, x.at, 256, &handle) == ncclSuccess && handle != nullptr);
+    if (how == TWICE)
+        ncclCommRegister(comm, x.at + 32, 64, &handle);
+    if (how == BESIDE)
+        ncclAllGather(y.at, y.at, 64, ncclFloat32, comm, stream);
+    if (how == FREED)
+        cudaFree(x.at);
+    EXPECT(ncclAllGather(x.at + 32, x.at + 32, 32, ncclFloat32, comm, stream) == ncclSuccess);
+    cudaStreamSynchronize(stream);
+    if (how != KEPT)
+        EXPECT(ncclCommDeregister(comm, handle) == ncclSuccess);
+    if (how == UNKNOWN)
+        ncclCommDeregister(comm, handle);
+    ncclCommDestroy(comm);
+    cudaStreamDestroy(stream);
+}
+
 // Runs `body` in a process of its own, which must say `text` and abort.
 template <typename Body> static void expect_defect(const char *text, Body body, int line)
 {
@@ -390,6 +428,11 @@ static void test_mistakes()
                   launch_wrong(shared_past, 32, 128));
     EXPECT_DEFECT("argument 0 points to memory that is neither", host_argument());
     EXPECT_DEFECT("20 bytes from byte 0 of a block of 16", copy_past());
+    EXPECT_DEFECT("has registered this memory already", registers(TWICE));
+    EXPECT_DEFECT("256 bytes of a collective are not in any of its 1", registers(BESIDE));
+    EXPECT_DEFECT("still has 1 registered buffers", registers(KEPT));
+    EXPECT_DEFECT("rank 0 has not registered", registers(UNKNOWN));
+    EXPECT_DEFECT("is registered with 1 communicators", registers(FREED));
     EXPECT_DEFECT("outside of kernels: found it", {
         if (across_streams(false) != 7) // MICS_EMULATED_ORDER is read once a process
             mics_emulated::defect("found it");
@@ -447,5 +490,6 @@ int main()
     test_streams();
     test_missing_barrier();
     test_limits();
+    registers(GOOD);
     return failures != 0;
 }

@@ -25,6 +25,7 @@ struct memory_block {
     int device;
     unsigned char *map;
     size_t map_bytes; // with the two pages around
+    int kept = 0;     // registrations
 };
 
 const unsigned char GUARD = 0xa5;
@@ -92,7 +93,7 @@ cudaError_t take(void **block_out, size_t bytes, memory_kind kind)
     std::memset(begin + bytes, GUARD, held - bytes);
     mprotect(low, page, PROT_NONE);
     mprotect(high, page, PROT_NONE);
-    blocks()[reinterpret_cast<uintptr_t>(begin)] = {bytes, kind, current_device(), low, map_bytes};
+    blocks()[reinterpret_cast<uintptr_t>(begin)] = {bytes, kind, current_device(), low, map_bytes, 0};
     *block_out = begin;
     return cudaSuccess;
 }
@@ -107,6 +108,9 @@ cudaError_t give(void *block, memory_kind kind)
     if (entry == blocks().end() || entry->second.kind != kind)
         return cudaErrorInvalidValue;
     check_block(entry->first, entry->second, kind == MEMORY_DEVICE ? "cudaFree" : "cudaFreeHost");
+    if (entry->second.kept != 0)
+        defect_in("cudaFree", "a block of %zu bytes is registered with %d communicators",
+                  entry->second.bytes, entry->second.kept);
     munmap(entry->second.map, entry->second.map_bytes);
     blocks().erase(entry);
     return cudaSuccess;
@@ -129,6 +133,12 @@ memory_kind memory_of(const void *pointer, size_t bytes, const char *what)
         defect_in(what, "%zu bytes from byte %zu of a block of %zu", bytes,
                   (size_t)(at - entry->first), entry->second.bytes);
     return entry->second.kind;
+}
+
+void keep_block(const void *pointer, int by)
+{
+    std::lock_guard<std::mutex> lock(blocks_mutex);
+    (--blocks().upper_bound(reinterpret_cast<uintptr_t>(pointer)))->second.kept += by;
 }
 
 void check_guards(const char *after)

@@ -6,6 +6,10 @@
 // theirs, and the last to come moves the data of all. Sums are made rank by rank. Ranks that call different
 // things, or sizes, get an error, as do calls after an abort. Sends and receives are taken in groups that all ranks
 // of a communicator make alike, as an all-to-all does.
+//
+// A communicator that has registered buffers takes no others, since NCCL leaves open what comes of collectives in which
+// registered buffers meet others. What is registered is deregistered before its communicator is destroyed and
+// before its memory is freed; an abort does it itself.
 #include "emulated.h"
 #include <chrono>
 #include <condition_variable>
@@ -37,6 +41,7 @@ struct Part {
     size_t count;
     ncclDataType_t type;
     std::vector<Message> messages;
+    bool registered = false;
 };
 
 // All ranks of one communicator.
@@ -74,6 +79,7 @@ size_t bytes_of(size_t count, ncclDataType_t type)
 struct emulated_nccl_comm {
     std::shared_ptr<World> world;
     int rank = 0, device = 0;
+    std::vector<std::pair<char *, size_t>> registered; // used by the threads of a rank one at a time, as NCCL asks
 };
 
 namespace {
@@ -91,6 +97,8 @@ bool alike(const World &world)
         if (part->kind != world.parts[0]->kind || part->count != world.parts[0]->count ||
             part->type != world.parts[0]->type)
             return false;
+        if (part->registered != world.parts[0]->registered)
+            mics_emulated::defect_in("NCCL", "some ranks of a communicator have registered buffers, and others have not");
     }
     return true;
 }
@@ -187,8 +195,33 @@ void run(const Call &call)
     }
 }
 
+void check_registered(const emulated_nccl_comm &comm, const void *buffer, size_t bytes)
+{
+    const char *begin = static_cast<const char *>(buffer);
+    for (const auto &block : comm.registered)
+        if (begin >= block.first && begin + bytes <= block.first + block.second)
+            return;
+    if (!comm.registered.empty())
+        mics_emulated::defect_in("NCCL", "rank %d: %zu bytes of a collective are not in any of its %zu registered buffers",
+                                 comm.rank, bytes, comm.registered.size());
+}
+
+void check_buffers(const emulated_nccl_comm &comm, const Part &part)
+{
+    const size_t bytes = bytes_of(part.count, part.type);
+    const auto ranks = static_cast<size_t>(comm.world->ranks);
+    for (const Message &message : part.messages)
+        check_registered(comm, message.buffer, message.bytes);
+    if (part.kind == Kind::messages)
+        return;
+    check_registered(comm, part.send, part.kind == Kind::reduce_scatter ? ranks * bytes : bytes);
+    check_registered(comm, part.recv, part.kind == Kind::all_gather ? ranks * bytes : bytes);
+}
+
 ncclResult_t enqueue(ncclComm_t comm, Part part, cudaStream_t stream)
 {
+    check_buffers(*comm, part);
+    part.registered = !comm->registered.empty();
     {
         std::lock_guard<std::mutex> lock(comm->world->mutex);
         if (comm->world->aborted)
@@ -211,7 +244,7 @@ ncclResult_t whole(Kind kind, const void *send, void *recv, size_t count, ncclDa
         return ncclInvalidUsage; // of this emulation
     return enqueue(
         comm,
-        Part{kind, static_cast<const char *>(send), static_cast<char *>(recv), count, type, {}},
+        Part{kind, static_cast<const char *>(send), static_cast<char *>(recv), count, type, {}, false},
         stream);
 }
 
@@ -272,7 +305,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     world->ranks = ranks;
     world->parts.resize(static_cast<size_t>(ranks));
     world->joined++;
-    *comm = new emulated_nccl_comm{world, rank};
+    *comm = new emulated_nccl_comm{world, rank, 0, {}};
     cudaGetDevice(&(*comm)->device);
     open_comms[(*comm)->device]++;
     return ncclInProgress;
@@ -294,8 +327,47 @@ ncclResult_t ncclCommFinalize(ncclComm_t)
     return ncclSuccess;
 }
 
+// Which ranks refuse, and how: MICS_EMULATED_NCCL_REGISTER (../README.md).
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes, void **handle)
+{
+    const char *text = std::getenv("MICS_EMULATED_NCCL_REGISTER");
+    const std::string how = text != nullptr ? text : "";
+    *handle = nullptr;
+    if (how == "none" || (how == "one" && comm->rank == 0))
+        return ncclSuccess;
+    if (how == "fail")
+        return ncclSystemError;
+    if (mics_emulated::memory_of(buffer, bytes, "ncclCommRegister") != mics_emulated::MEMORY_DEVICE)
+        return ncclInvalidArgument;
+    char *begin = static_cast<char *>(buffer);
+    for (const auto &block : comm->registered)
+        if (begin < block.first + block.second && block.first < begin + bytes)
+            mics_emulated::defect_in("ncclCommRegister", "rank %d has registered this memory already",
+                                     comm->rank);
+    mics_emulated::keep_block(buffer, 1);
+    comm->registered.emplace_back(begin, bytes);
+    *handle = buffer;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    auto &all = comm->registered;
+    for (auto block = all.begin(); block != all.end(); ++block) {
+        if (block->first != handle)
+            continue;
+        mics_emulated::keep_block(handle, -1);
+        all.erase(block);
+        return ncclSuccess;
+    }
+    mics_emulated::defect_in("ncclCommDeregister", "rank %d has not registered %p", comm->rank, handle);
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    if (!comm->registered.empty())
+        mics_emulated::defect_in("ncclCommDestroy", "rank %d still has %zu registered buffers", comm->rank,
+                                 comm->registered.size());
     std::lock_guard<std::mutex> lock(worlds_mutex);
     open_comms[comm->device]--;
     delete comm;
@@ -318,6 +390,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         comm->world->aborted = true;
         comm->world->changed.notify_all();
     }
+    for (const auto &block : comm->registered)
+        mics_emulated::keep_block(block.first, -1);
     delete comm;
     return ncclSuccess;
 }
@@ -334,7 +408,7 @@ ncclResult_t ncclGroupEnd(void)
         return ncclInvalidUsage;
     if (--group_depth > 0 || group.empty())
         return ncclSuccess;
-    Part part{Kind::messages, nullptr, nullptr, 0, ncclFloat32, {}};
+    Part part{Kind::messages, nullptr, nullptr, 0, ncclFloat32, {}, false};
     const ncclComm_t comm = group[0].comm;
     const cudaStream_t stream = group[0].stream;
     bool one = true;
