@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public side of a communicator: checks the arguments once, so that transports need not, and
 // builds agreement and broadcast from exchanges.
-#include "internal.h"
 #include "mics/comm.h"
+#include "internal.h"
 #include "mics/log.h"
 
 // A broadcast travels in pieces, so that the ranks of the chain pass them on at the same time.
