@@ -5,15 +5,16 @@
 # usage: bench/cloud/overlap.sh     how well the streams overlap, from traces; needs root
 #
 # 2 nodes x 1 rank, so that each rank has a core of its own where there are two, and streams compete for nothing but
-# that. One traced step each: what each stream was busy for, and the step over the ideal, which is the busiest stream
-# plus the first gather and the last reduction (otherData.overlap_ratio of trace.json). Micro-batches of 64 to 1024
-# tokens: first the links are the busiest, then computation. `no_waits` is the ratio with each collective as short as on
-# the rank that came to it last: ranks that wait for cores make the others' collectives long.
+# that. Three traced steps each: what each stream was busy for, and the step over the ideal, which no order of the same
+# collectives would beat (otherData.ideal_us of trace.json; docs/formats.md). Micro-batches of 64 to 1024 tokens: first
+# the links are the busiest, then computation. `no_waits` is the ratio with each collective as short as on the rank that
+# came to it last: ranks that wait for cores make the others' collectives long.
 #
-#   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3 ddp"   SEQUENCES="1 4 8 16": of 64 tokens   SETTINGS="key=value ..."
+#   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3 ddp zero1"   SEQUENCES="1 4 8 16": of 64 tokens
+#   SETTINGS="key=value ..."     of one rank a node ddp is mics(1), and zero1 mics+(1)
 export PER_NODE=${PER_NODE:-1}
 . "$(dirname "$0")/lib.sh"
-read -ra shardings <<<"${SHARDINGS:-zero3 ddp}"
+read -ra shardings <<<"${SHARDINGS:-zero3 ddp zero1}"
 read -ra settings <<<"${SETTINGS:-}"
 printf '%-10s %-10s %10s %10s %10s %10s %10s %8s %8s\n' sharding sequences step_ms compute near far ideal \
     ratio no_waits

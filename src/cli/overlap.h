@@ -12,14 +12,26 @@ typedef struct cli_overlap {
     // What nothing can hide: the collectives that the first computation waits for, one after the
     // other, and the reductions that depend on the last backward.
     double first_gather, last_reduce;
-    double ideal; // the busiest stream, and both of these
+    // What the entries would take at least, however collectives were ordered, each waiting for what it
+    // waits for: the longest chain, or the work of a stream from some entry on, and what must be before
+    // and behind it.
+    double ideal;
 } cli_overlap;
+
+// Of one entry. Filled by cli_overlap_sum.
+typedef struct cli_chain {
+    double earliest, behind; // when it can begin; the longest chain of what waits for its end
+    int32_t needed_by; // of a collective: the first computation that cannot be before it; or none
+    // Of a computation: by stream, the collectives that it is the first to need, and when one of
+    // them can begin.
+    double work[MICS_STREAMS], from[MICS_STREAMS];
+} cli_chain;
 
 /* Sums up one run of a training list.
  *
  * Needs:   took_us[i]: how long entry i took; scratch: as many.       Pure.
  */
-void cli_overlap_sum(const mics_step_list *list, const double *took_us, double *scratch,
+void cli_overlap_sum(const mics_step_list *list, const double *took_us, cli_chain *scratch,
                      cli_overlap *overlap_out);
 
 // How long computation waited, in microseconds, by what it waited for.
