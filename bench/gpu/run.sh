@@ -243,11 +243,13 @@ steps_in() { # FILE
 }
 
 # Trains until enough steps are timed, then stops hard: the checkpoint of the end would take minutes and tens of gigabytes.
-time_steps() { # NAME CONFIG LENGTH SEQUENCES STEPS
+# The words behind STEPS go to mics.
+time_steps() { # NAME CONFIG LENGTH SEQUENCES STEPS WORD...
     local name=$1 config=$2 length=$3 sequences=$4 steps=$5 pid metrics=$out/run-$1/metrics.jsonl
+    shift 5
     rm -rf "$out/run-$name"
     "$mics" train "$out/speed.json" --ranks 1 --out "$out/run-$name" --set "model.config=$config" \
-        --set "data.sequence_length=$length" --set "train_micro_batch_size_per_gpu=$sequences" \
+        --set "data.sequence_length=$length" --set "train_micro_batch_size_per_gpu=$sequences" "$@" \
         >"$out/$name.log" 2>&1 </dev/null &
     pid=$!
     for _ in $(seq 1200); do
@@ -265,7 +267,7 @@ row() {
 }
 
 torch_row() { # SHAPE CONFIG LENGTH SEQUENCES PARAMS
-    local name=torch-$1-$3-$5 line
+    local name=torch-$1-$3-$4-$5 line
     time_for 150 "PyTorch, $1 at $3" || return
     keep 150 "$name" "$python" bench/gpu/torch_gpt2.py "$2" --length "$3" --sequences "$4" --steps 20 --params "$5" ||
         { say "left out PyTorch, $1 at $3, $5 parameters: $(tail -n 1 "$out/$name.log")"; return; }
@@ -275,16 +277,24 @@ torch_row() { # SHAPE CONFIG LENGTH SEQUENCES PARAMS
         "$(awk "BEGIN { printf \"%.1f\", $(field memory_peak_bytes) / 2 ^ 30 }")"
 }
 
-speed_rows() { # SHAPE LENGTH SEQUENCES
-    local shape=$1 length=$2 sequences=$3 metrics=$out/run-speed-$1-$2/metrics.jsonl config=bench/gpu/$1.json
-    [ -z "$emulated" ] || config=$out/tiny.json
-    time_for 130 "$shape at $length" || return
-    if time_steps "speed-$shape-$length" "$config" "$length" "$sequences" "${steps:-23}"; then
-        row "$shape" "$length" "$sequences" mics "$(printf %.0f "$(median tokens_per_s "$metrics")")" \
+mics_row() { # NAME SHAPE CONFIG LENGTH SEQUENCES GRAPHS
+    local name=$1 shape=$2 config=$3 length=$4 sequences=$5 graphs=$6 metrics=$out/run-$1/metrics.jsonl program=mics
+    [ "$graphs" = false ] || program="mics, graphs"
+    time_for 130 "$shape at $length, $sequences sequences, $program" || return
+    if time_steps "$name" "$config" "$length" "$sequences" "${steps:-23}" --set "run.graphs=$graphs"; then
+        row "$shape" "$length" "$sequences" "$program" "$(printf %.0f "$(median tokens_per_s "$metrics")")" \
             "$(printf %.2f "$(median step_ms "$metrics")")" "$(printf %.4f "$(median mfu "$metrics")")" "$(awk "BEGIN { printf \"%.1f\", $(median memory_peak_bytes "$metrics") / 2 ^ 30 }")"
     else
-        bad "speed of $shape at $length: $(tail -n 1 "$out/speed-$shape-$length.log")"
+        bad "speed of $shape at $length, $program: $(tail -n 1 "$out/$name.log")"
     fi
+}
+
+speed_rows() { # SHAPE LENGTH SEQUENCES
+    local shape=$1 length=$2 sequences=$3 config=bench/gpu/$1.json graphs
+    [ -z "$emulated" ] || config=$out/tiny.json
+    for graphs in false true; do
+        mics_row "speed-$shape-$length-$sequences-$graphs" "$shape" "$config" "$length" "$sequences" $graphs
+    done
     [ -z "$emulated" ] && [ -n "$torch" ] || return 0
     torch_row "$shape" "$config" "$length" "$sequences" fp32
     [ "$shape $length" != "gpt2-1.5b 1024" ] || torch_row "$shape" "$config" "$length" "$sequences" bf16
@@ -309,6 +319,7 @@ JSON
     row shape length seqs program "tokens/s" "ms/step" MFU "GiB"
     speed_rows gpt2-1.5b 1024 8
     speed_rows gpt2-124m 1024 32
+    speed_rows gpt2-124m 1024 2 # where launches weigh most
     speed_rows gpt2-1.5b 4096 2
     speed_rows gpt2-124m 4096 8
     speed_rows llama-8b-shaped 1024 8

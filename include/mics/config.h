@@ -118,6 +118,7 @@ typedef struct mics_run {
     mics_wires gather_wires, reduce_wires, second_hop_wires; // numbers as they travel
     mics_run_device device;
     bool device_auto; // it was, and is what mics_run_resolve_device made of it
+    bool graphs;      // on GPUs
     mics_run_precision precision;
     mics_loss_scale loss_scale; // only for fp16
     double beta1, beta2, eps, weight_decay;

@@ -81,6 +81,17 @@ typedef struct mics_device_ops {
     // not waited for.
     void (*wait)(void *ctx, int32_t stream, int32_t event);
 
+    // ---- graphs (optional, all or none) ----
+    // What this thread enqueues on a stream from now on is kept and not run, until graph_end. Meanwhile it records no events,
+    // waits for none, allocates nothing and asks nothing of the device; nor does anybody else of this stream.
+    void (*graph_begin)(void *ctx, int32_t stream);
+    // Of that a graph; NULL: it failed, which is told as a failure of enqueued work.
+    void *(*graph_end)(void *ctx, int32_t stream);
+    // Enqueues all of it, in order and with the same arguments, for less than each call alone.
+    void (*graph_launch)(void *ctx, int32_t stream, void *graph);
+    // NULL is allowed. What was launched has been waited for.
+    void (*graph_close)(void *ctx, void *graph);
+
     // ---- from the host ----
     // Whether the newest record of an event has been reached. Does not wait.
     // Returns: MICS_OK; MICS_ERR_DEVICE (the device failed; logged once).

@@ -270,6 +270,7 @@ void cli_gpu_fill(const cli_job *job, const cli_rank *rank, mics_engine_spec *sp
     spec->device = rank->device;
     spec->ops = job->room.accelerator.ops;
     spec->dtype = job->room.accelerator.dtype;
+    spec->graphs = job->run->graphs;
     spec->timeout_s = job->run->comm_timeout_s;
     spec->loss_scaling = (mics_loss_scaling){
         .fixed = scale->dynamic ? 0 : scale->initial,

@@ -198,6 +198,13 @@ static const key keys[] = {
      ANY_SWITCH,
      .help = "on cuda: matrix products by the algorithm that is fastest here, kept in "
              "OUT/products.bin; false: by the one that cuBLASLt names first"},
+    {.path = "run.graphs",
+     .type = KEY_SWITCH,
+     FIELD(run.graphs),
+     ANY_SWITCH,
+     .help =
+         "on cuda: the kernels of a unit's forward or backward are launched as one CUDA graph; the "
+         "same bits, and less time where kernels are short"},
     {.path = "run.threads",
      .type = KEY_INT,
      FIELD(run.threads),

@@ -124,6 +124,12 @@ static mics_status fail_on_cpu(const config *run, const char *why_not)
                           why_not != NULL ? why_not : "");
 }
 
+static mics_status fail_switch(const config *run, const char *name)
+{
+    return mics_json_fail(run->run.json, name, MICS_ERR_UNSUPPORTED,
+                          "is for GPUs; on the cpu device leave it out, or false");
+}
+
 mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
 {
     config *run = (config *)public_run; // invariant 1 of keys.h
@@ -133,8 +139,9 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
     run->precision = mics_run_precision_text(run->run.precision);
     if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.precision != MICS_RUN_PRECISION_FP32)
         return fail_on_cpu(run, why_not);
-    if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.time_products)
-        return mics_json_fail(run->run.json, "run.time_products", MICS_ERR_UNSUPPORTED,
-                              "is for GPUs; on the cpu device leave it out, or false");
-    return MICS_OK;
+    if (run->run.device != MICS_RUN_DEVICE_CPU)
+        return MICS_OK;
+    if (run->run.time_products)
+        return fail_switch(run, "run.time_products");
+    return run->run.graphs ? fail_switch(run, "run.graphs") : MICS_OK;
 }

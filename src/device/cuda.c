@@ -193,6 +193,44 @@ static void cuda_wait(void *ctx, int32_t stream, int32_t event)
          "cudaStreamWaitEvent");
 }
 
+// ---- graphs ----
+
+// Other threads may do what they like, NCCL's allocations for one: a capture concerns its own alone.
+static void cuda_graph_begin(void *ctx, int32_t stream)
+{
+    cuda_device *self = enter(ctx);
+    told(self, cudaStreamBeginCapture(self->streams[stream], cudaStreamCaptureModeThreadLocal),
+         "cudaStreamBeginCapture");
+}
+
+static void *cuda_graph_end(void *ctx, int32_t stream)
+{
+    cuda_device *self = enter(ctx);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t instance = NULL;
+    cudaError_t error = cudaStreamEndCapture(self->streams[stream], &graph);
+    told(self, error, "cudaStreamEndCapture");
+    if (error != cudaSuccess)
+        return NULL;
+    error = cudaGraphInstantiate(&instance, graph, 0);
+    cudaGraphDestroy(graph);
+    told(self, error, "cudaGraphInstantiate");
+    return error == cudaSuccess ? (void *)instance : NULL;
+}
+
+static void cuda_graph_launch(void *ctx, int32_t stream, void *graph)
+{
+    cuda_device *self = enter(ctx);
+    told(self, cudaGraphLaunch((cudaGraphExec_t)graph, self->streams[stream]), "cudaGraphLaunch");
+}
+
+static void cuda_graph_close(void *ctx, void *graph)
+{
+    enter(ctx);
+    if (graph != NULL)
+        cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
 // ---- from the host ----
 
 static mics_status cuda_poll(void *ctx, int32_t event, bool *done_out)
@@ -356,6 +394,10 @@ static const mics_device_ops cuda_ops = {
     .zero = cuda_zero,
     .record = cuda_record,
     .wait = cuda_wait,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_close = cuda_graph_close,
     .poll = cuda_poll,
     .event_us = cuda_event_us,
     .synchronize = cuda_synchronize,

@@ -77,16 +77,14 @@ static void run_ops(mics_engine *engine, const mics_step *step, int32_t count)
     }
 }
 
-static mics_status forward(mics_engine *engine, const mics_step *step)
+static void forward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
-    MICS_TRY(read_tokens(engine, step->micro_step));
     run_ops(engine, step, unit->op_count);
     if (engine->schedule->units[step->unit].loss) { // of an evaluation
         collect_losses(engine);
         send_sums(engine);
     }
-    return MICS_OK;
 }
 
 // Alignment gaps between tensors, and the padding behind the last one, take part in reductions and
@@ -118,7 +116,7 @@ static void fold_grads(mics_engine *engine, const mics_step *step)
     }
 }
 
-static mics_status backward(mics_engine *engine, const mics_step *step)
+static void backward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit_plan *plan = &engine->schedule->units[step->unit];
     run_ops(engine, step, plan->forward_again);
@@ -136,7 +134,6 @@ static mics_status backward(mics_engine *engine, const mics_step *step)
     fold_grads(engine, step);
     if (engine->schedule->units[step->unit].loss)
         collect_losses(engine);
-    return MICS_OK;
 }
 
 // Squares of the owned elements: over one optimizer group each element of the model is counted
@@ -258,9 +255,12 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 {
     switch (step->kind) {
     case MICS_STEP_FORWARD:
-        return forward(engine, step);
+        MICS_TRY(read_tokens(engine, step->micro_step));
+        graphs_run(engine, step, forward);
+        return MICS_OK;
     case MICS_STEP_BACKWARD:
-        return backward(engine, step);
+        graphs_run(engine, step, backward);
+        return MICS_OK;
     case MICS_STEP_NORM:
         norm(engine);
         return MICS_OK;

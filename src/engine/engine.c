@@ -92,6 +92,8 @@ static mics_status check_device(const mics_engine_spec *spec)
                          "planned here, not run",
                          mics_precision_text(schedule->precision),
                          schedule->accelerator ? " for accelerators" : "");
+    if (spec->graphs && (on_host || spec->device->ops->graph_begin == NULL))
+        return mics_fail(MICS_ERR_UNSUPPORTED, "the device has no graphs; leave `graphs` false");
     if (on_host)
         return MICS_OK;
     if (mixed && schedule->sums_by_ring)

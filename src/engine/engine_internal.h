@@ -28,6 +28,17 @@ typedef struct unit_fusion {
     bool *forward, *backward;
 } unit_fusion;
 
+// What a step enqueues, as a graph; see graphs.c.
+typedef struct step_graph {
+    int32_t shared;    // step whose graph this one uses; -1: none
+    bool ran;          // as it is
+    void *graph;       // NULL: not captured
+    double loss_scale; // when it was
+} step_graph;
+
+// Enqueues what a step does on the computing stream, and nothing else.
+typedef void step_calls(mics_engine *engine, const mics_step *step);
+
 // What a communication thread does, on its stream.
 typedef mics_status (*worker_job)(mics_engine *engine, mics_stream stream);
 
@@ -94,8 +105,9 @@ struct mics_engine {
     int32_t *counts;        // scratch for their order
     float *mirror; // on the host: pieces of a device, as `params` and `moments` of fp32 hold them
 
-    unit_fusion *fusions; // by unit; NULL: the op table has no two in one
-    bool *fused;          // what they point into
+    unit_fusion *fusions;            // by unit; NULL: the op table has no two in one
+    bool *fused;                     // what they point into
+    step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
     arena_map map;
     group_ring rings[MICS_GROUP_KINDS];
@@ -200,6 +212,15 @@ void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at);
 mics_status fusions_open(mics_engine *engine);
 bool is_fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
 bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
+
+// ---- graphs.c ----
+
+/* Finds which steps have graphs.   Returns: MICS_OK; MICS_ERR_MEMORY. */
+mics_status graphs_open(mics_engine *engine);
+void graphs_close(mics_engine *engine);
+
+/* Enqueues `calls`, or a graph of them. */
+void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls);
 
 // ---- device_run.c: what an engine on an asynchronous device does beside enqueuing ----
 //

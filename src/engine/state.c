@@ -205,6 +205,7 @@ mics_status state_open(mics_engine *engine)
                         &block));
     engine->times = block;
     MICS_TRY(fusions_open(engine));
+    MICS_TRY(graphs_open(engine));
     MICS_TRY(open_arenas(engine));
     return open_host(engine);
 }
@@ -258,6 +259,7 @@ static void close_device(mics_engine *engine)
         return;
     for (int stream = 0; engine->async && stream < MICS_STREAMS; stream++)
         (void)device->ops->synchronize(device->ctx, stream);
+    graphs_close(engine);
     mics_comm_unregister(engine->spec.comm);
     close_arenas(engine);
     if (engine->host_sums != NULL)

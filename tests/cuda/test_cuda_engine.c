@@ -181,6 +181,71 @@ static void test_overflow_is_skipped(void **state)
     assert_true(isfinite(run.losses[1]) != 0);
 }
 
+// ---- graphs ----
+
+// Graphs that the emulation has launched; 0 on a chip.
+static long graphs_launched(void)
+{
+    void *symbol = mics_plugin_symbol("mics_emulated_graphs_launched");
+    long (*launched)(void) = NULL;
+    memcpy(&launched, &symbol, sizeof launched); // ISO C has no cast for it
+    return launched != NULL ? launched() : 0;
+}
+
+typedef struct graph_case {
+    int32_t ranks, nodes;
+    mics_sharding sharding;
+    mics_dtype dtype;
+    bool nccl, recompute;
+    int32_t sequences, steps;
+    double scale; // of fp16, at first
+} graph_case;
+
+static void same_with_graphs(const graph_case *c)
+{
+    fixture_run runs[2];
+    for (int graphs = 0; graphs < 2; graphs++) {
+        const long before = graphs_launched();
+        runs[graphs] = (fixture_run){.want = on_gpu(c->dtype)};
+        fixture_case *want = &runs[graphs].want;
+        want->open_device = c->nccl ? nccl_open_default : open_staged;
+        want->ranks = c->ranks;
+        want->nodes = c->nodes;
+        want->sharding = c->sharding;
+        want->hierarchical = c->nodes > 1;
+        want->recompute = c->recompute;
+        want->sequences = c->sequences;
+        want->steps = c->steps;
+        want->graphs = graphs;
+        // Grows after two good steps, and is halved by each that overflows.
+        want->scaling =
+            (mics_loss_scaling){.initial = c->scale, .window = 2, .hysteresis = 1, .min = 1};
+        fixture_go(&runs[graphs]);
+        if (mics_plugin_symbol("mics_emulated_graphs_launched") != NULL)
+            assert_int_equal(graphs_launched() > before, graphs);
+    }
+    assert_int_equal(runs[0].skipped, runs[1].skipped);
+    assert_memory_equal(runs[0].losses, runs[1].losses, sizeof runs[0].losses);
+    assert_memory_equal(runs[0].norms, runs[1].norms, sizeof runs[0].norms);
+    assert_memory_equal(&runs[0].eval_loss, &runs[1].eval_loss, sizeof runs[0].eval_loss);
+    if (c->scale > 1)
+        assert_in_range(runs[0].skipped, 1, c->steps - 1); // some steps, not all
+}
+
+static void test_graphs(void **state)
+{
+    (void)state;
+    static const graph_case cases[] = {
+        {1, 1, {1, 1, 1}, MICS_DTYPE_FP16, false, true, 4, 6, 0x1p22},
+        {1, 1, {1, 1, 1}, MICS_DTYPE_FP32, false, false, 4, 2, 1},
+        {2, 1, {1, 2, 2}, MICS_DTYPE_BF16, false, true, 4, 2, 1},
+        {4, 2, {2, 2, 4}, MICS_DTYPE_BF16, true, false, 8, 2, 1},
+    };
+    needs_gpus(4);
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++)
+        same_with_graphs(&cases[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_shardings_nccl),
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -439,6 +439,55 @@ static void test_mistakes()
     });
 }
 
+// What is captured runs when its graph is launched, as often as that is, in the stream's order.
+static void test_graphs()
+{
+    cudaStream_t a = open_stream(), b = open_stream();
+    cudaEvent_t event;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t instance = nullptr;
+    on_device<int> x(1), y(1);
+    EXPECT(cudaEventCreate(&event) == cudaSuccess);
+    MICS_LAUNCH(set_to, 1, 1, 0, a, x.at, 1);
+    EXPECT(cudaEventRecord(event, b) == cudaSuccess);
+    EXPECT(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    MICS_LAUNCH(copy_one, 1, 1, 0, a, y.at, x.at);
+    MICS_LAUNCH(set_to, 1, 1, 0, a, x.at, 2);
+    EXPECT(cudaStreamEndCapture(a, &graph) == cudaSuccess);
+    EXPECT(cudaGraphInstantiate(&instance, graph, 0) == cudaSuccess);
+    cudaGraphDestroy(graph);
+    EXPECT(cudaStreamSynchronize(a) == cudaSuccess && x.get()[0] == 1);
+    EXPECT(cudaGraphLaunch(instance, a) == cudaSuccess && cudaStreamSynchronize(a) == cudaSuccess);
+    EXPECT(y.get()[0] == 1 && x.get()[0] == 2);
+    EXPECT(cudaGraphLaunch(instance, a) == cudaSuccess);
+    cudaGraphExecDestroy(instance); // what was launched is not touched by it
+    EXPECT(cudaStreamSynchronize(a) == cudaSuccess && y.get()[0] == 2);
+    void *block = nullptr;
+    int here_ = 0;
+    const cudaError_t broken[] = {
+        (cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaMalloc(&block, 4)),
+        cudaStreamEndCapture(a, &graph),
+        (cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaStreamSynchronize(b)),
+        cudaStreamEndCapture(a, &graph),
+        (cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaEventQuery(event)),
+        cudaStreamEndCapture(a, &graph),
+        (cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal),
+         cudaMemcpyAsync(&here_, x.at, 4, cudaMemcpyDefault, a)),
+        cudaStreamEndCapture(a, &graph),
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
+        EXPECT(broken[i] ==
+               (i % 2 == 0 ? cudaErrorStreamCaptureUnsupported : cudaErrorStreamCaptureInvalidated));
+    cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal);
+    EXPECT(cudaStreamWaitEvent(a, event, 0) == cudaErrorStreamCaptureIsolation);
+    EXPECT(cudaStreamEndCapture(a, &graph) == cudaErrorStreamCaptureInvalidated);
+    EXPECT(cudaStreamEndCapture(a, &graph) == cudaErrorStreamCaptureUnmatched && graph == nullptr);
+    cudaGetLastError();
+    cudaEventDestroy(event);
+    cudaStreamDestroy(a);
+    cudaStreamDestroy(b);
+}
+
 static void test_missing_barrier()
 {
     cudaStream_t stream = open_stream();
@@ -488,6 +537,7 @@ int main()
     test_product<__half>();
     test_halves();
     test_streams();
+    test_graphs();
     test_missing_barrier();
     test_limits();
     registers(GOOD);

@@ -104,6 +104,23 @@ contains on.err "kept in on/products.bin"
 train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.time_products=true
 one_line processor.err
 contains processor.err "run.time_products: is for GPUs"
+
+# ---- graphs: the same bits, resumed too ----
+graphs="$mesh --set run.graphs=true --set run.checkpoint_every=2"
+# shellcheck disable=SC2086
+train 0 graphs $graphs
+same_losses graphs staged
+same_weights graphs/checkpoints/step-00000004 staged/checkpoints/step-00000004
+exact graphs
+rm -r graphs/checkpoints/step-00000004
+# shellcheck disable=SC2086
+train 0 graphs $graphs
+contains graphs.out "resumed from"
+same_losses graphs staged
+same_weights graphs/checkpoints/step-00000004 staged/checkpoints/step-00000004
+train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.graphs=true
+one_line processor.err
+contains processor.err "run.graphs: is for GPUs"
 [ -n "$plugin" ] || exit 0
 
 # ---- what only the emulation has ----

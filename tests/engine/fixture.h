@@ -37,6 +37,7 @@ typedef struct fixture_case {
     int32_t prefetch;
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
+    bool graphs;
     bool recompute, untied, hierarchical, share_params;
     float clip;
     int64_t whole_below;
@@ -124,6 +125,7 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .ops = run->want.ops,
                                    .dtype = run->want.dtype,
                                    .loss_scaling = run->want.scaling,
+                                   .graphs = run->want.graphs,
                                    .timeout_s = RANKS_TIMEOUT_S};
     return mics_engine_open(&spec, engine_out);
 }

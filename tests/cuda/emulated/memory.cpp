@@ -102,6 +102,8 @@ cudaError_t give(void *block, memory_kind kind)
 {
     if (block == nullptr)
         return cudaSuccess;
+    if (cudaError_t error = refused_by_capture(nullptr))
+        return error;
     wait_for_all(); // as the interface does: nothing in flight may still use it
     std::lock_guard<std::mutex> lock(blocks_mutex);
     auto entry = blocks().find(reinterpret_cast<uintptr_t>(block));
@@ -166,6 +168,8 @@ cudaError_t cudaMalloc(void **block, size_t bytes)
 {
     if (cudaError_t error = entry_error())
         return note(error);
+    if (cudaError_t error = refused_by_capture(nullptr))
+        return note(error);
     std::lock_guard<std::mutex> lock(blocks_mutex);
     if (bytes == 0) {
         *block = nullptr;
@@ -185,6 +189,8 @@ cudaError_t cudaFree(void *block)
 cudaError_t cudaHostAlloc(void **block, size_t bytes, unsigned)
 {
     if (cudaError_t error = entry_error())
+        return note(error);
+    if (cudaError_t error = refused_by_capture(nullptr))
         return note(error);
     std::lock_guard<std::mutex> lock(blocks_mutex);
     return note(take(block, bytes, MEMORY_PINNED));

@@ -318,6 +318,10 @@ const char *cudaGetErrorString(cudaError_t error)
         return "an illegal memory access was encountered";
     case cudaErrorNotReady:
         return "device not ready";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+        return "operation failed due to a previous error during capture";
     default:
         return "unknown error";
     }

@@ -30,6 +30,9 @@ int current_device();
 cudaError_t entry_error();
 // Keeps what a call returns as the thread's newest error.
 cudaError_t note(cudaError_t error);
+// Calls that may wait for a device, or ask how far it is, break the capture of their thread, and of the stream that they are about
+// (NULL: of none), as on a chip.
+cudaError_t refused_by_capture(cudaStream_t about);
 // Lets all streams run and waits for those of the thread's device.
 void wait_for_all();
 

@@ -8,7 +8,9 @@
 //
 // 1. `enqueued`, `allowed` and `done` count a stream's entries; done <= allowed <= enqueued. All under one mutex.
 // 2. An event knows the stream and the entry of its newest record; a stream that waits for it took both when it was told to.
-// 3. After the device has failed entries are dropped, not run, and who waits does so only for what runs already.
+// 3. What is enqueued on a stream that captures is kept, not run; a launch of the graph that comes of it is one entry, which runs
+//    all of that in order. The stream's own thread captures; another one that enqueues there is a defect.
+// 4. After the device has failed entries are dropped, not run, and who waits does so only for what runs already.
 #include "state.h"
 #include <algorithm>
 #include <atomic>
@@ -35,13 +37,25 @@ std::mutex mutex_;
 std::condition_variable progress; // some entry is done, or the device has failed
 std::atomic<cudaError_t> failure{cudaSuccess};
 std::atomic<long> kernels_run{0};
+std::atomic<long> graphs_launched{0};
+thread_local CUstream_st *capturing = nullptr; // by this thread
 
 } // namespace
+
+struct CUgraph_st {
+    std::vector<stream_entry> entries;
+};
+
+struct CUgraphExec_st {
+    std::shared_ptr<const std::vector<stream_entry>> entries; // a launch under way holds them too
+};
 
 struct CUstream_st {
     std::deque<stream_entry> queue;
     int64_t enqueued = 0, allowed = 0, done = 0;
     bool closing = false, running = false;
+    bool captures = false, capture_broken = false;
+    std::vector<stream_entry> captured;
     int device = 0;
     std::condition_variable work;
     std::mt19937 random;
@@ -150,6 +164,12 @@ CUstream_st *real(cudaStream_t stream)
 
 int64_t push(CUstream_st *stream, const char *name, std::function<void()> work)
 {
+    if (stream->captures && stream != capturing)
+        defect_in(name, "enqueued on a stream that another thread captures");
+    if (stream->captures) {
+        stream->captured.push_back({name, std::move(work)});
+        return stream->enqueued;
+    }
     stream->queue.push_back({name, std::move(work)});
     stream->enqueued++;
     if (settings().eager || (!settings().lazy && stream->random() % 2 == 0))
@@ -190,6 +210,18 @@ double now_us()
 {
     using namespace std::chrono;
     return (double)duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count() / 1e3;
+}
+
+cudaError_t refused_by_capture(cudaStream_t about)
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+    CUstream_st *broken = capturing;
+    if (about != nullptr && about->captures)
+        broken = about;
+    if (broken == nullptr)
+        return cudaSuccess;
+    broken->capture_broken = true;
+    return cudaErrorStreamCaptureUnsupported;
 }
 
 cudaError_t enqueue(cudaStream_t stream, const char *name, std::function<void()> work)
@@ -253,13 +285,12 @@ void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main
         return;
     }
     static std::atomic<int> launches{0};
-    const int order = launches++;
-    enqueue(shape.stream, shape.name, [shape, order, thread_main] {
+    enqueue(shape.stream, shape.name, [shape, thread_main] {
         if (++kernels_run == settings().fail_at) {
             fail_device(cudaErrorIllegalAddress);
             return;
         }
-        run_grid(shape, order, thread_main);
+        run_grid(shape, launches++, thread_main);
         check_guards(shape.name);
     });
 }
@@ -302,12 +333,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     if (cudaError_t error = entry_error())
         return note(error);
+    if (cudaError_t error = refused_by_capture(stream))
+        return note(error);
     return note(wait_stream(real(stream)));
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     if (cudaError_t error = entry_error())
+        return note(error);
+    if (cudaError_t error = refused_by_capture(stream))
         return note(error);
     CUstream_st *on = real(stream);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -326,6 +361,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     }
     if (record == nullptr)
         return cudaSuccess;
+    if (capturing != nullptr && stream == capturing) { // no event of it was captured
+        capturing->capture_broken = true;
+        return note(cudaErrorStreamCaptureIsolation);
+    }
     return enqueue(stream, "cudaStreamWaitEvent", [record] { wait_record(record); });
 }
 
@@ -338,9 +377,87 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     if (cudaError_t error = entry_error())
         return note(error);
+    if (cudaError_t error = refused_by_capture(nullptr))
+        return note(error);
     wait_for_all();
     check_guards("cudaDeviceSynchronize");
     return note(failure);
+}
+
+// ---- graphs ----
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stream == nullptr || mode != cudaStreamCaptureModeThreadLocal)
+        return note(cudaErrorStreamCaptureUnsupported);
+    if (capturing != nullptr || stream->captures)
+        return note(cudaErrorInvalidValue);
+    stream->captures = true;
+    stream->capture_broken = false;
+    capturing = stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    *graph = nullptr;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stream == nullptr || stream != capturing)
+        return note(cudaErrorStreamCaptureUnmatched);
+    stream->captures = false;
+    capturing = nullptr;
+    std::vector<stream_entry> entries = std::move(stream->captured);
+    stream->captured.clear();
+    if (failure != cudaSuccess)
+        return note(failure);
+    if (stream->capture_broken)
+        return note(cudaErrorStreamCaptureInvalidated);
+    *graph = new CUgraph_st{std::move(entries)};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph, unsigned long long)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    *instance =
+        new CUgraphExec_st{std::make_shared<const std::vector<stream_entry>>(graph->entries)};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t stream)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    if (capturing != nullptr && stream == capturing)
+        return note(refused_by_capture(stream));
+    graphs_launched++;
+    return enqueue(stream, "cudaGraphLaunch", [entries = instance->entries] {
+        for (const stream_entry &entry : *entries)
+            if (failure == cudaSuccess)
+                entry.work();
+    });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t instance)
+{
+    delete instance;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+// For tests: how many graphs this process has launched.
+long mics_emulated_graphs_launched(void)
+{
+    return graphs_launched;
 }
 
 // ---- events ----
@@ -364,10 +481,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
+// On a chip the event would be captured too; nothing here asks for that.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     if (cudaError_t error = entry_error())
         return note(error);
+    if (capturing != nullptr && stream == capturing)
+        return note(refused_by_capture(stream));
     CUstream_st *on = real(stream);
     std::lock_guard<std::mutex> lock(mutex_);
     auto record = std::make_shared<event_record>(event_record{on, 0, false, 0});
@@ -384,6 +504,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     if (cudaError_t error = entry_error())
         return note(error);
+    if (cudaError_t error = refused_by_capture(nullptr))
+        return note(error);
     std::lock_guard<std::mutex> lock(mutex_);
     if (event->record == nullptr || event->record->reached)
         return cudaSuccess;
@@ -394,6 +516,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     if (cudaError_t error = entry_error())
+        return note(error);
+    if (cudaError_t error = refused_by_capture(nullptr))
         return note(error);
     std::shared_ptr<event_record> record;
     {
@@ -423,6 +547,9 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 static cudaError_t enqueue_copy(cudaStream_t stream, const char *name, bool wait,
                                 std::function<void()> work)
 {
+    if (wait)
+        if (cudaError_t refused = refused_by_capture(stream))
+            return note(refused);
     cudaError_t error = enqueue(stream, name, std::move(work));
     if (error != cudaSuccess || !wait)
         return error;

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of a step as one graph, where the spec asks for it and the device has graphs.
+//
+// A graph holds what one FORWARD or BACKWARD enqueues on the computing stream; tokens, events and waits
+// for other streams stay outside, so nothing else about a list changes. Steps that differ in their
+// micro-step alone enqueue the same calls, and have one graph. The first of them to come runs as it is: kernels
+// are loaded then, and products planned, which a capture may not do. The second is captured.
+//
+// Invariants:
+//   1. A graph's calls read nothing of the host: all pointers are those of arenas, and what else may change
+//      from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph was captured with.
+//   2. graph_of[phase][i] <= i; step i uses that step's graph. -1: it has none.
+#include "engine/engine_internal.h"
+
+static bool has_graph(const mics_step *step)
+{
+    return step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+}
+
+static bool same_use(const mics_step_use *a, const mics_step_use *b)
+{
+    return a->unit == b->unit && a->param_slot == b->param_slot && a->grad_slot == b->grad_slot &&
+           a->accumulate == b->accumulate && a->fold == b->fold;
+}
+
+static bool same_calls(const mics_step *a, const mics_step *b)
+{
+    if (a->kind != b->kind || a->unit != b->unit || a->use_count != b->use_count)
+        return false;
+    for (int32_t i = 0; i < a->use_count; i++) {
+        if (!same_use(&a->uses[i], &b->uses[i]))
+            return false;
+    }
+    return true;
+}
+
+static int32_t first_alike(const mics_step_list *list, int32_t index)
+{
+    for (int32_t i = 0; i < index; i++) {
+        if (has_graph(&list->steps[i]) && same_calls(&list->steps[i], &list->steps[index]))
+            return i;
+    }
+    return index;
+}
+
+mics_status graphs_open(mics_engine *engine)
+{
+    if (!engine->spec.graphs)
+        return MICS_OK;
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &engine->schedule->lists[phase];
+        void *block = NULL;
+        if (list->count == 0)
+            continue;
+        MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
+                            (size_t)list->count * sizeof(step_graph), &block));
+        engine->graphs[phase] = block;
+        for (int32_t i = 0; i < list->count; i++)
+            engine->graphs[phase][i].shared =
+                has_graph(&list->steps[i]) ? first_alike(list, i) : -1;
+    }
+    return MICS_OK;
+}
+
+void graphs_close(mics_engine *engine)
+{
+    const mics_device *device = engine->device;
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &engine->schedule->lists[phase];
+        for (int32_t i = 0; engine->graphs[phase] != NULL && i < list->count; i++)
+            device->ops->graph_close(device->ctx, engine->graphs[phase][i].graph);
+        mics_free(engine->spec.memory, engine->graphs[phase]);
+    }
+}
+
+static void capture(mics_engine *engine, const mics_step *step, step_graph *own, step_calls *calls)
+{
+    const mics_device *device = engine->device;
+    device->ops->graph_close(device->ctx, own->graph);
+    device->ops->graph_begin(device->ctx, MICS_STREAM_COMPUTE);
+    calls(engine, step);
+    own->graph = device->ops->graph_end(device->ctx, MICS_STREAM_COMPUTE);
+    own->loss_scale = engine->loss_scale;
+}
+
+void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls)
+{
+    const mics_device *device = engine->device;
+    step_graph *all = engine->graphs[engine->phase];
+    if (all == NULL) {
+        calls(engine, step);
+        return;
+    }
+    step_graph *own = &all[all[step - engine->list->steps].shared];
+    if (!own->ran) {
+        own->ran = true;
+        calls(engine, step);
+        return;
+    }
+    if (own->graph == NULL || own->loss_scale != engine->loss_scale)
+        capture(engine, step, own, calls);
+    if (own->graph != NULL) // else the device has failed, and says so
+        device->ops->graph_launch(device->ctx, MICS_STREAM_COMPUTE, own->graph);
+}
