@@ -17,7 +17,7 @@ per_node=${PER_NODE:-2}
 [ -x "$mics" ] || { echo "no program at $mics; build first: make" >&2; exit 1; }
 "$cloud" check >/dev/null
 work=$(mktemp -d)
-trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; wait; "$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 
 # The cloud of the next runs; one that stands and is the same stays.
 up() { # NODES RATE
@@ -45,22 +45,42 @@ sharding() { # NAME
     echo "--set sharding.params=$1 --set sharding.grads=$2 --set sharding.optimizer=$3"
 }
 
+# Leaves in `command` what trains.
+command_for() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
+    local setting
+    rm -rf "${work:?}/$1"
+    # shellcheck disable=SC2207
+    command=("$mics" train bench/cloud/run.json --out "$work/$1" --resume none $(sharding "$2")
+        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0)
+    # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
+    command+=(--set run.collectives="$([ "$2" = zero3 ] && echo ring || echo two-stage)")
+    for setting in "${@:4}"; do
+        command+=(--set "$setting")
+    done
+}
+
 # Trains on the standing cloud. Leaves metrics.jsonl in $work/NAME, and the bytes over all links in
 # $work/NAME/links.
-train() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
-    local name=$1 sets=() setting
-    rm -rf "${work:?}/$name"
-    # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
-    sets+=(--set run.collectives="$([ "$2" = zero3 ] && echo ring || echo two-stage)")
-    for setting in "${@:4}"; do
-        sets+=(--set "$setting")
-    done
+train() { # NAME SHARDING MICRO_STEPS [SETTING...]
+    command_for "$@"
     "$cloud" reset
-    # shellcheck disable=SC2046
-    "$cloud" run -r $per_node "$mics" train bench/cloud/run.json --out "$work/$name" --resume none \
-        $(sharding "$2") --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 \
-        "${sets[@]}" >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log" >&2 && return 1; }
-    "$cloud" stats --json | sed 's/.*"sent_bytes": \([0-9]*\)}$/\1/' >"$work/$name/links"
+    "$cloud" run -r $per_node "${command[@]}" >"$work/$1.log" 2>&1 || { tail -n 5 "$work/$1.log" >&2 && return 1; }
+    "$cloud" stats --json | sed 's/.*"sent_bytes": \([0-9]*\)}$/\1/' >"$work/$1/links"
+}
+
+# Trains on nodes that have nothing to do with each other, all at once, each a cloud of its own. Leaves metrics.jsonl in
+# $work/NAME0, $work/NAME1 ...
+train_apart() { # NODES NAME SHARDING MICRO_STEPS [SETTING...]
+    local node jobs=() status=0
+    for ((node = 0; node < $1; node++)); do
+        command_for "$2$node" "${@:3}"
+        CLOUD=${CLOUD}n${node}n "$cloud" with 1 none -r $per_node "${command[@]}" >"$work/$2$node.log" 2>&1 &
+        jobs+=($!)
+    done
+    for ((node = 0; node < $1; node++)); do
+        wait "${jobs[node]}" || { status=1 && tail -n 5 "$work/$2$node.log" >&2; }
+    done
+    return $status
 }
 
 # A figure of trace.json's otherData.
