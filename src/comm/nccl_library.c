@@ -14,7 +14,7 @@ enum { OLDEST_VERSION = 22200 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static nccl_library library;
-static char why_not[256];
+static char why_not[256], version[32];
 static bool found;
 
 static bool open_named(const char *name)
@@ -56,9 +56,14 @@ static bool find_functions(void)
 
 static void look(void)
 {
-    if (!find_functions())
+    const bool all = find_functions();
+    // As NCCL counts since 2.9: 22809 is 2.28.9.
+    if (library.GetVersion != NULL && library.GetVersion(&library.version) == ncclSuccess)
+        snprintf(version, sizeof version, "%d.%d.%d", library.version / 10000,
+                 library.version / 100 % 100, library.version % 100);
+    if (!all)
         return;
-    if (library.GetVersion(&library.version) != ncclSuccess || library.version < OLDEST_VERSION) {
+    if (library.version < OLDEST_VERSION) {
         snprintf(why_not, sizeof why_not, "it is of version %d.%d, and %d.%d or newer is needed",
                  library.version / 10000, library.version / 100 % 100, OLDEST_VERSION / 10000,
                  OLDEST_VERSION / 100 % 100);
@@ -77,4 +82,13 @@ const char *nccl_why_not(void)
 {
     pthread_once(&once, look);
     return why_not;
+}
+
+/* For src/device/plugin.c, which finds it by name: "2.28.9", too old or not; "" where there is none. */
+const char *mics_cuda_comm_version(void);
+
+const char *mics_cuda_comm_version(void)
+{
+    pthread_once(&once, look);
+    return version;
 }

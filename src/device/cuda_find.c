@@ -79,7 +79,6 @@ void mics_plugin_find(mics_cuda_findings *findings)
     cudaRuntimeGetVersion(&runtime);
     version_text(driver, findings->driver);
     version_text(runtime, findings->runtime);
-    mics_cuda_nccl_version(findings->nccl, sizeof findings->nccl);
     const cudaError_t error = cudaGetDeviceCount(&count);
     cudaGetLastError(); // told here, and not to whoever launches first
     if (error != cudaSuccess || count < 1) {

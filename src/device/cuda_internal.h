@@ -31,7 +31,4 @@ void mics_cuda_launched(const char *kernel);
 /* Whether a GPU may be opened, as far as is known without opening it; else why not, in one line. */
 bool mics_cuda_is_usable(int32_t index, char *why_not, size_t bytes);
 
-/* "2.28.9", or "" where NCCL is not found ($MICS_NCCL_LIBRARY, else libnccl.so.2). */
-void mics_cuda_nccl_version(char *text, size_t bytes);
-
 #endif

@@ -10,7 +10,7 @@
 /* The build that the plugin is of: version and a number made of the headers that both sides share. */
 extern const char mics_plugin_build[];
 
-/* Fills devices, driver, runtime, nccl and why_not. Opens no device. */
+/* Fills devices, driver, runtime and why_not. Opens no device. */
 void mics_plugin_find(mics_cuda_findings *findings);
 
 /* As mics_cuda_device_info, mics_cuda_link and mics_device_cuda_open. */

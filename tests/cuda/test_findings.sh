@@ -87,6 +87,8 @@ run 0 links env MICS_EMULATED_DEVICES=4 MICS_NCCL_LIBRARY=nowhere.so bin/mics do
 contains links.out "GPU 3 "
 contains links.out "links     6 pairs: 2 by NVLink, 4 by PCIe directly"
 contains links.out "NCCL      not found"
+run 0 old env MICS_EMULATED_NCCL=21805 bin/mics doctor
+contains old.out "NCCL      2.18.5"
 run 0 staged env MICS_EMULATED_DEVICES=2 MICS_NCCL_LIBRARY=nowhere.so bin/mics train run.json --ranks 2 \
     --out staged --steps 1 --set run.validation_batches=0
 one_line staged.err
