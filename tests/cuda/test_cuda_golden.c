@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logits of the golden GPT-2 (another implementation's; tests/golden/README.md) on a GPU, in every type, by
 // the engine's forward.
+#include "../comm/captured.h"
 #include "../engine/golden.h"
-#include "../ranks.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/op_table.h"
@@ -16,6 +16,7 @@ typedef struct golden_run {
     mics_schedule *schedule;
     mics_dtype dtype;
     bool on_device;
+    bool cut;      // parameters are, over two ranks
     float *logits; // (B T, V)
 } golden_run;
 
@@ -59,6 +60,17 @@ static mics_status evaluate(const golden_run *run, mics_engine *engine)
     return mics_engine_logits(engine, 0, cut, run->logits);
 }
 
+// Nobody has the whole table.
+static mics_status evaluate_cut(const golden_run *run, mics_engine *engine)
+{
+    const mics_batch_source source = {.read = read_batch, .ctx = (void *)(uintptr_t)run->golden};
+    mics_step_result result;
+    MICS_TRY(mics_engine_init_random(engine, 1));
+    MICS_TRY(mics_engine_eval(engine, &source, &result));
+    RANKS_EXPECT(mics_engine_logits(engine, 0, 1, run->logits) == MICS_ERR_INVALID);
+    return MICS_OK;
+}
+
 static mics_status open_device(ranks_self *self, const golden_run *run, mics_device **device_out)
 {
     MICS_TRY(mics_device_cuda_open(0, mics_engine_events(run->schedule), device_out));
@@ -76,7 +88,7 @@ static mics_status golden_rank(ranks_self *self)
     mics_device *device = NULL;
     if (run->on_device)
         MICS_TRY(open_device(self, run, &device));
-    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
+    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, self->comm->ranks, &self->comm));
     const mics_engine_spec spec = {.memory = self->memory,
                                    .schedule = run->schedule,
                                    .comm = self->comm,
@@ -85,7 +97,7 @@ static mics_status golden_rank(ranks_self *self)
                                    .dtype = run->dtype,
                                    .timeout_s = RANKS_TIMEOUT_S};
     MICS_TRY(mics_engine_open(&spec, &engine));
-    const mics_status status = evaluate(run, engine);
+    const mics_status status = run->cut ? evaluate_cut(run, engine) : evaluate(run, engine);
     mics_engine_close(engine);
     mics_comm_close(self->comm);
     self->comm = NULL;
@@ -107,23 +119,31 @@ static double error_of(const golden *g, const float *logits)
     return sqrt(off / size);
 }
 
-static void check_case(const golden *g, bool on_device, mics_dtype dtype, double tolerance)
+// The caller closes run->schedule and frees run->logits.
+static void go(golden_run *run)
 {
-    golden_run run = {.golden = g, .dtype = dtype, .on_device = on_device};
+    const golden *g = run->golden;
+    const int32_t ranks = run->cut ? 2 : 1;
     mics_schedule_spec spec = {
         .model = g->model,
         .batch = {.sequences = g->sequences, .length = g->length, .threads = 1},
         .micro_steps = 1,
         .prefetch = 1,
         .evaluation_only = true,
-        .accelerator = on_device,
-        .precision = dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED};
-    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    ASSERT_OK(mics_schedule_open(g->memory, &spec, &run.schedule));
+        .accelerator = run->on_device,
+        .precision = run->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED};
+    ASSERT_OK(mics_mesh_init(ranks, 1, (mics_sharding){ranks, ranks, ranks}, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(g->memory, &spec, &run->schedule));
     const size_t elems = (size_t)(g->sequences * g->length * g->model->vocab);
-    run.logits = calloc(elems, sizeof(float));
-    assert_non_null(run.logits);
-    ranks_run_ok(1, golden_rank, &run);
+    run->logits = calloc(elems, sizeof(float));
+    assert_non_null(run->logits);
+    ranks_run_ok(ranks, golden_rank, run);
+}
+
+static void check_case(const golden *g, bool on_device, mics_dtype dtype, double tolerance)
+{
+    golden_run run = {.golden = g, .dtype = dtype, .on_device = on_device};
+    go(&run);
     const double error = error_of(g, run.logits);
     if (!(error <= tolerance))
         fail_msg("%s on the %s: logits are off by %g of their norm, more than %g",
@@ -145,9 +165,30 @@ static void test_logits(void **state)
     golden_close(&g);
 }
 
+static void test_a_cut_table_is_refused(void **state)
+{
+    golden g;
+    (void)state;
+    golden_open(&g, "gpt2");
+    for (int on_device = 0; on_device < 2; on_device++) {
+        golden_run run = {.golden = &g, .dtype = MICS_DTYPE_FP32, .on_device = on_device};
+        run.cut = true;
+        captured.lines = 0;
+        go(&run);
+        assert_int_equal(captured.lines, 2); // one a rank
+        assert_logged("logits need the whole of embed, which is cut over 2 ranks");
+        free(run.logits);
+        mics_schedule_close(run.schedule);
+    }
+    golden_close(&g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_logits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test_setup_teardown(test_a_cut_table_is_refused, capture_start, capture_end),
+    };
     if (mics_cuda_find()->devices == 0) {
         fprintf(stderr, "skipped: %s\n", mics_cuda_find()->why_not);
         return 77;
