@@ -183,7 +183,8 @@ typedef struct mics_engine_piece {
     float *shard_params;      // shard.end - shard.begin floats
 } mics_engine_piece;
 
-/* The rank's piece of a unit; valid until close. Between steps the caller may read it, and write it
+/* The rank's piece of a unit; valid until close, on a device until mics_engine_release (then NULL in place of
+ * numbers). Between steps the caller may read it, and write it
  * before the first step (all ranks alike). Writers fill `shard_params` whole, or `params` and then
  * call mics_engine_publish; before that mics_engine_push, as readers call mics_engine_pull.
  */
@@ -191,13 +192,21 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
 
 /* Where the engine computes on a device, pieces are copies on the host. Pull: brings them up to date from the
  * device, at any time between steps; push: takes what was written to them to the device, whose numbers
- * of two bytes follow. Nothing to do on the processor.
+ * of two bytes follow; release: gives the copies' memory back, until pull takes it again. Nothing to do on
+ * the processor.
  *
- * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before).
+ * Needs:   push: no release since the newest pull, or since opening.
+ * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before);
+ *          pull: MICS_ERR_MEMORY; push: MICS_ERR_INVALID (a need).
  * Collective: no.   Blocks: yes.
  */
 mics_status mics_engine_pull(mics_engine *engine);
 mics_status mics_engine_push(mics_engine *engine);
+void mics_engine_release(mics_engine *engine);
+
+/* Bytes of the copies that a rank of a schedule for accelerators has on the host: 4 an element of its
+ * parameter shards, and 8 of the pieces that it updates. */
+size_t mics_engine_copy_bytes(const mics_schedule *schedule);
 
 /* Where loss scaling is, for checkpoints; set: before the first step, all ranks alike. */
 mics_scaler mics_engine_scaler(const mics_engine *engine);

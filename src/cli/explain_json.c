@@ -38,7 +38,8 @@ static void print_ledgers(const mics_schedule *schedule)
         if (tag != MICS_MEM_HOST)
             printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag), ledger->bytes[tag]);
     }
-    printf("\"total\": %zu},\n  \"sent_bytes\": {", ledger->total);
+    printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"sent_bytes\": {", ledger->total,
+           schedule->spec.accelerator ? mics_engine_copy_bytes(schedule) : 0);
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         mics_bytes bytes =
             mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);

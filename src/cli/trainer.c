@@ -43,11 +43,17 @@ static mics_batch_source source_of(cli_trainer *self, const cli_samples *samples
 
 static mics_status open_pieces(cli_trainer *self)
 {
-    const mics_model *model = self->job->model;
     void *block = NULL;
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)model->unit_count * sizeof(mics_piece), &block));
+                        (size_t)self->job->model->unit_count * sizeof(mics_piece), &block));
     self->pieces = block;
+    return MICS_OK;
+}
+
+// As long as the engine has them on the host.
+static void fill_pieces(cli_trainer *self)
+{
+    const mics_model *model = self->job->model;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
         self->pieces[unit] = (mics_piece){
@@ -58,7 +64,6 @@ static mics_status open_pieces(cli_trainer *self)
             .data = {piece.params, piece.moment1, piece.moment2},
         };
     }
-    return MICS_OK;
 }
 
 static mics_status open_engine(cli_trainer *self)
@@ -134,6 +139,7 @@ static mics_status open_all(cli_trainer *self)
 {
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_parameters(self));
+    mics_engine_release(self->engine);
     MICS_TRY(cli_trace_open(self->job, self->rank, &self->trace));
     return open_reports(self);
 }
@@ -239,9 +245,12 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(self->engine);
     MICS_TRY(mics_engine_pull(self->engine));
+    fill_pieces(self);
     meta.tokenizer_text = cli_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
-    return mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
-                                rank < writers ? job->model->unit_count : 0);
+    mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
+                                              rank < writers ? job->model->unit_count : 0);
+    mics_engine_release(self->engine);
+    return status;
 }
 
 static mics_status save(cli_trainer *self, int64_t step)

@@ -310,7 +310,8 @@ owned_piece owned_piece_of(const mics_engine *engine, int32_t unit);
 
 // ---- pieces.c ----
 
-/* Takes the host's copy of a device's pieces; none where the engine computes in the host's memory. */
+/* Takes the host's copy of a device's pieces, unless it is there; none where the engine computes in the host's
+ * memory. */
 mics_status mirror_open(mics_engine *engine);
 
 #endif

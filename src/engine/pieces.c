@@ -3,8 +3,10 @@
 // The owned pieces of parameters and optimizer state: where computation has them, and where callers do.
 //
 // On the processor that is the same memory. Pieces of a device have a copy on the host, laid out as an
-// fp32 engine's arenas: the parameter shards with the masters inside, then both moments.
+// fp32 engine's arenas: the parameter shards with the masters inside, then both moments. It is there from opening
+// or a pull on until it is released.
 #include "engine/engine_internal.h"
+#include "mics/log.h"
 
 static int64_t at_most(int64_t value, int64_t limit)
 {
@@ -65,17 +67,18 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = unit_range(engine, unit, s->params),
                      piece = unit_range(engine, unit, s->optimizer);
-    float *shards = engine->mirror != NULL ? engine->mirror : engine->params;
-    float *moments =
-        engine->mirror != NULL ? engine->mirror + all_shard_elems(engine) : engine->moments;
+    float *shards = engine->async ? engine->mirror : engine->params;
     mics_engine_piece result = {
         .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
         .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
-        .shard_params = shards + engine->map.params[unit],
     };
+    if (shards == NULL) // released
+        return result;
+    result.shard_params = shards + engine->map.params[unit];
     result.params = result.shard_params + piece_in_shard(engine, unit);
     if (engine->moments == NULL) // an engine for evaluation
         return result;
+    float *moments = engine->async ? engine->mirror + all_shard_elems(engine) : engine->moments;
     result.moment1 = moments + engine->map.moments[unit];
     result.moment2 = result.moment1 + owned_elems(engine);
     return result;
@@ -83,16 +86,33 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
 
 // ---- the copy of a device's pieces ----
 
+size_t mics_engine_copy_bytes(const mics_schedule *schedule)
+{
+    int64_t elems = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        const mics_sharding *s = &schedule->sharding[u];
+        elems += schedule->padded_elems[u] / s->params;
+        if (!schedule->spec.evaluation_only)
+            elems += 2 * (schedule->padded_elems[u] / s->optimizer);
+    }
+    return (size_t)elems * sizeof(float);
+}
+
 mics_status mirror_open(mics_engine *engine)
 {
-    if (!engine->async)
-        return MICS_OK;
-    const int64_t moments = engine->moments != NULL ? 2 * owned_elems(engine) : 0;
     void *block = NULL;
+    if (!engine->async || engine->mirror != NULL)
+        return MICS_OK;
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)(all_shard_elems(engine) + moments) * sizeof(float), &block));
+                        mics_engine_copy_bytes(engine->schedule), &block));
     engine->mirror = block;
     return MICS_OK;
+}
+
+void mics_engine_release(mics_engine *engine)
+{
+    mics_free(engine->spec.memory, engine->mirror);
+    engine->mirror = NULL;
 }
 
 static void copy_floats(const mics_engine *engine, float *to, const float *from, int64_t elems)
@@ -159,10 +179,14 @@ static mics_status copy_pieces(mics_engine *engine, bool push)
 
 mics_status mics_engine_pull(mics_engine *engine)
 {
+    MICS_TRY(mirror_open(engine));
     return copy_pieces(engine, false);
 }
 
 mics_status mics_engine_push(mics_engine *engine)
 {
+    if (engine->async && engine->mirror == NULL)
+        return mics_fail(MICS_ERR_INVALID, "pieces were released, so there is nothing to push; "
+                                           "call mics_engine_pull first");
     return copy_pieces(engine, true);
 }

@@ -171,6 +171,55 @@ static void test_rehearsal(void **state)
     }
 }
 
+// ---- the host's copies ----
+
+static mics_status run_copies(ranks_self *self)
+{
+    fixture_run *run = self->arg;
+    mics_engine *engine = NULL;
+    mics_memory_stats before, after;
+    MICS_TRY(open_later(self, run->schedule, &run->devices[0]));
+    MICS_TRY(fixture_count(self, run));
+    MICS_TRY(fixture_open_engine(self, run, &engine));
+    MICS_TRY(mics_engine_init_random(engine, 1));
+    const mics_engine_piece drawn = mics_engine_piece_get(engine, 0);
+    const size_t bytes = (size_t)(drawn.shard.end - drawn.shard.begin) * sizeof(float);
+    void *kept = NULL;
+    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, bytes, &kept));
+    MICS_TRY(mics_engine_pull(engine)); // what is not a master is rounded now
+    memcpy(kept, drawn.shard_params, bytes);
+    mics_memory_stats_get(self->memory, &before);
+    mics_engine_release(engine);
+    mics_memory_stats_get(self->memory, &after);
+    RANKS_EXPECT(before.now[MICS_MEM_HOST] - after.now[MICS_MEM_HOST] ==
+                 mics_engine_copy_bytes(run->schedule));
+    RANKS_EXPECT(mics_engine_piece_get(engine, 0).shard_params == NULL);
+    RANKS_EXPECT(mics_engine_piece_get(engine, 0).moment1 == NULL);
+    RANKS_EXPECT(mics_engine_push(engine) == MICS_ERR_INVALID);
+    MICS_TRY(mics_engine_pull(engine));
+    RANKS_EXPECT(memcmp(kept, mics_engine_piece_get(engine, 0).shard_params, bytes) == 0);
+    mics_memory_stats_get(self->memory, &after);
+    RANKS_EXPECT(before.now[MICS_MEM_HOST] == after.now[MICS_MEM_HOST]);
+    mics_free(self->memory, kept);
+    mics_engine_close(engine);
+    mics_device_close(run->devices[0]);
+    return MICS_OK;
+}
+
+static void test_copies_come_and_go(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
+        mics_memory *memory = NULL;
+        fixture_run run = {.want = on_device((mics_dtype)dtype)};
+        ASSERT_OK(mics_memory_open(&memory));
+        fixture_open(memory, &run);
+        ranks_run_ok(1, run_copies, &run);
+        fixture_close(&run);
+        assert_int_equal(mics_memory_close(memory), 0);
+    }
+}
+
 // More rows than accelerators hold the logits of at once.
 static void test_chunks_of_logits(void **state)
 {
@@ -387,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_fp32_has_the_same_bits),
         cmocka_unit_test(test_chunks_of_logits),
         cmocka_unit_test(test_rehearsal),
+        cmocka_unit_test(test_copies_come_and_go),
         cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
     };
