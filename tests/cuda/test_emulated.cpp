@@ -323,6 +323,25 @@ __global__ void misses_barrier(int *x)
     x[threadIdx.x] = all[63 - threadIdx.x];
 }
 
+// Warp 1 writes what warp 0 may not have read: while all threads take turns it is three exchanges late.
+template <bool WAITS> __global__ void overwrites(int *x)
+{
+    __shared__ int shared;
+    int sum = 0;
+    if (threadIdx.x == 0)
+        shared = 1;
+    __syncthreads();
+    for (int i = 0; i < 3; i++)
+        sum += __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);
+    x[threadIdx.x] = shared;
+    if (WAITS)
+        __syncthreads();
+    for (int i = 0; i < 3; i++)
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    if (threadIdx.x == 32)
+        shared = 2 + (sum & 1);
+}
+
 static void launch_wrong(void (*kernel)(int *), unsigned threads, size_t shared)
 {
     on_device<int> x(threads);
@@ -420,7 +439,7 @@ static void test_mistakes()
 {
     EXPECT_DEFECT("nobody can go on: thread 0 waits at __syncthreads",
                   launch_wrong(divergent_barrier, 32, 0));
-    EXPECT_DEFECT("but thread 0 of the block is at the one in", launch_wrong(two_barriers, 32, 0));
+    EXPECT_DEFECT("of the block is at the one in", launch_wrong(two_barriers, 32, 0));
     EXPECT_DEFECT("mask ffffffff", launch_wrong(lanes_leave, 32, 0));
     EXPECT_DEFECT("reads lane 31, which is not in mask", launch_wrong(reads_absent_lane, 16, 0));
     EXPECT_DEFECT("was written to outside, at byte 12", launch_wrong(writes_past, 3, 0));
@@ -493,7 +512,7 @@ static void test_missing_barrier()
     cudaStream_t stream = open_stream();
     on_device<int> x(64);
     bool wrong = false;
-    for (int run = 0; run < 3; run++) {
+    for (int run = 0; run < 20; run++) {
         MICS_LAUNCH(misses_barrier, 1, 64, 0, stream, x.at);
         cudaStreamSynchronize(stream);
         const std::vector<int> got = x.get();
@@ -502,6 +521,45 @@ static void test_missing_barrier()
     }
     EXPECT(wrong);
     cudaStreamDestroy(stream);
+}
+
+template <bool WAITS> static int times_overwritten(int launches)
+{
+    cudaStream_t stream = open_stream();
+    on_device<int> x(64);
+    int wrong = 0;
+    for (int run = 0; run < launches; run++) {
+        MICS_LAUNCH((overwrites<WAITS>), 1, 64, 0, stream, x.at);
+        cudaStreamSynchronize(stream);
+        bool good = true;
+        for (int value : x.get())
+            good = good && value == 1;
+        wrong += !good;
+    }
+    cudaStreamDestroy(stream);
+    return wrong;
+}
+
+// Each in a process of its own, which reads the environment anew.
+template <bool WAITS> static bool is_overwritten(const char *threads)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("MICS_EMULATED_THREADS", threads, 1);
+        _exit(times_overwritten<WAITS>(20) > 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status) != 0;
+}
+
+static void test_warps_ahead()
+{
+    EXPECT(is_overwritten<false>("0"));
+    EXPECT(!is_overwritten<false>("1") && !is_overwritten<false>("2"));
+    EXPECT(is_overwritten<false>("4") && is_overwritten<false>("6"));
+    for (const char *threads : {"0", "1", "2", "3", "4", "5", "6"})
+        EXPECT(!is_overwritten<true>(threads));
 }
 
 static void test_limits()
@@ -530,6 +588,7 @@ int main()
 {
     setenv("MICS_EMULATED_ORDER", "lazy", 1);
     test_mistakes();
+    test_warps_ahead();
     unsetenv("MICS_EMULATED_ORDER");
     test_blocks();
     test_warps();

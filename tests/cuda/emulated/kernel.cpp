@@ -3,12 +3,14 @@
 // Runs kernels: blocks one after another, the threads of a block as fibers that take turns where they wait for each other.
 //
 // 1. A thread runs until it ends or waits, so of what is not ordered by a barrier much happens in an order that a chip would
-//    hardly choose. Launches take turns among ascending, descending and shuffled order of blocks and threads.
+//    hardly choose. A launch draws ascending, descending or shuffled order of blocks and threads; and whether all threads
+//    take turns, or one warp runs as far as it can without the others, then the next. The first finds what warps must not read too
+//    early, the second what they must not write before others have read it.
 // 2. A barrier is passed when all threads of the block have come to it, at one place in the source. A warp's operation is
 //    done by the last of its mask's lanes to come.
 // 3. When nobody can go on, the kernel is wrong (a barrier in divergent code, a lane that left): said, with where.
 // 4. Dynamic shared memory is poisoned before each block. Stacks and shared memory end in bytes that must stay as they are.
-#include "emulated.h"
+#include "state.h"
 #include <algorithm>
 #include <cstdarg>
 #include <cstdint>
@@ -58,7 +60,9 @@ struct runner {
     std::vector<fiber> fibers;
     std::vector<unsigned char *> stacks; // that are free
     std::vector<void *> blocks;          // of STACKS_A_BLOCK of them
-    std::vector<int> order;
+    std::vector<std::vector<int>> groups; // of threads that take turns: all, or warp by warp
+    bool shuffles;                        // the groups, anew whenever all have come to a halt
+    std::mt19937 random;
     unsigned char *shared;
     const launch_shape *shape;
     const std::function<void()> *thread_main;
@@ -349,6 +353,21 @@ static void check_shared(const runner *self)
                       self->shape->shared_bytes);
 }
 
+// Whether any thread of a group could go on.
+static bool take_turns(runner *self, const std::vector<int> &group, int *done)
+{
+    bool moved = false;
+    for (int number : group) {
+        fiber *f = &self->fibers[(size_t)number];
+        if (f->state != FIBER_NEW && f->state != FIBER_READY)
+            continue;
+        run_fiber(self, f);
+        *done += f->state == FIBER_DONE;
+        moved = true;
+    }
+    return moved;
+}
+
 static void run_block(runner *self, uint3 block)
 {
     const launch_shape *shape = self->shape;
@@ -367,27 +386,42 @@ static void run_block(runner *self, uint3 block)
     }
     for (int done = 0; done < self->count;) {
         bool moved = false;
-        for (int number : self->order) {
-            fiber *f = &self->fibers[(size_t)number];
-            if (f->state != FIBER_NEW && f->state != FIBER_READY)
-                continue;
-            run_fiber(self, f);
-            done += f->state == FIBER_DONE;
-            moved = true;
-        }
+        if (self->shuffles)
+            std::shuffle(self->groups.begin(), self->groups.end(), self->random);
+        for (const std::vector<int> &group : self->groups)
+            while (take_turns(self, group, &done))
+                moved = true;
         if (!moved)
             nobody_goes_on(self);
     }
     check_shared(self);
 }
 
-static void arrange(std::vector<int> *numbers, size_t count, int order)
+enum arrangement { ASCENDING, DESCENDING, SHUFFLED, ARRANGEMENTS };
+
+static void arrange(std::vector<int> *numbers, size_t count, arrangement how, std::mt19937 *random)
 {
     numbers->resize(count);
     for (size_t i = 0; i < count; i++)
-        (*numbers)[i] = (int)(order % 3 == 1 ? count - 1 - i : i);
-    if (order % 3 == 2)
-        std::shuffle(numbers->begin(), numbers->end(), std::mt19937((unsigned)order));
+        (*numbers)[i] = (int)(how == DESCENDING ? count - 1 - i : i);
+    if (how == SHUFFLED)
+        std::shuffle(numbers->begin(), numbers->end(), *random);
+}
+
+static void arrange_threads(runner *self, arrangement how, bool by_warp)
+{
+    const size_t size = by_warp ? 32 : (size_t)self->count, count = (size_t)self->count;
+    std::vector<int> numbers, within;
+    arrange(&numbers, (count + size - 1) / size, how, &self->random);
+    self->groups.clear();
+    for (int number : numbers) {
+        const size_t first = (size_t)number * size;
+        arrange(&within, std::min(size, count - first), how, &self->random);
+        for (int &thread : within)
+            thread += (int)first;
+        self->groups.push_back(within);
+    }
+    self->shuffles = by_warp && how == SHUFFLED;
 }
 
 void run_grid(const launch_shape &shape, int order, const std::function<void()> &thread_main)
@@ -403,11 +437,15 @@ void run_grid(const launch_shape &shape, int order, const std::function<void()> 
     self->thread_main = &thread_main;
     self->count = (int)(shape.block.x * shape.block.y * shape.block.z);
     self->fibers.resize((size_t)self->count);
-    arrange(&self->order, (size_t)self->count, order);
+    self->random.seed((unsigned)order + 1000003u * settings().seed);
+    const int drawn = (int)(self->random() % (2 * ARRANGEMENTS));
+    const int number = settings().threads > 0 ? settings().threads - 1 : drawn;
+    const arrangement how = (arrangement)(number % ARRANGEMENTS);
+    arrange_threads(self, how, number / ARRANGEMENTS % 2 != 0);
     std::vector<int> blocks;
-    arrange(&blocks, (size_t)shape.grid.x * shape.grid.y * shape.grid.z, order);
-    for (int number : blocks) {
-        const unsigned u = (unsigned)number;
+    arrange(&blocks, (size_t)shape.grid.x * shape.grid.y * shape.grid.z, how, &self->random);
+    for (int block : blocks) {
+        const unsigned u = (unsigned)block;
         run_block(self, {u % shape.grid.x, u / shape.grid.x % shape.grid.y,
                          u / shape.grid.x / shape.grid.y});
     }

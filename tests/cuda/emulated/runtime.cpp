@@ -46,6 +46,7 @@ static emulated_settings read_settings()
     read.lazy = order != nullptr && std::strcmp(order, "lazy") == 0;
     read.seed = (unsigned)number_from("MICS_EMULATED_ORDER", 1);
     read.fail_at = number_from("MICS_EMULATED_FAIL", 0);
+    read.threads = (int)number_from("MICS_EMULATED_THREADS", 0);
     return read;
 }
 

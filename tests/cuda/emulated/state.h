@@ -22,6 +22,7 @@ struct emulated_settings {
     bool lazy;       // nothing runs before somebody waits for it
     unsigned seed;   // of what is neither
     long fail_at;    // the n-th kernel fails; 0: none
+    int threads;     // order of threads in all launches; 0: each launch draws one
 };
 const emulated_settings &settings();
 
