@@ -130,6 +130,15 @@ train 0 nccl $mesh
 contains nccl.out "4 GPUs on this machine"
 same_losses nccl staged
 exact nccl
+[ -s nccl.err ] && fail "a run whose buffers NCCL takes says something"
+# One rank's NCCL registers none: said once, and nothing else changes.
+export MICS_EMULATED_NCCL_REGISTER=one
+# shellcheck disable=SC2086
+train 0 unregistered $mesh
+unset MICS_EMULATED_NCCL_REGISTER
+one_line unregistered.err
+contains unregistered.err "NCCL registers no buffers on "
+same_losses unregistered staged
 # Nothing runs before somebody waits for it: a wait that is missing would show.
 export MICS_EMULATED_ORDER=lazy
 # shellcheck disable=SC2086
@@ -146,6 +155,11 @@ train 1 failing --ranks 2
 one_line failing.err
 contains failing.err "GPU 0: "
 contains failing.err "illegal memory access"
+# Later, in a graph.
+export MICS_EMULATED_FAIL=800
+train 1 failing_graph --ranks 2 --set run.graphs=true
+one_line failing_graph.err
+contains failing_graph.err "illegal memory access"
 unset MICS_EMULATED_FAIL
 # Memory ends before anything begins.
 export MICS_EMULATED_MEMORY=8000000
