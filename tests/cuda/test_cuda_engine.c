@@ -241,9 +241,11 @@ static void test_graphs(void **state)
         {2, 1, {1, 2, 2}, MICS_DTYPE_BF16, false, true, 4, 2, 1},
         {4, 2, {2, 2, 4}, MICS_DTYPE_BF16, true, false, 8, 2, 1},
     };
-    needs_gpus(4);
-    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++)
-        same_with_graphs(&cases[i]);
+    needs_gpus(1);
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
+        if (!cases[i].nccl || mics_cuda_find()->devices >= cases[i].ranks)
+            same_with_graphs(&cases[i]);
+    }
 }
 
 int main(void)
