@@ -17,7 +17,7 @@ per_node=${PER_NODE:-2}
 [ -x "$mics" ] || { echo "no program at $mics; build first: make" >&2; exit 1; }
 "$cloud" check >/dev/null
 work=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null; wait; "$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 
 # The cloud of the next runs; one that stands and is the same stays.
 up() { # NODES RATE
@@ -69,17 +69,19 @@ train() { # NAME SHARDING MICRO_STEPS [SETTING...]
 }
 
 # Trains on nodes that have nothing to do with each other, all at once, each a cloud of its own. Leaves metrics.jsonl in
-# $work/NAME0, $work/NAME1 ...
+# $work/NAME0, $work/NAME1 ... Jobs of a script do not hear an interrupt from the terminal; tools/cloud does end on TERM.
 train_apart() { # NODES NAME SHARDING MICRO_STEPS [SETTING...]
     local node jobs=() status=0
+    trap 'kill -TERM "${jobs[@]}" 2>/dev/null || true; wait; exit 130' INT TERM
     for ((node = 0; node < $1; node++)); do
         command_for "$2$node" "${@:3}"
-        CLOUD=${CLOUD}n${node}n "$cloud" with 1 none -r $per_node "${command[@]}" >"$work/$2$node.log" 2>&1 &
+        CLOUD=${CLOUD:0:12}n${node}n "$cloud" with 1 none -r $per_node "${command[@]}" >"$work/$2$node.log" 2>&1 &
         jobs+=($!)
     done
     for ((node = 0; node < $1; node++)); do
         wait "${jobs[node]}" || { status=1 && tail -n 5 "$work/$2$node.log" >&2; }
     done
+    trap - INT TERM
     return $status
 }
 
