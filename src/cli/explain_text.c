@@ -99,7 +99,7 @@ static void print_memory(const cli_job *job)
            mics_size_text((double)ledger->total, text, sizeof text), ledger->total);
     if (job->room.accelerator.used) {
         const size_t host = mics_engine_copy_bytes(job->schedule);
-        printf("  %-28s %12s %16zu B\n", "host, while it loads or saves",
+        printf("  %-28s %12s %16zu B\n", "host, to load and save",
                mics_size_text((double)host, text, sizeof text), host);
     }
     print_limit(job);

@@ -69,7 +69,7 @@ done
 contains here.out '"why": "run.device is \"cuda\", and 1 GPU is here: '
 run 0 auto_here env MICS_CUDA_PLUGIN="$emulated" "$program" explain run.json --ranks 2
 contains auto_here.out 'cuda, bf16 with fp32 masters; run.device is "auto", and 1 GPU is here: '
-contains auto_here.out "host, while it loads or saves"
+contains auto_here.out "host, to load and save"
 
 # GPUs that are there, but not for this process: known when one is opened.
 export MICS_CUDA_PLUGIN="$emulated"
