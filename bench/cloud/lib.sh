@@ -90,13 +90,20 @@ traced() { # NAME FIELD
     grep -o "\"$2\": [-0-9.e+]*" "$work/$1/trace.json" | head -n 1 | sed 's/.*: //'
 }
 
+# Of numbers, a line each: their median, the least and the most.
+spread() {
+    sort -g | awk '{ value[NR] = $1 } END {
+            if (NR)
+                print (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2, value[1], value[NR]
+        }'
+}
+
 # The median of a field of metrics.jsonl over all steps but the first.
 median() { # NAME FIELD
     awk -v field="\"$2\": " '/"step_ms"/ && NR > 1 {
             at = index($0, field)
             if (at) { split(substr($0, at + length(field)), rest, /[,}]/); print rest[1] }
-        }' "$work/$1/metrics.jsonl" | sort -g |
-        awk '{ value[NR] = $1 } END { print NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'
+        }' "$work/$1/metrics.jsonl" | spread | cut -d' ' -f1
 }
 
 # The sum of a field over all steps.
