@@ -17,7 +17,7 @@ build: configure
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build ## build and run the quick test suite
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE slow
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow
 
 demo: configure ## build the program and train a small GPT-2 with 4 ranks as 2 nodes x 2
 	@cmake --build $(BUILD) -j $(JOBS) --target mics_cli
