@@ -353,7 +353,7 @@ mics_status mics_comm_check(mics_comm *comm);
  *          MICS_COMM_MOST_BUFFERS.
  * Returns: MICS_OK; MICS_ERR_INVALID; as mics_comm_exchange.
  * Owns:    mics_comm_unregister comes before the blocks are freed, and before the comm is closed.
- * Collective: world, over which a byte a rank is gathered.   Blocks: yes.
+ * Collective: world, which agrees on it.   Blocks: yes.
  */
 mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers, int32_t count);
 

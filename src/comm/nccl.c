@@ -274,57 +274,46 @@ static void nccl_unregister(void *ctx)
     }
 }
 
-// NCCL refuses by an error or, where it does not register at all (NCCL_LOCAL_REGISTER), by no handle.
-static bool takes(nccl_comm *self, const mics_comm_buffer *buffers, int32_t count)
+// NCCL refuses by an error or, where it does not register at all (NCCL_LOCAL_REGISTER), by no handle; then
+// `result` stays ncclSuccess.
+static bool takes(nccl_comm *self, const mics_comm_buffer *buffers, int32_t count,
+                  ncclResult_t *result_out)
 {
     bool all = true;
     for (int32_t i = 0; i < self->ring_count && all; i++) {
         nccl_ring *own = &self->rings[i];
         pthread_mutex_lock(&own->mutex);
-        for (int32_t b = 0; b < count && all; b++)
-            all = own->comm != NULL &&
-                  self->nccl->CommRegister(own->comm, buffers[b].memory, buffers[b].bytes,
-                                           &own->handles[b]) == ncclSuccess &&
-                  own->handles[b] != NULL;
+        for (int32_t b = 0; b < count && all; b++) {
+            if (own->comm != NULL)
+                *result_out = self->nccl->CommRegister(own->comm, buffers[b].memory,
+                                                       buffers[b].bytes, &own->handles[b]);
+            all = *result_out == ncclSuccess && own->handles[b] != NULL;
+        }
         pthread_mutex_unlock(&own->mutex);
     }
     return all;
 }
 
-// The ranks that cannot; one of them is enough.
-static mics_status count_refusals(nccl_comm *self, bool taken, int32_t *refusals_out)
-{
-    const mics_comm *base = &self->base;
-    const mics_ring world = {
-        .group = {.first = 0, .stride = 1, .size = base->ranks, .index = base->rank},
-        .what = "whether NCCL takes registered buffers"};
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, (size_t)base->ranks, &block));
-    unsigned char *refused = block;
-    refused[base->rank] = !taken;
-    const mics_status status = mics_comm_all_gather(self->inner, &world, refused, 1);
-    *refusals_out = 0;
-    for (int32_t rank = 0; rank < base->ranks; rank++)
-        *refusals_out += refused[rank];
-    mics_free(self->memory, block);
-    return status;
-}
-
+// One rank that refuses is enough. The agreement allocates nothing, so that no rank can miss it.
 static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int32_t count)
 {
     nccl_comm *self = ctx;
-    int32_t refusals = 0;
+    ncclResult_t result = ncclSuccess;
     self->device->ops->stream_handle(self->device->ctx, 0); // NCCL looks at the thread's GPU
-    const mics_status status = count_refusals(self, takes(self, buffers, count), &refusals);
-    if (status == MICS_OK && refusals == 0)
+    const bool taken = takes(self, buffers, count, &result);
+    const mics_status agreed = mics_comm_agree(self->inner, taken ? MICS_OK : MICS_ERR_UNSUPPORTED);
+    if (agreed == MICS_OK)
         return MICS_OK;
     nccl_unregister(self);
-    if (status == MICS_OK && self->base.rank == 0)
+    if (agreed != MICS_ERR_UNSUPPORTED && agreed != MICS_ERR_PEER)
+        return agreed;
+    if (self->base.rank == 0)
         mics_log(MICS_LOG_INFO,
-                 "NCCL registers no buffers on %d of %d ranks (NCCL_LOCAL_REGISTER=1 allows it), "
-                 "so between nodes all ranks copy through its own",
-                 (int)refusals, (int)self->base.ranks);
-    return status;
+                 "NCCL registers no buffers (%s), so between nodes all ranks copy through its own",
+                 taken                   ? "another rank cannot"
+                 : result == ncclSuccess ? "NCCL_LOCAL_REGISTER=1 allows it"
+                                         : self->nccl->GetErrorString(result));
+    return MICS_OK;
 }
 
 // ---- ends ----

@@ -61,15 +61,15 @@ static void look(void)
     if (library.GetVersion != NULL && library.GetVersion(&library.version) == ncclSuccess)
         snprintf(version, sizeof version, "%d.%d.%d", library.version / 10000,
                  library.version / 100 % 100, library.version % 100);
-    if (!all)
+    if (!all && library.version == 0)
         return;
-    if (library.version < OLDEST_VERSION) {
+    if (library.version < OLDEST_VERSION) { // whatever it lacks
         snprintf(why_not, sizeof why_not, "it is of version %d.%d, and %d.%d or newer is needed",
                  library.version / 10000, library.version / 100 % 100, OLDEST_VERSION / 10000,
                  OLDEST_VERSION / 100 % 100);
         return;
     }
-    found = true;
+    found = all;
 }
 
 const nccl_library *nccl_get(void)

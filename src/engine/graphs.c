@@ -8,9 +8,9 @@
 // are loaded then, and products planned, which a capture may not do. The second is captured.
 //
 // Invariants:
-//   1. A graph's calls read nothing of the host: all pointers are those of arenas, and what else may change
-//      from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph was captured with.
-//   2. graph_of[phase][i] <= i; step i uses that step's graph. -1: it has none.
+//   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may change from
+//      step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph was captured with.
+//   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
 #include "engine/engine_internal.h"
 
 static bool has_graph(const mics_step *step)

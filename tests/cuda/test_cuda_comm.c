@@ -207,7 +207,10 @@ static void test_registered_buffers(void **state)
 static void test_refused_buffers(void **state)
 {
     static const char *const ways[][2] = {
-        {"none", "on 2 of 2 ranks"}, {"one", "on 1 of 2 ranks"}, {"fail", "on 2 of 2 ranks"}};
+        {"none", "NCCL_LOCAL_REGISTER=1 allows it"},
+        {"one", "another rank cannot"},
+        {"fail", "an error of the emulation"},
+    };
     (void)state;
     if (mics_cuda_find()->devices < 2 || getenv("MICS_CUDA_PLUGIN") == NULL)
         skip();

@@ -139,7 +139,7 @@ export MICS_EMULATED_NCCL_REGISTER=one
 train 0 unregistered $mesh
 unset MICS_EMULATED_NCCL_REGISTER
 one_line unregistered.err
-contains unregistered.err "NCCL registers no buffers on "
+contains unregistered.err "NCCL registers no buffers ("
 same_losses unregistered staged
 # Nothing runs before somebody waits for it: a wait that is missing would show.
 export MICS_EMULATED_ORDER=lazy

@@ -333,7 +333,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes,
     const char *text = std::getenv("MICS_EMULATED_NCCL_REGISTER");
     const std::string how = text != nullptr ? text : "";
     *handle = nullptr;
-    if (how == "none" || (how == "one" && comm->rank == 0))
+    if (how == "none" || (how == "one" && comm->rank == 1))
         return ncclSuccess;
     if (how == "fail")
         return ncclSystemError;

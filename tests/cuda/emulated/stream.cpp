@@ -455,7 +455,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 }
 
 // For tests: how many graphs this process has launched.
-long mics_emulated_graphs_launched(void)
+long mics_cuda_emulated_graphs_launched(void)
 {
     return graphs_launched;
 }
