@@ -26,7 +26,7 @@ static bool is_reduction(const mics_step *step)
     return mics_step_kind_sums(step->kind) || step->kind == MICS_STEP_ALL_REDUCE_BACK;
 }
 
-// The longest chain of collectives before the first computation.
+// When the first computation can begin.
 static double first_gather(const mics_step_list *list, const cli_chain *chains)
 {
     for (int32_t i = 0; i < list->count; i++) {
@@ -45,8 +45,8 @@ static int32_t last_backward(const mics_step_list *list)
     return -1;
 }
 
-// The longest chain of reductions behind the last backward, along the entries' own waits. chains[i].earliest: up
-// to the end of entry i; -1 where that does not depend on the last backward.
+// The longest chain of reductions behind the last backward, along the entries' own waits. Overwrites
+// chains[i].earliest: up to the end of entry i; -1 where that does not depend on the last backward.
 static double last_reduce(const mics_step_list *list, const double *took_us, cli_chain *chains)
 {
     const int32_t last = last_backward(list);

@@ -56,9 +56,9 @@ struct cli_trace_file {
     const mics_step_list *list;
     int32_t ranks, count;
     int64_t first_step;
+    cli_chain *chains; // by entry: scratch
     double *numbers;   // the block of what follows
     double *took;      // by entry: of one step of one rank
-    cli_chain *chains; // by entry
     double *apart;     // by step, by entry: the shortest of all ranks; of computation the sum
     double *figures;   // by figure, by rank
 };
