@@ -8,9 +8,9 @@ static mics_status open_array(mics_memory *memory, size_t bytes, void **array_ou
     return mics_alloc(memory, MICS_MEM_HOST, bytes, array_out);
 }
 
-mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool)
+mics_status slots_open(mics_memory *memory, int32_t holders, slot_pool *pool)
 {
-    const size_t count = (size_t)units;
+    const size_t count = (size_t)holders;
     void *block = NULL;
     *pool = (slot_pool){.memory = memory};
     MICS_TRY(open_array(memory, count * sizeof(int32_t), &block));
@@ -19,7 +19,7 @@ mics_status slots_open(mics_memory *memory, int32_t units, slot_pool *pool)
     pool->retiring = block;
     MICS_TRY(open_array(memory, count * sizeof(int32_t), &block));
     pool->held = block;
-    for (int32_t u = 0; u < units; u++)
+    for (int32_t u = 0; u < holders; u++)
         pool->slot_of[u] = -1;
     return MICS_OK;
 }
@@ -44,17 +44,23 @@ static int32_t newest_use(const slot *s)
     return newest;
 }
 
-mics_status slots_take(slot_pool *pool, int32_t unit, int64_t elems)
+// Slots of another size are left to those whom nothing else fits.
+static bool is_better(const slot *s, const slot *than)
 {
-    if (pool->slot_of[unit] >= 0) { // retiring: it goes on with the same slot
-        pool->retiring[unit] = false;
+    return s->elems != than->elems ? s->elems < than->elems : newest_use(s) < newest_use(than);
+}
+
+mics_status slots_take(slot_pool *pool, int32_t holder, int64_t elems)
+{
+    if (pool->slot_of[holder] >= 0) { // retiring: it goes on with the same slot
+        pool->retiring[holder] = false;
         return MICS_OK;
     }
     int32_t best = -1;
     for (int32_t i = 0; i < pool->count; i++) {
         const slot *s = &pool->slots[i];
         bool fits = !s->busy && s->elems >= elems && s->elems / 2 <= elems;
-        if (fits && (best < 0 || newest_use(s) < newest_use(&pool->slots[best])))
+        if (fits && (best < 0 || is_better(s, &pool->slots[best])))
             best = i;
     }
     if (best < 0) {
@@ -68,25 +74,25 @@ mics_status slots_take(slot_pool *pool, int32_t unit, int64_t elems)
             pool->slots[best].last[stream] = -1;
     }
     pool->slots[best].busy = true;
-    pool->slot_of[unit] = best;
-    pool->held[pool->held_count++] = unit;
+    pool->slot_of[holder] = best;
+    pool->held[pool->held_count++] = holder;
     return MICS_OK;
 }
 
-void slots_give(slot_pool *pool, int32_t unit)
+void slots_give(slot_pool *pool, int32_t holder)
 {
-    pool->slots[pool->slot_of[unit]].busy = false;
-    pool->slot_of[unit] = -1;
-    pool->retiring[unit] = false;
+    pool->slots[pool->slot_of[holder]].busy = false;
+    pool->slot_of[holder] = -1;
+    pool->retiring[holder] = false;
     int32_t at = 0;
-    while (pool->held[at] != unit)
+    while (pool->held[at] != holder)
         at++;
     pool->held[at] = pool->held[--pool->held_count];
 }
 
-void slots_retire(slot_pool *pool, int32_t unit)
+void slots_retire(slot_pool *pool, int32_t holder)
 {
-    pool->retiring[unit] = true;
+    pool->retiring[holder] = true;
 }
 
 // Backwards, as giving moves the last entry.
