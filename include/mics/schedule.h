@@ -100,6 +100,7 @@ typedef struct mics_step {
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
+    int32_t lane; // FORWARD and BACKWARD: of the micro-steps that run side by side, which
     double flops; // compute steps
     // comm steps: each member's block of `group`, as it travels. A reduction that is packed is sent
     // by each member to each other directly, and added in fp32: one rounding a contribution.
@@ -181,7 +182,7 @@ typedef struct mics_step_time {
 typedef enum mics_phase { MICS_PHASE_TRAIN, MICS_PHASE_EVAL, MICS_PHASES } mics_phase;
 
 // One gradient operation of a unit's backward, in order. Places are offsets in the activation
-// arena, floats.
+// arena as a unit's plan has them, floats.
 typedef enum mics_grad_kind { MICS_GRAD_OP, MICS_GRAD_COPY, MICS_GRAD_ADD } mics_grad_kind;
 typedef struct mics_grad_call {
     mics_grad_kind kind;
@@ -193,9 +194,11 @@ typedef struct mics_grad_call {
     int64_t elems;                   // COPY and ADD
 } mics_grad_call;
 
-// Where a unit's tensors and gradients lie.
+// Where a unit's tensors and gradients lie: offsets in the activation arena, of lane 0. What lies
+// below lane_elems is the lane's own, and lane_elems further on for each other lane
+// (mics_schedule_lane_at).
 typedef struct mics_unit_plan {
-    int64_t *tensor_at; // by tensor: offset in the activation arena, floats; -1: tokens
+    int64_t *tensor_at; // by tensor: floats; -1: tokens
     mics_grad_call *grads;
     int32_t grad_count;
     bool loss; // the last unit, whose backward makes the losses; training has no forward of it
@@ -221,6 +224,11 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
+    // Micro-steps that run side by side, a lane each: a unit runs for all of them before the next one
+    // does, so it is gathered once for them, and what follows its last backward (the second hop) runs
+    // beside the backwards of units before it, of all of them. Each lane has activations and tokens of its own. 0: 1. The
+    // schedule's own spec says how many lanes there are (mics_schedule_breadth; an evaluation's: 1).
+    int32_t breadth;
     mics_collective_choice choices[MICS_CHOICES]; // most_bytes ascending
     int32_t choice_count;                         // 0: rings
     // Of scatter, all-reduce and publication; RING or TWO_STAGE, where their groups have several
@@ -275,6 +283,7 @@ typedef struct mics_schedule {
     int64_t *grad_slots; // by slot: elements
     int32_t grad_slot_count;
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
+    int64_t lane_elems;       // of them, those of one lane
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin
     int64_t
@@ -296,6 +305,12 @@ static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t u
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
+/* Where in the activation arena lies what a unit's plan says, for one lane. */
+static inline int64_t mics_schedule_lane_at(const mics_schedule *schedule, int64_t at, int32_t lane)
+{
+    return at >= 0 && at < schedule->lane_elems ? at + lane * schedule->lane_elems : at;
+}
+
 // What AGREE sends to every rank.
 typedef struct mics_agreement {
     double loss;        // sum over the rank's tokens
@@ -303,9 +318,21 @@ typedef struct mics_agreement {
     double stop;        // 1: the rank asks for this step to be the last
 } mics_agreement;
 
+/* A step's turns of at most `breadth` micro-steps (0 counts as 1), as even as can be; and how many the
+ * fullest of them has.     Needs: micro_steps >= 1, breadth >= 0. */
+static inline int32_t mics_schedule_turns(int32_t micro_steps, int32_t breadth)
+{
+    return breadth > 1 ? micro_steps / breadth + (micro_steps % breadth != 0) : micro_steps;
+}
+static inline int32_t mics_schedule_breadth(int32_t micro_steps, int32_t breadth)
+{
+    const int32_t turns = mics_schedule_turns(micro_steps, breadth);
+    return micro_steps / turns + (micro_steps % turns != 0);
+}
+
 /* Makes the schedule.
  *
- * Needs:   micro_steps >= 1, prefetch >= 0, batch sizes >= 1, batch.length <= model->positions;
+ * Needs:   micro_steps >= 1, prefetch >= 0, breadth >= 0, batch sizes >= 1, batch.length <= model->positions;
  *          publication is packed only where gathers are (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: packed sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.

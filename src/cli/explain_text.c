@@ -193,9 +193,13 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     int32_t last = count - STEPS_LAST;
     printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams side by side: "
            "compute, near\n(collectives inside nodes) and far (between nodes); a step waits for "
-           "those named on each\n  %5s %-8s %-17s %-16s %5s %18s %17s\n",
-           (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9, "", "stream", "kind",
-           "unit", "micro", "block or work", "waits for");
+           "those named on each\n",
+           (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
+    if (schedule->spec.breadth > 1)
+        printf("  %d of %d micro-steps run side by side\n", (int)schedule->spec.breadth,
+               (int)schedule->spec.micro_steps);
+    printf("  %5s %-8s %-17s %-16s %5s %18s %17s\n", "", "stream", "kind", "unit", "micro",
+           "block or work", "waits for");
     for (int32_t i = 0; i < count; i++) {
         if (!all_steps && i == STEPS_FIRST && last > i + 1) {
             printf("  ... %d more; --all-steps shows them\n", (int)(last - i));

@@ -18,6 +18,7 @@ typedef struct variant {
     int64_t micro_batch;
     int32_t micro_steps;
     int32_t prefetch;
+    int32_t breadth;
     bool recompute;
 } variant;
 
@@ -89,6 +90,7 @@ static variant variant_of(const mics_run *run)
                      .micro_batch = run->micro_batch,
                      .micro_steps = run->micro_steps,
                      .prefetch = run->prefetch,
+                     .breadth = run->breadth,
                      .recompute = run->recompute};
 }
 
@@ -135,6 +137,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
                   .threads = room->threads},
         .micro_steps = as->micro_steps,
         .prefetch = as->prefetch,
+        .breadth = as->breadth,
         .recompute = as->recompute,
         .whole_below = run->whole_below,
         .join_below = run->join_below,
@@ -322,6 +325,10 @@ static void suggest_all(search *self, size_t needed)
     if (run->prefetch > 0)
         suggest(self, &as, "run.prefetch 0");
     as = variant_of(run);
+    as.breadth = 1;
+    if (run->breadth > 1)
+        suggest(self, &as, "run.breadth 1");
+    as = variant_of(run);
     for (int32_t index = 0; mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
          index++) {
         int32_t p = as.sharding.params;
@@ -337,8 +344,16 @@ static void suggest_all(search *self, size_t needed)
         suggest(self, &as, "run.recompute true");
     suggest_micro_batch(self, variant_of(run), "");
     as.sharding = (mics_sharding){room->ranks, room->ranks, room->ranks};
-    if (self->text[0] == '\0' && !suggest(self, &as, "sharding over all ranks, run.recompute true"))
-        suggest_micro_batch(self, as, "sharding over all ranks, run.recompute true, ");
+    as.breadth = 1;
+    if (self->text[0] != '\0')
+        return;
+    snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
+             run->breadth > 1 ? ", run.breadth 1" : "");
+    if (suggest(self, &as, words))
+        return;
+    snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s, ",
+             run->breadth > 1 ? ", run.breadth 1" : "");
+    suggest_micro_batch(self, as, words);
 }
 
 static void ledger_text(const mics_memory_ledger *ledger, char text[TEXT_BYTES])

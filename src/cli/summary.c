@@ -63,10 +63,13 @@ void cli_print_beginning(const cli_job *job)
            cli_world_is_mpi(job->world) ? "MPI processes" : "threads of this process",
            (int)job->room.threads, plural(job->room.threads));
     cli_gpu_print(job);
-    printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s\n",
+    printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
            (long long)run->global_batch, (long long)cli_job_sequence(job), (int)run->micro_steps,
            plural(run->micro_steps), (long long)run->micro_batch, (int)mesh->ranks,
            plural(mesh->ranks));
+    if (schedule->spec.breadth > 1)
+        printf(", %d side by side", (int)schedule->spec.breadth);
+    printf("\n");
     printf("data      %lld tokens (%s)", (long long)mics_corpus_tokens(job->train),
            job->tokenizer != NULL ? run->tokenizer : "shards of an unknown tokenizer");
     print_validation(job);

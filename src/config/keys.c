@@ -229,6 +229,17 @@ static const key keys[] = {
      .value = 1,
      .automatic = "auto: the deepest of 3, 2, 1, 0 whose memory fits",
      .help = "units gathered ahead of the one that computes"},
+    {.path = "run.breadth",
+     .type = KEY_INT,
+     FIELD(run.breadth),
+     .low = 1,
+     .high = 1024,
+     .value = 1,
+     .help = "at most so many micro-steps run side by side, unit by unit, in turns as even as can "
+             "be: a "
+             "unit is gathered once for them, and the second hop has all their backwards to run "
+             "beside; "
+             "takes activations for each"},
     {.path = "run.collectives",
      .type = KEY_CHOICE,
      FIELD(collectives),

@@ -13,30 +13,35 @@ static int64_t batch_tokens(const mics_engine *engine)
 
 // Tokens of a micro-step go to the device through host memory of its own, which nobody touches until the
 // step's agreement has waited for all that was enqueued.
-static void send_tokens(mics_engine *engine, int32_t micro_step)
+static void send_tokens(mics_engine *engine, const mics_step *step)
 {
     const mics_device *device = engine->device;
     const mics_schedule_spec *spec = &engine->schedule->spec;
     const int64_t tokens = batch_tokens(engine);
-    int32_t *staged = engine->staged_tokens + 3 * tokens * micro_step;
+    int32_t *staged = engine->staged_tokens + 3 * tokens * step->micro_step;
     mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, spec->model->vocab, engine->counts);
-    device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, engine->inputs, staged,
+    device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, lane_tokens(engine, step->lane), staged,
                       3 * (size_t)tokens * sizeof(int32_t));
 }
 
-// The first unit of a micro-step needs its tokens.
-static mics_status read_tokens(mics_engine *engine, int32_t micro_step)
+int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
 {
-    if (engine->micro_step_read == micro_step)
+    return engine->tokens + (engine->async ? 3 : 2) * batch_tokens(engine) * lane;
+}
+
+// The first unit of a micro-step needs its tokens.
+static mics_status read_tokens(mics_engine *engine, const mics_step *step)
+{
+    if (engine->micro_step_read[step->lane] == step->micro_step)
         return MICS_OK;
     const int64_t tokens = batch_tokens(engine);
-    int32_t *inputs = engine->inputs;
+    int32_t *inputs = lane_tokens(engine, step->lane);
     if (engine->async)
-        inputs = engine->staged_tokens + 3 * tokens * micro_step;
-    MICS_TRY(engine->source->read(engine->source->ctx, micro_step, inputs, inputs + tokens));
+        inputs = engine->staged_tokens + 3 * tokens * step->micro_step;
+    MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
     if (engine->async)
-        send_tokens(engine, micro_step);
-    engine->micro_step_read = micro_step;
+        send_tokens(engine, step);
+    engine->micro_step_read[step->lane] = step->micro_step;
     return MICS_OK;
 }
 
@@ -255,7 +260,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 {
     switch (step->kind) {
     case MICS_STEP_FORWARD:
-        MICS_TRY(read_tokens(engine, step->micro_step));
+        MICS_TRY(read_tokens(engine, step));
         graphs_run(engine, step, forward);
         return MICS_OK;
     case MICS_STEP_BACKWARD:

@@ -92,10 +92,10 @@ struct mics_engine {
     float *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
-    float *losses;                     // one a token
-    char *wire[MICS_STREAMS];          // packed blocks of the collective under way; one arena
-    float *residual;                   // behind them: what int8 lost, by unit
-    int32_t *inputs, *targets, *order; // order: on devices that are not the host
+    float *losses;            // one a token
+    char *wire[MICS_STREAMS]; // packed blocks of the collective under way; one arena
+    float *residual;          // behind them: what int8 lost, by unit
+    int32_t *tokens; // by lane: inputs, targets, and on devices that are not the host their order
 
     // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from where it
     // comes to host_sums.
@@ -129,7 +129,7 @@ struct mics_engine {
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
     mics_phase phase;
-    int32_t micro_step_read; // micro-step whose tokens are in inputs and targets; -1: none
+    int32_t *micro_step_read; // by lane: micro-step whose tokens are there; -1: none
     float lr;
     double loss_scale; // losses are differentiated times this
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
@@ -169,6 +169,9 @@ mics_status stream_run(mics_engine *engine, mics_stream stream,
                        mics_status (*run)(mics_engine *engine, const mics_step *step));
 
 // ---- comm_steps.c, device_comm.c, compute_steps.c, run_op.c ----
+
+/* Tokens of a lane: inputs, behind them targets, and behind these on a device their order. */
+int32_t *lane_tokens(const mics_engine *engine, int32_t lane);
 
 /* Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are of
  * `block_elems`: the share that this rank owns inside its node. Stages inside it, and collectives in

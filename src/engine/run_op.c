@@ -136,14 +136,19 @@ static const op_runner runners[MICS_OP_KINDS] = {
 
 // ---- frames ----
 
-static void *activation(const mics_engine *engine, int64_t at)
+static void *activation(const mics_engine *engine, const mics_step *step, int64_t at)
 {
-    return at < 0 ? NULL : elem_at(engine, engine->activations, at);
+    if (at < 0)
+        return NULL;
+    return elem_at(engine, engine->activations,
+                   mics_schedule_lane_at(engine->schedule, at, step->lane));
 }
 
-static void *tensor(const mics_engine *engine, int32_t unit, int32_t index)
+static void *tensor(const mics_engine *engine, const mics_step *step, int32_t index)
 {
-    return index < 0 ? NULL : activation(engine, engine->schedule->units[unit].tensor_at[index]);
+    if (index < 0)
+        return NULL;
+    return activation(engine, step, engine->schedule->units[step->unit].tensor_at[index]);
 }
 
 static op_frame frame_of(const mics_engine *engine, const mics_step *step, int32_t op_index)
@@ -161,14 +166,14 @@ static op_frame frame_of(const mics_engine *engine, const mics_step *step, int32
         .N = spec->batch.sequences * spec->batch.length,
         .in_width = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 0,
         .out_width = op->out >= 0 ? unit->tensors[op->out].width : 0,
-        .in = {tensor(engine, step->unit, op->in[0]), tensor(engine, step->unit, op->in[1])},
-        .out = tensor(engine, step->unit, op->out),
-        .stats = tensor(engine, step->unit, op->stats),
-        .inputs = engine->inputs,
-        .targets = engine->targets,
-        .order = engine->order,
+        .in = {tensor(engine, step, op->in[0]), tensor(engine, step, op->in[1])},
+        .out = tensor(engine, step, op->out),
+        .stats = tensor(engine, step, op->stats),
         .losses = engine->losses,
     };
+    f.inputs = lane_tokens(engine, step->lane);
+    f.targets = f.inputs + f.N;
+    f.order = engine->async ? f.targets + f.N : NULL;
     f.loss_scale =
         (float)(engine->loss_scale / ((double)f.N * spec->micro_steps * spec->mesh.ranks));
     for (int p = 0; p < MICS_OP_PARAMS; p++) {
@@ -206,8 +211,8 @@ static op_frame grad_frame_of(const mics_engine *engine, const mics_step *step,
                               const mics_grad_call *call)
 {
     op_frame f = frame_of(engine, step, call->op);
-    f.dout = activation(engine, call->dout);
-    f.din = activation(engine, call->din);
+    f.dout = activation(engine, step, call->dout);
+    f.din = activation(engine, step, call->din);
     f.add_din = call->add_din;
     for (int p = 0; p < MICS_OP_PARAMS; p++) {
         const mics_step_use *use = step_use(step, f.op->params[p].unit);
@@ -219,7 +224,7 @@ static op_frame grad_frame_of(const mics_engine *engine, const mics_step *step,
 
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call)
 {
-    void *dout = activation(engine, call->dout), *din = activation(engine, call->din);
+    void *dout = activation(engine, step, call->dout), *din = activation(engine, step, call->din);
     if (call->kind == MICS_GRAD_COPY) {
         engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COMPUTE, din, dout,
                                   (size_t)call->elems * engine->elem_bytes);
@@ -290,8 +295,8 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
             (long long)first, (long long)(first + count), (long long)tokens);
     mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
     void *logits = at.workspace, *rest = (char *)at.workspace + part;
-    const void *x = elem_at(engine, activation(engine, schedule->units[head].tensor_at[op->in[0]]),
-                            first * width);
+    const int64_t x_at = schedule->units[head].tensor_at[op->in[0]]; // an evaluation has one lane
+    const void *x = elem_at(engine, engine->activations, x_at + first * width);
     const void *table = elem_at(engine, shard_at(engine, op->params[0].unit),
                                 mics_model_param(model, op->params[0])->offset);
     at.workspace = rest;

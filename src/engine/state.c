@@ -143,7 +143,6 @@ static mics_status open_arenas(mics_engine *engine)
         [MICS_MEM_WORKSPACE] = &engine->workspace,
     };
     const mics_schedule *schedule = engine->schedule;
-    const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     void *block = NULL;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (arenas[tag] == NULL)
@@ -157,9 +156,7 @@ static mics_status open_arenas(mics_engine *engine)
     MICS_TRY(open_wire(engine));
     block = NULL;
     MICS_TRY(open_arena(engine, MICS_MEM_DATA, &block));
-    engine->inputs = block;
-    engine->targets = engine->inputs + tokens;
-    engine->order = engine->async ? engine->targets + tokens : NULL;
+    engine->tokens = block;
     return MICS_OK;
 }
 
@@ -204,6 +201,9 @@ mics_status state_open(mics_engine *engine)
                         (size_t)schedule->lists[MICS_PHASE_TRAIN].count * sizeof(mics_step_time),
                         &block));
     engine->times = block;
+    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
+                        (size_t)schedule->spec.breadth * sizeof(int32_t), &block));
+    engine->micro_step_read = block;
     MICS_TRY(fusions_open(engine));
     MICS_TRY(graphs_open(engine));
     MICS_TRY(open_arenas(engine));
@@ -245,7 +245,7 @@ static void close_arenas(mics_engine *engine)
         [MICS_MEM_OPTIMIZER] = engine->moments,   [MICS_MEM_GATHER] = engine->gather,
         [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
         [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_WIRE] = engine->wire[0],
-        [MICS_MEM_DATA] = engine->inputs,
+        [MICS_MEM_DATA] = engine->tokens,
     };
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
         close_arena(engine, (mics_memory_tag)tag, arenas[tag]);
@@ -282,6 +282,7 @@ void state_close(mics_engine *engine)
         mics_free(memory, engine->rings[kind].block_of);
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
+    mics_free(memory, engine->micro_step_read);
     mics_free(memory, engine->counts);
     mics_free(memory, engine->fusions);
     mics_free(memory, engine->fused);

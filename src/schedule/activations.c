@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where activations and their gradients lie. The arena, in floats:
 //
-//   inputs of units 1, 2, ... | saved tensors of each unit | shared | boundary gradient | scratch
+//   inputs of units 1, 2, ... | saved tensors of each unit | boundary gradient, for each lane
+//   shared | scratch
 //
-// `shared` holds what a unit that runs its forward inside backward saves (recomputation, and the
-// loss): one unit at a time. `boundary gradient` is the gradient that passes from unit to unit.
-// `scratch` holds what lives inside one step.
+// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit that
+// runs its forward inside backward saves (recomputation, and the loss): one unit at a time. `scratch`
+// holds what lives inside one step.
 //
 // Gradients of a unit. Backward walks the ops in reverse. A tensor's first gradient is written,
 // later ones are added. ADD moves no data: both operands take the output's storage, counted, and a
@@ -432,26 +433,27 @@ static void begin_unit(const mics_schedule *schedule, unit_work *work, int32_t u
 static void place_units(mics_schedule *schedule, unit_work *work, int64_t boundaries_end)
 {
     const int32_t units = schedule->spec.model->unit_count;
-    int64_t saved_end = boundaries_end, shared_elems = 0;
-    for (int pass = 0; pass < 2;
-         pass++) { // units that keep what they save, then those that share one region
-        const int64_t shared_begin = saved_end;
-        for (int32_t u = 0; u < units; u++) {
-            begin_unit(schedule, work, u);
-            if (work->plan->forward_in_backward != (pass == 1))
-                continue;
-            int64_t end = pass == 1 ? shared_begin : saved_end;
-            place_forward(work, &end);
-            if (pass == 0)
-                saved_end = end;
-            else if (end - shared_begin > shared_elems)
-                shared_elems = end - shared_begin;
-        }
+    int64_t saved_end = boundaries_end;
+    for (int32_t u = 0; u < units; u++) {
+        begin_unit(schedule, work, u);
+        if (!work->plan->forward_in_backward)
+            place_forward(work, &saved_end);
     }
-    work->boundary_at = saved_end + shared_elems;
-    work->scratch_at =
-        work->boundary_at +
+    work->boundary_at = saved_end;
+    schedule->lane_elems =
+        saved_end +
         mics_size_round_up(widest_boundary(schedule->spec.model) * work->tokens, ALIGNED_FLOATS);
+    const int64_t shared_begin = schedule->spec.breadth * schedule->lane_elems;
+    work->scratch_at = shared_begin;
+    for (int32_t u = 0; u < units; u++) {
+        int64_t end = shared_begin;
+        begin_unit(schedule, work, u);
+        if (!work->plan->forward_in_backward)
+            continue;
+        place_forward(work, &end);
+        if (end > work->scratch_at)
+            work->scratch_at = end;
+    }
     for (int32_t u = 0; u < units; u++) {
         begin_unit(schedule, work, u);
         shift_forward(work);

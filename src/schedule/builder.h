@@ -11,6 +11,8 @@
 typedef struct pass {
     int32_t unit;
     int32_t micro_step;
+    int32_t lane;
+    int32_t visit; // passes of one unit that follow each other, one a lane, are one visit of it
     bool backward;
 } pass;
 
@@ -40,8 +42,8 @@ typedef struct builder {
     unit_facts *facts; // by unit
     bool spans_nodes[MICS_GROUP_KINDS];
     mics_step_list *list;
-    int32_t capacity; // of the list
-    slot_pool params, grads;
+    int32_t capacity;        // of the list
+    slot_pool params, grads; // by unit; by unit and lane (grad_key)
     pass *passes;
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
@@ -50,7 +52,6 @@ typedef struct builder {
     int32_t *last_writer;  // by unit: newest backward that wrote its gradient
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
-    int32_t prefetch;      // of the spec, at most the number of passes
     int32_t newest[MICS_STREAMS];
     join_queue joining[2]; // [1]: units that stay whole where the mesh's are cut
     // Third stages of all-reduces that are not listed yet: a ring buffer of one place a unit.
@@ -71,6 +72,12 @@ static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
 static inline bool in_stages(const builder *b, int32_t unit, mics_step_kind whole)
 {
     return b->facts[unit].stages[whole];
+}
+
+/* Who holds a gradient slot: the gradients of two lanes are two. */
+static inline int32_t grad_key(const builder *b, int32_t unit, int32_t lane)
+{
+    return unit * b->schedule->spec.breadth + lane;
 }
 
 // ---- listing.c ----

@@ -76,12 +76,14 @@ static mics_status check_choices(const mics_schedule_spec *spec)
 }
 
 // Everything that is summed or allocated later stays below this, so no later product or sum can wrap: parameters four times
-// (values, gradients, two moments) with gathered copies, activations with their gradients, and workspaces. Sums in double
+// (values, gradients, two moments) with gathered copies and a gradient a lane, activations with their gradients, and workspaces. Sums in double
 // precision are within a part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in bytes.
 static mics_status check_sizes(const mics_schedule_spec *spec)
 {
     const mics_model *model = spec->model;
-    const double tokens = (double)spec->batch.sequences * (double)spec->batch.length;
+    const int32_t most = spec->breadth < spec->micro_steps ? spec->breadth : spec->micro_steps;
+    const double lanes = most > 1 ? most : 1;
+    const double tokens = lanes * (double)spec->batch.sequences * (double)spec->batch.length;
     double params = 0, width = 0, widest = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
         params += (double)model->units[u].elems + 32.0 * spec->mesh.ranks;
@@ -93,10 +95,10 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
     }
     const double workspace = spec->batch.threads * 64.0 * (8 * widest + 256) +
                              3 * (double)model->vocab + 64e6 + 64 * widest;
-    const double elems = 8 * params + 4 * tokens * width + workspace;
+    const double elems = (8 + lanes) * params + 4 * tokens * width + workspace;
     if (elems > (double)most_elems)
         return mics_fail(MICS_ERR_INVALID,
-                         "%.3g parameters and %.3g tokens a micro-step need about %.3g numbers; "
+                         "%.3g parameters and %.3g tokens at a time need about %.3g numbers; "
                          "the most that can be planned is %.3g",
                          params, tokens, elems, (double)most_elems);
     return MICS_OK;
@@ -108,13 +110,14 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
         MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;
     if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
-        spec->prefetch < 0)
+        spec->prefetch < 0 || spec->breadth < 0)
         return mics_fail(MICS_ERR_INVALID,
-                         "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d: "
-                         "each must be at least 1 "
-                         "(prefetch 0)",
+                         "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d, "
+                         "breadth %d: each must be at least 1 "
+                         "(prefetch and breadth 0)",
                          (long long)batch->sequences, (long long)batch->length,
-                         (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch);
+                         (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch,
+                         (int)spec->breadth);
     if (batch->length > spec->model->positions)
         return mics_fail(MICS_ERR_INVALID,
                          "sequence_length %lld is longer than the model's %lld positions",

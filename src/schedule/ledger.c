@@ -151,7 +151,8 @@ static void sum_memory(mics_schedule *schedule)
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_WIRE] += schedule->wire_bytes[stream];
     bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * sizeof(float);
-    bytes[MICS_MEM_DATA] = (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
+    bytes[MICS_MEM_DATA] =
+        (size_t)spec->breadth * (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
             bytes[tag] = mics_memory_block_bytes(bytes[tag]);

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the two lists of a schedule: a training step, and an evaluation of one micro-batch.
 //
-// A list is made from `passes`: the order in which units are computed. Before pass i is listed, the
-// gathers of passes i .. i + prefetch are, so they run beside the passes before them. A unit stays
-// gathered when it is needed again within that window (the last layer, between its forward and its
-// backward).
+// A list is made from `passes`: the order in which units are computed, one visit of a unit after the
+// other, in each a pass for every lane. Before a pass of visit v is listed, the gathers of visits v ..
+// v + prefetch are, so they run beside the passes before them. A unit stays gathered when it is needed
+// again within that window (the last layer, between its forward and its backward).
 #include "schedule/activations.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"
@@ -138,15 +138,24 @@ static mics_status list_gathers(builder *b, pass p)
     return MICS_OK;
 }
 
+// Whether a pass is of the visit of another one, or of the `prefetch` visits behind it.
+static bool is_in_window(const builder *b, int32_t index, int32_t of)
+{
+    return index < b->pass_count &&
+           b->passes[index].visit - b->passes[of].visit <= b->schedule->spec.prefetch;
+}
+
 // Gives up the slots of parameters that no pass of the coming window reads.
 static void release_params(builder *b, int32_t index)
 {
+    const int32_t coming = index + 1;
+    if (coming < b->pass_count && b->passes[coming].visit == b->passes[index].visit)
+        return;
     for (int32_t at = b->params.held_count - 1; at >= 0; at--) {
         const int32_t unit = b->params.held[at];
         bool needed = false;
-        for (int32_t next = index + 1; next <= index + 1 + b->prefetch && next < b->pass_count;
-             next++)
-            needed = needed || pass_reads(b, b->passes[next], unit);
+        for (int32_t next = coming; !needed && is_in_window(b, next, coming); next++)
+            needed = pass_reads(b, b->passes[next], unit);
         if (!needed)
             slots_give(&b->params, unit);
     }
@@ -168,10 +177,11 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
         const int32_t unit = writes->units[i];
         if (!has_grad_slot(b, unit))
             continue;
-        if (b->grads.slot_of[unit] >= 0 && !b->grads.retiring[unit])
+        const int32_t key = grad_key(b, unit, p.lane);
+        if (b->grads.slot_of[key] >= 0 && !b->grads.retiring[key])
             continue; // written before in this micro-step, and not reduced yet
-        MICS_TRY(slots_take(&b->grads, unit, b->schedule->padded_elems[unit]));
-        wait_on_all(b, step, b->grads.slots[b->grads.slot_of[unit]].last);
+        MICS_TRY(slots_take(&b->grads, key, b->schedule->padded_elems[unit]));
+        wait_on_all(b, step, b->grads.slots[b->grads.slot_of[key]].last);
     }
     slots_settle(&b->grads); // what retired before is free from the next pass on
     return MICS_OK;
@@ -191,12 +201,12 @@ static void name_uses(builder *b, pass p, mics_step *step)
         const int32_t unit = all.units[i];
         const bool whole = p.backward && sharding_of(b, unit)->grads == 1;
         const bool fold = whole && has_grad_slot(b, unit) && b->ends_with[unit] == p.unit;
-        step->uses[i] = (mics_step_use){.unit = unit,
-                                        .param_slot = i < read ? b->params.slot_of[unit] : -1,
-                                        .grad_slot = p.backward ? b->grads.slot_of[unit] : -1,
-                                        .accumulate = whole && p.micro_step > 0 &&
-                                                      (fold || !has_grad_slot(b, unit)),
-                                        .fold = fold};
+        step->uses[i] = (mics_step_use){
+            .unit = unit,
+            .param_slot = i < read ? b->params.slot_of[unit] : -1,
+            .grad_slot = p.backward ? b->grads.slot_of[grad_key(b, unit, p.lane)] : -1,
+            .accumulate = whole && p.micro_step > 0 && (fold || !has_grad_slot(b, unit)),
+            .fold = fold};
         if (i < read)
             wait_on(b, step, b->ready[unit]);
     }
@@ -217,6 +227,7 @@ static mics_status list_pass(builder *b, pass p)
 {
     mics_step step =
         blank_step(p.backward ? MICS_STEP_BACKWARD : MICS_STEP_FORWARD, p.unit, p.micro_step);
+    step.lane = p.lane;
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
     name_uses(b, p, &step);
@@ -230,14 +241,14 @@ static mics_status list_pass(builder *b, pass p)
 }
 
 // Sums one unit's gradient slot into the accumulator.
-static mics_status list_reduction(builder *b, int32_t unit, int32_t micro_step)
+static mics_status list_reduction(builder *b, int32_t unit, pass p)
 {
     const mics_step_kind kinds[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
     int32_t before = b->last_writer[unit];
     for (int stage = in_stages(b, unit, MICS_STEP_REDUCE) ? 0 : 1; stage < 2; stage++) {
-        mics_step step = comm_step(b, kinds[stage], &unit, 1, micro_step);
-        step.uses[0].grad_slot = b->grads.slot_of[unit];
-        step.uses[0].accumulate = stage == 1 && micro_step > 0;
+        mics_step step = comm_step(b, kinds[stage], &unit, 1, p.micro_step);
+        step.uses[0].grad_slot = b->grads.slot_of[grad_key(b, unit, p.lane)];
+        step.uses[0].accumulate = stage == 1 && p.micro_step > 0;
         wait_on(b, &step, before);
         MICS_TRY(add_step(b, step, &before));
         mark_slots(b, &step, before);
@@ -252,16 +263,17 @@ static mics_status list_reductions(builder *b, pass p)
     const unit_set *writes = units_written(b, p);
     for (int32_t i = 0; i < writes->count; i++) {
         const int32_t unit = writes->units[i];
+        const int32_t key = grad_key(b, unit, p.lane);
         if (b->ends_with[unit] != p.unit)
             continue;
         if (sharding_of(b, unit)->grads > 1) {
-            MICS_TRY(list_reduction(b, unit, p.micro_step));
-            if (b->prefetch > 0)
-                slots_retire(&b->grads, unit);
+            MICS_TRY(list_reduction(b, unit, p));
+            if (b->schedule->spec.prefetch > 0)
+                slots_retire(&b->grads, key);
             else
-                slots_give(&b->grads, unit);
+                slots_give(&b->grads, key);
         } else if (has_grad_slot(b, unit)) {
-            slots_give(&b->grads, unit);
+            slots_give(&b->grads, key);
         }
         if (p.micro_step == b->schedule->spec.micro_steps - 1)
             MICS_TRY(list_second_hop(b, unit));
@@ -272,7 +284,7 @@ static mics_status list_reductions(builder *b, pass p)
 static mics_status list_passes(builder *b)
 {
     for (int32_t i = 0; i < b->pass_count; i++) {
-        for (; b->gathered <= i + b->prefetch && b->gathered < b->pass_count; b->gathered++)
+        for (; is_in_window(b, b->gathered, i); b->gathered++)
             MICS_TRY(list_gathers(b, b->passes[b->gathered]));
         MICS_TRY(list_pass(b, b->passes[i]));
         MICS_TRY(list_reductions(b, b->passes[i]));
@@ -284,20 +296,37 @@ static mics_status list_passes(builder *b)
 
 // ---- passes ----
 
+// One unit for micro-steps [begin, end).
+static void fill_visit(builder *b, int32_t unit, bool backward, int32_t begin, int32_t end)
+{
+    const int32_t visit = b->pass_count > 0 ? b->passes[b->pass_count - 1].visit + 1 : 0;
+    for (int32_t micro = begin; micro < end; micro++)
+        b->passes[b->pass_count++] = (pass){.unit = unit,
+                                            .micro_step = micro,
+                                            .lane = micro - begin,
+                                            .visit = visit,
+                                            .backward = backward};
+}
+
+// Micro-steps run side by side in as few turns as they can, all of about as many.
 static void fill_passes(builder *b, mics_phase phase)
 {
     const mics_schedule *schedule = b->schedule;
+    const bool training = phase == MICS_PHASE_TRAIN;
     const int32_t units = schedule->spec.model->unit_count;
+    const int32_t micro_steps = training ? schedule->spec.micro_steps : 1;
+    const int32_t turns = training ? mics_schedule_turns(micro_steps, schedule->spec.breadth) : 1;
     b->pass_count = 0;
-    for (int32_t micro = 0; micro < (phase == MICS_PHASE_TRAIN ? schedule->spec.micro_steps : 1);
-         micro++) {
+    for (int64_t turn = 0; turn < turns; turn++) {
+        const int32_t begin = (int32_t)(turn * micro_steps / turns);
+        const int32_t end = (int32_t)((turn + 1) * micro_steps / turns);
         for (int32_t u = 0; u < units; u++) {
             // The loss has no forward in training: its backward does that work.
-            if (phase != MICS_PHASE_TRAIN || !schedule->units[u].loss)
-                b->passes[b->pass_count++] = (pass){.unit = u, .micro_step = micro};
+            if (!training || !schedule->units[u].loss)
+                fill_visit(b, u, false, begin, end);
         }
-        for (int32_t u = units - 1; phase == MICS_PHASE_TRAIN && u >= 0; u--)
-            b->passes[b->pass_count++] = (pass){.unit = u, .micro_step = micro, .backward = true};
+        for (int32_t u = units - 1; training && u >= 0; u--)
+            fill_visit(b, u, true, begin, end);
     }
 }
 
@@ -311,7 +340,7 @@ static mics_status open_builder(builder *b)
                                  &b->joining[1].units};
     void *block = NULL;
     MICS_TRY(slots_open(memory, units, &b->params));
-    MICS_TRY(slots_open(memory, units, &b->grads));
+    MICS_TRY(slots_open(memory, units * b->schedule->spec.breadth, &b->grads));
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, passes * sizeof(pass), &block));
     b->passes = block;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(unit_facts), &block));
@@ -324,8 +353,6 @@ static mics_status open_builder(builder *b)
         MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
         *by_unit[i] = block;
     }
-    b->prefetch =
-        b->schedule->spec.prefetch < (int32_t)passes ? b->schedule->spec.prefetch : (int32_t)passes;
     return MICS_OK;
 }
 
@@ -498,6 +525,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     if (spec->precision == MICS_PRECISION_MIXED)
         schedule->spec.gather_wires = schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
     schedule->spec.share_params = can_share(spec);
+    schedule->spec.breadth =
+        spec->evaluation_only ? 1 : mics_schedule_breadth(spec->micro_steps, spec->breadth);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));

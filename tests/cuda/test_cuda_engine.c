@@ -257,6 +257,36 @@ static void test_graphs(void **state)
     }
 }
 
+// ---- micro-steps side by side ----
+
+// In 16 bits each lane's gradients have a slot of their own, also where G is 1, and are added up in the order of
+// micro-steps: the same bits.
+static void test_breadth(void **state)
+{
+    (void)state;
+    static const mics_sharding shardings[] = {{1, 1, 1}, {1, 2, 2}, {2, 2, 2}};
+    needs_gpus(1);
+    for (int32_t i = 0; i < (int32_t)cases_of(3); i++) {
+        fixture_run runs[2];
+        for (int32_t side = 0; side < 2; side++) {
+            runs[side] = (fixture_run){.want = on_gpu(i == 1 ? MICS_DTYPE_FP16 : MICS_DTYPE_BF16)};
+            fixture_case *want = &runs[side].want;
+            want->ranks = want->nodes = 2;
+            want->sharding = shardings[i];
+            want->micro_steps = 3;
+            want->sequences = 6;
+            want->steps = 2;
+            want->recompute = i == 2;
+            want->graphs = i == 0;
+            want->breadth = side == 0 ? 1 : 2 + i % 2; // turns of 1 and 2, or one of 3
+            fixture_go(&runs[side]);
+        }
+        assert_memory_equal(runs[0].losses, runs[1].losses, sizeof runs[0].losses);
+        assert_memory_equal(runs[0].norms, runs[1].norms, sizeof runs[0].norms);
+        assert_memory_equal(&runs[0].eval_loss, &runs[1].eval_loss, sizeof runs[0].eval_loss);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_overflow_is_skipped),
         cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_breadth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ typedef struct fixture_case {
     int32_t ranks, nodes;
     mics_sharding sharding;
     int32_t sequences, micro_steps, steps; // sequences of the global batch
-    int32_t prefetch;
+    int32_t prefetch, breadth;
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
     bool graphs;
@@ -336,6 +336,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
                   .threads = run->want.threads > 0 ? run->want.threads : 1},
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
+        .breadth = run->want.breadth,
         .recompute = run->want.recompute,
         .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
         .choice_count = run->want.hierarchical,

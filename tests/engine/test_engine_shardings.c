@@ -158,6 +158,54 @@ static void test_64_ranks(void **state)
     }
 }
 
+// Micro-steps side by side: the same bits, but where a tied table's gradients meet in its accumulator (G = 1), in
+// another order then; and all that fixture.h checks.
+static void check_breadth(const fixture_run *one, int32_t breadth)
+{
+    fixture_run run = {.want = one->want};
+    run.want.breadth = breadth;
+    fixture_go(&run);
+    const bool same = one->want.sharding.grads > 1 || one->want.untied;
+    for (int32_t step = 0; step < run.want.steps; step++) {
+        const double loss = run.losses[step], expected = one->losses[step];
+        if (same ? loss != expected || run.norms[step] != one->norms[step]
+                 : !(fabs(loss - expected) <= 1e-5 * expected))
+            fail_msg("%d|%d|%d, %d of %d micro-steps side by side: step %d: loss %.17g, one after "
+                     "the other %.17g",
+                     (int)run.want.sharding.params, (int)run.want.sharding.grads,
+                     (int)run.want.sharding.optimizer, (int)breadth, (int)run.want.micro_steps,
+                     (int)step + 1, loss, expected);
+    }
+    if (same) // an evaluation has one lane
+        assert_true(run.eval_loss == one->eval_loss);
+    assert_true(fabs(run.eval_loss - one->eval_loss) <= 1e-5 * one->eval_loss);
+}
+
+static void test_breadth(void **state)
+{
+    (void)state;
+    static const mics_sharding shardings[] = {{1, 1, 1}, {1, 1, 4}, {1, 2, 2}, {2, 2, 2},
+                                              {2, 2, 4}, {2, 4, 4}, {4, 4, 4}};
+    static const int32_t breadths[] = {2, 3, 9}; // of 5: turns of 1, 2, 2, of 2, 3, of 5
+    for (int32_t i = 0; i < 7; i++) {
+        fixture_run one = {.want = {.ranks = 4,
+                                    .nodes = i % 3 == 2 ? 1 : 2,
+                                    .sharding = shardings[i],
+                                    .sequences = 40,
+                                    .micro_steps = 5,
+                                    .steps = FIXTURE_STEPS_RUN < 4 ? FIXTURE_STEPS_RUN : 4,
+                                    .prefetch = i % 3,
+                                    .recompute = i % 5 < 2,
+                                    .untied = i % 4 == 1,
+                                    .hierarchical = i % 4 < 2,
+                                    .share_params = i % 3 == 1,
+                                    .clip = clip}};
+        fixture_go(&one);
+        for (int b = 0; b < 3; b++)
+            check_breadth(&one, breadths[b]);
+    }
+}
+
 // Peak memory is exact under recomputation and without prefetch as well, and both take less.
 static void test_memory_choices(void **state)
 {
@@ -248,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_family_of_8_ranks),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_untied_head),
+        cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_64_ranks),
         cmocka_unit_test(test_memory_choices),
         cmocka_unit_test(test_evaluation_only),

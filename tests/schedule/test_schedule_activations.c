@@ -12,7 +12,7 @@
 #include "models.h"
 #include <stdlib.h>
 
-enum { OPS = 24, TENSORS = 32, UNITS = 10, PARAMS = 24, VALUES = 100000 };
+enum { OPS = 24, TENSORS = 32, UNITS = 10, PARAMS = 24, LANES = 3, VALUES = 100000 };
 
 typedef struct terms {
     int32_t of_op[OPS + 1]; // how often; the last one is the output's gradient
@@ -31,11 +31,11 @@ typedef struct machine {
     const mics_schedule *schedule;
     const mics_model *model;
     int64_t tokens;
-    int32_t micro_step;
+    int32_t micro_step, lane;
     int32_t *cells; // (activation_elems) index of a value; 0: nothing
     value *values;
     int32_t value_count;
-    bool written[UNITS][PARAMS]; // gradients, in this micro-step
+    bool written[LANES][UNITS][PARAMS]; // gradients, in the micro-step of each lane
     // Where it is.
     int32_t unit, op;
     const char *doing;
@@ -57,6 +57,7 @@ static void check_place(const machine *m, int64_t at, int64_t elems)
 
 static void put(machine *m, int64_t at, int64_t elems, value what)
 {
+    at = mics_schedule_lane_at(m->schedule, at, m->lane);
     check_place(m, at, elems);
     assert_true(m->value_count < VALUES);
     what.micro_step = m->micro_step;
@@ -69,6 +70,7 @@ static void put(machine *m, int64_t at, int64_t elems, value what)
 // The one value that fills a place.
 static const value *get(const machine *m, int64_t at, int64_t elems)
 {
+    at = mics_schedule_lane_at(m->schedule, at, m->lane);
     check_place(m, at, elems);
     for (int64_t i = 1; i < elems; i++) {
         if (m->cells[at + i] != m->cells[at])
@@ -253,9 +255,9 @@ static void check_params(machine *m, const mics_op *op, const mics_grad_call *ca
         if (ref.unit < 0)
             continue;
         assert_true(ref.unit < UNITS && ref.param < PARAMS);
-        if (call->add_params[p] != m->written[ref.unit][ref.param])
+        if (call->add_params[p] != m->written[m->lane][ref.unit][ref.param])
             fail_in(m, "a parameter's gradient is overwritten or added to something old");
-        m->written[ref.unit][ref.param] = true;
+        m->written[m->lane][ref.unit][ref.param] = true;
     }
 }
 
@@ -326,6 +328,20 @@ static void run_unit_backward(machine *m, int32_t unit)
 
 // ---- a schedule ----
 
+// One unit for all lanes of a turn.
+static void visit_unit(machine *m, int32_t turn, int32_t unit, bool backward)
+{
+    const int32_t lanes = m->schedule->spec.breadth;
+    for (m->lane = 0; m->lane < lanes; m->lane++) {
+        m->micro_step = turn * lanes + m->lane;
+        if (backward)
+            run_unit_backward(m, unit);
+        else
+            run_unit_forward(m, unit);
+    }
+    m->lane = 0;
+}
+
 static void run_schedule(const mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
@@ -337,13 +353,14 @@ static void run_schedule(const mics_schedule *schedule)
     m.values = calloc(VALUES, sizeof *m.values);
     assert_non_null(m.cells);
     assert_non_null(m.values);
-    for (; m.micro_step < 2; m.micro_step++) {
+    for (int32_t turn = 0; turn < 2; turn++) {
         memset(m.written, 0, sizeof m.written);
         for (int32_t u = 0; u < model->unit_count - 1; u++)
-            run_unit_forward(&m, u);
+            visit_unit(&m, turn, u, false);
         for (int32_t u = model->unit_count - 1; u >= 0; u--)
-            run_unit_backward(&m, u);
+            visit_unit(&m, turn, u, true);
     }
+    m.micro_step++;
     for (int32_t u = 0; u < model->unit_count; u++) // an evaluation
         run_unit_forward(&m, u);
     free(m.cells);
@@ -359,10 +376,11 @@ static void check_model(mics_memory *memory, const mics_model *model)
         mics_schedule_spec spec = {
             .model = model,
             .batch = {.sequences = 1 + i % 2, .length = lengths[i / 2], .threads = 1},
-            .micro_steps = 1};
+            .micro_steps = 6};
         ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-        for (int recompute = 0; recompute < 2; recompute++) {
-            spec.recompute = recompute == 1;
+        for (int way = 0; way < 2 * LANES; way++) {
+            spec.recompute = way % 2 == 1;
+            spec.breadth = 1 + way / 2;
             ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
             run_schedule(schedule);
             mics_schedule_close(schedule);

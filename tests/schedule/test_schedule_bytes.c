@@ -55,7 +55,7 @@ static const by_hand cases[] = {
 
 typedef struct setting {
     mics_mesh mesh;
-    int32_t micro_steps, prefetch;
+    int32_t micro_steps, prefetch, breadth;
     bool tied, hierarchical;
     int64_t join_below;
 } setting;
@@ -69,6 +69,7 @@ static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model
         .batch = {.sequences = 1, .length = 5, .threads = 1},
         .micro_steps = want->micro_steps,
         .prefetch = want->prefetch,
+        .breadth = want->breadth,
         .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
         .choice_count = want->hierarchical,
         .boundary = want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
@@ -83,7 +84,7 @@ static double model_bytes(const setting *want)
     return 4.0 * (EMBED + 2 * LAYER + (want->tied ? HEAD : HEAD_UNTIED));
 }
 
-// What one micro-step gathers: each layer before forward and before backward, but the last one
+// What a turn of micro-steps gathers: each layer before forward and before backward, but the last one
 // stays when units are gathered ahead; the head once; the embedding before its forward, and for a
 // head that is tied to it.
 static double gathered_bytes(const setting *want)
@@ -101,7 +102,9 @@ static void check_equal(const char *what, int64_t have, double want)
 
 static void check_train(const mics_schedule *schedule, const by_hand *expected, const setting *want)
 {
-    const double A = want->micro_steps * gathered_bytes(want), M = model_bytes(want);
+    const int breadth = want->breadth > 1 ? want->breadth : 1;
+    const int turns = (want->micro_steps + breadth - 1) / breadth;
+    const double A = turns * gathered_bytes(want), M = model_bytes(want);
     const mics_bytes sent = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
     check_equal(expected->name, sent.intra,
                 expected->intra_A * A + expected->intra_M * M * want->micro_steps +
@@ -164,6 +167,12 @@ static void test_family_by_hand(void **state)
                        (setting){.micro_steps = micro_steps[s], .prefetch = 0, .tied = true});
             check_case(memory, &cases[c],
                        (setting){.micro_steps = micro_steps[s], .prefetch = 1, .tied = false});
+            for (int32_t breadth = 2; breadth < 7; breadth++)
+                check_case(memory, &cases[c],
+                           (setting){.micro_steps = micro_steps[s],
+                                     .prefetch = breadth % 2,
+                                     .breadth = breadth,
+                                     .tied = breadth % 3 == 0});
         }
     }
     assert_int_equal(mics_memory_close(memory), 0);

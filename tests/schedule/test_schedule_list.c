@@ -26,9 +26,11 @@ static void fail_at(const order *o, int32_t step, const char *why)
 {
     const mics_step *s = &o->list->steps[step];
     char name[64];
-    fail_msg("%s, %d micro-steps, prefetch %d, %s: step %d (%s of unit %d, micro-step %d): %s",
+    fail_msg("%s, %d micro-steps, %d side by side, prefetch %d, %s: step %d (%s of unit %d, "
+             "micro-step %d): %s",
              mics_mesh_name(&o->schedule->spec.mesh, name, sizeof name),
-             (int)o->schedule->spec.micro_steps, (int)o->schedule->spec.prefetch,
+             (int)o->schedule->spec.micro_steps, (int)o->schedule->spec.breadth,
+             (int)o->schedule->spec.prefetch,
              o->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)step,
              mics_step_kind_text(s->kind), (int)s->unit, (int)s->micro_step, why);
 }
@@ -454,25 +456,51 @@ static void check_boundary(const order *o)
 
 // ---- the whole ----
 
-// Each micro-step: all units but the loss forward in order, then all backward in reverse.
+static int32_t next_pass(const order *o, int32_t at)
+{
+    while (at < o->list->count && !computes(&o->list->steps[at]))
+        at++;
+    return at;
+}
+
+// How many lanes the turn has that begins with the pass at `at`.
+static int32_t count_lanes(const order *o, int32_t at)
+{
+    int32_t lanes = 0;
+    for (; at < o->list->count && o->list->steps[at].lane == lanes; at = next_pass(o, at + 1))
+        lanes++;
+    return lanes;
+}
+
+// Each turn: all units but the loss forward in order, then all backward in reverse, each for all lanes.
+// Turns are as even as can be.
 static void check_passes(const order *o)
 {
-    const int32_t units = o->schedule->spec.model->unit_count;
+    const mics_schedule_spec *spec = &o->schedule->spec;
+    const int32_t units = spec->model->unit_count;
     const bool training = o->phase == MICS_PHASE_TRAIN;
-    int32_t at = 0, per_micro_step = training ? 2 * units - 1 : units;
-    for (int32_t i = 0; i < o->list->count; i++) {
-        const mics_step *step = &o->list->steps[i];
-        if (!computes(step))
-            continue;
-        const int32_t place = at % per_micro_step;
-        const bool backward = training && place >= units - 1;
-        const int32_t unit = backward ? 2 * units - 2 - place : place;
-        if (step->unit != unit || step->micro_step != at / per_micro_step ||
-            (step->kind == MICS_STEP_BACKWARD) != backward)
-            fail_at(o, i, "is out of order");
-        at++;
+    const int32_t micro_steps = training ? spec->micro_steps : 1;
+    const int32_t places = training ? 2 * units - 1 : units;
+    int32_t at = next_pass(o, 0), micro_step = 0, fewest = micro_steps, most = 0;
+    while (at < o->list->count) {
+        const int32_t lanes = count_lanes(o, at);
+        for (int32_t pass = 0; pass < places * lanes; pass++, at = next_pass(o, at + 1)) {
+            const mics_step *step = &o->list->steps[at];
+            const int32_t place = pass / lanes, lane = pass % lanes;
+            const bool backward = training && place >= units - 1;
+            const int32_t unit = backward ? 2 * units - 2 - place : place;
+            assert_in_range(at, 0, o->list->count - 1);
+            if (step->unit != unit || step->lane != lane || step->micro_step != micro_step + lane ||
+                (step->kind == MICS_STEP_BACKWARD) != backward)
+                fail_at(o, at, "is out of order");
+        }
+        micro_step += lanes;
+        fewest = lanes < fewest ? lanes : fewest;
+        most = lanes > most ? lanes : most;
     }
-    assert_int_equal(at, per_micro_step * (training ? o->schedule->spec.micro_steps : 1));
+    assert_int_equal(micro_step, micro_steps);
+    assert_true(most - fewest <= 1);
+    assert_int_equal(most, training ? spec->breadth : 1);
 }
 
 // With prefetch, a pass and the collectives listed around it run side by side: no gather but a
@@ -542,7 +570,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
             for (int32_t o = g; o <= 8; o *= 2) {
                 ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){p, g, o}, &spec.mesh));
                 for (int variant = 0; variant < 64; variant++) {
-                    spec.micro_steps = variant % 2 == 0 ? 1 : 3;
+                    spec.micro_steps = variant % 2 == 0 ? 1 : 5;
                     spec.prefetch = variant % 8 / 2;
                     spec.recompute = variant % 8 >= 4;
                     spec.choice_count = variant % 16 >= 8;
@@ -555,6 +583,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
                     // Some share messages, and not all of these one.
                     spec.join_below = variant >= 32 ? 3 * model->units[0].elems : 0;
                     spec.share_params = variant % 3 == 0;
+                    spec.breadth = variant % 5;
                     check_schedule(memory, &spec);
                 }
             }
@@ -602,8 +631,8 @@ static void test_arguments(void **state)
                                .batch = {.sequences = 1, .length = MODEL_POSITIONS, .threads = 1},
                                .micro_steps = 1};
     ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &good.mesh));
-    mics_schedule_spec bad[8];
-    for (int i = 0; i < 8; i++)
+    mics_schedule_spec bad[9];
+    for (int i = 0; i < 9; i++)
         bad[i] = good;
     bad[0].batch.sequences = 0;
     bad[1].batch.length = 0;
@@ -615,7 +644,8 @@ static void test_arguments(void **state)
     // 8 of a node's ranks would each send their gradients to 8 of the other's; one a node is fine.
     ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){1, 1, 1}, &bad[7].mesh));
     bad[7].second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
-    for (int i = 0; i < 8; i++) {
+    bad[8].breadth = -1;
+    for (int i = 0; i < 9; i++) {
         ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &bad[i], &schedule));
         assert_null(schedule);
     }
