@@ -48,7 +48,7 @@ static mics_status zero3_then(const char *config, const char *cluster, int32_t n
 static mics_status zero3_here(const study *s, int32_t nodes, double *tflops_out)
 {
     const mics_plan_space space = {
-        .micro_batch = MICRO_BATCH, .recompute_given = true, .recompute = true};
+        .micro_batch = MICRO_BATCH, .breadth = 1, .recompute_given = true, .recompute = true};
     const mics_plan_request request = study_request(s, nodes, GLOBAL_BATCH);
     mics_planner *planner = NULL;
     mics_plan_entry entry;

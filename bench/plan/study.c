@@ -84,6 +84,7 @@ mics_status study_smallest(const study *s, int32_t nodes, int64_t global_batch, 
     const int32_t per_node = mics_cluster_ranks_per_node(&s->cluster), ranks = nodes * per_node;
     mics_plan_space space = {.family = family,
                              .micro_batch = micro_batch,
+                             .breadth = 1,
                              .recompute_given = micro_batch > 0,
                              .recompute = true,
                              .collectives_given = paper,

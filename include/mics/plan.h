@@ -4,14 +4,14 @@
 // memory from the ledger, runs them on clocks, and says why the best is the best.
 //
 // The space is the whole family P | G | O that the mesh allows, times every micro-batch x
-// accumulation that gives the global batch, recomputation, units gathered ahead, and gathers and
-// reductions by one ring or in two stages where their groups span nodes. What does not fit is left
-// out by memory, which is known without making the schedule; what cannot be among the best by a
-// lower bound on its time (computation alone, bytes over links) that never exceeds what the
-// simulation says. So the best is that of the whole space.
+// accumulation that gives the global batch, recomputation, units gathered ahead, micro-steps side by
+// side (1, 2, 4 or 8), and gathers and reductions by one ring or in two stages where their groups span
+// nodes. What does not fit is left out by memory, which is known without making the schedule; what
+// cannot be among the best by a lower bound on its time (computation alone, bytes over links) that
+// never exceeds what the simulation says. So the best is that of the whole space.
 //
-// Long accumulations are periodic. Once two micro-steps in the middle of a simulated step take the
-// same times in all their parts, every further one does, and the step is extended by so many of
+// Long accumulations are periodic. Once two turns of micro-steps in the middle of a simulated step take
+// the same times in all their parts, every further one does, and the step is extended by so many of
 // them.
 #ifndef MICS_PLAN_H
 #define MICS_PLAN_H
@@ -29,7 +29,12 @@
 extern "C" {
 #endif
 
-enum { MICS_PLAN_PREFETCH_MOST = 3, MICS_PLAN_WHY_BYTES = 320, MICS_PLAN_NAME_BYTES = 48 };
+enum {
+    MICS_PLAN_PREFETCH_MOST = 3,
+    MICS_PLAN_BREADTH_MOST = 8, // that is searched; larger ones are evaluated
+    MICS_PLAN_WHY_BYTES = 320,
+    MICS_PLAN_NAME_BYTES = 48
+};
 
 // What is to be trained, and where.
 typedef struct mics_plan_request {
@@ -56,6 +61,7 @@ typedef struct mics_plan_choice {
     int64_t micro_batch;
     int32_t micro_steps; // micro_batch x micro_steps x ranks is the global batch
     int32_t prefetch;
+    int32_t breadth; // mics_schedule_spec.breadth; 0 counts as 1
     bool recompute;
     // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless they
     // are to be by ring (mics_schedule_spec).
@@ -119,6 +125,7 @@ typedef struct mics_plan_space {
     int32_t params;              // > 0: shardings with this P alone
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
+    int32_t breadth;             // > 0: this one alone
     bool recompute_given, recompute;
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
@@ -170,7 +177,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 /* Searches.
  *
  * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch,
- * no recomputation, smaller prefetch, rings.
+ * no recomputation, smaller prefetch, smaller breadth, rings.
  * Needs:   most >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty);
  *          MICS_ERR_MEMORY.
@@ -199,7 +206,8 @@ const char *mics_plan_baseline_text(mics_plan_baseline baseline);
 
 /* A baseline at its best micro-batch, accumulation, recomputation and prefetch within `space`
  * (whose shardings and collectives do not count); where it does not fit, at those with the least
- * memory. ZeRO's and hpz's collectives are rings, as in the systems of those names.
+ * memory. ZeRO's and hpz's collectives are rings, and all but mics+ have one micro-step after the
+ * other, as in the systems of those names.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY.
  */

@@ -86,6 +86,9 @@ mics_status cli_plan_sharding(mics_memory *memory, const mics_run *run, const mi
 
 // ---- output ----
 
+/* Micro-steps that a choice has side by side; 1 where there is no choice. */
+int32_t cli_plan_breadth(const mics_plan_choice *choice);
+
 void cli_plan_text(const cli_plan *plan, const cli_plan_found *found);
 void cli_plan_json(const cli_plan *plan, const cli_plan_found *found);
 void cli_plan_entry_json(const cli_plan *plan, const mics_plan_entry *entry);

@@ -65,6 +65,7 @@ static mics_plan_space space_of(const mics_run *run)
         .prefetch_given = !run->prefetch_auto,
         .prefetch =
             run->prefetch < MICS_PLAN_PREFETCH_MOST ? run->prefetch : MICS_PLAN_PREFETCH_MOST,
+        .breadth = run->breadth,
         .collectives_given = true,
         .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_LIBRARY,
         .reduce_two_stage = two_stage,

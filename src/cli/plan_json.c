@@ -39,12 +39,13 @@ static void print_choice(const mics_plan_entry *entry)
 {
     const mics_plan_choice *c = &entry->choice;
     printf("{\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
-           "\"micro_batch\": %lld, \"accumulation\": %d, \"recompute\": %s, \"prefetch\": %d, "
+           "\"micro_batch\": %lld, \"accumulation\": %d, \"breadth\": %d, \"recompute\": %s, "
+           "\"prefetch\": %d, "
            "\"gather\": \"%s\", \"reduce\": \"%s\", ",
            entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
-           (long long)c->micro_batch, (int)c->micro_steps, c->recompute ? "true" : "false",
-           (int)c->prefetch, c->gather_two_stage ? "two-stage" : "ring",
-           c->reduce_two_stage ? "two-stage" : "ring");
+           (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_breadth(c),
+           c->recompute ? "true" : "false", (int)c->prefetch,
+           c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");
     print_pipeline(&entry->pipeline);
     printf("\"fits\": %s, ", entry->fits ? "true" : "false");
 }

@@ -57,6 +57,12 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
     return text;
 }
 
+int32_t cli_plan_breadth(const mics_plan_choice *choice)
+{
+    return choice->micro_steps > 0 ? mics_schedule_breadth(choice->micro_steps, choice->breadth)
+                                   : 1;
+}
+
 // How gathers and reductions run: r ring, 2 two stages, - none.
 static void print_batch(const mics_plan_entry *entry)
 {
@@ -65,11 +71,11 @@ static void print_batch(const mics_plan_entry *entry)
     printf("%5lld x %-5d %3s ", (long long)c->micro_batch, (int)c->micro_steps,
            c->recompute ? "yes" : "no");
     if (family)
-        printf("%3d  %c%c ", (int)c->prefetch,
+        printf("%3d %3d  %c%c ", (int)c->prefetch, (int)cli_plan_breadth(c),
                c->sharding.params == 1 ? '-' : (c->gather_two_stage ? '2' : 'r'),
                c->sharding.grads == 1 ? '-' : (c->reduce_two_stage ? '2' : 'r'));
     else
-        printf("  -  -- ");
+        printf("  -   -  -- ");
 }
 
 static void print_ms(double us)
@@ -111,9 +117,10 @@ static void print_time(const cli_plan *plan, const row *r)
 
 static void print_times(const cli_plan *plan, const rows *all)
 {
-    printf("\n%-9s %-16s %13s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "", "P|G|O",
-           "micro-batches", "rec", "pre", "g/r", "step ms", "compute", "gather", "reduce",
-           "2nd hop", "update", "other", "TFLOP/s", "hw", "MFU %", "tokens/s", "USD/Gtok");
+    printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "",
+           "P|G|O", "micro-batches", "rec", "pre", "bre", "g/r", "step ms", "compute", "gather",
+           "reduce", "2nd hop", "update", "other", "TFLOP/s", "hw", "MFU %", "tokens/s",
+           "USD/Gtok");
     for (int32_t i = 0; i < all->count; i++) {
         if (i == all->plans)
             printf("\n");
@@ -190,8 +197,9 @@ static void print_reasons(const rows *all)
 static const char footnotes[] =
     "\nP|G|O: ranks that share out parameters, gradients and optimizer state; micro-batches: "
     "sequences of one x micro-steps;\n"
-    "rec: recomputed; pre: units gathered ahead; g/r: gathers and reductions by ring (r) or in "
-    "two stages (2).\n"
+    "rec: recomputed; pre: units gathered ahead; bre: micro-steps side by side; g/r: gathers and "
+    "reductions by ring (r)\n"
+    "or in two stages (2).\n"
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds publication; "
     "other: agreement,\n"
     "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"

@@ -41,9 +41,11 @@ static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space
     return MICS_OK;
 }
 
-// How the systems of those names reduce and gather.
+// How the systems of those names reduce and gather, one micro-step after the other.
 static void choose_collectives(mics_plan_baseline baseline, mics_plan_space *space)
 {
+    if (baseline != MICS_PLAN_MICS_PLUS)
+        space->breadth = 1;
     space->collectives_given = baseline != MICS_PLAN_MICS_PLUS;
     space->gather_two_stage = baseline == MICS_PLAN_MICS;
     space->reduce_two_stage = space->boundary_two_stage = false;

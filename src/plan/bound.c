@@ -281,7 +281,7 @@ static comm_cost sum_costs(const mics_planner *planner, const mics_plan_choice *
     comm_cost sum = {0};
     for (int32_t c = 0; c < planner->class_count; c++) {
         const double units = planner->classes[c].units;
-        add_cost(&sum, &classes[c].gather, structure_gathers(s, c, choice->micro_steps));
+        add_cost(&sum, &classes[c].gather, structure_gathers(s, c, choice_turns(choice)));
         add_cost(&sum, &classes[c].reduce, units * choice->micro_steps);
         add_cost(&sum, &classes[c].once, units);
     }
@@ -387,13 +387,15 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
         grads += units * (elems / (size_t)(class->whole ? 1 : choice->sharding.grads));
         optimizer += units * (elems / (size_t)choice->sharding.optimizer);
     }
-    const structure *slots = structure_at(s, choice->micro_steps);
+    const structure *slots = structure_at(s, choice_turns(choice));
+    const size_t lanes = (size_t)mics_schedule_breadth(choice->micro_steps, choice->breadth);
     *bytes_out =
         (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
                  counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
                  counted(optimizer * mics_precision_bytes(precision, MICS_MEM_OPTIMIZER)) +
-                 slots->gather_bytes + slots->reduce_bytes + batch->activation_bytes +
-                 batch->workspace_bytes + batch->data_bytes +
+                 slots->gather_bytes + slots->reduce_bytes +
+                 counted(batch->activation_bytes + (lanes - 1) * batch->lane_bytes) +
+                 batch->workspace_bytes + counted(lanes * batch->token_bytes) +
                  counted(direct_bytes(planner, choice)) + counted(planner->request.staging_bytes));
     return MICS_OK;
 }

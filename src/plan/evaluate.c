@@ -2,18 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one choice takes: its schedule's ledger, and its schedule on clocks.
 //
-// Note 1: extension. A list of s micro-steps repeats itself between the first micro-step and the last. Where in
-// a simulated list of PERIOD_STEPS micro-steps the second and the third consist of the same steps with the same
-// waits, and all their times differ by one constant, everything that was under way when they began
-// was the same; so a further micro-step between them would take that constant, and so would every other. Then the
-// step of s micro-steps takes s - PERIOD_STEPS constants more. Otherwise twice as many are simulated.
+// Note 1: extension. A list of t turns, each of as many micro-steps side by side, repeats itself between the first
+// turn and the last. Where in a simulated list of PERIOD_TURNS turns the second and the third consist of the same
+// steps with the same waits and find the same slots, and all their times differ by one constant, everything that
+// was under way when they began was the same; so a further turn between them would take that constant, and so would
+// every other. Then the step of t turns takes t - PERIOD_TURNS constants more. Otherwise twice as many are
+// simulated; and all of them where turns differ.
 #include "mics/log.h"
 #include "plan/internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PERIOD_STEPS = 4 };
+enum { PERIOD_TURNS = 4, SLOTS_MOST = 64 };
 
 // ---- schedules ----
 
@@ -39,6 +40,10 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
     if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_PREFETCH_MOST)
         return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
                          (int)choice->prefetch, (int)MICS_PLAN_PREFETCH_MOST);
+    if (choice->breadth < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d micro-steps side by side: at least 1 (0 counts as 1)",
+                         (int)choice->breadth);
     return MICS_OK;
 }
 
@@ -54,6 +59,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
                   .threads = request->threads},
         .micro_steps = micro_steps,
         .prefetch = choice->prefetch,
+        .breadth = choice->breadth,
         .recompute = choice->recompute,
         .choices = {{.most_bytes = SIZE_MAX,
                      .gather = choice->gather_two_stage ? two : ring,
@@ -86,11 +92,11 @@ static int32_t first_of(const mics_step_list *list, int32_t micro_step)
     return at;
 }
 
-static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period)
+static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period, int32_t breadth)
 {
     const mics_step *a = &list->steps[at], *b = &list->steps[at + period];
     if (a->kind != b->kind || a->unit != b->unit || a->stream != b->stream ||
-        a->block_bytes != b->block_bytes || a->micro_step + 1 != b->micro_step)
+        a->block_bytes != b->block_bytes || a->micro_step + breadth != b->micro_step)
         return false;
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         // What was waited for before and is not repeated (publication) is done long since.
@@ -100,22 +106,80 @@ static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period)
     return true;
 }
 
-// Whether the two micro-steps before the last two repeat themselves, and how long one takes.
+// A slot as who comes to want one sees it: its size, and how long before that each stream has used it.
+typedef struct slot_age {
+    int64_t elems;
+    int32_t steps[MICS_STREAMS]; // one more than `period`: before the turn
+    bool matched;
+} slot_age;
+
+static bool uses_slot(const mics_step *step, int32_t slot, bool grads)
+{
+    const mics_step_kind fills = grads ? MICS_STEP_REDUCE : MICS_STEP_GATHER;
+    const bool moves = mics_step_is_comm(step) && mics_step_kind_whole(step->kind) == fills;
+    for (int32_t u = 0; u < (moves ? 1 : step->use_count); u++) {
+        if ((grads ? step->uses[u].grad_slot : step->uses[u].param_slot) == slot)
+            return true;
+    }
+    return false;
+}
+
+static slot_age age_of(const mics_schedule *schedule, int32_t slot, bool grads, int32_t at,
+                       int32_t period)
+{
+    const mics_step *steps = schedule->lists[MICS_PHASE_TRAIN].steps;
+    slot_age age = {.elems = (grads ? schedule->grad_slots : schedule->param_slots)[slot]};
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        age.steps[stream] = period + 1;
+    for (int32_t back = 1; back <= period && back <= at; back++) {
+        const mics_step *step = &steps[at - back];
+        if (age.steps[step->stream] > back && uses_slot(step, slot, grads))
+            age.steps[step->stream] = back;
+    }
+    return age;
+}
+
+// Whether a turn that begins at `next` finds the slots that the one before it found at `begin`, in whatever order.
+static bool slots_repeat(const mics_schedule *schedule, bool grads, int32_t begin, int32_t next)
+{
+    const int32_t count = grads ? schedule->grad_slot_count : schedule->param_slot_count;
+    slot_age before[SLOTS_MOST];
+    if (count > SLOTS_MOST)
+        return false;
+    for (int32_t slot = 0; slot < count; slot++)
+        before[slot] = age_of(schedule, slot, grads, begin, next - begin);
+    for (int32_t slot = 0; slot < count; slot++) {
+        const slot_age age = age_of(schedule, slot, grads, next, next - begin);
+        int32_t like = 0;
+        while (like < count && (before[like].matched || before[like].elems != age.elems ||
+                                memcmp(before[like].steps, age.steps, sizeof age.steps) != 0))
+            like++;
+        if (like == count)
+            return false;
+        before[like].matched = true;
+    }
+    return true;
+}
+
+// Whether the two turns before the last one repeat themselves, and how long one takes.
 static bool find_period(const mics_schedule *schedule, const mics_simulation *simulation,
                         double *us_out)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const mics_step_time *times = mics_simulation_times(simulation, 0);
-    const int32_t steps = schedule->spec.micro_steps;
-    const int32_t begin = first_of(list, steps - 3), next = first_of(list, steps - 2);
+    const int32_t steps = schedule->spec.micro_steps, breadth = schedule->spec.breadth;
+    const int32_t begin = first_of(list, steps - 3 * breadth);
+    const int32_t next = first_of(list, steps - 2 * breadth);
     const int32_t period = next - begin;
-    if (next + period > list->count)
+    if (next + period > list->count || !slots_repeat(schedule, false, begin, next) ||
+        !slots_repeat(schedule, true, begin, next))
         return false;
     const double us = times[next].begin_us - times[begin].begin_us;
     const double close_us = 1e-9 * simulation->step_us;
     for (int32_t i = begin; i < next; i++) {
         const mics_step_time *a = &times[i], *b = &times[i + period];
-        if (!steps_repeat(list, i, period) || fabs(b->begin_us - a->begin_us - us) > close_us ||
+        if (!steps_repeat(list, i, period, breadth) ||
+            fabs(b->begin_us - a->begin_us - us) > close_us ||
             fabs(b->end_us - a->end_us - us) > close_us)
             return false;
     }
@@ -129,8 +193,8 @@ static bool find_period(const mics_schedule *schedule, const mics_simulation *si
 typedef struct simulated {
     mics_schedule *schedule;
     mics_simulation *simulation;
-    double period_us; // of a further micro-step
-    int32_t further;  // micro-steps that are not simulated
+    double period_us; // of a further turn
+    int32_t further;  // turns that are not simulated
 } simulated;
 
 static void close_simulated(simulated *run)
@@ -143,22 +207,27 @@ static void close_simulated(simulated *run)
 static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice *choice,
                                   int32_t micro_steps, simulated *run)
 {
-    MICS_TRY(open_schedule(planner, choice, micro_steps, &run->schedule));
+    mics_plan_choice even = *choice;
+    even.breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    MICS_TRY(open_schedule(planner, &even, micro_steps, &run->schedule));
     return mics_simulate(planner->memory, run->schedule, &planner->request.cluster,
                          &planner->simulate, &run->simulation);
 }
 
-// Simulates as many micro-steps as it takes (note 1). On failure too the run is closed with close_simulated.
+// Simulates as many turns as it takes (note 1). On failure too the run is closed with close_simulated.
 static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice *choice,
                                    simulated *run)
 {
-    for (int32_t steps = PERIOD_STEPS; steps < choice->micro_steps; steps *= 2) {
-        MICS_TRY(simulate_steps(planner, choice, steps, run));
-        run->further = choice->micro_steps - steps;
+    const int32_t breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    const int32_t all = choice_turns(choice);
+    for (int32_t turns = PERIOD_TURNS; turns < all && choice->micro_steps % breadth == 0;
+         turns *= 2) {
+        MICS_TRY(simulate_steps(planner, choice, turns * breadth, run));
+        run->further = all - turns;
         if (find_period(run->schedule, run->simulation, &run->period_us))
             return MICS_OK;
         close_simulated(run);
-        if (steps > choice->micro_steps / 2)
+        if (turns > all / 2)
             break;
     }
     return simulate_steps(planner, choice, choice->micro_steps, run);
@@ -206,7 +275,7 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
     entry->hardware_flops += sign * s->flops;
 }
 
-// What is sent in a step with `further` micro-steps more than `s` has, where `t` has one more.
+// What is sent in a step with `further` turns more than `s` has, where `t` has one more.
 static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t, int32_t further,
                               mics_plan_entry *entry)
 {
@@ -223,7 +292,7 @@ static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t
     return MICS_OK;
 }
 
-// The chain of a step with `further` micro-steps more than `s` has, where `t` has one more.
+// The chain of a step with `further` turns more than `s` has, where `t` has one more.
 static void take_limit(const mics_simulation *s, const mics_simulation *t, double further,
                        mics_plan_entry *entry)
 {
@@ -287,9 +356,10 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     take_times(run.simulation, 1, &entry);
     take_limit(run.simulation, run.simulation, 0, &entry);
     entry.sent = run.simulation->sent;
-    if (run.further > 0) { // one more micro-step tells what each adds
+    if (run.further > 0) { // one more turn tells what each adds
+        const mics_schedule_spec *spec = &run.schedule->spec;
         const double further = run.further;
-        MICS_TRY_OUT(simulate_steps(planner, choice, run.schedule->spec.micro_steps + 1, &more));
+        MICS_TRY_OUT(simulate_steps(planner, choice, spec->micro_steps + spec->breadth, &more));
         take_times(more.simulation, further, &entry);
         take_times(run.simulation, -further, &entry);
         take_limit(run.simulation, more.simulation, further, &entry);

@@ -6,7 +6,7 @@
 
 #include "mics/plan.h"
 
-enum { DEGREES_MOST = 256, PROBED_STEPS = 3, PREFETCHES = MICS_PLAN_PREFETCH_MOST + 1 };
+enum { DEGREES_MOST = 256, PROBED_TURNS = 3 };
 
 // ---- probe.c: what is measured on a few schedules and holds for all ----
 
@@ -26,21 +26,30 @@ typedef enum structure_kind {
     STRUCTURES
 } structure_kind;
 
-// Of a list with 1, 2 or PROBED_STEPS micro-steps.
+// Of one list.
 typedef struct structure {
     size_t gather_bytes, reduce_bytes; // of slots
     int32_t *gathers;                  // by class
 } structure;
 
+// Of lists with 1, 2 and PROBED_TURNS turns, as many of them as were asked for. Where turns differ in
+// length there is one list, with all micro-steps.
 typedef struct structures {
-    bool known;
-    structure by_steps[PROBED_STEPS];
+    struct structures *next;
+    structure_kind kind;
+    int32_t prefetch, breadth;
+    int32_t uneven; // micro-steps, where turns differ in length; 0
+    bool recompute;
+    int32_t probed; // lists measured so far
+    structure by_turns[PROBED_TURNS];
 } structures;
 
 // Of one micro-batch size, with or without recomputation.
 typedef struct batch_probe {
     bool known;
-    size_t activation_bytes, workspace_bytes, data_bytes;
+    size_t lane_bytes, activation_bytes; // of one lane; of all activations of one lane
+    size_t token_bytes;                  // of one lane
+    size_t workspace_bytes;
     double compute_us; // of one micro-step: all forwards and backwards
 } batch_probe;
 
@@ -62,9 +71,9 @@ struct mics_planner {
     int32_t micro_batch_count;
     unit_class *classes;
     int32_t class_count;
-    int32_t *class_of;   // by unit
-    int32_t first_class; // of the unit that is computed first, and differentiated last
-    structures structures[STRUCTURES][PREFETCHES][2];
+    int32_t *class_of;          // by unit
+    int32_t first_class;        // of the unit that is computed first, and differentiated last
+    structures *structures;     // those that were probed
     batch_probe *batches;       // by micro-batch, 2 each
     boundary_probe *boundaries; // by degree
 };
@@ -79,11 +88,16 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);
 
-/* Gathers of a class in a step of so many micro-steps. */
-double structure_gathers(const structures *s, int32_t class, int32_t micro_steps);
+void close_structures(mics_planner *planner);
 
-/* The structure of a list with so many micro-steps. */
-const structure *structure_at(const structures *s, int32_t micro_steps);
+/* Turns of a choice. */
+int32_t choice_turns(const mics_plan_choice *choice);
+
+/* Gathers of a class in a step of so many turns. */
+double structure_gathers(const structures *s, int32_t class, int32_t turns);
+
+/* The structure of a list with so many turns. */
+const structure *structure_at(const structures *s, int32_t turns);
 
 // ---- evaluate.c ----
 

@@ -134,13 +134,7 @@ void mics_planner_close(mics_planner *planner)
     if (planner == NULL)
         return;
     mics_memory *memory = planner->memory;
-    for (int kind = 0; kind < STRUCTURES; kind++) {
-        for (int32_t i = 0; i < 2 * PREFETCHES; i++) {
-            structures *s = &planner->structures[kind][i / 2][i % 2];
-            for (int32_t steps = 0; steps < PROBED_STEPS; steps++)
-                mics_free(memory, s->by_steps[steps].gathers);
-        }
-    }
+    close_structures(planner);
     mics_free(memory, planner->micro_batches);
     mics_free(memory, planner->classes);
     mics_free(memory, planner->class_of);

@@ -3,8 +3,9 @@
 // What holds for many choices, taken from a few real schedules, so that there is no second formula.
 //
 // Which gathers a list has, and which slots, depends on what is sharded at all, units gathered ahead,
-// recomputation and micro-steps; from the second micro-step on each is like the one before. Activations
-// and computation depend on the micro-batch and recomputation. The boundary depends on the optimizer's degree.
+// recomputation, micro-steps side by side and turns of them; from the second turn on each is like the one
+// before. Activations and computation depend on the micro-batch and recomputation. The boundary depends on
+// the optimizer's degree.
 #include "plan/internal.h"
 #include <string.h>
 
@@ -77,35 +78,90 @@ static mics_status measure_structure(mics_planner *planner, const mics_plan_choi
     return MICS_OK;
 }
 
-mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
-                            const structures **structures_out)
+static bool is_structure(const structures *s, const structures *wanted)
 {
-    const structure_kind kind = structure_of(planner, &choice->sharding);
-    structures *s = &planner->structures[kind][choice->prefetch][choice->recompute];
+    return s->kind == wanted->kind && s->prefetch == wanted->prefetch &&
+           s->breadth == wanted->breadth && s->uneven == wanted->uneven &&
+           s->recompute == wanted->recompute;
+}
+
+static mics_status add_structures(mics_planner *planner, const structures *wanted,
+                                  structures **structures_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(structures), &block));
+    structures *s = block;
+    *s = *wanted;
+    s->next = planner->structures;
+    planner->structures = s;
     *structures_out = s;
-    if (s->known)
-        return MICS_OK;
-    mics_plan_choice probe = *choice;
-    probe.micro_batch = 1;
-    probe.gather_two_stage = probe.reduce_two_stage = false; // a gather is one step of the list
-    for (int32_t steps = 1; steps <= PROBED_STEPS; steps++)
-        MICS_TRY(measure_structure(planner, &probe, steps, &s->by_steps[steps - 1]));
-    s->known = true;
     return MICS_OK;
 }
 
-const structure *structure_at(const structures *s, int32_t micro_steps)
+// Measures lists of up to so many turns.
+static mics_status measure_structures(mics_planner *planner, const mics_plan_choice *choice,
+                                      int32_t turns, structures *s)
 {
-    return &s->by_steps[(micro_steps < PROBED_STEPS ? micro_steps : PROBED_STEPS) - 1];
+    const int32_t wanted = s->uneven > 0 ? 1 : turns < PROBED_TURNS ? turns : PROBED_TURNS;
+    mics_plan_choice probe = *choice;
+    probe.micro_batch = 1;
+    probe.breadth = s->breadth;
+    probe.gather_two_stage = probe.reduce_two_stage = false; // a gather is one step of the list
+    for (; s->probed < wanted; s->probed++)
+        MICS_TRY(measure_structure(planner, &probe,
+                                   s->uneven > 0 ? s->uneven : (s->probed + 1) * s->breadth,
+                                   &s->by_turns[s->probed]));
+    return MICS_OK;
 }
 
-double structure_gathers(const structures *s, int32_t class, int32_t micro_steps)
+mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
+                            const structures **structures_out)
 {
-    const double last = structure_at(s, micro_steps)->gathers[class];
-    if (micro_steps <= PROBED_STEPS)
+    const int32_t breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    const structures wanted = {.kind = structure_of(planner, &choice->sharding),
+                               .prefetch = choice->prefetch,
+                               .breadth = breadth,
+                               .uneven =
+                                   choice->micro_steps % breadth != 0 ? choice->micro_steps : 0,
+                               .recompute = choice->recompute};
+    structures *s = planner->structures;
+    while (s != NULL && !is_structure(s, &wanted))
+        s = s->next;
+    if (s == NULL)
+        MICS_TRY(add_structures(planner, &wanted, &s));
+    *structures_out = s;
+    return measure_structures(planner, choice, choice_turns(choice), s);
+}
+
+void close_structures(mics_planner *planner)
+{
+    while (planner->structures != NULL) {
+        structures *s = planner->structures;
+        planner->structures = s->next;
+        for (int32_t turns = 0; turns < PROBED_TURNS; turns++)
+            mics_free(planner->memory, s->by_turns[turns].gathers);
+        mics_free(planner->memory, s);
+    }
+}
+
+int32_t choice_turns(const mics_plan_choice *choice)
+{
+    return mics_schedule_turns(choice->micro_steps, choice->breadth);
+}
+
+const structure *structure_at(const structures *s, int32_t turns)
+{
+    if (s->uneven > 0)
+        return &s->by_turns[0];
+    return &s->by_turns[(turns < PROBED_TURNS ? turns : PROBED_TURNS) - 1];
+}
+
+double structure_gathers(const structures *s, int32_t class, int32_t turns)
+{
+    const double last = structure_at(s, turns)->gathers[class];
+    if (turns <= PROBED_TURNS || s->uneven > 0)
         return last;
-    return last +
-           (micro_steps - PROBED_STEPS) * (last - s->by_steps[PROBED_STEPS - 2].gathers[class]);
+    return last + (turns - PROBED_TURNS) * (last - s->by_turns[PROBED_TURNS - 2].gathers[class]);
 }
 
 // ---- computation ----
@@ -142,15 +198,19 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     *probe_out = probe;
     if (probe->known)
         return MICS_OK;
+    const size_t activation =
+        mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
     mics_plan_choice plain = *choice;
     plain.sharding = (mics_sharding){1, 1, 1};
     plain.prefetch = 1;
     MICS_TRY(simulate_plain(planner, &plain, &schedule, &simulation));
     *probe = (batch_probe){
         .known = true,
-        .activation_bytes = schedule->ledger.bytes[MICS_MEM_ACTIVATIONS],
+        .lane_bytes = (size_t)schedule->lane_elems * activation,
+        .activation_bytes = (size_t)schedule->activation_elems * activation,
+        .token_bytes = (planner->request.accelerator ? 3 : 2) * sizeof(int32_t) *
+                       (size_t)(choice->micro_batch * planner->request.length),
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
-        .data_bytes = schedule->ledger.bytes[MICS_MEM_DATA],
         .compute_us = simulation->kinds[MICS_STEP_FORWARD].alone_us +
                       simulation->kinds[MICS_STEP_BACKWARD].alone_us,
     };

@@ -118,6 +118,9 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
     if (planner->request.nodes > 1 && c->sharding.grads <= per_node && c->sharding.grads > 1 &&
         c->micro_steps > 1)
         add(entry, "gradients leave the node once in %d micro-steps; ", (int)c->micro_steps);
+    if (c->breadth > 1)
+        add(entry, "%d micro-steps run side by side; ",
+            (int)mics_schedule_breadth(c->micro_steps, c->breadth));
 }
 
 static void explain_winner(const mics_planner *planner, mics_plan_entry *entry)

@@ -16,6 +16,7 @@ static bool is_degree(int degree, int ranks, int per_node)
 
 static void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
 {
+    static const int32_t breadths[] = {0, 2, 1, 4, 3, 100};
     const int64_t share = f->request.global_batch / mics_planner_ranks(f->planner);
     for (int64_t micro = 1; micro <= share; micro++) {
         if (share % micro != 0)
@@ -30,6 +31,7 @@ static void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
                  choice.prefetch++) {
                 choice.boundary_two_stage = (way / 2 + choice.prefetch) % 2 == 0;
                 choice.sums_by_ring = choice.prefetch == 2; // of accelerators
+                choice.breadth = breadths[(way + choice.prefetch + (int)micro) % 6];
                 visit(f, &choice);
             }
         }
@@ -61,6 +63,7 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
         .batch = {choice->micro_batch, r->length, r->threads > 0 ? r->threads : 1},
         .micro_steps = choice->micro_steps,
         .prefetch = choice->prefetch,
+        .breadth = choice->breadth,
         .recompute = choice->recompute,
         .choices = {{.most_bytes = SIZE_MAX,
                      .gather =
@@ -99,10 +102,12 @@ static void check_memory(fixture *f, const mics_plan_choice *choice)
     const double expected = (double)schedule->ledger.total - packed;
     if (bytes != expected)
         fail_msg(
-            "P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d: %.0f bytes, the ledger %.0f",
+            "P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, breadth %d: %.0f bytes, the "
+            "ledger %.0f",
             (int)choice->sharding.params, (int)choice->sharding.grads,
             (int)choice->sharding.optimizer, (long long)choice->micro_batch,
-            (int)choice->micro_steps, choice->recompute, (int)choice->prefetch, bytes, expected);
+            (int)choice->micro_steps, choice->recompute, (int)choice->prefetch,
+            (int)choice->breadth, bytes, expected);
     mics_schedule_close(schedule);
 }
 
@@ -167,11 +172,13 @@ static void check_bound(fixture *f, const mics_plan_choice *choice)
     const double us = simulated_us(f, choice);
     ASSERT_OK(mics_planner_bound(f->planner, choice, &bound));
     if (!(bound <= us * (1 + 1e-9)) || !(bound > 0))
-        fail_msg("P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d: bound %.6f us, simulated "
-                 "%.6f us",
-                 (int)choice->sharding.params, (int)choice->sharding.grads,
-                 (int)choice->sharding.optimizer, (long long)choice->micro_batch,
-                 (int)choice->micro_steps, choice->recompute, (int)choice->prefetch, bound, us);
+        fail_msg(
+            "P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, breadth %d: bound %.6f us, "
+            "simulated %.6f us",
+            (int)choice->sharding.params, (int)choice->sharding.grads,
+            (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+            (int)choice->micro_steps, choice->recompute, (int)choice->prefetch,
+            (int)choice->breadth, bound, us);
     tightest = bound / us > tightest ? bound / us : tightest;
     loosest = bound / us < loosest ? bound / us : loosest;
 }
@@ -250,6 +257,8 @@ static void test_extended_steps_equal_simulated_ones(void **state)
     check_extensions(2, 2, 4 * 13, "");
     check_extensions(2, 2, 4 * 9, "\"cores\": 3");
     check_extensions(4, 1, 4 * 7, "\"rings\": 1");
+    check_extensions(2, 2, 4 * 20, ""); // of turns of 2 and 4
+    check_extensions(2, 2, 4 * 15, ""); // of 3
 }
 
 // ---- search ----
@@ -262,7 +271,8 @@ static void assert_same_entries(const mics_plan_result *a, const mics_plan_resul
         if (x->sharding.params != y->sharding.params || x->sharding.grads != y->sharding.grads ||
             x->sharding.optimizer != y->sharding.optimizer || x->micro_batch != y->micro_batch ||
             x->micro_steps != y->micro_steps || x->prefetch != y->prefetch ||
-            x->recompute != y->recompute || x->gather_two_stage != y->gather_two_stage ||
+            x->breadth != y->breadth || x->recompute != y->recompute ||
+            x->gather_two_stage != y->gather_two_stage ||
             x->reduce_two_stage != y->reduce_two_stage)
             fail_msg(
                 "entry %d: %s %lld x %d f%d r%d (%.3f us) against %s %lld x %d f%d r%d (%.3f us)",
@@ -343,6 +353,7 @@ static void test_spaces_are_kept_to(void **state)
                                    .recompute = true,
                                    .prefetch_given = true,
                                    .prefetch = 2,
+                                   .breadth = 2,
                                    .collectives_given = true};
     const mics_plan_space none = {.micro_batch = 3};
     const mics_plan_space odd = {.sharding = {3, 3, 3}};
@@ -356,6 +367,7 @@ static void test_spaces_are_kept_to(void **state)
     const mics_plan_choice *c = &result->entries[0].choice;
     assert_int_equal(c->micro_batch, 2);
     assert_int_equal(c->prefetch, 2);
+    assert_int_equal(c->breadth, 2);
     assert_true(c->recompute && !c->gather_two_stage && !c->reduce_two_stage);
     mics_plan_result_close(result);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &none, 1, &result));
@@ -455,6 +467,7 @@ static void test_bad_requests(void **state)
         {.sharding = {1, 1, 1}, .micro_batch = 0, .micro_steps = 4},
         {.sharding = {1, 1, 1}, .micro_batch = 4, .micro_steps = -1},
         {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .prefetch = 9},
+        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .breadth = -1},
         {.sharding = {2, 1, 1}, .micro_batch = 1, .micro_steps = 4},
     };
     mics_plan_entry entry;
