@@ -16,17 +16,18 @@
 # A machine's speed drifts within minutes, so all are measured in turns, ROUNDS times; each efficiency is of one round,
 # and the table at the end has their medians and ranges. Rows are medians over all steps but the first. The model has 3
 # million parameters, so that 16 micro-steps of zero3 over 8 nodes end in a minute; what counts is computation a byte,
-# and that is the micro-batch's. A round of 8 nodes takes some 5 minutes; with RESULTS what was done is not done again.
+# and that is the micro-batch's. A round of 8 nodes takes some 8 minutes; with RESULTS what was done is not done again.
 #
 #   RATE_MBIT=1000        of a link, before dilation
 #   ROUNDS=3
-#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 mics(2) mics+(2)"  LENGTH=64 SEQUENCES=7: of a micro-batch
+#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 mics(2) mics+(2) mics(2):4 mics+(2):4"
+#   LENGTH=64 SEQUENCES=7: of a micro-batch
 #   STEPS=                of a case; 6, 4 and 3 with 1, 4 and 16 micro-steps, and more where they are short
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE          keeps rows, and takes those that it has
 . "$(dirname "$0")/lib.sh"
 read -ra micro_steps <<<"${MICRO_STEPS:-1 4 16}"
-read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2)}"
+read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2) mics(2):4 mics+(2):4}"
 read -ra settings <<<"data.sequence_length=${LENGTH:-64} train_micro_batch_size_per_gpu=${SEQUENCES:-7} ${SETTINGS:-}"
 settings+=(model.config=bench/cloud/gpt2-3m.json)
 [ $# -gt 0 ] || set -- 2 4 8
