@@ -47,14 +47,20 @@ sharding() { # NAME
     echo "--set sharding.params=$1 --set sharding.grads=$2 --set sharding.optimizer=$3"
 }
 
+breadth_of() { # NAME
+    case $1 in
+    *:*) echo "${1##*:}" ;;
+    *) echo 1 ;;
+    esac
+}
+
 # Leaves in `command` what trains.
 command_for() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
-    local setting breadth=1
-    [[ $2 != *:* ]] || breadth=${2##*:}
+    local setting
     rm -rf "${work:?}/$1"
     # shellcheck disable=SC2207
     command=("$mics" train bench/cloud/run.json --out "$work/$1" --resume none $(sharding "${2%:*}")
-        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 --set run.breadth="$breadth")
+        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 --set run.breadth="$(breadth_of "$2")")
     # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
     command+=(--set run.collectives="$([ "${2%:*}" = zero3 ] && echo ring || echo two-stage)")
     for setting in "${@:4}"; do

@@ -8,37 +8,42 @@
 # slower each; links are made N times slower too (dilation), and tokens/s of all nodes together would stay the same
 # if nothing were lost. Two efficiencies:
 #
-#   alone   tokens/s over those of one node with the machine to itself. Its caches are then its own too, which they are
-#           not among N nodes of one machine, but would be among N machines.
-#   apart   tokens/s over those of N nodes that train at once, each for itself, without a network: what synchronising
-#           costs, and nothing else.
+#   of alone   tokens/s over those of one node with the machine to itself. Its caches are then its own too, which they
+#              are not among N nodes of one machine, but would be among N machines.
+#   of apart   that over the same of N nodes that train at once, each for itself, without a network ("apart" in the
+#              table): what synchronising costs, and nothing else.
 #
-# A machine's speed drifts within minutes, so all are measured in turns, ROUNDS times; each efficiency is of one round,
-# and the table at the end has their medians and ranges. Rows are medians over all steps but the first. The model has 3
-# million parameters, so that 16 micro-steps of zero3 over 8 nodes end in a minute; what counts is computation a byte,
-# and that is the micro-batch's. A round of 8 nodes takes some 8 minutes; with RESULTS what was done is not done again.
+# What counts is computation a byte, and that is the micro-batch's; so it is made as large as leaves ZeRO-3 SHARE percent,
+# by a short run of it and of one node. The model has 3 million parameters, so that 16 micro-steps of zero3 over 8 nodes
+# end in half a minute.
+#
+# A machine's speed drifts within minutes. One node is measured before and after each case, which is compared with the
+# mean of both; all cases are measured ROUNDS times in turns, and the table at the end has medians and ranges.
+# Rows are medians over all steps but the first. A round of 8 nodes with 16 micro-steps takes some 8 minutes; with RESULTS
+# what was done is not done again.
 #
 #   RATE_MBIT=1000        of a link, before dilation
 #   ROUNDS=3
 #   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 mics(2) mics+(2) mics(2):4 mics+(2):4"
-#   LENGTH=64 SEQUENCES=7: of a micro-batch
+#   SHARE=37              or LENGTH and SEQUENCES of a micro-batch
 #   STEPS=                of a case; 6, 4 and 3 with 1, 4 and 16 micro-steps, and more where they are short
 #   SETTINGS="key=value ..."   of the run file, for all runs
-#   RESULTS=FILE          keeps rows, and takes those that it has
+#   RESULTS=FILE          keeps figures, and takes those that it has
 . "$(dirname "$0")/lib.sh"
 read -ra micro_steps <<<"${MICRO_STEPS:-1 4 16}"
 read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2) mics(2):4 mics+(2):4}"
-read -ra settings <<<"data.sequence_length=${LENGTH:-64} train_micro_batch_size_per_gpu=${SEQUENCES:-7} ${SETTINGS:-}"
+read -ra settings <<<"${SETTINGS:-}"
 settings+=(model.config=bench/cloud/gpt2-3m.json)
+positions=64
 [ $# -gt 0 ] || set -- 2 4 8
-open_results "rate ${RATE_MBIT:-1000} per_node $per_node steps ${STEPS:-} ${settings[*]}"
+open_results "rate ${RATE_MBIT:-1000} per_node $per_node steps ${STEPS:-} share ${SHARE:-37} ${LENGTH:-}x${SEQUENCES:-} ${settings[*]}"
 
 steps_for() { # MICRO_STEPS NODES
     local steps=${STEPS:-$(($1 >= 16 ? 3 : $1 >= 4 ? 4 : 6))}
     echo $(($2 > 1 ? steps : 2 * steps))
 }
 
-# Figures of cases: tokens/s, step_ms, exposed_ms.
+# Figures of a run: tokens/s, step_ms, exposed_ms.
 figures() { # NAME
     echo "$(median "$1" tokens_per_s) $(median "$1" step_ms) $(median "$1" exposed_comm_ms)"
 }
@@ -57,33 +62,57 @@ measure_apart() { # NODES MICRO_STEPS
     done | awk '{ rate += $1; step += $2 / NR0; exposed += $3 / NR0 } END { print rate, step, exposed }' NR0="$1"
 }
 
-row() { # NODES MICRO_STEPS WHAT ROUND FIGURES
-    awk -v n="$1" -v s="$2" -v what="$3" -v round="$4" -v figures="$5" -v alone="${alone:-}" -v apart="${apart:-}" 'BEGIN {
-        split(figures, f, " ")
-        printf "%-6s %-6s %-10s %5s %12.0f %12.1f %12.1f", n, s, what, round, f[1], f[2], f[3]
-        if (apart != "") printf " %8.1f%% %8.1f%%", 100 * f[1] / alone, 100 * f[1] / apart
-        print ""
+# Sequences and length of a micro-batch with which zero3 keeps SHARE percent: its links, which computation does not slow,
+# take as long whatever that is.
+find_shape() { # NODES
+    local settings=("${settings[@]}" "data.sequence_length=$positions" train_micro_batch_size_per_gpu=6) alone zero3
+    read -ra alone <<<"$(measure 1 4 "mics($per_node)")"
+    read -ra zero3 <<<"$(measure "$1" 4 zero3)"
+    awk -v share="${SHARE:-37}" -v alone="${alone[0]}" -v ms="${zero3[1]}" -v ranks=$((per_node * $1)) -v most=$positions 'BEGIN {
+        tokens = share / 100 * alone * ms / 1000 / 4 / ranks
+        sequences = int((tokens + most - 1) / most)
+        if (sequences < 1) sequences = 1
+        print sequences, int(tokens / sequences)
     }'
 }
 
-# One round of one case.
+# Leaves the shape in `settings`.
+take_shape() { # NODES
+    local shape
+    shape="${SEQUENCES:-7} ${LENGTH:-$positions}"
+    [ -n "${LENGTH:-}${SEQUENCES:-}" ] || shape=$(case_row shape find_shape "$1")
+    read -ra shape <<<"$shape"
+    settings+=("train_micro_batch_size_per_gpu=${shape[0]}" "data.sequence_length=${shape[1]}")
+    echo "micro-batches of ${shape[0]} x ${shape[1]} tokens"
+}
+
+# One round: each case between two runs of one node.
 compare() { # NODES MICRO_STEPS ROUND
-    local found kind alone='' apart=''
-    found=$(case_row "$1 $2 alone $3" measure 1 "$2" "mics($per_node)")
-    row "$1" "$2" alone "$3" "$found"
-    alone=${found%% *}
-    found=$(case_row "$1 $2 apart $3" measure_apart "$1" "$2")
-    row "$1" "$2" apart "$3" "$found"
-    apart=${found%% *}
-    for kind in "${shardings[@]}"; do
-        found=$(case_row "$1 $2 $kind $3" measure "$1" "$2" "$kind")
-        row "$1" "$2" "$kind" "$3" "$found"
+    local found kind before after apart='' at=0
+    before=$(case_row "$1 $2 alone $3.$at" measure 1 "$2" "mics($per_node)")
+    for kind in apart "${shardings[@]}"; do
+        if [ "$kind" = apart ]; then
+            found=$(case_row "$1 $2 apart $3" measure_apart "$1" "$2")
+        else
+            found=$(case_row "$1 $2 $kind $3" measure "$1" "$2" "$kind")
+        fi
+        after=$(case_row "$1 $2 alone $3.$((++at))" measure 1 "$2" "mics($per_node)")
+        awk -v n="$1" -v s="$2" -v what="$kind" -v round="$3" -v figures="$found" -v before="$before" -v after="$after" \
+            -v apart="${apart:-0}" 'BEGIN {
+            split(figures, f, " "); split(before, b, " "); split(after, a, " ")
+            alone = (b[1] + a[1]) / 2
+            if (apart == 0) apart = f[1] / alone
+            printf "%-6s %-6s %-11s %5s %12.0f %12.1f %12.1f %12.0f %8.1f%% %8.1f%%\n", n, s, what, round, f[1], f[2], f[3],
+                alone, 100 * f[1] / alone, 100 * f[1] / alone / apart
+        }' | tee "$work/row"
+        [ -n "$apart" ] || apart=$(awk '{ print $9 / 100 }' "$work/row")
+        before=$after
     done
 }
 
 # Medians and ranges over the rounds.
 summarise() {
-    printf '\n%-6s %-6s %-10s %12s %12s %12s %22s %22s\n' nodes micro sharding tokens/s step_ms exposed_ms \
+    printf '\n%-6s %-6s %-11s %12s %12s %12s %22s %22s\n' nodes micro sharding tokens/s step_ms exposed_ms \
         'of alone' 'of apart'
     awk '
         function median_of(what, key,    i, j, t, n, list) {
@@ -98,20 +127,21 @@ summarise() {
             middle = median_of(what, key)
             return sprintf("%.1f%% (%.1f to %.1f)", middle, low, high)
         }
-        NF >= 9 {
-            key = sprintf("%-6s %-6s %-10s", $1, $2, $3)
+        {
+            key = sprintf("%-6s %-6s %-11s", $1, $2, $3)
             if (!count[key]++) keys[++cases] = key
-            for (what = 5; what <= 9; what++) value[what, key, count[key]] = $what + 0
+            for (what = 5; what <= 10; what++) value[what, key, count[key]] = $what + 0
         }
         END {
             for (c = 1; c <= cases; c++)
                 printf "%s %12.0f %12.1f %12.1f %22s %22s\n", keys[c], median_of(5, keys[c]), median_of(6, keys[c]),
-                    median_of(7, keys[c]), with_range(8, keys[c]), with_range(9, keys[c])
+                    median_of(7, keys[c]), with_range(9, keys[c]), with_range(10, keys[c])
         }' "$work/rows"
 }
 
-printf '%-6s %-6s %-10s %5s %12s %12s %12s %9s %9s\n' nodes micro sharding round tokens/s step_ms exposed_ms \
-    'of alone' 'of apart'
+take_shape "${@: -1}"
+printf '%-6s %-6s %-11s %5s %12s %12s %12s %12s %9s %9s\n' nodes micro sharding round tokens/s step_ms exposed_ms \
+    alone 'of alone' 'of apart'
 for n in "$@"; do
     for s in "${micro_steps[@]}"; do
         for round in $(seq "${ROUNDS:-3}"); do

@@ -6,8 +6,9 @@
 #
 # For each RATE (Mbit/s) of the links: `mics bench comm`, on as many nodes as that rate's largest run, and
 # `mics bench compute`, on two, write a cluster file; then `mics train` measures, and `mics plan` predicts, steps on each of
-# its NODES (as in 1000:1,2,4,8 300:2,4, the default: 48 cases, some 20 minutes) with 1 and 4 micro-steps: zero3 in
-# two stages, mics(2), mics+(2) and hpz(2); on one node, where those are the same, ddp, zero1, zero2 and zero3.
+# its NODES (as in 1000:1,2,4,8 300:2,4, the default: 58 cases, some 25 minutes) with 1 and 4 micro-steps: zero3 in
+# two stages, mics(2), mics+(2) and hpz(2), mics(2) and mics+(2) with all micro-steps side by side too; on one node,
+# where those are the same, ddp, zero1, zero2 and zero3.
 # What is under way, and since when, is said on standard error.
 #
 # Calibration is what the two benches measure, messages and ops; no training step over links is in it, so that all cases
@@ -24,20 +25,23 @@ read -ra micro_steps <<<"${MICRO_STEPS:-1 4}"
 seconds=${SECONDS_EACH:-20} steps=${STEPS:-4}
 open_results "per_node $per_node steps $steps seconds $seconds"
 
-shardings() { # NODES: prints those that differ, one a line
+shardings() { # NODES MICRO_STEPS: prints those that differ, one a line
     if [ "$1" -eq 1 ]; then
         printf '%s\n' ddp zero1 zero2 zero3-two-stage
     else
         printf '%s\n' zero3-two-stage 'mics(2)' 'mics+(2)' 'hpz(2)'
+        [ "$2" -eq 1 ] || printf '%s\n' "mics(2):$2" "mics+(2):$2"
     fi
 }
 
 count_cases() { # RATE:NODES...
-    local rate_nodes n cases=0 counts
+    local rate_nodes n s cases=0 counts
     for rate_nodes in "$@"; do
         IFS=, read -r -a counts <<<"${rate_nodes#*:}"
         for n in "${counts[@]}"; do
-            cases=$((cases + ${#micro_steps[@]} * $(shardings "$n" | wc -l)))
+            for s in "${micro_steps[@]}"; do
+                cases=$((cases + $(shardings "$n" "$s" | wc -l)))
+            done
         done
     done
     echo $cases
@@ -49,9 +53,9 @@ say() { # WORDS...
 
 planned() { # CLUSTER SHARDING MICRO_STEPS: step time of the run file's own plan, ms
     # shellcheck disable=SC2046
-    "$mics" plan bench/cloud/run.json --cluster "$1:$nodes" --precision fp32 --json $(sharding "$2") \
+    "$mics" plan bench/cloud/run.json --cluster "$1:$nodes" --precision fp32 --json $(sharding "${2%:*}") \
         --set gradient_accumulation_steps="$3" --set run.prefetch=1 --set run.collectives=two-stage \
-        --set train_micro_batch_size_per_gpu=2 2>/dev/null |
+        --set run.breadth="$(breadth_of "$2")" --set train_micro_batch_size_per_gpu=2 2>/dev/null |
         grep '^ *"run_file"' | grep -o '"step_ms": [0-9.]*' | head -n 1 | sed 's/.*: //'
 }
 
@@ -97,7 +101,7 @@ for rate_nodes in "$@"; do
                     awk '{ printf "%-6s %-6s %-6s %-16s %12.1f %12.1f %7.1f%%\n", $1, $2, $3, $4, $5, $6,
                         100 * ($6 - $5) / $5 }'
                 done_cases=$((done_cases + 1))
-            done 3< <(shardings "$n")
+            done 3< <(shardings "$n" "$s")
         done
     done
 done

@@ -106,10 +106,10 @@ typedef struct mics_run {
     double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
+    int32_t breadth;            // micro-steps that run side by side, at most
     int32_t prefetch;           // units gathered ahead
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
-    int32_t breadth;    // micro-steps that run side by side, at most
     bool recompute;
     bool time_products; // on GPUs
     bool share_params;  // in memory that the ranks of a node see, where that can be
