@@ -106,7 +106,6 @@ typedef struct mics_run {
     double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
-    int32_t breadth;            // micro-steps that run side by side, at most
     int32_t prefetch;           // units gathered ahead
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
@@ -117,6 +116,7 @@ typedef struct mics_run {
     int64_t whole_below; // elements; smaller units stay whole on every rank
     int64_t join_below;  // elements; smaller units share messages at the boundary
     mics_wires gather_wires, reduce_wires, second_hop_wires; // numbers as they travel
+    int32_t breadth; // micro-steps that run side by side, at most
     mics_run_device device;
     bool device_auto; // it was, and is what mics_run_resolve_device made of it
     bool graphs;      // on GPUs
