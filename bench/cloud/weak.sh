@@ -96,7 +96,8 @@ compare() { # NODES MICRO_STEPS ROUND
         else
             found=$(case_row "$1 $2 $kind $3" measure "$1" "$2" "$kind")
         fi
-        after=$(case_row "$1 $2 alone $3.$((++at))" measure 1 "$2" "mics($per_node)")
+        at=$((at + 1))
+        after=$(case_row "$1 $2 alone $3.$at" measure 1 "$2" "mics($per_node)")
         awk -v n="$1" -v s="$2" -v what="$kind" -v round="$3" -v figures="$found" -v before="$before" -v after="$after" \
             -v apart="${apart:-0}" 'BEGIN {
             split(figures, f, " "); split(before, b, " "); split(after, a, " ")
