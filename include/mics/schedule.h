@@ -226,8 +226,9 @@ typedef struct mics_schedule_spec {
     bool recompute;      // keep only each unit's input; run its forward again in backward
     // Micro-steps that run side by side, a lane each: a unit runs for all of them before the next one
     // does, so it is gathered once for them, and what follows its last backward (the second hop) runs
-    // beside the backwards of units before it, of all of them. Each lane has activations and tokens of its own. 0: 1. The
-    // schedule's own spec says how many lanes there are (mics_schedule_breadth; an evaluation's: 1).
+    // beside the backwards of units before it, of all of them. Each lane has activations and tokens of
+    // its own. 0: 1. The schedule's own spec says how many lanes there are (mics_schedule_breadth; an
+    // evaluation's: 1).
     int32_t breadth;
     mics_collective_choice choices[MICS_CHOICES]; // most_bytes ascending
     int32_t choice_count;                         // 0: rings
@@ -332,7 +333,8 @@ static inline int32_t mics_schedule_breadth(int32_t micro_steps, int32_t breadth
 
 /* Makes the schedule.
  *
- * Needs:   micro_steps >= 1, prefetch >= 0, breadth >= 0, batch sizes >= 1, batch.length <= model->positions;
+ * Needs:   micro_steps >= 1, prefetch >= 0, breadth >= 0, batch sizes >= 1,
+ *          batch.length <= model->positions;
  *          publication is packed only where gathers are (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: packed sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.

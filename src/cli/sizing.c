@@ -347,12 +347,11 @@ static void suggest_all(search *self, size_t needed)
     as.breadth = 1;
     if (self->text[0] != '\0')
         return;
-    snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
-             run->breadth > 1 ? ", run.breadth 1" : "");
+    const int said = snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
+                              run->breadth > 1 ? ", run.breadth 1" : "");
     if (suggest(self, &as, words))
         return;
-    snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s, ",
-             run->breadth > 1 ? ", run.breadth 1" : "");
+    snprintf(words + said, sizeof words - (size_t)said, ", ");
     suggest_micro_batch(self, as, words);
 }
 

@@ -236,10 +236,8 @@ static const key keys[] = {
      .high = 1024,
      .value = 1,
      .help = "at most so many micro-steps run side by side, unit by unit, in turns as even as can "
-             "be: a "
-             "unit is gathered once for them, and the second hop has all their backwards to run "
-             "beside; "
-             "takes activations for each"},
+             "be: a unit is gathered once for them, and the second hop has all their backwards to "
+             "run beside; takes activations for each"},
     {.path = "run.collectives",
      .type = KEY_CHOICE,
      FIELD(collectives),

@@ -47,7 +47,7 @@ typedef struct structures {
 // Of one micro-batch size, with or without recomputation.
 typedef struct batch_probe {
     bool known;
-    size_t lane_bytes, activation_bytes; // of one lane; of all activations of one lane
+    size_t lane_bytes, activation_bytes; // what each lane has of its own; all, with one lane
     size_t token_bytes;                  // of one lane
     size_t workspace_bytes;
     double compute_us; // of one micro-step: all forwards and backwards

@@ -75,9 +75,10 @@ static mics_status check_choices(const mics_schedule_spec *spec)
     return MICS_OK;
 }
 
-// Everything that is summed or allocated later stays below this, so no later product or sum can wrap: parameters four times
-// (values, gradients, two moments) with gathered copies and a gradient a lane, activations with their gradients, and workspaces. Sums in double
-// precision are within a part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in bytes.
+// Everything that is summed or allocated later stays below this, so no later product or sum can wrap: parameters
+// four times (values, gradients, two moments) with gathered copies and a gradient a lane, activations with their
+// gradients, and workspaces. Sums in double precision are within a part in 2^50 of exact, and the bound leaves a
+// factor of 16 to int64_t in bytes.
 static mics_status check_sizes(const mics_schedule_spec *spec)
 {
     const mics_model *model = spec->model;
