@@ -4,7 +4,7 @@
 """Makes tests/golden/safetensors with the reference implementation (pip install "safetensors>=0.8" numpy).
 
 Element i of a tensor is i / 4 - 3, which every dtype holds exactly; "half.edges" has the binary16
-values whose conversion is special. tests/checkpoint/test_safetensors.c knows both.
+values whose conversion is special. tests/io/checkpoint/test_safetensors.c knows both.
 
   python3 tools/make_safetensors_golden.py tests/golden/safetensors
   python3 tools/make_safetensors_golden.py --check FOLDER    reads what mics wrote, the same values

@@ -15,9 +15,9 @@
 // that its start makes; a line for gathers and one for reductions: algorithm, MiB timed, seconds.
 #include "mics/clock.h"
 #include "mics/comm.h"
-#include "mics/layout.h"
 #include "mics/measure.h"
 #include "mics/memory.h"
+#include "mics/mesh.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

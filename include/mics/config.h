@@ -8,8 +8,8 @@
 #define MICS_CONFIG_H
 
 #include "mics/json.h"
-#include "mics/layout.h"
 #include "mics/memory.h"
+#include "mics/mesh.h"
 #include "mics/status.h"
 #include "mics/wire.h"
 #include <stdbool.h>

@@ -11,8 +11,8 @@
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
-#include "mics/layout.h"
 #include "mics/memory.h"
+#include "mics/mesh.h"
 #include "mics/model.h"
 #include "mics/status.h"
 #include "mics/wire.h"

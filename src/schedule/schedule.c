@@ -494,7 +494,7 @@ static mics_status lay_out_units(mics_schedule *schedule)
     schedule->sharding = block;
     for (size_t u = 0; u < units; u++) {
         const int64_t elems = spec->model->units[u].elems;
-        schedule->padded_elems[u] = mics_layout_padded(&spec->mesh, elems);
+        schedule->padded_elems[u] = mics_mesh_padded(&spec->mesh, elems);
         schedule->sharding[u] = spec->mesh.sharding;
         if (elems < spec->whole_below)
             schedule->sharding[u].params = schedule->sharding[u].grads = 1;

@@ -3,28 +3,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # check_layers.sh ROOT: who includes whom. Prints each include that the layers forbid.
 #
-#   base is free for all, its private headers too. The pure half: layout, model, cost < schedule < simulate < plan, config. The running half:
-#   device < comm < op < engine, which also uses layout, model and schedule. data, checkpoint and report
+#   A module is a folder of src; plan and io hold several. base is free for all, its private headers too.
+#   The pure half: mesh, model, cost < schedule < simulate < search, config. The running half:
+#   device < comm < op < engine, which also uses mesh, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. cli joins them. Foreign headers live where they are
 #   wrapped, and never in include/mics.
 set -u
 cd "$1" || exit 1
 
-{ for file in include/mics/*.h src/*/*.c src/*/*.h src/*/*.cu src/*/*.cuh; do
+{ for file in include/mics/*.h src/*/*.[ch] src/*/*.cu src/*/*.cuh src/*/*/*.[ch] src/*/*/*.cu src/*/*/*.cuh; do
     [ -f "$file" ] && echo "$file"
 done; } | awk '
 BEGIN {
     # The modules whose public headers a module may include, besides base and its own.
-    may["base"] = may["layout"] = may["model"] = may["device"] = ""
+    may["base"] = may["mesh"] = may["model"] = may["device"] = ""
     may["data"] = may["checkpoint"] = may["report"] = ""
     may["cost"] = ""
     may["comm"] = "device"
-    may["schedule"] = "layout model"
-    may["simulate"] = "layout model cost schedule"
-    may["plan"] = "layout model cost schedule simulate"
-    may["config"] = "layout model schedule"
+    may["schedule"] = "mesh model"
+    may["simulate"] = "mesh model cost schedule"
+    may["search"] = "mesh model cost schedule simulate"
+    may["config"] = "mesh model schedule"
     may["op"] = "device comm"
-    may["engine"] = "device comm op layout model schedule"
+    may["engine"] = "device comm op mesh model schedule"
     may["cli"] = may["mics"] = "*"
     # Public headers that are not called like their module.
     split("status log memory size rng clock group json wire dtype", base, " ")
@@ -32,6 +33,7 @@ BEGIN {
         owner[base[i]] = "base"
     owner["safetensors"] = "checkpoint"
     owner["cluster"] = "cost"
+    owner["plan"] = "search"
     owner["measure"] = "engine"
     owner["chart"] = "report"
     owner["op_table"] = "op"
@@ -41,9 +43,9 @@ BEGIN {
     only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|op/.*(\\.cu|_cuda\\.[ch]|\\.cuh)|comm/nccl(_[a-z]+)?\\.[ch])$"
     only["^(dnnl|oneapi/)"] = "^src/op/"
     only["^jansson\\.h$"] = "^src/base/"
-    only["^pcre2\\.h$"] = "^src/data/"
-    only["^xxhash\\.h$"] = "^src/(data|checkpoint)/"
-    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|op|engine|data|checkpoint|report|cli)/"
+    only["^pcre2\\.h$"] = "^src/io/data/"
+    only["^xxhash\\.h$"] = "^src/io/(data|checkpoint)/"
+    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|op|engine|io|cli)/"
     public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"
 }
 function report(what) {
@@ -54,6 +56,10 @@ function module_of_header(path) {
     sub(/^.*mics\//, "", path)
     sub(/\.h$/, "", path)
     return path in owner ? owner[path] : path
+}
+function module_of(path, parts) {
+    split(path, parts, "/")
+    return parts[1] == "plan" || parts[1] == "io" ? parts[2] : parts[1]
 }
 function check_system(name, pattern) {
     if (public && name !~ public_may)
@@ -70,8 +76,7 @@ function check_own(name, target, head) {
             report(module " must not include \"" name "\", of " target)
         return
     }
-    head = name
-    sub(/\/.*$/, "", head)
+    head = module_of(name)
     if (public)
         report("a public header must not include \"" name "\"")
     else if (index(name, "/") > 0 && head != module && head != "base")
@@ -83,7 +88,7 @@ function check_own(name, target, head) {
     public = file ~ /^include\//
     module = file
     sub(/^src\//, "", module)
-    sub(/\/.*$/, "", module)
+    module = module_of(module)
     if (public)
         module = module_of_header(file)
     if (!(module in may))

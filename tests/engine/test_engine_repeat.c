@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same run gives the same bits: again, and after a stop, a checkpoint and a resume. On another
 // mesh a resumed run has the same losses within rounding.
-#include "checkpoint/scratch.h"
 #include "fixture.h"
+#include "io/checkpoint/scratch.h"
 #include "mics/checkpoint.h"
 #include <math.h>
 

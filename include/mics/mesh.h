@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Who owns what: the mesh of ranks, the groups of the P | G | O family, and each rank's range of a
+// unit.
+//
+// Ranks are numbered node by node. The degrees and the ranks of a node form a chain in which each
+// divides the next (1 | ... | ranks), so a rank is a number in mixed radix: digit i counts along
+// the chain's i-th axis, close ranks first.
+//
+// Ownership order. A unit's flat buffer is cut into `degree` blocks. Rank r's block is its digits
+// below `degree` read with the closest axis most significant (local rank major, node minor). So the
+// pieces nest: the block at a larger degree lies inside the block at a smaller one, and every
+// gather or reduction is one collective in place.
+#ifndef MICS_MESH_H
+#define MICS_MESH_H
+
+#include "mics/group.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Ranks that share one copy of each state; 1 <= params | grads | optimizer | ranks.
+typedef struct mics_sharding {
+    int32_t params, grads, optimizer;
+} mics_sharding;
+
+enum { MICS_MESH_AXES = 5 };
+
+typedef struct mics_mesh {
+    int32_t ranks, ranks_per_node;
+    mics_sharding sharding;
+    int32_t chain[MICS_MESH_AXES +
+                  1]; // ascending, chain[0] = 1, each divides the next, the last is ranks
+    int32_t axes;     // chain has axes + 1 entries
+} mics_mesh;
+
+typedef enum mics_group_kind {
+    MICS_GROUP_WORLD,    // all ranks
+    MICS_GROUP_PARAMS,   // partition group: together hold the parameters once; gathers run here
+    MICS_GROUP_GRADS,    // together hold the gradients once; each micro-step's reduce-scatter runs
+                         // here
+    MICS_GROUP_SCATTER,  // same gradient piece in one optimizer group: the second hop's
+                         // reduce-scatter, G down to O
+    MICS_GROUP_REPLICAS, // same optimizer piece: the second hop's all-reduce (replication group)
+    MICS_GROUP_PUBLISH,  // same parameter piece in one optimizer group: all-gather of what was
+                         // updated, O up to P
+    MICS_GROUP_NODE,     // ranks of one node
+    MICS_GROUP_PARAMS_ACROSS, // equal local rank in the nodes of one partition group: between nodes
+    MICS_GROUP_GRADS_ACROSS,  // equal local rank in the nodes of one gradient group
+    MICS_GROUP_OPTIMIZER, // together hold the optimizer state once: the second hop of small units
+    // Stages of the second hop, scatter and publication, where their groups have several members a
+    // node; one rank alone elsewhere.
+    MICS_GROUP_SCATTER_INSIDE,   // the scatter group's ranks of one node
+    MICS_GROUP_REPLICAS_INSIDE,  // the replication group's ranks of one node
+    MICS_GROUP_PUBLISH_INSIDE,   // the publish group's ranks of one node
+    MICS_GROUP_OPTIMIZER_ACROSS, // equal local rank in the nodes of one optimizer group
+    MICS_GROUP_REPLICAS_ACROSS,  // equal local rank in the nodes of one replication group
+    MICS_GROUP_KINDS
+} mics_group_kind;
+
+typedef struct mics_range {
+    int64_t begin, end; // elements
+} mics_range;
+
+/* Builds the mesh.
+ *
+ * Needs:   ranks >= 1, nodes >= 1; nodes divides ranks; 1 <= P | G | O | ranks; each degree divides
+ *          the ranks of a node or is a multiple of them (a group may not straddle nodes unevenly).
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the sizes that would work (mesh_out untouched).
+ * Threads: any.
+ */
+mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
+                           mics_mesh *mesh_out);
+
+/* The group of one kind that a rank is in. Needs 0 <= rank < mesh->ranks. */
+mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank);
+
+/* Which block of its group's collective a member owns: a permutation of [0, size) over the members.
+ *
+ * WORLD and REPLICAS: the member's own index.
+ */
+int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t rank);
+
+/* Whether the groups of a kind have members on several nodes. */
+bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_kind kind);
+
+/* Rank's block among `degree` blocks, in ownership order. Needs degree in the chain. */
+int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree);
+
+/* Elements of a unit's padded flat buffer that a rank holds at a degree. Needs padded_elems from
+ * mics_mesh_padded. */
+mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
+                           int64_t padded_elems);
+
+/* A unit's length rounded up so that every degree, and the all-reduce over replicas, cuts it into
+ * equal blocks that start on 64 bytes: a multiple of 16 * ranks.
+ */
+int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems);
+
+/* The name of a kind of group, "partition group"; never NULL. */
+const char *mics_group_kind_text(mics_group_kind kind);
+
+/* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",
+ * "hpz(2)" or "P|G|O = 1|2|4".
+ *
+ * Writes at most `capacity` characters; returns `text`.
+ */
+char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The pieces of a checkpoint, put in order and checked for holes and overlaps.
+#include "io/checkpoint/catalog.h"
+#include "mics/log.h"
+#include <stdlib.h>
+#include <string.h>
+
+static mics_status load_files(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
+                              mics_catalog *catalog)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof *catalog->files, &block));
+    catalog->files = block;
+    for (int32_t i = 0; i < count; i++) {
+        mics_rank_file *file = &catalog->files[i];
+        MICS_TRY(mics_rank_file_load(memory, paths[i], file));
+        catalog->file_count = i + 1;
+        if (file->id.step != step || file->id.rank != i || file->id.writers != count)
+            return mics_fail(MICS_ERR_FORMAT,
+                             "%s: offset %d: written by rank %d of %d at step %lld; expected rank "
+                             "%d of %d at step %lld",
+                             paths[i], MICS_RANK_FILE_PREFIX, (int)file->id.rank,
+                             (int)file->id.writers, (long long)file->id.step, (int)i, (int)count,
+                             (long long)step);
+    }
+    return MICS_OK;
+}
+
+static int compare_pieces(const void *left, const void *right)
+{
+    const mics_rank_piece *a = ((const mics_catalog_piece *)left)->piece;
+    const mics_rank_piece *b = ((const mics_catalog_piece *)right)->piece;
+    int names = strcmp(a->unit, b->unit);
+    if (names != 0)
+        return names;
+    return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+// Collects the pieces that are not empty, in order. `count_out` is how many.
+static mics_status sort_pieces(mics_memory *memory, mics_catalog *catalog, int64_t *count_out)
+{
+    size_t count = 0;
+    for (int32_t i = 0; i < catalog->file_count; i++)
+        count += (size_t)catalog->files[i].count;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, count * sizeof *catalog->pieces, &block));
+    catalog->pieces = block;
+    count = 0;
+    for (int32_t i = 0; i < catalog->file_count; i++) {
+        for (int32_t k = 0; k < catalog->files[i].count; k++) {
+            const mics_rank_piece *piece = &catalog->files[i].pieces[k];
+            if (piece->begin < piece->end)
+                catalog->pieces[count++] = (mics_catalog_piece){.piece = piece, .file = i};
+        }
+    }
+    qsort(catalog->pieces, count, sizeof *catalog->pieces, compare_pieces);
+    *count_out = (int64_t)count;
+    return MICS_OK;
+}
+
+// Says that [done, ...) of a unit is held by no piece or by two.
+static mics_status not_tiled(char *const *paths, const mics_catalog_piece *at, int64_t done)
+{
+    const mics_rank_piece *piece = at->piece;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: holds elements %lld to %lld of %lld of unit %s, where %lld %s",
+                     paths[at->file], (long long)piece->begin, (long long)piece->end,
+                     (long long)piece->unit_elems, piece->unit, (long long)done,
+                     piece->begin < done ? "and those before are in another piece too"
+                                         : "is the first that is in no piece");
+}
+
+// Takes the pieces of one unit from `first` on; unit_out->count is how many they are.
+static mics_status tile_unit(const mics_catalog *catalog, char *const *paths, int64_t first,
+                             int64_t total, mics_catalog_unit *unit_out)
+{
+    const mics_rank_piece *head = catalog->pieces[first].piece;
+    int64_t done = 0;
+    int64_t next = first;
+    for (; next < total; next++) {
+        const mics_catalog_piece *at = &catalog->pieces[next];
+        if (strcmp(at->piece->unit, head->unit) != 0)
+            break;
+        if (at->piece->unit_elems != head->unit_elems)
+            return mics_fail(MICS_ERR_FORMAT, "%s: unit %s has %lld elements here, %lld in %s",
+                             paths[at->file], head->unit, (long long)at->piece->unit_elems,
+                             (long long)head->unit_elems, paths[catalog->pieces[first].file]);
+        if (at->piece->begin != done)
+            return not_tiled(paths, at, done);
+        done = at->piece->end;
+    }
+    if (done != head->unit_elems)
+        return mics_fail(MICS_ERR_FORMAT, "%s: unit %s ends at element %lld in all files, of %lld",
+                         paths[catalog->pieces[next - 1].file], head->unit, (long long)done,
+                         (long long)head->unit_elems);
+    *unit_out = (mics_catalog_unit){
+        .name = head->unit, .elems = head->unit_elems, .first = first, .count = next - first};
+    return MICS_OK;
+}
+
+static int64_t count_units(const mics_catalog *catalog, int64_t total)
+{
+    int64_t units = 0;
+    for (int64_t i = 0; i < total; i++) {
+        if (i == 0 ||
+            strcmp(catalog->pieces[i - 1].piece->unit, catalog->pieces[i].piece->unit) != 0)
+            units++;
+    }
+    return units;
+}
+
+static mics_status tile_units(mics_memory *memory, char *const *paths, int64_t total,
+                              mics_catalog *catalog)
+{
+    int64_t units = count_units(catalog, total);
+    if (units > INT32_MAX)
+        return mics_fail(MICS_ERR_FORMAT, "%s: too many units", paths[0]);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof *catalog->units, &block));
+    catalog->units = block;
+    for (int64_t first = 0; first < total;) {
+        mics_catalog_unit *unit = &catalog->units[catalog->unit_count];
+        MICS_TRY(tile_unit(catalog, paths, first, total, unit));
+        catalog->unit_count++;
+        first += unit->count;
+    }
+    return MICS_OK;
+}
+
+// A unit of which every file holds an empty piece would vanish from the catalog in silence.
+static mics_status check_empty_pieces(const mics_catalog *catalog, char *const *paths)
+{
+    for (int32_t i = 0; i < catalog->file_count; i++) {
+        for (int32_t k = 0; k < catalog->files[i].count; k++) {
+            const mics_rank_piece *piece = &catalog->files[i].pieces[k];
+            if (piece->begin == piece->end && mics_catalog_find(catalog, piece->unit) == NULL)
+                return mics_fail(MICS_ERR_FORMAT, "%s: unit %s is empty in every file", paths[i],
+                                 piece->unit);
+        }
+    }
+    return MICS_OK;
+}
+
+mics_status mics_catalog_load(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
+                              mics_catalog *catalog_out)
+{
+    mics_catalog catalog = {0};
+    int64_t total = 0;
+    mics_status status = load_files(memory, paths, count, step, &catalog);
+    if (status == MICS_OK)
+        status = sort_pieces(memory, &catalog, &total);
+    if (status == MICS_OK)
+        status = tile_units(memory, paths, total, &catalog);
+    if (status == MICS_OK)
+        status = check_empty_pieces(&catalog, paths);
+    if (status == MICS_OK)
+        *catalog_out = catalog;
+    else
+        mics_catalog_fini(memory, &catalog);
+    return status;
+}
+
+void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog)
+{
+    for (int32_t i = 0; i < catalog->file_count; i++)
+        mics_rank_file_fini(memory, &catalog->files[i]);
+    mics_free(memory, catalog->files);
+    mics_free(memory, catalog->pieces);
+    mics_free(memory, catalog->units);
+    *catalog = (mics_catalog){0};
+}
+
+static int compare_name(const void *key, const void *unit)
+{
+    return strcmp(key, ((const mics_catalog_unit *)unit)->name);
+}
+
+const mics_catalog_unit *mics_catalog_find(const mics_catalog *catalog, const char *name)
+{
+    if (catalog->unit_count == 0)
+        return NULL;
+    return bsearch(name, catalog->units, (size_t)catalog->unit_count, sizeof *catalog->units,
+                   compare_name);
+}

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// All pieces of all rank files of a checkpoint, by unit and place. Made when a checkpoint is
+// opened, and by rank 0 before it publishes one.
+#ifndef MICS_CHECKPOINT_CATALOG_H
+#define MICS_CHECKPOINT_CATALOG_H
+
+#include "io/checkpoint/rank_file.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdint.h>
+
+typedef struct mics_catalog_piece {
+    const mics_rank_piece *piece;
+    int32_t file;
+} mics_catalog_piece;
+
+typedef struct mics_catalog_unit {
+    const char *name;
+    int64_t elems;
+    int64_t first; // of its pieces
+    int64_t count; // of them; in ascending order, they tile [0, elems) exactly
+} mics_catalog_unit;
+
+typedef struct mics_catalog {
+    mics_rank_file *files;
+    int32_t file_count;
+    mics_catalog_piece *pieces; // none of them empty
+    mics_catalog_unit *units;   // by name
+    int32_t unit_count;
+} mics_catalog;
+
+/* Loads the headers of rank files 0 .. count - 1, called paths[i], and checks that they belong
+ * together and that the pieces of every unit tile it.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (which file, unit and element); MICS_ERR_MEMORY.
+ * Owns:    free with mics_catalog_fini; the paths are borrowed for the call.
+ */
+mics_status mics_catalog_load(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
+                              mics_catalog *catalog_out);
+
+void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog);
+
+/* The unit called `name`, or NULL. */
+const mics_catalog_unit *mics_catalog_find(const mics_catalog *catalog, const char *name);
+
+#endif

@@ -1,0 +1,458 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Finding and removing checkpoints in a run's folder.
+#include "io/checkpoint/folder.h"
+#include "base/file.h"
+#include "mics/log.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP_PREFIX "step-"
+enum { STEP_DIGITS = 8 };
+
+// ---- names ----
+
+mics_ckpt_name mics_ckpt_step_name(int64_t step)
+{
+    mics_ckpt_name name;
+    snprintf(name.text, sizeof name.text, STEP_PREFIX "%0*lld", STEP_DIGITS, (long long)step);
+    return name;
+}
+
+mics_ckpt_name mics_ckpt_rank_name(int32_t rank, int64_t generation)
+{
+    mics_ckpt_name name;
+    if (generation == 0)
+        snprintf(name.text, sizeof name.text, "rank-%05d.mics", (int)rank);
+    else
+        snprintf(name.text, sizeof name.text, "rank-%05d-g%lld.mics", (int)rank,
+                 (long long)generation);
+    return name;
+}
+
+mics_ckpt_name mics_ckpt_tokenizer_name(int64_t generation)
+{
+    mics_ckpt_name name;
+    if (generation == 0)
+        snprintf(name.text, sizeof name.text, "tokenizer.json");
+    else
+        snprintf(name.text, sizeof name.text, "tokenizer-g%lld.json", (long long)generation);
+    return name;
+}
+
+// True when `name` is exactly what mics_ckpt_step_name gives for some step.
+static bool parse_step_name(const char *name, int64_t *step_out)
+{
+    size_t digits = strlen(name);
+    if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0)
+        return false;
+    name += strlen(STEP_PREFIX);
+    digits -= strlen(STEP_PREFIX);
+    if (digits < STEP_DIGITS || digits > 18 || strspn(name, "0123456789") != digits)
+        return false;
+    if (digits > STEP_DIGITS && name[0] == '0')
+        return false;
+    *step_out = strtoll(name, NULL, 10);
+    return true;
+}
+
+static bool ends_in(const char *name, const char *suffix)
+{
+    size_t bytes = strlen(name);
+    size_t suffix_bytes = strlen(suffix);
+    return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
+}
+
+// True for the names of files that a save writes into a step's folder.
+static bool written_by_save(const char *name)
+{
+    static const char *const exact[] = {MICS_MANIFEST_NAME, MICS_MANIFEST_NAME ".tmp",
+                                        "config.json", "config.json.tmp"};
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+        if (strcmp(name, exact[i]) == 0)
+            return true;
+    }
+    if (strncmp(name, "rank-", 5) == 0)
+        return ends_in(name, ".mics");
+    if (strcmp(name, "tokenizer.json") == 0 || strncmp(name, "tokenizer-g", 11) == 0)
+        return ends_in(name, ".json");
+    return strncmp(name, "tokenizer", 9) == 0 && ends_in(name, ".json.tmp");
+}
+
+// ---- folders ----
+
+// Opens a real folder (no link) for listing; NULL with errno.
+static DIR *open_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    DIR *folder = fdopendir(fd);
+    if (folder == NULL)
+        close(fd);
+    return folder;
+}
+
+// Next entry that is neither "." nor "..", or NULL.
+static const char *next_entry(DIR *folder)
+{
+    struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            return entry->d_name;
+    }
+    return NULL;
+}
+
+// A list of steps that have a folder.
+typedef struct step_list {
+    int64_t *steps;
+    size_t count;
+    size_t capacity;
+} step_list;
+
+static mics_status append_step(mics_memory *memory, step_list *list, int64_t step)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
+        void *block = list->steps;
+        MICS_TRY(mics_realloc(memory, MICS_MEM_HOST, capacity * sizeof *list->steps, &block));
+        list->steps = block;
+        list->capacity = capacity;
+    }
+    list->steps[list->count++] = step;
+    return MICS_OK;
+}
+
+// Lists the steps of `dir`; none when it does not exist. The caller frees list_out->steps.
+static mics_status list_steps(mics_memory *memory, const char *dir, step_list *list_out)
+{
+    DIR *folder = opendir(dir);
+    if (folder == NULL && errno == ENOENT)
+        return MICS_OK;
+    if (folder == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", dir, strerror(errno));
+    mics_status status = MICS_OK;
+    const char *name;
+    int64_t step = 0;
+    while (status == MICS_OK && (name = next_entry(folder)) != NULL) {
+        if (parse_step_name(name, &step))
+            status = append_step(memory, list_out, step);
+    }
+    closedir(folder);
+    return status;
+}
+
+// True when a file is there with this length; MICS_ERR_IO when that cannot be told.
+static mics_status has_length(mics_memory *memory, const char *folder,
+                              const mics_manifest_file *file, bool *so_out)
+{
+    char *path = NULL;
+    MICS_TRY(mics_file_join(memory, folder, file->name, &path));
+    struct stat info;
+    mics_status status = MICS_OK;
+    if (stat(path, &info) == 0)
+        *so_out = info.st_size == file->bytes;
+    else if (errno == ENOENT)
+        *so_out = false;
+    else
+        status = mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+    if (status == MICS_OK && !*so_out)
+        mics_log(MICS_LOG_WARNING, "%s: missing, or not of %lld bytes as its manifest says", path,
+                 (long long)file->bytes);
+    mics_free(memory, path);
+    return status;
+}
+
+// What a step's folder holds.
+typedef struct step_state {
+    int64_t step;
+    bool listed;   // it has a manifest, whatever that says
+    bool complete; // listed, valid, and its files are there
+    int64_t serial;
+} step_state;
+
+static mics_status check_files(mics_memory *memory, const char *folder,
+                               const mics_manifest *manifest, bool *complete_out)
+{
+    bool complete = true;
+    if (manifest->tokenizer.name != NULL)
+        MICS_TRY(has_length(memory, folder, &manifest->tokenizer, &complete));
+    for (int32_t i = 0; complete && i < manifest->file_count; i++)
+        MICS_TRY(has_length(memory, folder, &manifest->files[i], &complete));
+    *complete_out = complete;
+    return MICS_OK;
+}
+
+static mics_status inspect_manifest(mics_memory *memory, const char *folder, const char *path,
+                                    step_state *state)
+{
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return MICS_OK;
+    mics_manifest manifest = {0};
+    state->listed = true;
+    mics_status status = mics_manifest_try_load(memory, path, &manifest);
+    if (status == MICS_ERR_FORMAT)
+        return MICS_OK; // damaged: said, and not complete
+    MICS_TRY(status);
+    state->serial = manifest.serial;
+    if (manifest.meta.step == state->step)
+        status = check_files(memory, folder, &manifest, &state->complete);
+    else
+        mics_log(MICS_LOG_WARNING, "%s: is of step %lld", path, (long long)manifest.meta.step);
+    mics_manifest_fini(memory, &manifest);
+    return status;
+}
+
+// Looks at the folder of a step.
+static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t step,
+                                step_state *state_out)
+{
+    char *folder = NULL;
+    char *path = NULL;
+    *state_out = (step_state){.step = step};
+    mics_status status = mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder);
+    if (status == MICS_OK)
+        status = mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path);
+    if (status == MICS_OK)
+        status = inspect_manifest(memory, folder, path, state_out);
+    mics_free(memory, path);
+    mics_free(memory, folder);
+    return status;
+}
+
+// Complete ones first, then newest first.
+static int compare_states(const void *left, const void *right)
+{
+    const step_state *a = left;
+    const step_state *b = right;
+    if (a->complete != b->complete)
+        return a->complete ? -1 : 1;
+    if (a->serial != b->serial)
+        return a->serial > b->serial ? -1 : 1;
+    return a->step > b->step ? -1 : a->step < b->step;
+}
+
+// All folders of `dir` that have a manifest, in the order of compare_states. The caller frees
+// *states_out.
+static mics_status list_states(mics_memory *memory, const char *dir, step_state **states_out,
+                               size_t *count_out)
+{
+    step_list list = {0};
+    void *block = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(list_steps(memory, dir, &list));
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, list.count * sizeof(step_state), &block));
+    step_state *states = block;
+    size_t count = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        MICS_TRY_OUT(inspect_step(memory, dir, list.steps[i], &states[count]));
+        count += states[count].listed ? 1 : 0;
+    }
+    qsort(states, count, sizeof *states, compare_states);
+    *states_out = states;
+    *count_out = count;
+    block = NULL;
+out:
+    mics_free(memory, block);
+    mics_free(memory, list.steps);
+    return status;
+}
+
+// ---- the newest ----
+
+// The step that `latest` names, or -1 when it is missing or names none.
+static mics_status read_latest(mics_memory *memory, const char *dir, int64_t *step_out)
+{
+    *step_out = -1;
+    char *path = NULL;
+    MICS_TRY(mics_file_join(memory, dir, MICS_LATEST_NAME, &path));
+    mics_status status = MICS_OK;
+    int fd = -1;
+    int64_t bytes = 0;
+    char text[MICS_CKPT_NAME_BYTES] = "";
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        goto out;
+    MICS_TRY_OUT(mics_file_open_read(path, &fd, &bytes));
+    if (bytes < (int64_t)sizeof text)
+        MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
+    text[strcspn(text, "\n")] = '\0';
+    if (!parse_step_name(text, step_out))
+        mics_log(MICS_LOG_WARNING, "%s: does not name a step's folder", path);
+out:
+    if (fd >= 0)
+        close(fd);
+    mics_free(memory, path);
+    return status;
+}
+
+// Looks through all folders, when `latest` does not lead to a complete one.
+static mics_status search_newest(mics_memory *memory, const char *dir, int64_t latest,
+                                 mics_ckpt_newest_found *found)
+{
+    step_state *states = NULL;
+    size_t count = 0;
+    MICS_TRY(list_states(memory, dir, &states, &count));
+    if (count > 0 && states[0].complete) {
+        found->name = mics_ckpt_step_name(states[0].step);
+        found->serial = states[0].serial;
+    } else if (count > 0) {
+        found->damaged = mics_ckpt_step_name(states[0].step);
+        found->damaged_count = (int32_t)count;
+    }
+    mics_free(memory, states);
+    if (latest >= 0 && found->serial >= 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/%s names %s, which is not complete; the newest complete checkpoint is %s", dir,
+                 MICS_LATEST_NAME, mics_ckpt_step_name(latest).text, found->name.text);
+    return MICS_OK;
+}
+
+mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
+                             mics_ckpt_newest_found *found_out)
+{
+    int64_t latest = -1;
+    step_state state = {0};
+    *found_out = (mics_ckpt_newest_found){.serial = -1};
+    MICS_TRY(read_latest(memory, dir, &latest));
+    if (latest >= 0)
+        MICS_TRY(inspect_step(memory, dir, latest, &state));
+    if (!state.complete)
+        return search_newest(memory, dir, latest, found_out);
+    found_out->name = mics_ckpt_step_name(state.step);
+    found_out->serial = state.serial;
+    return MICS_OK;
+}
+
+mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out)
+{
+    mics_ckpt_newest_found found;
+    char *path = NULL;
+    MICS_TRY(mics_ckpt_newest(memory, dir, &found));
+    if (found.damaged_count > 0)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: none of its checkpoints (%d, the newest is %s) is complete, as the "
+                         "warnings say; restore the files, or begin anew in another folder",
+                         dir, (int)found.damaged_count, found.damaged.text);
+    if (found.name.text[0] != '\0')
+        MICS_TRY(mics_file_join(memory, dir, found.name.text, &path));
+    *path_out = path;
+    return MICS_OK;
+}
+
+// ---- removing ----
+
+static void warn_removal(const char *path, const char *name)
+{
+    if (errno != ENOENT)
+        mics_log(MICS_LOG_WARNING, "%s/%s: cannot remove: %s", path, name, strerror(errno));
+}
+
+// Removes a folder's files of ours, and the folder when nothing else is in it. Its manifest goes
+// first, and is gone from the disk before the rest: what is left is never taken for complete.
+static void remove_folder(const char *path)
+{
+    DIR *folder = open_folder(path);
+    if (folder == NULL) {
+        mics_log(MICS_LOG_WARNING, "%s: cannot remove: %s", path, strerror(errno));
+        return;
+    }
+    int fd = dirfd(folder);
+    if (unlinkat(fd, MICS_MANIFEST_NAME, 0) == 0) {
+        (void)fsync(fd);
+    } else if (errno != ENOENT) {
+        warn_removal(path, MICS_MANIFEST_NAME);
+        closedir(folder);
+        return;
+    }
+    const char *name;
+    while ((name = next_entry(folder)) != NULL) {
+        if (written_by_save(name) && unlinkat(fd, name, 0) != 0)
+            warn_removal(path, name);
+    }
+    closedir(folder);
+    if (rmdir(path) != 0 && errno != ENOENT)
+        mics_log(MICS_LOG_INFO, "%s: kept: it holds other files too", path);
+}
+
+// True when a folder has no manifest and nothing that a save does not write.
+static bool is_leftover(const char *path)
+{
+    DIR *folder = open_folder(path);
+    if (folder == NULL)
+        return false;
+    bool leftover = true;
+    const char *name;
+    while (leftover && (name = next_entry(folder)) != NULL)
+        leftover = written_by_save(name) && strcmp(name, MICS_MANIFEST_NAME) != 0;
+    closedir(folder);
+    return leftover;
+}
+
+mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step)
+{
+    step_list list = {0};
+    mics_status status = list_steps(memory, dir, &list);
+    for (size_t i = 0; status == MICS_OK && i < list.count; i++) {
+        if (list.steps[i] == step)
+            continue;
+        char *path = NULL;
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(list.steps[i]).text, &path);
+        if (status == MICS_OK && is_leftover(path))
+            remove_folder(path);
+        mics_free(memory, path);
+    }
+    mics_free(memory, list.steps);
+    return status;
+}
+
+static bool is_listed(const mics_manifest *manifest, const char *name)
+{
+    if (strcmp(name, MICS_MANIFEST_NAME) == 0 || strcmp(name, "config.json") == 0)
+        return true;
+    if (manifest->tokenizer.name != NULL && strcmp(name, manifest->tokenizer.name) == 0)
+        return true;
+    for (int32_t i = 0; i < manifest->file_count; i++) {
+        if (strcmp(name, manifest->files[i].name) == 0)
+            return true;
+    }
+    return false;
+}
+
+void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *manifest)
+{
+    DIR *folder = open_folder(folder_path);
+    const char *name;
+    while (folder != NULL && (name = next_entry(folder)) != NULL) {
+        if (written_by_save(name) && !is_listed(manifest, name) &&
+            unlinkat(dirfd(folder), name, 0) != 0)
+            warn_removal(folder_path, name);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
+{
+    step_state *states = NULL;
+    size_t count = 0;
+    mics_status status = list_states(memory, dir, &states, &count);
+    int32_t kept = 1; // that of `step`
+    for (size_t i = 0; status == MICS_OK && i < count && states[i].complete; i++) {
+        if (states[i].step == step || kept++ < keep)
+            continue;
+        char *path = NULL;
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(states[i].step).text, &path);
+        if (status == MICS_OK)
+            remove_folder(path);
+        mics_free(memory, path);
+    }
+    mics_free(memory, states);
+    return status;
+}

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Names in a run's checkpoints/ folder, and what may be removed there. Only folders called
+// step-<8 or more digits> are looked at, links never, and only files that a save writes are
+// removed.
+#ifndef MICS_CHECKPOINT_FOLDER_H
+#define MICS_CHECKPOINT_FOLDER_H
+
+#include "io/checkpoint/manifest.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MICS_LATEST_NAME "latest"
+
+enum { MICS_CKPT_NAME_BYTES = 64 };
+typedef struct mics_ckpt_name {
+    char text[MICS_CKPT_NAME_BYTES];
+} mics_ckpt_name;
+
+mics_ckpt_name mics_ckpt_step_name(int64_t step);                     // "step-00000200"
+mics_ckpt_name mics_ckpt_rank_name(int32_t rank, int64_t generation); // "rank-00003-g1.mics"
+mics_ckpt_name mics_ckpt_tokenizer_name(int64_t generation);          // "tokenizer.json"
+
+// What a run's folder holds.
+typedef struct mics_ckpt_newest_found {
+    mics_ckpt_name name;    // of the newest complete checkpoint; empty when there is none
+    int64_t serial;         // its serial; -1
+    mics_ckpt_name damaged; // of the newest with a manifest, when none is complete; else empty
+    int32_t damaged_count;  // how many have a manifest, when none is complete
+} mics_ckpt_newest_found;
+
+/* Finds the newest complete checkpoint of `dir`: the one that `latest` names, else, with a warning,
+ * the one saved last among all. Complete: a valid manifest, and all its files with their lengths.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
+                             mics_ckpt_newest_found *found_out);
+
+/* Removes step folders that have no manifest and hold nothing but files of a save, except that of
+ * `step`. What cannot be removed is a warning. */
+mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step);
+
+/* Removes files of earlier saves of a step that its manifest does not list. Failures are warnings.
+ */
+void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest);
+
+/* Removes all complete checkpoints but the `keep` saved last and that of `step`, the manifest of
+ * each first. What cannot be removed is a warning. */
+mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
+
+#endif

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening and reading checkpoints. Rank files are opened for each read, so a checkpoint of many
+// files costs no descriptors, however many ranks of one process have it open.
+//
+// Invariant: an open checkpoint is not changed, so any number of threads may read it.
+#include "base/file.h"
+#include "io/checkpoint/catalog.h"
+#include "io/checkpoint/folder.h"
+#include "io/checkpoint/manifest.h"
+#include "mics/checkpoint.h"
+#include "mics/log.h"
+#include <stdbool.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct mics_checkpoint {
+    mics_memory *memory;
+    mics_manifest manifest;
+    char **paths; // of the rank files
+    mics_catalog catalog;
+    char *tokenizer_path; // NULL for "bytes"
+    mics_checkpoint_meta meta;
+};
+
+// The manifest and the rank files must tell the same.
+static mics_status compare_files(const mics_checkpoint *checkpoint)
+{
+    const mics_manifest *manifest = &checkpoint->manifest;
+    for (int32_t i = 0; i < manifest->file_count; i++) {
+        const mics_manifest_file *listed = &manifest->files[i];
+        const mics_rank_file *found = &checkpoint->catalog.files[i];
+        if (listed->bytes != found->file_bytes)
+            return mics_fail(MICS_ERR_FORMAT,
+                             "%s: %lld bytes, the manifest says %lld; restore the file, or use an "
+                             "older checkpoint",
+                             checkpoint->paths[i], (long long)found->file_bytes,
+                             (long long)listed->bytes);
+        if (listed->hash != found->header_hash)
+            return mics_fail(MICS_ERR_FORMAT,
+                             "%s: offset 16: the header's checksum is not the one in the manifest; "
+                             "the file belongs to another save: restore it, or use an older "
+                             "checkpoint",
+                             checkpoint->paths[i]);
+    }
+    return MICS_OK;
+}
+
+static mics_status compare_units(const mics_checkpoint *checkpoint)
+{
+    const mics_manifest *manifest = &checkpoint->manifest;
+    const mics_catalog *catalog = &checkpoint->catalog;
+    const char *name = mics_json_name(manifest->json);
+    if (manifest->unit_count != catalog->unit_count)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: %d units, the rank files hold %d; use an older checkpoint", name,
+                         (int)manifest->unit_count, (int)catalog->unit_count);
+    for (int32_t i = 0; i < catalog->unit_count; i++) {
+        const mics_manifest_unit *listed = &manifest->units[i];
+        const mics_catalog_unit *found = &catalog->units[i];
+        if (strcmp(listed->name, found->name) != 0 || listed->elems != found->elems)
+            return mics_fail(MICS_ERR_FORMAT,
+                             "%s: unit %d is %s of %lld elements; in the rank files it is %s of "
+                             "%lld; use an older checkpoint",
+                             name, (int)i, listed->name, (long long)listed->elems, found->name,
+                             (long long)found->elems);
+    }
+    return MICS_OK;
+}
+
+static mics_status check_tokenizer(mics_checkpoint *checkpoint, const char *folder)
+{
+    const mics_manifest_file *file = &checkpoint->manifest.tokenizer;
+    checkpoint->meta = checkpoint->manifest.meta;
+    if (file->name == NULL)
+        return MICS_OK;
+    mics_memory *memory = checkpoint->memory;
+    MICS_TRY(mics_file_join(memory, folder, file->name, &checkpoint->tokenizer_path));
+    checkpoint->meta.tokenizer = checkpoint->tokenizer_path;
+    void *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, &text, &bytes));
+    bool same = (int64_t)bytes == file->bytes && XXH3_64bits(text, bytes) == file->hash;
+    mics_free(memory, text);
+    if (!same)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: %zu bytes that differ from the checksum in the "
+                         "manifest; the file is damaged or was edited",
+                         checkpoint->tokenizer_path, bytes);
+    return MICS_OK;
+}
+
+static mics_status open_folder(mics_checkpoint *checkpoint, const char *path)
+{
+    mics_memory *memory = checkpoint->memory;
+    mics_manifest *manifest = &checkpoint->manifest;
+    char *manifest_path = NULL;
+    MICS_TRY(mics_file_join(memory, path, MICS_MANIFEST_NAME, &manifest_path));
+    mics_status status = mics_manifest_load(memory, manifest_path, manifest);
+    mics_free(memory, manifest_path);
+    MICS_TRY(status);
+    MICS_TRY(mics_manifest_paths(memory, path, manifest, &checkpoint->paths));
+    MICS_TRY(mics_catalog_load(memory, checkpoint->paths, manifest->file_count, manifest->meta.step,
+                               &checkpoint->catalog));
+    MICS_TRY(compare_files(checkpoint));
+    MICS_TRY(compare_units(checkpoint));
+    return check_tokenizer(checkpoint, path);
+}
+
+mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
+                                 mics_checkpoint **checkpoint_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_checkpoint), &block));
+    mics_checkpoint *checkpoint = block;
+    checkpoint->memory = memory;
+    mics_status status = open_folder(checkpoint, path);
+    if (status != MICS_OK) {
+        mics_checkpoint_close(checkpoint);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return MICS_OK;
+}
+
+void mics_checkpoint_close(mics_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return;
+    mics_memory *memory = checkpoint->memory;
+    mics_free(memory, checkpoint->tokenizer_path);
+    mics_catalog_fini(memory, &checkpoint->catalog);
+    mics_manifest_paths_free(memory, checkpoint->paths, checkpoint->manifest.file_count);
+    mics_manifest_fini(memory, &checkpoint->manifest);
+    mics_free(memory, checkpoint);
+}
+
+const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint)
+{
+    return &checkpoint->meta;
+}
+
+// The piece that holds element `at` of a unit: the last that begins at or before it.
+static const mics_catalog_piece *piece_at(const mics_checkpoint *checkpoint,
+                                          const mics_catalog_unit *unit, int64_t at)
+{
+    const mics_catalog_piece *pieces = &checkpoint->catalog.pieces[unit->first];
+    int64_t low = 0;
+    int64_t high = unit->count;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (pieces[middle].piece->begin <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &pieces[low];
+}
+
+mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit_name,
+                                 int64_t unit_elems, mics_state state, int64_t begin, int64_t end,
+                                 float *data_out)
+{
+    const char *name = mics_json_name(checkpoint->manifest.json);
+    const mics_catalog_unit *unit = mics_catalog_find(&checkpoint->catalog, unit_name);
+    if (unit == NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: the checkpoint has no unit %s", name, unit_name);
+    if (unit->elems != unit_elems)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: unit %s has %lld elements in the checkpoint, %lld in the model", name,
+                         unit_name, (long long)unit->elems, (long long)unit_elems);
+    if (begin < 0 || begin > end || end > unit_elems || (unsigned)state >= MICS_STATES)
+        return mics_fail(
+            MICS_ERR_INVALID, "%s: elements %lld to %lld of state %d of unit %s, which has %lld",
+            name, (long long)begin, (long long)end, (int)state, unit_name, (long long)unit_elems);
+    while (begin < end) {
+        const mics_catalog_piece *at = piece_at(checkpoint, unit, begin);
+        int64_t stop = at->piece->end < end ? at->piece->end : end;
+        MICS_TRY(mics_rank_file_read(checkpoint->memory, checkpoint->paths[at->file], at->piece,
+                                     state, begin, stop, data_out));
+        data_out += stop - begin;
+        begin = stop;
+    }
+    return MICS_OK;
+}

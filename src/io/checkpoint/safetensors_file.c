@@ -1,0 +1,251 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The header of one .safetensors file: u64 length, JSON, then the data that its offsets tile.
+// Source: https://github.com/huggingface/safetensors, README "Format", version 0.5.
+#include "io/checkpoint/safetensors_file.h"
+#include "base/file.h"
+#include "io/checkpoint/bytes.h"
+#include "mics/log.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define METADATA_KEY "__metadata__"
+
+// Every dtype of the format, with its bits: tensors that are never read must still fit.
+typedef struct dtype {
+    const char *name;
+    int32_t bits;
+} dtype;
+
+static const dtype DTYPES[] = {
+    {"F32", 32},    {"BF16", 16},   {"F16", 16},    {"F64", 64},    {"I64", 64},
+    {"I32", 32},    {"I16", 16},    {"I8", 8},      {"U64", 64},    {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},      {"C64", 64},
+};
+
+static const dtype *find_dtype(const char *name)
+{
+    for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++) {
+        if (strcmp(DTYPES[i].name, name) == 0)
+            return &DTYPES[i];
+    }
+    return NULL;
+}
+
+// A file being opened.
+typedef struct opening {
+    const char *path;
+    int64_t data_at;    // where the data begins
+    int64_t data_bytes; // to the file's end
+} opening;
+
+static mics_status bad_tensor(const opening *in, const char *name, const char *what)
+{
+    return mics_fail(MICS_ERR_FORMAT, "%s: offset %d: tensor \"%.200s\": %s", in->path,
+                     MICS_SAFETENSORS_PREFIX, name, what);
+}
+
+static const mics_json_value *member(const mics_json_value *object, const char *key,
+                                     mics_json_type type)
+{
+    const mics_json_value *value = mics_json_get(object, key);
+    return value != NULL && mics_json_type_of(value) == type ? value : NULL;
+}
+
+// Shape and number of elements.
+static mics_status read_shape(const opening *in, const mics_json_value *object,
+                              mics_tensor_info *info)
+{
+    const mics_json_value *shape = member(object, "shape", MICS_JSON_ARRAY);
+    if (shape == NULL)
+        return bad_tensor(in, info->name, "no \"shape\" that is an array");
+    if (mics_json_count(shape) > MICS_SAFETENSORS_DIMS)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: offset %d: tensor \"%.200s\" has %d dimensions; at most %d are read",
+                         in->path, MICS_SAFETENSORS_PREFIX, info->name, (int)mics_json_count(shape),
+                         MICS_SAFETENSORS_DIMS);
+    info->dims = mics_json_count(shape);
+    info->elems = 1;
+    for (int32_t i = 0; i < info->dims; i++) {
+        const mics_json_value *dim = mics_json_element(shape, i);
+        if (mics_json_type_of(dim) != MICS_JSON_INT || mics_json_int(dim) < 0)
+            return bad_tensor(in, info->name, "a dimension is no number from 0 on");
+        info->shape[i] = mics_json_int(dim);
+        if (__builtin_mul_overflow(info->elems, info->shape[i], &info->elems))
+            return bad_tensor(in, info->name, "the shape's product exceeds 63 bits");
+    }
+    return MICS_OK;
+}
+
+// [begin, end) from the data's start, which must be what dtype and shape need.
+static mics_status read_offsets(const opening *in, const mics_json_value *object, int32_t bits,
+                                mics_safetensors_slot *slot)
+{
+    const char *name = slot->info.name;
+    const mics_json_value *offsets = member(object, "data_offsets", MICS_JSON_ARRAY);
+    if (offsets == NULL || mics_json_count(offsets) != 2 ||
+        mics_json_type_of(mics_json_element(offsets, 0)) != MICS_JSON_INT ||
+        mics_json_type_of(mics_json_element(offsets, 1)) != MICS_JSON_INT)
+        return bad_tensor(in, name, "no \"data_offsets\" of two whole numbers");
+    int64_t begin = mics_json_int(mics_json_element(offsets, 0));
+    int64_t end = mics_json_int(mics_json_element(offsets, 1));
+    if (begin < 0 || begin > end || end > in->data_bytes)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: offset %lld: tensor \"%.200s\" lies at %lld to %lld of %lld bytes of "
+                         "data",
+                         in->path, (long long)in->data_at, name, (long long)begin, (long long)end,
+                         (long long)in->data_bytes);
+    int64_t data_bits = 0;
+    if (__builtin_mul_overflow(slot->info.elems, (int64_t)bits, &data_bits) || data_bits % 8 != 0 ||
+        data_bits / 8 != end - begin)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: offset %lld: tensor \"%.200s\" has %lld bytes, but %lld elements of "
+                         "%s",
+                         in->path, (long long)(in->data_at + begin), name, (long long)(end - begin),
+                         (long long)slot->info.elems, slot->info.dtype);
+    slot->offset = in->data_at + begin;
+    slot->bytes = end - begin;
+    return MICS_OK;
+}
+
+static mics_status read_tensor(const opening *in, const char *name, const mics_json_value *object,
+                               mics_safetensors_slot *slot)
+{
+    slot->info.name = name;
+    if (mics_json_type_of(object) != MICS_JSON_OBJECT)
+        return bad_tensor(in, name, "is no object");
+    const mics_json_value *type = member(object, "dtype", MICS_JSON_STRING);
+    const dtype *found = type != NULL ? find_dtype(mics_json_string(type)) : NULL;
+    if (found == NULL)
+        return bad_tensor(in, name, "no \"dtype\", or one that is not known");
+    slot->info.dtype = found->name;
+    MICS_TRY(read_shape(in, object, &slot->info));
+    return read_offsets(in, object, found->bits, slot);
+}
+
+static mics_status check_metadata(const opening *in, const mics_json_value *metadata)
+{
+    const char *key = NULL;
+    const mics_json_value *value;
+    bool good = mics_json_type_of(metadata) == MICS_JSON_OBJECT;
+    while (good && (value = mics_json_next(metadata, &key)) != NULL)
+        good = mics_json_type_of(value) == MICS_JSON_STRING;
+    if (!good)
+        return mics_fail(MICS_ERR_FORMAT, "%s: offset %d: " METADATA_KEY " is no object of strings",
+                         in->path, MICS_SAFETENSORS_PREFIX);
+    return MICS_OK;
+}
+
+// By offset; empty tensors first where they share one.
+static int compare_slots(const void *left, const void *right)
+{
+    const mics_safetensors_slot *a = left;
+    const mics_safetensors_slot *b = right;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
+    return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
+}
+
+// No byte of the data may belong to two tensors, or to none.
+static mics_status check_tiling(const opening *in, const mics_safetensors_file *file)
+{
+    int64_t done = in->data_at;
+    for (int32_t i = 0; i < file->count; i++) {
+        const mics_safetensors_slot *slot = &file->slots[i];
+        if (slot->offset != done)
+            return mics_fail(MICS_ERR_FORMAT, "%s: offset %lld: %s tensor \"%.200s\"", in->path,
+                             (long long)(slot->offset < done ? slot->offset : done),
+                             slot->offset < done ? "another tensor overlaps" : "a hole before",
+                             slot->info.name);
+        done += slot->bytes;
+    }
+    if (done != in->data_at + in->data_bytes)
+        return mics_fail(MICS_ERR_FORMAT, "%s: offset %lld: %lld bytes after the last tensor",
+                         in->path, (long long)done,
+                         (long long)(in->data_at + in->data_bytes - done));
+    return MICS_OK;
+}
+
+static mics_status read_slots(mics_memory *memory, const opening *in, int32_t number,
+                              mics_safetensors_file *file)
+{
+    const mics_json_value *root = mics_json_root(file->header);
+    if (mics_json_type_of(root) != MICS_JSON_OBJECT)
+        return mics_fail(MICS_ERR_FORMAT, "%s: offset %d: the header is no object", in->path,
+                         MICS_SAFETENSORS_PREFIX);
+    void *block = NULL;
+    int32_t members = mics_json_count(root);
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)members * sizeof *file->slots, &block));
+    file->slots = block;
+    const char *name = NULL;
+    const mics_json_value *value;
+    while ((value = mics_json_next(root, &name)) != NULL) {
+        if (strcmp(name, METADATA_KEY) == 0) {
+            MICS_TRY(check_metadata(in, value));
+            continue;
+        }
+        mics_safetensors_slot *slot = &file->slots[file->count++];
+        slot->file = number;
+        MICS_TRY(read_tensor(in, name, value, slot));
+    }
+    qsort(file->slots, (size_t)file->count, sizeof *file->slots, compare_slots);
+    return check_tiling(in, file);
+}
+
+// Reads the header's text and parses it.
+static mics_status read_header(mics_memory *memory, const char *path, int64_t size,
+                               mics_safetensors_file *file, opening *in_out)
+{
+    unsigned char prefix[MICS_SAFETENSORS_PREFIX];
+    MICS_TRY(mics_file_read_at(file->fd, path, prefix, sizeof prefix, 0));
+    uint64_t bytes = get_u64(prefix);
+    if (bytes > MICS_SAFETENSORS_HEADER_MAX || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: offset 0: a header of %llu bytes in a file of %lld; not a "
+                         "safetensors file, or cut short",
+                         path, (unsigned long long)bytes, (long long)size);
+    void *text = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &text));
+    mics_status status =
+        mics_file_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
+    if (status == MICS_OK)
+        status = mics_json_parse(memory, path, text, (size_t)bytes, &file->header);
+    mics_free(memory, text);
+    in_out->path = path;
+    in_out->data_at = MICS_SAFETENSORS_PREFIX + (int64_t)bytes;
+    in_out->data_bytes = size - in_out->data_at;
+    return status;
+}
+
+mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, int32_t number,
+                                       mics_safetensors_file *file_out)
+{
+    mics_safetensors_file file = {.fd = -1};
+    int64_t size = 0;
+    opening in = {0};
+    mics_status status = mics_strdup(memory, path, &file.path);
+    if (status == MICS_OK)
+        status = mics_file_open_read(path, &file.fd, &size);
+    if (status == MICS_OK)
+        status = read_header(memory, path, size, &file, &in);
+    if (status == MICS_OK)
+        status = read_slots(memory, &in, number, &file);
+    if (status == MICS_OK)
+        *file_out = file;
+    else
+        mics_safetensors_file_fini(memory, &file);
+    return status;
+}
+
+void mics_safetensors_file_fini(mics_memory *memory, mics_safetensors_file *file)
+{
+    if (file->path != NULL && file->fd >= 0)
+        close(file->fd);
+    mics_free(memory, file->slots);
+    mics_json_close(file->header);
+    mics_free(memory, file->path);
+    *file = (mics_safetensors_file){0};
+}

@@ -1,0 +1,468 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Writing safetensors, tensor by tensor. Shapes are known first, so every file's header is complete
+// before its data, and data is only ever appended.
+//
+// Invariants:
+//   1. shards[0 .. shard - 1] are written aside and on disk; shards[shard] is open when fd >= 0.
+//   2. left_elems is what the current tensor still lacks; tensors before it are complete.
+//   3. buffer holds the last `buffered` bytes of the current file, which are not written yet.
+#include "base/file.h"
+#include "base/text.h"
+#include "io/checkpoint/bytes.h"
+#include "io/checkpoint/safetensors_file.h"
+#include "mics/log.h"
+#include "mics/safetensors.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    BUFFER_BYTES = 1 << 20, // gathers small appends into large writes
+    SHARDS_MAX = 99999,     // five digits in the names
+    NAME_BYTES = 64,
+};
+
+// One file of the model.
+typedef struct shard {
+    int32_t first, count; // tensors
+    int64_t data_bytes;
+    char name[NAME_BYTES];
+    char *path;   // where it will be
+    char *aside;  // where it is written
+    char *header; // with the 8 bytes of its length
+    size_t header_bytes;
+} shard;
+
+struct mics_safetensors_writer {
+    mics_memory *memory;
+    char *dir;
+    bool made_dir;
+    int64_t *elems; // by tensor
+    int32_t tensor_count;
+    shard *shards;
+    int32_t shard_count;
+    char *index;      // text of the index; NULL for a single file
+    char *index_path; // NULL for a single file
+
+    int32_t shard;
+    int fd;
+    int64_t offset; // of the next byte in the current file
+    int32_t tensor; // the current one
+    int64_t left_elems;
+    mics_status failed; // of the first append that could not be written
+    unsigned char *buffer;
+    size_t buffered;
+};
+
+// ---- planning ----
+
+static mics_status entry_elems(const mics_safetensors_entry *entry, int64_t *elems_out)
+{
+    if (entry->name == NULL || entry->name[0] == '\0' || strcmp(entry->name, "__metadata__") == 0)
+        return mics_fail(MICS_ERR_INVALID, "safetensors: a tensor without a usable name");
+    if (entry->dims < 0 || entry->dims > MICS_SAFETENSORS_DIMS)
+        return mics_fail(MICS_ERR_INVALID, "safetensors: tensor %s has %d dimensions; at most %d",
+                         entry->name, (int)entry->dims, MICS_SAFETENSORS_DIMS);
+    int64_t elems = 1;
+    for (int32_t i = 0; i < entry->dims; i++) {
+        if (entry->shape[i] < 0 || __builtin_mul_overflow(elems, entry->shape[i], &elems) ||
+            elems > INT64_MAX / 8)
+            return mics_fail(MICS_ERR_INVALID, "safetensors: the shape of tensor %s is no size",
+                             entry->name);
+    }
+    *elems_out = elems;
+    return MICS_OK;
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+static mics_status check_unique(mics_memory *memory, const mics_safetensors_entry *entries,
+                                int32_t count)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof(char *), &block));
+    const char **names = block;
+    for (int32_t i = 0; i < count; i++)
+        names[i] = entries[i].name;
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    mics_status status = MICS_OK;
+    for (int32_t i = 1; i < count && status == MICS_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0)
+            status =
+                mics_fail(MICS_ERR_INVALID, "safetensors: two tensors are called %s", names[i]);
+    }
+    mics_free(memory, block);
+    return status;
+}
+
+static mics_status measure(mics_safetensors_writer *writer, const mics_safetensors_entry *entries,
+                           int32_t count)
+{
+    void *block = NULL;
+    MICS_TRY(
+        mics_alloc(writer->memory, MICS_MEM_HOST, (size_t)count * sizeof *writer->elems, &block));
+    writer->elems = block;
+    writer->tensor_count = count;
+    int64_t total = 0;
+    for (int32_t i = 0; i < count; i++) {
+        MICS_TRY(entry_elems(&entries[i], &writer->elems[i]));
+        if (__builtin_add_overflow(total, writer->elems[i], &total) || total > INT64_MAX / 8)
+            return mics_fail(MICS_ERR_INVALID, "safetensors: the model's size is beyond 63 bits");
+    }
+    return check_unique(writer->memory, entries, count);
+}
+
+// Cuts the tensors, in order, into files of at most max_bytes; a larger tensor has its own.
+static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes)
+{
+    void *block = NULL;
+    size_t most = writer->tensor_count > 0 ? (size_t)writer->tensor_count : 1;
+    MICS_TRY(mics_alloc(writer->memory, MICS_MEM_HOST, most * sizeof *writer->shards, &block));
+    writer->shards = block;
+    writer->shard_count = 1;
+    shard *now = &writer->shards[0];
+    for (int32_t i = 0; i < writer->tensor_count; i++) {
+        int64_t bytes = writer->elems[i] * 4;
+        if (max_bytes > 0 && now->count > 0 && now->data_bytes + bytes > max_bytes) {
+            now++;
+            writer->shard_count++;
+            now->first = i;
+        }
+        now->count++;
+        now->data_bytes += bytes;
+    }
+    if (writer->shard_count > SHARDS_MAX)
+        return mics_fail(MICS_ERR_INVALID,
+                         "safetensors: %d files of at most %lld bytes; at most %d files are made",
+                         (int)writer->shard_count, (long long)max_bytes, SHARDS_MAX);
+    return MICS_OK;
+}
+
+static mics_status name_shard(mics_safetensors_writer *writer, int32_t index)
+{
+    shard *now = &writer->shards[index];
+    if (writer->shard_count == 1)
+        snprintf(now->name, sizeof now->name, MICS_SAFETENSORS_SINGLE);
+    else
+        snprintf(now->name, sizeof now->name, "model-%05d-of-%05d.safetensors", (int)index + 1,
+                 (int)writer->shard_count);
+    char aside[NAME_BYTES + 8];
+    snprintf(aside, sizeof aside, "%s.tmp", now->name);
+    MICS_TRY(mics_file_join(writer->memory, writer->dir, now->name, &now->path));
+    return mics_file_join(writer->memory, writer->dir, aside, &now->aside);
+}
+
+// A file's header: 8 bytes of length, then JSON padded with spaces to a multiple of 8.
+static mics_status compose_header(mics_safetensors_writer *writer,
+                                  const mics_safetensors_entry *entries, shard *now)
+{
+    mics_text text = {.memory = writer->memory};
+    mics_text_printf(&text, "%*s{\"__metadata__\":{\"format\":\"pt\"}", MICS_SAFETENSORS_PREFIX,
+                     "");
+    int64_t begin = 0;
+    for (int32_t i = now->first; i < now->first + now->count; i++) {
+        int64_t end = begin + writer->elems[i] * 4;
+        mics_text_printf(&text, ",");
+        mics_text_quoted(&text, entries[i].name);
+        mics_text_printf(&text, ":{\"dtype\":\"F32\",\"shape\":[");
+        for (int32_t d = 0; d < entries[i].dims; d++)
+            mics_text_printf(&text, "%s%lld", d == 0 ? "" : ",", (long long)entries[i].shape[d]);
+        mics_text_printf(&text, "],\"data_offsets\":[%lld,%lld]}", (long long)begin,
+                         (long long)end);
+        begin = end;
+    }
+    mics_text_printf(&text, "}");
+    mics_text_printf(&text, "%*s", (int)((8 - text.used % 8) % 8), "");
+    mics_status status = mics_text_status(&text);
+    size_t json_bytes = text.used - MICS_SAFETENSORS_PREFIX;
+    if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_HEADER_MAX)
+        status =
+            mics_fail(MICS_ERR_INVALID,
+                      "%s: a header of %zu bytes; readers take at most %d: allow smaller files",
+                      now->path, json_bytes, MICS_SAFETENSORS_HEADER_MAX);
+    if (status != MICS_OK) {
+        mics_text_fini(&text);
+        return status;
+    }
+    put_u64((unsigned char *)text.bytes, json_bytes);
+    now->header = text.bytes;
+    now->header_bytes = text.used;
+    return MICS_OK;
+}
+
+static mics_status compose_index(mics_safetensors_writer *writer,
+                                 const mics_safetensors_entry *entries)
+{
+    int64_t total = 0;
+    for (int32_t i = 0; i < writer->shard_count; i++)
+        total += writer->shards[i].data_bytes;
+    mics_text text = {.memory = writer->memory};
+    mics_text_printf(&text, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {",
+                     (long long)total);
+    for (int32_t i = 0; i < writer->shard_count; i++) {
+        const shard *now = &writer->shards[i];
+        for (int32_t t = now->first; t < now->first + now->count; t++) {
+            mics_text_printf(&text, "%s\n    ", t == 0 ? "" : ",");
+            mics_text_quoted(&text, entries[t].name);
+            mics_text_printf(&text, ": \"%s\"", now->name);
+        }
+    }
+    mics_text_printf(&text, "\n  }\n}\n");
+    mics_status status = mics_text_status(&text);
+    if (status != MICS_OK)
+        mics_text_fini(&text);
+    else
+        writer->index = text.bytes;
+    return status;
+}
+
+static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_entry *entries,
+                        int32_t count, int64_t max_shard_bytes)
+{
+    MICS_TRY(measure(writer, entries, count));
+    MICS_TRY(cut_shards(writer, max_shard_bytes));
+    for (int32_t i = 0; i < writer->shard_count; i++) {
+        MICS_TRY(name_shard(writer, i));
+        MICS_TRY(compose_header(writer, entries, &writer->shards[i]));
+    }
+    if (writer->shard_count > 1) {
+        MICS_TRY(compose_index(writer, entries));
+        MICS_TRY(mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
+                                &writer->index_path));
+    }
+    void *block = NULL;
+    MICS_TRY(mics_alloc(writer->memory, MICS_MEM_HOST, BUFFER_BYTES, &block));
+    writer->buffer = block;
+    return MICS_OK;
+}
+
+// True for the files that make a folder hold a model.
+static bool is_model_file(const char *name)
+{
+    static const char suffix[] = ".safetensors";
+    size_t bytes = strlen(name);
+    if (strcmp(name, MICS_SAFETENSORS_SINGLE) == 0 || strcmp(name, MICS_SAFETENSORS_INDEX) == 0)
+        return true;
+    return strncmp(name, "model-", 6) == 0 && bytes > sizeof suffix &&
+           strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
+}
+
+// Makes the folder, or sees that it holds no model.
+static mics_status prepare_folder(mics_safetensors_writer *writer)
+{
+    struct stat info;
+    writer->made_dir = stat(writer->dir, &info) != 0 && errno == ENOENT;
+    MICS_TRY(mics_file_make_dirs(writer->memory, writer->dir));
+    DIR *folder = opendir(writer->dir);
+    if (folder == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", writer->dir,
+                         strerror(errno));
+    mics_status status = MICS_OK;
+    struct dirent *entry;
+    while (status == MICS_OK && (entry = readdir(folder)) != NULL) {
+        if (is_model_file(entry->d_name))
+            status = mics_fail(MICS_ERR_INVALID,
+                               "%s/%s exists already; choose another folder, or remove it",
+                               writer->dir, entry->d_name);
+    }
+    closedir(folder);
+    return status;
+}
+
+// ---- writing ----
+
+static mics_status open_shard(mics_safetensors_writer *writer)
+{
+    const shard *now = &writer->shards[writer->shard];
+    MICS_TRY(
+        mics_file_create(now->aside, (int64_t)now->header_bytes + now->data_bytes, &writer->fd));
+    writer->offset = (int64_t)now->header_bytes;
+    return mics_file_write_at(writer->fd, now->aside, now->header, now->header_bytes, 0);
+}
+
+static mics_status flush(mics_safetensors_writer *writer)
+{
+    if (writer->buffered == 0)
+        return MICS_OK;
+    MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside, writer->buffer,
+                                writer->buffered, writer->offset));
+    writer->offset += (int64_t)writer->buffered;
+    writer->buffered = 0;
+    return MICS_OK;
+}
+
+// Appends bytes to the current file; large blocks go past the buffer.
+static mics_status put(mics_safetensors_writer *writer, const void *data, size_t bytes)
+{
+    if (writer->buffered + bytes > BUFFER_BYTES)
+        MICS_TRY(flush(writer));
+    if (bytes >= BUFFER_BYTES) {
+        MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside, data, bytes,
+                                    writer->offset));
+        writer->offset += (int64_t)bytes;
+        return MICS_OK;
+    }
+    memcpy(writer->buffer + writer->buffered, data, bytes);
+    writer->buffered += bytes;
+    return MICS_OK;
+}
+
+// Brings the current file to disk and opens the next, if there is one.
+static mics_status close_shard(mics_safetensors_writer *writer)
+{
+    mics_status status = flush(writer);
+    int fd = writer->fd;
+    writer->fd = -1;
+    status = mics_file_close_written(fd, writer->shards[writer->shard].aside, status);
+    MICS_TRY(status);
+    writer->shard++;
+    return writer->shard < writer->shard_count ? open_shard(writer) : MICS_OK;
+}
+
+// Goes on from complete tensors, and from complete files, to where the next element belongs.
+static mics_status advance(mics_safetensors_writer *writer)
+{
+    while (writer->left_elems == 0 && writer->tensor < writer->tensor_count) {
+        writer->tensor++;
+        const shard *now = &writer->shards[writer->shard];
+        if (writer->tensor == now->first + now->count)
+            MICS_TRY(close_shard(writer));
+        if (writer->tensor < writer->tensor_count)
+            writer->left_elems = writer->elems[writer->tensor];
+    }
+    return MICS_OK;
+}
+
+static mics_status begin(mics_safetensors_writer *writer)
+{
+    MICS_TRY(open_shard(writer));
+    if (writer->tensor_count == 0)
+        return close_shard(writer);
+    writer->left_elems = writer->elems[0];
+    return advance(writer);
+}
+
+static void free_writer(mics_safetensors_writer *writer)
+{
+    mics_memory *memory = writer->memory;
+    for (int32_t i = 0; writer->shards != NULL && i < writer->shard_count; i++) {
+        mics_free(memory, writer->shards[i].path);
+        mics_free(memory, writer->shards[i].aside);
+        mics_free(memory, writer->shards[i].header);
+    }
+    mics_free(memory, writer->shards);
+    mics_free(memory, writer->elems);
+    mics_free(memory, writer->index);
+    mics_free(memory, writer->index_path);
+    mics_free(memory, writer->buffer);
+    mics_free(memory, writer->dir);
+    mics_free(memory, writer);
+}
+
+// Removes what was written, aside or renamed: the folder held no model before, so it can only be
+// ours.
+static void discard(mics_safetensors_writer *writer)
+{
+    if (writer->fd >= 0)
+        close(writer->fd);
+    if (writer->index_path != NULL)
+        unlink(writer->index_path);
+    for (int32_t i = 0; i < writer->shard_count; i++) {
+        unlink(writer->shards[i].aside);
+        unlink(writer->shards[i].path);
+    }
+    if (writer->made_dir)
+        rmdir(writer->dir);
+}
+
+mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
+                                    const mics_safetensors_entry *entries, int32_t count,
+                                    int64_t max_shard_bytes, mics_safetensors_writer **writer_out)
+{
+    if (count < 0 || (count > 0 && entries == NULL) || max_shard_bytes < 0)
+        return mics_fail(MICS_ERR_INVALID, "safetensors: %d tensors in files of %lld bytes",
+                         (int)count, (long long)max_shard_bytes);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_safetensors_writer), &block));
+    mics_safetensors_writer *writer = block;
+    writer->memory = memory;
+    writer->fd = -1;
+    mics_status status = mics_strdup(memory, dir, &writer->dir);
+    if (status == MICS_OK)
+        status = plan(writer, entries, count, max_shard_bytes);
+    if (status == MICS_OK)
+        status = prepare_folder(writer);
+    if (status == MICS_OK) {
+        status = begin(writer);
+        if (status != MICS_OK)
+            discard(writer);
+    }
+    if (status == MICS_OK)
+        *writer_out = writer;
+    else
+        free_writer(writer);
+    return status;
+}
+
+mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float *data,
+                                    int64_t count)
+{
+    if (count < 0 || count > writer->left_elems)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: %lld elements appended to tensor %d of %d, which lacks %lld",
+                         writer->dir, (long long)count, (int)writer->tensor,
+                         (int)writer->tensor_count, (long long)writer->left_elems);
+    if (count == 0 || writer->failed != MICS_OK)
+        return writer->failed;
+    mics_status status = put(writer, data, (size_t)count * 4);
+    if (status == MICS_OK) {
+        writer->left_elems -= count;
+        status = advance(writer);
+    }
+    writer->failed = status;
+    return status;
+}
+
+// Renames the files into place, the index last: a model in several files counts from then on.
+static mics_status rename_files(mics_safetensors_writer *writer)
+{
+    for (int32_t i = 0; i < writer->shard_count; i++) {
+        const shard *now = &writer->shards[i];
+        if (rename(now->aside, now->path) != 0)
+            return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", now->aside, now->path,
+                             strerror(errno));
+    }
+    MICS_TRY(mics_file_sync_dir(writer->dir));
+    if (writer->index == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_file_replace(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX, writer->index,
+                               strlen(writer->index)));
+    return mics_file_sync_dir(writer->dir);
+}
+
+mics_status mics_safetensors_finish(mics_safetensors_writer *writer, mics_status status)
+{
+    if (writer == NULL)
+        return status;
+    if (status == MICS_OK)
+        status = writer->failed;
+    if (status == MICS_OK && writer->tensor < writer->tensor_count)
+        status = mics_fail(MICS_ERR_INVALID, "%s: tensor %d of %d lacks %lld elements", writer->dir,
+                           (int)writer->tensor, (int)writer->tensor_count,
+                           (long long)writer->left_elems);
+    if (status == MICS_OK)
+        status = rename_files(writer);
+    if (status != MICS_OK)
+        discard(writer);
+    free_writer(writer);
+    return status;
+}

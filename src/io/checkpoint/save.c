@@ -1,0 +1,356 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Saving a checkpoint.
+//
+// Ranks write straight into the step's folder, which counts for nothing until manifest.json is
+// renamed into it. That one rename is the commit, on any file system, also when the step was saved
+// before: the new rank files then have names of another generation, the old manifest lists the old
+// files until the moment when the new one lists the new files, and neither is ever half there.
+// (Writing a folder aside and renaming the folder would leave a moment without either, since a
+// folder that is not empty cannot be renamed over.)
+//
+// Order, each step on disk before the next:
+//   1. rank 0: folders; removes left-overs of failed saves, which may be what filled the disk.
+//      agree.
+//   2. each writer: its rank file, fsync.
+//      agree.
+//   3. rank 0: reads all headers back and checks that the pieces tile every unit; tokenizer.json,
+//      config.json; fsync of the folder; manifest.json aside, fsync, read back, rename, fsync of
+//      the folder; `latest` aside, fsync, rename, fsync; only then it removes what is no longer
+//      needed. agree.
+// Only rank 0 publishes, and only when it knows of every other rank's success. So when it knows of
+// a failure, it can remove the files of this save: nothing lists them, and nothing will.
+#include "base/file.h"
+#include "base/text.h"
+#include "io/checkpoint/catalog.h"
+#include "io/checkpoint/folder.h"
+#include "io/checkpoint/manifest.h"
+#include "io/checkpoint/rank_file.h"
+#include "mics/checkpoint.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct save_job {
+    mics_memory *memory;
+    const mics_checkpoint_writer *writer;
+    const mics_checkpoint_meta *meta;
+    const mics_piece *pieces;
+    int32_t count;
+    char *folder;       // dir/step-...
+    int64_t generation; // -1: not found out yet
+    bool published;     // the manifest's rename was tried
+    // Rank 0 while it publishes:
+    mics_manifest manifest; // its arrays are the job's
+    mics_ckpt_name *names;  // of the rank files
+    mics_ckpt_name tokenizer_name;
+    char **paths;
+    mics_catalog catalog;
+} save_job;
+
+static mics_status agree(const save_job *job, mics_status mine)
+{
+    const mics_checkpoint_writer *writer = job->writer;
+    return writer->agree != NULL ? writer->agree(writer->agree_ctx, mine) : mine;
+}
+
+static mics_status check_arguments(const save_job *job)
+{
+    const mics_checkpoint_writer *writer = job->writer;
+    const mics_checkpoint_meta *meta = job->meta;
+    if (writer->dir == NULL || writer->dir[0] == '\0' || writer->rank < 0 || writer->writers < 1 ||
+        writer->keep < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "checkpoint: needs a folder, rank >= 0, writers >= 1 and keep >= 0; rank "
+                         "is %d, writers %d, keep %d",
+                         (int)writer->rank, (int)writer->writers, (int)writer->keep);
+    if (meta->step < 0 || meta->samples < 0 || meta->model_json == NULL || meta->tokenizer == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "checkpoint: needs step and samples that are not negative, the model's "
+                         "config and a tokenizer");
+    if (writer->rank >= writer->writers && job->count != 0)
+        return mics_fail(MICS_ERR_INVALID, "checkpoint: rank %d passes pieces, but only %d write",
+                         (int)writer->rank, (int)writer->writers);
+    return mics_rank_file_check(job->pieces, job->count);
+}
+
+static mics_status prepare(save_job *job)
+{
+    const mics_checkpoint_writer *writer = job->writer;
+    MICS_TRY(check_arguments(job));
+    MICS_TRY(mics_file_join(job->memory, writer->dir, mics_ckpt_step_name(job->meta->step).text,
+                            &job->folder));
+    if (writer->rank != 0)
+        return MICS_OK;
+    MICS_TRY(mics_file_make_dirs(job->memory, writer->dir));
+    MICS_TRY(mics_ckpt_remove_leftovers(job->memory, writer->dir, job->meta->step));
+    return mics_file_make_dirs(job->memory, job->folder);
+}
+
+// One more than the manifest's generation; 0 without a manifest. Only a manifest that is surely not
+// there counts as none: the files of one that is there must not be written over.
+static mics_status read_generation(mics_memory *memory, const char *path, int64_t *generation_out)
+{
+    mics_manifest manifest = {0};
+    *generation_out = 0;
+    if (access(path, F_OK) != 0) {
+        if (errno == ENOENT)
+            return MICS_OK;
+        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+    }
+    mics_status status = mics_manifest_try_load(memory, path, &manifest);
+    if (status == MICS_ERR_FORMAT) {
+        mics_log(MICS_LOG_WARNING, "%s: is replaced", path);
+        return MICS_OK;
+    }
+    MICS_TRY(status);
+    *generation_out = manifest.generation + 1;
+    mics_manifest_fini(memory, &manifest);
+    return MICS_OK;
+}
+
+// Every writer finds the same generation, because none publishes before all have written.
+static mics_status find_generation(save_job *job)
+{
+    char *path = NULL;
+    int64_t generation = 0;
+    MICS_TRY(mics_file_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path));
+    mics_status status = read_generation(job->memory, path, &generation);
+    mics_free(job->memory, path);
+    if (status == MICS_OK)
+        job->generation = generation;
+    return status;
+}
+
+static mics_status write_pieces(save_job *job)
+{
+    const mics_checkpoint_writer *writer = job->writer;
+    if (writer->rank >= writer->writers)
+        return MICS_OK;
+    MICS_TRY(find_generation(job));
+    char *path = NULL;
+    MICS_TRY(mics_file_join(job->memory, job->folder,
+                            mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
+    mics_rank_file_id id = {job->meta->step, writer->rank, writer->writers};
+    mics_status status = mics_rank_file_write(job->memory, path, id, job->pieces, job->count);
+    mics_free(job->memory, path);
+    MICS_TRY(status);
+    // On a cluster's file system, another node's sync of the folder may not cover this one's file.
+    return mics_file_sync_dir(job->folder);
+}
+
+// ---- rank 0: publishing ----
+
+static mics_status list_files(save_job *job)
+{
+    int32_t writers = job->writer->writers;
+    mics_manifest *manifest = &job->manifest;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST, (size_t)writers * sizeof *job->names, &block));
+    job->names = block;
+    MICS_TRY(
+        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)writers * sizeof *manifest->files, &block));
+    manifest->files = block;
+    manifest->file_count = writers;
+    for (int32_t i = 0; i < writers; i++) {
+        job->names[i] = mics_ckpt_rank_name(i, job->generation);
+        manifest->files[i].name = job->names[i].text;
+    }
+    return mics_manifest_paths(job->memory, job->folder, manifest, &job->paths);
+}
+
+// A file that its rank has written and that is not here lies on a disk of that rank's node.
+static mics_status check_shared(const save_job *job)
+{
+    for (int32_t i = 0; i < job->manifest.file_count; i++) {
+        if (access(job->paths[i], F_OK) != 0)
+            return mics_fail(MICS_ERR_IO,
+                             "%s: rank %d has written it, but rank 0 does not find it: %s; "
+                             "checkpoints need a file system that all nodes share",
+                             job->paths[i], (int)i, strerror(errno));
+    }
+    return MICS_OK;
+}
+
+// Reads back what all ranks wrote, and describes it in the manifest.
+static mics_status describe(save_job *job)
+{
+    mics_manifest *manifest = &job->manifest;
+    mics_catalog *catalog = &job->catalog;
+    MICS_TRY(list_files(job));
+    MICS_TRY(check_shared(job));
+    MICS_TRY(
+        mics_catalog_load(job->memory, job->paths, manifest->file_count, job->meta->step, catalog));
+    for (int32_t i = 0; i < manifest->file_count; i++) {
+        manifest->files[i].bytes = catalog->files[i].file_bytes;
+        manifest->files[i].hash = catalog->files[i].header_hash;
+    }
+    void *block = NULL;
+    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST,
+                        (size_t)catalog->unit_count * sizeof *manifest->units, &block));
+    manifest->units = block;
+    manifest->unit_count = catalog->unit_count;
+    for (int32_t i = 0; i < catalog->unit_count; i++)
+        manifest->units[i] = (mics_manifest_unit){catalog->units[i].name, catalog->units[i].elems};
+    manifest->generation = job->generation;
+    manifest->meta = *job->meta;
+    mics_ckpt_newest_found newest;
+    MICS_TRY(mics_ckpt_newest(job->memory, job->writer->dir, &newest));
+    manifest->serial = newest.serial + 1;
+    return MICS_OK;
+}
+
+static mics_status store_tokenizer_text(save_job *job, const char *text, size_t bytes)
+{
+    job->tokenizer_name = mics_ckpt_tokenizer_name(job->generation);
+    job->manifest.tokenizer =
+        (mics_manifest_file){job->tokenizer_name.text, (int64_t)bytes, XXH3_64bits(text, bytes)};
+    return mics_file_replace(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
+}
+
+static mics_status store_tokenizer(save_job *job)
+{
+    const mics_checkpoint_meta *meta = job->meta;
+    if (strcmp(meta->tokenizer, "bytes") == 0)
+        return MICS_OK;
+    if (meta->tokenizer_text != NULL)
+        return store_tokenizer_text(job, meta->tokenizer_text, meta->tokenizer_bytes);
+    void *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &text, &bytes));
+    mics_status status = store_tokenizer_text(job, text, bytes);
+    mics_free(job->memory, text);
+    return status;
+}
+
+// Writes the manifest aside, reads it back as a later start will, and only then lets it count.
+static mics_status rename_manifest(save_job *job, const mics_text *text)
+{
+    mics_memory *memory = job->memory;
+    mics_manifest check = {0};
+    char *aside = NULL;
+    char *target = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME ".tmp", &aside));
+    MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
+    MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
+    MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
+    job->published = true;
+    if (rename(aside, target) != 0)
+        status =
+            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));
+out:
+    mics_manifest_fini(memory, &check);
+    mics_free(memory, target);
+    mics_free(memory, aside);
+    return status;
+}
+
+static mics_status store_manifest(save_job *job)
+{
+    mics_text text = {.memory = job->memory};
+    mics_manifest_write(&job->manifest, &text);
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = rename_manifest(job, &text);
+    mics_text_fini(&text);
+    return status;
+}
+
+static mics_status store_latest(const save_job *job)
+{
+    const char *dir = job->writer->dir;
+    mics_text text = {.memory = job->memory};
+    mics_text_printf(&text, "%s\n", mics_ckpt_step_name(job->meta->step).text);
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_file_replace(job->memory, dir, MICS_LATEST_NAME, text.bytes, text.used);
+    mics_text_fini(&text);
+    MICS_TRY(status);
+    return mics_file_sync_dir(dir);
+}
+
+// Removes what is no longer needed. The checkpoint is on disk: nothing here can fail the save.
+static void tidy(const save_job *job)
+{
+    const mics_checkpoint_writer *writer = job->writer;
+    bool before = mics_log_demote(true);
+    mics_ckpt_remove_unlisted(job->folder, &job->manifest);
+    if (writer->keep > 0 &&
+        mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step) != MICS_OK)
+        mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed", writer->dir);
+    mics_log_demote(before);
+}
+
+static mics_status publish(save_job *job)
+{
+    if (job->writer->rank != 0)
+        return MICS_OK;
+    MICS_TRY(describe(job));
+    MICS_TRY(store_tokenizer(job));
+    MICS_TRY(mics_file_replace(job->memory, job->folder, "config.json", job->meta->model_json,
+                               strlen(job->meta->model_json)));
+    MICS_TRY(mics_file_sync_dir(job->folder));
+    MICS_TRY(store_manifest(job));
+    MICS_TRY(mics_file_sync_dir(job->folder));
+    MICS_TRY(store_latest(job));
+    tidy(job);
+    return MICS_OK;
+}
+
+static void discard_file(const save_job *job, const char *name)
+{
+    char *path = NULL;
+    if (mics_file_join(job->memory, job->folder, name, &path) != MICS_OK)
+        return;
+    unlink(path);
+    mics_free(job->memory, path);
+}
+
+// Rank 0: removes what a failed save left of itself. What it cannot remove the next save will.
+static void discard(const save_job *job)
+{
+    for (int32_t i = 0; i < job->writer->writers; i++)
+        discard_file(job, mics_ckpt_rank_name(i, job->generation).text);
+    discard_file(job, mics_ckpt_tokenizer_name(job->generation).text);
+    discard_file(job, MICS_MANIFEST_NAME ".tmp");
+    if (job->generation == 0)
+        discard_file(job, "config.json");
+    rmdir(job->folder);
+}
+
+static void job_fini(save_job *job)
+{
+    mics_memory *memory = job->memory;
+    mics_catalog_fini(memory, &job->catalog);
+    mics_manifest_paths_free(memory, job->paths, job->manifest.file_count);
+    mics_free(memory, job->manifest.files);
+    mics_free(memory, job->manifest.units);
+    mics_free(memory, job->names);
+    mics_free(memory, job->folder);
+}
+
+mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
+                                 const mics_checkpoint_meta *meta, const mics_piece *pieces,
+                                 int32_t count)
+{
+    save_job job = {.memory = memory,
+                    .writer = writer,
+                    .meta = meta,
+                    .pieces = pieces,
+                    .count = count,
+                    .generation = -1};
+    mics_status status = agree(&job, prepare(&job));
+    if (status == MICS_OK)
+        status = agree(&job, write_pieces(&job));
+    if (status == MICS_OK)
+        status = agree(&job, publish(&job));
+    if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.published)
+        discard(&job);
+    job_fini(&job);
+    return status;
+}

@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A corpus: shards, one behind the other.
+//
+// Invariants of an open corpus:
+//   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
+//   2. Every token was found to be in [0, vocab) at opening.
+#include "io/data/shard.h"
+#include "io/data/text_shard.h"
+#include "mics/data.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <glob.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct part {
+    mics_shard shard;
+    int64_t begin;
+} part;
+
+struct mics_corpus {
+    mics_memory *memory;
+    part *parts;
+    int64_t count, capacity;
+    int64_t tokens;
+    uint64_t hash;
+};
+
+// What opening needs besides the corpus.
+typedef struct opening {
+    mics_corpus *corpus;
+    const mics_tokenizer *tokenizer;
+    int32_t vocab;
+    const char *cache_dir;
+    XXH3_state_t *hash;
+    int32_t empty; // texts that were left out
+    char *first_empty;
+} opening;
+
+// ---- one file ----
+
+static mics_status check_tokens(const opening *o, const char *path, const mics_shard *shard)
+{
+    int32_t tokens[4096];
+    const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
+    for (int64_t at = 0; at < shard->count; at += block) {
+        int64_t count = shard->count - at < block ? shard->count - at : block;
+        mics_shard_read(shard, at, count, tokens);
+        for (int64_t i = 0; i < count; i++) {
+            if ((uint32_t)tokens[i] >= (uint32_t)o->vocab)
+                return mics_fail(
+                    MICS_ERR_INVALID,
+                    "%s: token %u at index %lld (offset %lld of the shard) is not below the "
+                    "model's vocabulary of %d; was it made with another tokenizer? See vocab_size "
+                    "in the model's config",
+                    path, (unsigned)tokens[i], (long long)(at + i),
+                    (long long)(MICS_SHARD_HEADER_BYTES + (at + i) * shard->token_bytes),
+                    (int)o->vocab);
+        }
+        (void)XXH3_64bits_update(o->hash, tokens, (size_t)count * sizeof *tokens);
+    }
+    return MICS_OK;
+}
+
+static mics_status make_room(mics_corpus *corpus)
+{
+    if (corpus->count < corpus->capacity)
+        return MICS_OK;
+    int64_t capacity = corpus->capacity == 0 ? 16 : 2 * corpus->capacity;
+    void *block = corpus->parts;
+    MICS_TRY(mics_realloc(corpus->memory, MICS_MEM_HOST, (size_t)capacity * sizeof *corpus->parts,
+                          &block));
+    corpus->parts = block;
+    corpus->capacity = capacity;
+    return MICS_OK;
+}
+
+// `path` is what the user named, `shard_path` where its tokens lie.
+static mics_status add_shard(const opening *o, const char *path, const char *shard_path)
+{
+    mics_corpus *corpus = o->corpus;
+    MICS_TRY(make_room(corpus));
+    part *next = &corpus->parts[corpus->count];
+    MICS_TRY(mics_shard_open(shard_path, &next->shard));
+    next->begin = corpus->tokens;
+    corpus->tokens += next->shard.count;
+    corpus->count++;
+    return check_tokens(o, path, &next->shard);
+}
+
+static bool ends_in_bin(const char *path)
+{
+    size_t bytes = strlen(path);
+    return bytes >= 4 && strcmp(path + bytes - 4, ".bin") == 0;
+}
+
+static mics_status add_file(opening *o, const char *path)
+{
+    if (ends_in_bin(path))
+        return add_shard(o, path, path);
+    if (o->tokenizer == NULL || o->cache_dir == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: a text needs a tokenizer and a folder for its tokens; token shards "
+                         "end in .bin",
+                         path);
+    char *shard_path = NULL;
+    MICS_TRY(mics_text_shard(o->corpus->memory, path, o->tokenizer, o->cache_dir, &shard_path));
+    if (shard_path == NULL)
+        return o->empty++ == 0 ? mics_strdup(o->corpus->memory, path, &o->first_empty) : MICS_OK;
+    mics_status status = add_shard(o, path, shard_path);
+    mics_free(o->corpus->memory, shard_path);
+    return status;
+}
+
+// ---- patterns ----
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static mics_status add_pattern(opening *o, const char *pattern)
+{
+    if (access(pattern, F_OK) == 0) // a name, even when it looks like a pattern
+        return add_file(o, pattern);
+    glob_t found = {0};
+    // Sorted here, because glob sorts by the locale and data order must not depend on one.
+    int failure = glob(pattern, GLOB_NOSORT, NULL, &found);
+    mics_status status = MICS_OK;
+    if (failure == GLOB_NOSPACE)
+        status = mics_fail(MICS_ERR_MEMORY, "%s: no memory for the names that match", pattern);
+    else if (failure != 0)
+        status = mics_fail(MICS_ERR_IO, "%s: no such file, and no file matches it", pattern);
+    if (status == MICS_OK)
+        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
+    for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
+        status = add_file(o, found.gl_pathv[i]);
+    globfree(&found);
+    return status;
+}
+
+// ---- the whole ----
+
+mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
+                             int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,
+                             const char *cache_dir, mics_corpus **corpus_out)
+{
+    void *block = NULL;
+    mics_status status = MICS_OK;
+    opening o = {.tokenizer = tokenizer, .vocab = vocab, .cache_dir = cache_dir};
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_corpus), &block));
+    o.corpus = block;
+    o.corpus->memory = memory;
+    o.hash = XXH3_createState();
+    if (o.hash == NULL || XXH3_64bits_reset(o.hash) != XXH_OK) {
+        status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
+        goto out;
+    }
+    for (int32_t i = 0; i < pattern_count; i++)
+        MICS_TRY_OUT(add_pattern(&o, patterns[i]));
+    if (o.corpus->tokens == 0) {
+        status = mics_fail(MICS_ERR_INVALID, "no tokens in %s%s; give a text that is not empty",
+                           pattern_count > 0 ? patterns[0] : "an empty list of files",
+                           pattern_count > 1 ? " and what follows it" : "");
+        goto out;
+    }
+    if (o.empty == 1)
+        mics_log(MICS_LOG_WARNING, "%s: is empty", o.first_empty);
+    else if (o.empty > 1)
+        mics_log(MICS_LOG_WARNING, "%s and %d more: are empty", o.first_empty, (int)o.empty - 1);
+    o.corpus->hash = XXH3_64bits_digest(o.hash);
+    *corpus_out = o.corpus;
+    o.corpus = NULL;
+out:
+    mics_free(memory, o.first_empty);
+    XXH3_freeState(o.hash);
+    mics_corpus_close(o.corpus);
+    return status;
+}
+
+void mics_corpus_close(mics_corpus *corpus)
+{
+    if (corpus == NULL)
+        return;
+    for (int64_t i = 0; i < corpus->count; i++)
+        mics_shard_close(&corpus->parts[i].shard);
+    mics_free(corpus->memory, corpus->parts);
+    mics_free(corpus->memory, corpus);
+}
+
+int64_t mics_corpus_tokens(const mics_corpus *corpus)
+{
+    return corpus->tokens;
+}
+
+uint64_t mics_corpus_hash(const mics_corpus *corpus)
+{
+    return corpus->hash;
+}
+
+// The part that holds token `at`: the last that begins at or before it.
+static const part *find_part(const mics_corpus *corpus, int64_t at)
+{
+    int64_t low = 0, high = corpus->count;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (corpus->parts[middle].begin <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &corpus->parts[low];
+}
+
+void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out)
+{
+    while (count > 0) {
+        const part *here = find_part(corpus, begin);
+        int64_t first = begin - here->begin;
+        int64_t take = here->shard.count - first < count ? here->shard.count - first : count;
+        mics_shard_read(&here->shard, first, take, tokens_out);
+        begin += take;
+        count -= take;
+        tokens_out += take;
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizers by their table of functions, and the one whose tokens are bytes.
+#include "io/data/tokenizer.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <string.h>
+
+// ---- lists ----
+
+mics_status mics_token_list_append(mics_token_list *list, const int32_t *tokens, int64_t count)
+{
+    if (count > list->capacity - list->count) {
+        int64_t capacity = list->capacity < 256 ? 256 : list->capacity;
+        while (capacity - list->count < count)
+            MICS_TRY(mics_size_mul(capacity, 2, &capacity));
+        size_t bytes = 0;
+        MICS_TRY(mics_size_bytes(capacity, sizeof *tokens, &bytes));
+        void *block = list->tokens;
+        MICS_TRY(mics_realloc(list->memory, MICS_MEM_HOST, bytes, &block));
+        list->tokens = block;
+        list->capacity = capacity;
+    }
+    if (count > 0)
+        memcpy(list->tokens + list->count, tokens, (size_t)count * sizeof *tokens);
+    list->count += count;
+    return MICS_OK;
+}
+
+void mics_token_list_fini(mics_token_list *list)
+{
+    mics_free(list->memory, list->tokens);
+    list->tokens = NULL;
+    list->count = list->capacity = 0;
+}
+
+// ---- bytes ----
+
+static mics_status bytes_feed(mics_encoder *encoder, const char *text, size_t bytes, bool more,
+                              mics_token_list *list, size_t *consumed_out)
+{
+    (void)encoder;
+    (void)more; // a byte is a token, whatever follows
+    int32_t tokens[1024];
+    const size_t block = sizeof tokens / sizeof *tokens;
+    for (size_t at = 0; at < bytes; at += block) {
+        size_t count = bytes - at < block ? bytes - at : block;
+        for (size_t i = 0; i < count; i++)
+            tokens[i] = (unsigned char)text[at + i];
+        MICS_TRY(mics_token_list_append(list, tokens, (int64_t)count));
+    }
+    *consumed_out = bytes;
+    return MICS_OK;
+}
+
+static const char *bytes_text(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out)
+{
+    (void)tokenizer;
+    static const char all[256] = {
+#define ROW(r)                                                                                     \
+    (char)(r), (char)(r + 1), (char)(r + 2), (char)(r + 3), (char)(r + 4), (char)(r + 5),          \
+        (char)(r + 6), (char)(r + 7), (char)(r + 8), (char)(r + 9), (char)(r + 10),                \
+        (char)(r + 11), (char)(r + 12), (char)(r + 13), (char)(r + 14), (char)(r + 15)
+        ROW(0x00), ROW(0x10), ROW(0x20), ROW(0x30), ROW(0x40), ROW(0x50),
+        ROW(0x60), ROW(0x70), ROW(0x80), ROW(0x90), ROW(0xA0), ROW(0xB0),
+        ROW(0xC0), ROW(0xD0), ROW(0xE0), ROW(0xF0)
+#undef ROW
+    };
+    *bytes_out = 1;
+    return &all[token];
+}
+
+static const mics_tokenizer_ops bytes_ops = {
+    .name = "bytes",
+    .feed = bytes_feed,
+    .text = bytes_text,
+};
+
+// ---- every kind ----
+
+mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
+                                mics_tokenizer **tokenizer_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_tokenizer), &block));
+    mics_tokenizer *tokenizer = block;
+    mics_status status = MICS_OK;
+    if (strcmp(name_or_path, "bytes") == 0)
+        *tokenizer = (mics_tokenizer){.ops = &bytes_ops, .vocab = 256, .separator = 0};
+    else
+        status = mics_bpe_open(memory, name_or_path, tokenizer);
+    tokenizer->memory = memory;
+    if (status != MICS_OK) {
+        mics_free(memory, tokenizer);
+        return status;
+    }
+    *tokenizer_out = tokenizer;
+    return MICS_OK;
+}
+
+void mics_tokenizer_close(mics_tokenizer *tokenizer)
+{
+    if (tokenizer == NULL)
+        return;
+    if (tokenizer->ops->close != NULL)
+        tokenizer->ops->close(tokenizer->ctx);
+    mics_free(tokenizer->memory, tokenizer->file_text);
+    mics_free(tokenizer->memory, tokenizer);
+}
+
+const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
+{
+    *bytes_out = tokenizer->file_text != NULL ? strlen(tokenizer->file_text) : 0;
+    return tokenizer->file_text;
+}
+
+int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer)
+{
+    return tokenizer->vocab;
+}
+
+int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer)
+{
+    return tokenizer->separator;
+}
+
+mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,
+                              mics_encoder *encoder_out)
+{
+    void *work = NULL;
+    if (tokenizer->ops->work_open != NULL)
+        MICS_TRY(tokenizer->ops->work_open(tokenizer, &work));
+    *encoder_out = (mics_encoder){.tokenizer = tokenizer, .specials = specials, .work = work};
+    return MICS_OK;
+}
+
+mics_status mics_encoder_feed(mics_encoder *encoder, const char *text, size_t bytes, bool more,
+                              mics_token_list *list, size_t *consumed_out)
+{
+    return encoder->tokenizer->ops->feed(encoder, text, bytes, more, list, consumed_out);
+}
+
+void mics_encoder_fini(mics_encoder *encoder)
+{
+    if (encoder->work != NULL && encoder->tokenizer->ops->work_close != NULL)
+        encoder->tokenizer->ops->work_close(encoder->work);
+    encoder->work = NULL;
+}
+
+mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
+                                  int specials, int32_t **tokens_out, int64_t *count_out)
+{
+    mics_status status = MICS_OK;
+    mics_encoder encoder = {0};
+    mics_token_list list = {.memory = tokenizer->memory};
+    size_t consumed = 0;
+    void *none = NULL;
+    MICS_TRY_OUT(mics_encoder_open(tokenizer, specials != 0, &encoder));
+    MICS_TRY_OUT(mics_encoder_feed(&encoder, text, bytes, false, &list, &consumed));
+    if (list.tokens == NULL) { // no tokens are still an array that can be freed
+        MICS_TRY_OUT(mics_alloc(tokenizer->memory, MICS_MEM_HOST, 0, &none));
+        list.tokens = none;
+    }
+    *tokens_out = list.tokens;
+    *count_out = list.count;
+    list = (mics_token_list){.memory = tokenizer->memory};
+out:
+    mics_encoder_fini(&encoder);
+    mics_token_list_fini(&list);
+    return status;
+}
+
+mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                  int64_t count, char **text_out, size_t *bytes_out)
+{
+    size_t total = 0, bytes = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab)
+            return mics_fail(MICS_ERR_INVALID, "token %d at index %lld is not in [0, %d)",
+                             (int)tokens[i], (long long)i, (int)tokenizer->vocab);
+        tokenizer->ops->text(tokenizer, tokens[i], &bytes);
+        if (bytes > SIZE_MAX - 1 - total)
+            return mics_fail(MICS_ERR_MEMORY, "%lld tokens make a text beyond all memory",
+                             (long long)count);
+        total += bytes;
+    }
+    void *block = NULL;
+    MICS_TRY(mics_alloc(tokenizer->memory, MICS_MEM_HOST, total + 1, &block));
+    char *text = block, *at = block;
+    for (int64_t i = 0; i < count; i++) {
+        const char *part = tokenizer->ops->text(tokenizer, tokens[i], &bytes);
+        memcpy(at, part, bytes);
+        at += bytes;
+    }
+    *text_out = text;
+    *bytes_out = total;
+    return MICS_OK;
+}

@@ -1,0 +1,297 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Clusters: defaults, what follows from other figures, checks, and the size of the tree.
+#include "mics/log.h"
+#include "plan/cost/keys.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Defaults of docs/clusters.md.
+#define DEFAULT_MEMORY_EFFICIENCY 0.85 // as the catalogue's accelerators
+#define DEFAULT_LAUNCH_US 4.0          // a GPU's; NCCL and PyTorch measure 3 to 5 us
+#define DEFAULT_FP32_SHARE 16.0        // of the fastest precision: A100 312 / 19.5
+#define DEFAULT_RESERVE_BYTES 2147483648.0
+#define DEFAULT_RESERVE_SHARE 16.0 // and at most 1 / 16 of the memory
+#define NODE_LATENCY_US 3.4        // NCCL 2.11, src/graph/tuning.cc, 2021-09: ring, NVLink
+#define NETWORK_LATENCY_US 9.6     // the same: ring, network
+#define MOST_RANKS 16777216
+
+enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES };
+
+// Share of the peak by the smallest dimension of a product, of an accelerator that is not in the
+// catalogue: the A100's.
+static const mics_curve default_matmul = {
+    .count = 8,
+    .size = {128, 256, 512, 1024, 2048, 4096, 8192, 16384},
+    .value = {0.15, 0.28, 0.45, 0.60, 0.72, 0.80, 0.84, 0.86}};
+
+void mics_cluster_init(mics_cluster *cluster_out)
+{
+    *cluster_out = (mics_cluster){.rings = 1};
+    cluster_out->accelerator.reserve_bytes = -1.0;
+    cluster_out->accelerator.memory_efficiency = DEFAULT_MEMORY_EFFICIENCY;
+    cluster_out->accelerator.launch_us = DEFAULT_LAUNCH_US;
+    for (int32_t t = 0; t < MICS_CLUSTER_TIERS; t++) {
+        cluster_out->tiers[t].efficiency = 1.0;
+        cluster_out->tiers[t].latency_us = t == 0 ? NODE_LATENCY_US : NETWORK_LATENCY_US;
+    }
+}
+
+// ---- what follows ----
+
+static void derive_precisions(mics_accelerator *accelerator)
+{
+    double *rate = accelerator->flops_per_s, most = 0.0;
+    for (int32_t i = 0; i < MICS_MATHS; i++)
+        most = rate[i] > most ? rate[i] : most;
+    if (rate[MICS_MATH_FP32] == 0.0)
+        rate[MICS_MATH_FP32] = most / DEFAULT_FP32_SHARE;
+    if (rate[MICS_MATH_TF32] == 0.0)
+        rate[MICS_MATH_TF32] = rate[MICS_MATH_FP32];
+    if (rate[MICS_MATH_FP16] == 0.0)
+        rate[MICS_MATH_FP16] =
+            rate[MICS_MATH_BF16] > 0.0 ? rate[MICS_MATH_BF16] : rate[MICS_MATH_FP32];
+    if (rate[MICS_MATH_BF16] == 0.0)
+        rate[MICS_MATH_BF16] = rate[MICS_MATH_FP32];
+}
+
+static void derive(mics_cluster *cluster)
+{
+    mics_accelerator *accelerator = &cluster->accelerator;
+    derive_precisions(accelerator);
+    if (accelerator->reserve_bytes < 0.0)
+        accelerator->reserve_bytes =
+            fmin(DEFAULT_RESERVE_BYTES, accelerator->memory_bytes / DEFAULT_RESERVE_SHARE);
+    if (accelerator->update_bytes_per_s == 0.0)
+        accelerator->update_bytes_per_s =
+            accelerator->memory_bytes_per_s * accelerator->memory_efficiency;
+    if (accelerator->matmul_efficiency.count == 0)
+        accelerator->matmul_efficiency = default_matmul;
+    if (accelerator->attention_efficiency.count == 0)
+        accelerator->attention_efficiency = accelerator->matmul_efficiency;
+    cluster->node_tier = 0;
+    for (int32_t t = 0; t < cluster->tier_count; t++) {
+        mics_tier *tier = &cluster->tiers[t];
+        if (tier->rank_bytes_per_s == 0.0)
+            tier->rank_bytes_per_s = tier->bytes_per_s;
+        if (strcmp(tier->name, "node") == 0)
+            cluster->node_tier = t;
+    }
+}
+
+// ---- checks ----
+
+mics_status cost_fail(const mics_json *json, const mics_cluster *cluster, const char *path,
+                      mics_status status, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (json != NULL)
+        return mics_json_fail(json, path, status, "%s", what);
+    return mics_fail(status, "cluster %s: %s: %s",
+                     cluster->name[0] != '\0' ? cluster->name : "without a name", path, what);
+}
+
+static mics_status check_real(const mics_json *json, const mics_cluster *cluster,
+                              const cost_key *key, const char *path, double value)
+{
+    double shown = value / key->unit;
+    // One part in 1e9 beyond an end is the rounding of a change of units.
+    if (shown >= key->low * (1 - 1e-9) && shown <= key->high * (1 + 1e-9))
+        return MICS_OK;
+    if (value == 0.0)
+        return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be given");
+    return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be %.10g to %.10g, not %.10g",
+                     key->low, key->high, shown);
+}
+
+static mics_status check_curve(const mics_json *json, const mics_cluster *cluster,
+                               const cost_key *key, const char *path, const mics_curve *curve)
+{
+    const char *wrong = cost_curve_wrong(curve);
+    if (wrong != NULL)
+        return cost_fail(json, cluster, path, MICS_ERR_INVALID, "%s", wrong);
+    for (int32_t i = 0; i < curve->count; i++) {
+        double shown = curve->value[i] / key->unit;
+        if (!(shown >= key->low && shown <= key->high * (1 + 1e-9)))
+            return cost_fail(json, cluster, path, MICS_ERR_INVALID,
+                             "must have figures of %.10g to %.10g, not %.10g (at %.10g)", key->low,
+                             key->high, shown, curve->size[i]);
+    }
+    return MICS_OK;
+}
+
+mics_status cost_check_section(const mics_json *json, const mics_cluster *cluster,
+                               cost_section section, const char *prefix, const void *object)
+{
+    int32_t count = 0;
+    const cost_key *keys = cost_keys(section, &count);
+    for (int32_t i = 0; i < count; i++) {
+        const cost_key *key = &keys[i];
+        const char *field = (const char *)object + key->at;
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "%s%s", prefix, key->name);
+        if (key->other)
+            continue;
+        if (key->type == COST_REAL) {
+            MICS_TRY(check_real(json, cluster, key, path, *(const double *)(const void *)field));
+        } else if (key->type == COST_COUNT) {
+            int32_t value = *(const int32_t *)(const void *)field;
+            if (value != 0) // 0: not said
+                MICS_TRY(check_real(json, cluster, key, path, (double)value));
+        } else if (key->type == COST_CURVE || key->type == COST_RAMP) {
+            MICS_TRY(check_curve(json, cluster, key, path, (const void *)field));
+        } else if (key->type == COST_TEXT && memchr(field, '\0', key->bytes) == NULL) {
+            return cost_fail(json, cluster, path, MICS_ERR_INVALID, "has no end");
+        }
+    }
+    return MICS_OK;
+}
+
+// True for a name that can stand in a path: letters, digits, '_' and '-'.
+static bool is_plain(const char *name)
+{
+    size_t bytes = strlen(name);
+    return bytes > 0 && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789_-") == bytes;
+}
+
+static mics_status check_tier(const mics_json *json, const mics_cluster *cluster, int32_t index)
+{
+    const mics_tier *tier = &cluster->tiers[index];
+    char prefix[PATH_BYTES];
+    if (memchr(tier->name, '\0', sizeof tier->name) == NULL || !is_plain(tier->name))
+        return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
+                         "the name of tier %d must be made of letters, digits, '_' and '-'",
+                         (int)index + 1);
+    for (int32_t t = 0; t < index; t++) {
+        if (strcmp(tier->name, cluster->tiers[t].name) == 0)
+            return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID, "two are called %s",
+                             tier->name);
+    }
+    snprintf(prefix, sizeof prefix, "tiers.%s.", tier->name);
+    MICS_TRY(cost_check_section(json, cluster, COST_TIER, prefix, tier));
+    snprintf(prefix, sizeof prefix, "tiers.%s.fan_out", tier->name);
+    if (tier->fan_out == 0 && index + 1 < cluster->tier_count)
+        return cost_fail(json, cluster, prefix, MICS_ERR_INVALID,
+                         "must be given: only the last tier, %s, may leave it out",
+                         cluster->tiers[cluster->tier_count - 1].name);
+    if (tier->fan_out == 0 && index <= cluster->node_tier)
+        return cost_fail(json, cluster, prefix, MICS_ERR_INVALID,
+                         "must be given: how many %s a %s has",
+                         index == 0 ? "ranks" : cluster->tiers[index - 1].name, tier->name);
+    return MICS_OK;
+}
+
+static mics_status check_given(const mics_json *json, const mics_cluster *cluster)
+{
+    const mics_accelerator *accelerator = &cluster->accelerator;
+    double most = 0.0;
+    for (int32_t i = 0; i < MICS_MATHS; i++)
+        most = accelerator->flops_per_s[i] != 0.0 ? 1.0 : most;
+    if (most == 0.0)
+        return cost_fail(json, cluster, "accelerator.tflops_fp32", MICS_ERR_INVALID,
+                         "must be given, or tflops_bf16, tflops_fp16 or tflops_tf32; or name an "
+                         "accelerator of the catalogue, as in \"accelerator\": \"A100-SXM4-80GB\"");
+    if (cluster->tier_count < 1 || cluster->tier_count > MICS_CLUSTER_TIERS)
+        return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
+                         "must have 1 to %d tiers from the rank outwards, as in {\"node\": "
+                         "{\"fan_out\": 8, \"gb_per_s\": 300}, \"network\": {\"gbit_per_s\": 400}}",
+                         MICS_CLUSTER_TIERS);
+    return MICS_OK;
+}
+
+mics_status cost_finish(const mics_json *json, mics_cluster *cluster)
+{
+    MICS_TRY(check_given(json, cluster));
+    derive(cluster);
+    if (cluster->rings == 0)
+        cluster->rings = 1;
+    MICS_TRY(cost_check_section(json, cluster, COST_TOP, "", cluster));
+    MICS_TRY(
+        cost_check_section(json, cluster, COST_ACCELERATOR, "accelerator.", &cluster->accelerator));
+    if (cluster->accelerator.reserve_bytes >= cluster->accelerator.memory_bytes)
+        return cost_fail(json, cluster, "accelerator.reserve_gib", MICS_ERR_INVALID,
+                         "must be less than memory_gib");
+    int64_t ranks = 1;
+    for (int32_t t = 0; t < cluster->tier_count; t++) {
+        MICS_TRY(check_tier(json, cluster, t));
+        ranks *= cluster->tiers[t].fan_out > 0 ? cluster->tiers[t].fan_out : 1;
+        if (ranks > MOST_RANKS)
+            return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
+                             "their fan-outs multiply to more than %d ranks", MOST_RANKS);
+    }
+    int32_t counted = 0;
+    return cluster->nodes == 0 ? MICS_OK : mics_cluster_ranks(cluster, cluster->nodes, &counted);
+}
+
+mics_status mics_cluster_finish(mics_cluster *cluster)
+{
+    return cost_finish(NULL, cluster);
+}
+
+// ---- the tree ----
+
+int64_t mics_cluster_child_ranks(const mics_cluster *cluster, int32_t tier)
+{
+    int64_t ranks = 1;
+    for (int32_t t = 0; t < tier; t++)
+        ranks *= cluster->tiers[t].fan_out;
+    return ranks;
+}
+
+int32_t mics_cluster_ranks_per_node(const mics_cluster *cluster)
+{
+    return (int32_t)mics_cluster_child_ranks(cluster, cluster->node_tier + 1);
+}
+
+mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32_t *ranks_out)
+{
+    const mics_tier *last = &cluster->tiers[cluster->tier_count - 1];
+    int64_t ranks_per_node = mics_cluster_ranks_per_node(cluster);
+    if (ranks_per_node < 1)
+        return mics_fail(MICS_ERR_INVALID,
+                         "cluster %s: its node has no ranks; call mics_cluster_finish first",
+                         cluster->name);
+    int64_t most =
+        (last->fan_out > 0 ? mics_cluster_child_ranks(cluster, cluster->tier_count) : MOST_RANKS) /
+        ranks_per_node;
+    if (nodes >= 1 && nodes <= most) {
+        *ranks_out = (int32_t)(nodes * ranks_per_node);
+        return MICS_OK;
+    }
+    if (nodes > most && cluster->node_tier + 1 == cluster->tier_count)
+        return mics_fail(MICS_ERR_INVALID,
+                         "cluster %s: has no tier beyond its node (%s), so 1 node is all, not %d; "
+                         "add a tier \"network\"",
+                         cluster->name, last->name, (int)nodes);
+    return mics_fail(MICS_ERR_INVALID, "cluster %s: must have 1 to %lld nodes, not %d",
+                     cluster->name, (long long)most, (int)nodes);
+}
+
+mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity,
+                               int32_t *nodes_out)
+{
+    const char *colon = strrchr(text, ':');
+    bool counted =
+        colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+    size_t bytes = counted ? (size_t)(colon - text) : strlen(text);
+    if (bytes == 0 || bytes >= capacity)
+        return mics_fail(MICS_ERR_INVALID,
+                         "cluster \"%.80s\": must be a name or a file, and may end in a number of "
+                         "nodes, as in p4d.24xlarge:8",
+                         text);
+    long long nodes = counted ? strtoll(colon + 1, NULL, 10) : 0;
+    if (counted && (nodes < 1 || nodes > 1048576))
+        return mics_fail(MICS_ERR_INVALID, "cluster \"%.80s\": must have 1 to 1048576 nodes", text);
+    memcpy(name_out, text, bytes);
+    name_out[bytes] = '\0';
+    *nodes_out = (int32_t)nodes;
+    return MICS_OK;
+}

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What plans are compared with: other systems' shardings, each at its best.
+#include "plan/search/internal.h"
+
+// The shardings of a baseline.
+static void choose_shardings(mics_plan_baseline baseline, int32_t ranks, mics_plan_space *space)
+{
+    static const mics_sharding none = {0, 0, 0};
+    const mics_sharding fixed[MICS_PLAN_BASELINES] = {
+        [MICS_PLAN_DDP] = {1, 1, 1},
+        [MICS_PLAN_ZERO1] = {1, 1, ranks},
+        [MICS_PLAN_ZERO2] = {1, ranks, ranks},
+        [MICS_PLAN_ZERO3] = {ranks, ranks, ranks},
+    };
+    const mics_plan_family families[MICS_PLAN_BASELINES] = {
+        [MICS_PLAN_MICS] = MICS_PLAN_FAMILY_MICS,
+        [MICS_PLAN_MICS_PLUS] = MICS_PLAN_FAMILY_MICS_PLUS,
+        [MICS_PLAN_HPZ] = MICS_PLAN_FAMILY_HPZ,
+    };
+    space->params = 0;
+    space->family = families[baseline];
+    space->sharding = space->family == MICS_PLAN_FAMILY_ALL ? fixed[baseline] : none;
+}
+
+// The paper takes the smallest partition group that fits, and gathers ahead of computation. Where no group leaves
+// room for that, the smallest that fits at all.
+static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space)
+{
+    bool fits = false;
+    for (int32_t ahead = space->prefetch_given ? 0 : 1; ahead >= 0 && !fits; ahead--) {
+        space->prefetch_least = ahead;
+        for (int32_t i = 0; i < planner->degree_count && !fits; i++) {
+            mics_plan_choice choice = {0};
+            double bytes = 0;
+            space->params = planner->degrees[i];
+            MICS_TRY(least_memory(planner, space, &choice, &bytes));
+            fits = bytes <= planner->available_bytes;
+        }
+    }
+    return MICS_OK;
+}
+
+// How the systems of those names reduce and gather, one micro-step after the other.
+static void choose_collectives(mics_plan_baseline baseline, mics_plan_space *space)
+{
+    if (baseline != MICS_PLAN_MICS_PLUS)
+        space->breadth = 1;
+    space->collectives_given = baseline != MICS_PLAN_MICS_PLUS;
+    space->gather_two_stage = baseline == MICS_PLAN_MICS;
+    space->reduce_two_stage = space->boundary_two_stage = false;
+    space->sums_by_ring =
+        space->family != MICS_PLAN_FAMILY_MICS && space->family != MICS_PLAN_FAMILY_MICS_PLUS;
+}
+
+mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
+                                  mics_plan_baseline baseline, mics_plan_entry *entry_out)
+{
+    mics_plan_space within = space != NULL ? *space : (mics_plan_space){0};
+    mics_plan_result *result = NULL;
+    if (baseline == MICS_PLAN_MEGATRON)
+        return plan_megatron(planner, &within, entry_out);
+    choose_shardings(baseline, planner->ranks, &within);
+    choose_collectives(baseline, &within);
+    if (baseline == MICS_PLAN_MICS)
+        MICS_TRY(choose_smallest(planner, &within));
+    MICS_TRY(mics_planner_search(planner, &within, 1, &result));
+    *entry_out = result->count > 0 ? result->entries[0] : result->nearest;
+    mics_plan_result_close(result);
+    return MICS_OK;
+}

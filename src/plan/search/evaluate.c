@@ -1,0 +1,378 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What one choice takes: its schedule's ledger, and its schedule on clocks.
+//
+// Note 1: extension. A list of t turns, each of as many micro-steps side by side, repeats itself between the first
+// turn and the last. Where in a simulated list of PERIOD_TURNS turns the second and the third consist of the same
+// steps with the same waits and find the same slots, and all their times differ by one constant, everything that
+// was under way when they began was the same; so a further turn between them would take that constant, and so would
+// every other. Then the step of t turns takes t - PERIOD_TURNS constants more. Otherwise twice as many are
+// simulated; and all of them where turns differ.
+#include "mics/log.h"
+#include "plan/search/internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PERIOD_TURNS = 4, SLOTS_MOST = 64 };
+
+// ---- schedules ----
+
+bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    return planner->request.accelerator && planner->request.precision == MICS_PRECISION_MIXED &&
+           !choice->sums_by_ring;
+}
+
+mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    const int64_t batch = planner->request.global_batch;
+    mics_mesh mesh;
+    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &mesh));
+    if (choice->micro_batch < 1 || choice->micro_steps < 1 ||
+        batch / planner->ranks % choice->micro_batch != 0 ||
+        batch / planner->ranks / choice->micro_batch != choice->micro_steps)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
+            (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
+            (long long)batch);
+    if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_PREFETCH_MOST)
+        return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
+                         (int)choice->prefetch, (int)MICS_PLAN_PREFETCH_MOST);
+    if (choice->breadth < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d micro-steps side by side: at least 1 (0 counts as 1)",
+                         (int)choice->breadth);
+    return MICS_OK;
+}
+
+mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
+                          int32_t micro_steps, mics_schedule **schedule_out)
+{
+    const mics_plan_request *request = &planner->request;
+    const mics_algorithm ring = MICS_ALGORITHM_RING, two = MICS_ALGORITHM_TWO_STAGE;
+    mics_schedule_spec spec = {
+        .model = request->model,
+        .batch = {.sequences = choice->micro_batch,
+                  .length = request->length,
+                  .threads = request->threads},
+        .micro_steps = micro_steps,
+        .prefetch = choice->prefetch,
+        .breadth = choice->breadth,
+        .recompute = choice->recompute,
+        .choices = {{.most_bytes = SIZE_MAX,
+                     .gather = choice->gather_two_stage ? two : ring,
+                     .reduce = choice->reduce_two_stage ? two : ring}},
+        .choice_count = 1,
+        .boundary = choice->boundary_two_stage ? two : ring,
+        .whole_below = request->whole_below,
+        .join_below = request->join_below,
+        .precision = request->precision,
+        .accelerator = request->accelerator,
+        .sums_by_ring = choice->sums_by_ring,
+        .gather_wires = request->gather_wires,
+        .reduce_wires = request->reduce_wires,
+        .second_hop_wires = request->second_hop_wires,
+        .share_params = request->share_params,
+        .comm_staging_bytes = request->staging_bytes,
+    };
+    MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
+    return mics_schedule_open(planner->memory, &spec, schedule_out);
+}
+
+// ---- periods ----
+
+// Begin of a micro-step's part of the list: gathers ahead of it belong to it.
+static int32_t first_of(const mics_step_list *list, int32_t micro_step)
+{
+    int32_t at = 0;
+    while (at < list->count && list->steps[at].micro_step != micro_step)
+        at++;
+    return at;
+}
+
+static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period, int32_t breadth)
+{
+    const mics_step *a = &list->steps[at], *b = &list->steps[at + period];
+    if (a->kind != b->kind || a->unit != b->unit || a->stream != b->stream ||
+        a->block_bytes != b->block_bytes || a->micro_step + breadth != b->micro_step)
+        return false;
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        // What was waited for before and is not repeated (publication) is done long since.
+        if (b->wait[stream] != a->wait[stream] && b->wait[stream] != a->wait[stream] + period)
+            return false;
+    }
+    return true;
+}
+
+// A slot as who comes to want one sees it: its size, and how long before that each stream has used it.
+typedef struct slot_age {
+    int64_t elems;
+    int32_t steps[MICS_STREAMS]; // one more than `period`: before the turn
+    bool matched;
+} slot_age;
+
+static bool uses_slot(const mics_step *step, int32_t slot, bool grads)
+{
+    const mics_step_kind fills = grads ? MICS_STEP_REDUCE : MICS_STEP_GATHER;
+    const bool moves = mics_step_is_comm(step) && mics_step_kind_whole(step->kind) == fills;
+    for (int32_t u = 0; u < (moves ? 1 : step->use_count); u++) {
+        if ((grads ? step->uses[u].grad_slot : step->uses[u].param_slot) == slot)
+            return true;
+    }
+    return false;
+}
+
+static slot_age age_of(const mics_schedule *schedule, int32_t slot, bool grads, int32_t at,
+                       int32_t period)
+{
+    const mics_step *steps = schedule->lists[MICS_PHASE_TRAIN].steps;
+    slot_age age = {.elems = (grads ? schedule->grad_slots : schedule->param_slots)[slot]};
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        age.steps[stream] = period + 1;
+    for (int32_t back = 1; back <= period && back <= at; back++) {
+        const mics_step *step = &steps[at - back];
+        if (age.steps[step->stream] > back && uses_slot(step, slot, grads))
+            age.steps[step->stream] = back;
+    }
+    return age;
+}
+
+// Whether a turn that begins at `next` finds the slots that the one before it found at `begin`, in whatever order.
+static bool slots_repeat(const mics_schedule *schedule, bool grads, int32_t begin, int32_t next)
+{
+    const int32_t count = grads ? schedule->grad_slot_count : schedule->param_slot_count;
+    slot_age before[SLOTS_MOST];
+    if (count > SLOTS_MOST)
+        return false;
+    for (int32_t slot = 0; slot < count; slot++)
+        before[slot] = age_of(schedule, slot, grads, begin, next - begin);
+    for (int32_t slot = 0; slot < count; slot++) {
+        const slot_age age = age_of(schedule, slot, grads, next, next - begin);
+        int32_t like = 0;
+        while (like < count && (before[like].matched || before[like].elems != age.elems ||
+                                memcmp(before[like].steps, age.steps, sizeof age.steps) != 0))
+            like++;
+        if (like == count)
+            return false;
+        before[like].matched = true;
+    }
+    return true;
+}
+
+// Whether the two turns before the last one repeat themselves, and how long one takes.
+static bool find_period(const mics_schedule *schedule, const mics_simulation *simulation,
+                        double *us_out)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    const mics_step_time *times = mics_simulation_times(simulation, 0);
+    const int32_t steps = schedule->spec.micro_steps, breadth = schedule->spec.breadth;
+    const int32_t begin = first_of(list, steps - 3 * breadth);
+    const int32_t next = first_of(list, steps - 2 * breadth);
+    const int32_t period = next - begin;
+    if (next + period > list->count || !slots_repeat(schedule, false, begin, next) ||
+        !slots_repeat(schedule, true, begin, next))
+        return false;
+    const double us = times[next].begin_us - times[begin].begin_us;
+    const double close_us = 1e-9 * simulation->step_us;
+    for (int32_t i = begin; i < next; i++) {
+        const mics_step_time *a = &times[i], *b = &times[i + period];
+        if (!steps_repeat(list, i, period, breadth) ||
+            fabs(b->begin_us - a->begin_us - us) > close_us ||
+            fabs(b->end_us - a->end_us - us) > close_us)
+            return false;
+    }
+    *us_out = us;
+    return true;
+}
+
+// ---- runs ----
+
+// One simulated list, and how to go on from it.
+typedef struct simulated {
+    mics_schedule *schedule;
+    mics_simulation *simulation;
+    double period_us; // of a further turn
+    int32_t further;  // turns that are not simulated
+} simulated;
+
+static void close_simulated(simulated *run)
+{
+    mics_simulation_close(run->simulation);
+    mics_schedule_close(run->schedule);
+    *run = (simulated){0};
+}
+
+static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice *choice,
+                                  int32_t micro_steps, simulated *run)
+{
+    mics_plan_choice even = *choice;
+    even.breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    MICS_TRY(open_schedule(planner, &even, micro_steps, &run->schedule));
+    return mics_simulate(planner->memory, run->schedule, &planner->request.cluster,
+                         &planner->simulate, &run->simulation);
+}
+
+// Simulates as many turns as it takes (note 1). On failure too the run is closed with close_simulated.
+static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice *choice,
+                                   simulated *run)
+{
+    const int32_t breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    const int32_t all = choice_turns(choice);
+    for (int32_t turns = PERIOD_TURNS; turns < all && choice->micro_steps % breadth == 0;
+         turns *= 2) {
+        MICS_TRY(simulate_steps(planner, choice, turns * breadth, run));
+        run->further = all - turns;
+        if (find_period(run->schedule, run->simulation, &run->period_us))
+            return MICS_OK;
+        close_simulated(run);
+        if (turns > all / 2)
+            break;
+    }
+    return simulate_steps(planner, choice, choice->micro_steps, run);
+}
+
+mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, double *step_us_out,
+                        mics_memory_ledger *ledger_out)
+{
+    simulated run = {0};
+    const mics_status status = simulate_choice(planner, choice, &run);
+    if (status == MICS_OK) {
+        *step_us_out = run.simulation->step_us + run.further * run.period_us;
+        *ledger_out = run.schedule->ledger;
+    }
+    close_simulated(&run);
+    return status;
+}
+
+// ---- entries ----
+
+// That a step may send, as in a schedule.
+static const double most_bytes = 9e18;
+
+static void take_times(const mics_simulation *s, double sign, mics_plan_entry *entry)
+{
+    const mics_simulated_kind *kinds = s->kinds;
+    entry->step_us += sign * s->step_us;
+    entry->compute_us +=
+        sign * (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us);
+    entry->update_us += sign * (kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us);
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        const mics_part part = mics_part_of((mics_step_kind)kind);
+        const double exposed_us = sign * kinds[kind].exposed_us;
+        if (part == MICS_PART_PUBLISH)
+            entry->exposed_publish_us += exposed_us;
+        if (part == MICS_PART_GATHER)
+            entry->exposed_gather_us += exposed_us;
+        if (part == MICS_PART_REDUCE)
+            entry->exposed_reduce_us += exposed_us;
+        if (part == MICS_PART_SECOND_HOP)
+            entry->exposed_second_hop_us += exposed_us;
+    }
+    entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE].exposed_us;
+    entry->exposed_us += sign * s->exposed_us;
+    entry->hardware_flops += sign * s->flops;
+}
+
+// What is sent in a step with `further` turns more than `s` has, where `t` has one more.
+static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t, int32_t further,
+                              mics_plan_entry *entry)
+{
+    const mics_bytes each = {t->sent.intra - s->sent.intra, t->sent.inter - s->sent.inter};
+    const double all = (double)s->sent.intra + (double)s->sent.inter +
+                       further * ((double)each.intra + (double)each.inter);
+    if (all >= most_bytes)
+        return mics_fail(MICS_ERR_INVALID,
+                         "a step of %d micro-steps sends more than %.0e bytes, which are not "
+                         "counted; take a smaller global batch",
+                         (int)entry->choice.micro_steps, most_bytes);
+    entry->sent =
+        (mics_bytes){s->sent.intra + further * each.intra, s->sent.inter + further * each.inter};
+    return MICS_OK;
+}
+
+// The chain of a step with `further` turns more than `s` has, where `t` has one more.
+static void take_limit(const mics_simulation *s, const mics_simulation *t, double further,
+                       mics_plan_entry *entry)
+{
+    entry->limit = MICS_STEP_BACKWARD;
+    entry->limit_us = 0;
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        double us = s->kinds[kind].critical_us +
+                    further * (t->kinds[kind].critical_us - s->kinds[kind].critical_us);
+        if (kind == MICS_STEP_FORWARD) // counts as backward
+            continue;
+        if (kind == MICS_STEP_BACKWARD)
+            us += s->kinds[MICS_STEP_FORWARD].critical_us +
+                  further * (t->kinds[MICS_STEP_FORWARD].critical_us -
+                             s->kinds[MICS_STEP_FORWARD].critical_us);
+        if (us > entry->limit_us) {
+            entry->limit = (mics_step_kind)kind;
+            entry->limit_us = us;
+        }
+    }
+    entry->limit_tier = s->kinds[entry->limit].tier;
+    entry->limit_by = s->kinds[entry->limit].limit;
+}
+
+void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
+{
+    const mics_plan_request *request = &planner->request;
+    const mics_accelerator *device = &request->cluster.accelerator;
+    const double ranks = planner->ranks, step_s = entry->step_us * 1e-6;
+    entry->tokens = (double)request->global_batch * (double)request->length;
+    entry->model_flops =
+        mics_model_flops_per_token(request->model, request->length) * entry->tokens / ranks;
+    entry->tokens_per_s = entry->tokens / step_s;
+    entry->tflops_per_gpu = entry->model_flops / step_s * 1e-12;
+    entry->hardware_tflops_per_gpu = entry->hardware_flops / step_s * 1e-12;
+    entry->mfu = entry->model_flops / step_s / device->flops_per_s[request->math];
+    entry->usd_per_gtoken =
+        request->cluster.usd_per_node_hour * request->nodes / 3600 / entry->tokens_per_s * 1e9;
+    entry->reserve_bytes = request->memory_bytes > 0 ? 0 : device->reserve_bytes;
+    entry->spare_bytes = planner->available_bytes - (double)entry->memory.total;
+    entry->fits = entry->spare_bytes >= 0;
+}
+
+void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
+                 size_t capacity)
+{
+    mics_mesh mesh;
+    if (mics_mesh_init(planner->ranks, planner->request.nodes, *sharding, &mesh) == MICS_OK)
+        mics_mesh_name(&mesh, text, capacity);
+    else
+        snprintf(text, capacity, "?");
+}
+
+mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice *choice,
+                                  mics_plan_entry *entry_out)
+{
+    simulated run = {0}, more = {0};
+    mics_status status = MICS_OK;
+    mics_plan_entry entry = {.choice = *choice};
+    MICS_TRY(check_choice(planner, choice));
+    MICS_TRY_OUT(simulate_choice(planner, choice, &run));
+    take_times(run.simulation, 1, &entry);
+    take_limit(run.simulation, run.simulation, 0, &entry);
+    entry.sent = run.simulation->sent;
+    if (run.further > 0) { // one more turn tells what each adds
+        const mics_schedule_spec *spec = &run.schedule->spec;
+        const double further = run.further;
+        MICS_TRY_OUT(simulate_steps(planner, choice, spec->micro_steps + spec->breadth, &more));
+        take_times(more.simulation, further, &entry);
+        take_times(run.simulation, -further, &entry);
+        take_limit(run.simulation, more.simulation, further, &entry);
+        MICS_TRY_OUT(take_bytes(run.simulation, more.simulation, run.further, &entry));
+    }
+    entry.step_us = run.simulation->step_us + run.further * run.period_us;
+    entry.overhead_us = run.simulation->overhead_us;
+    entry.memory = run.schedule->ledger;
+    name_choice(planner, &choice->sharding, entry.name, sizeof entry.name);
+    fill_rates(planner, &entry);
+    *entry_out = entry;
+out:
+    close_simulated(&run);
+    close_simulated(&more);
+    return status;
+}

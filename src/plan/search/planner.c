@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A planner from outside: what is asked for is checked, and the space's axes are listed.
+#include "mics/log.h"
+#include "plan/search/internal.h"
+#include <stdio.h>
+
+// A step has fewer sequences and tokens than that: products of sizes stay far from overflow.
+static const int64_t tokens_most = (int64_t)1 << 40;
+
+// ---- checks ----
+
+// The multiples of the ranks around a batch, for the error line.
+static mics_status fail_batch(int64_t batch, int32_t ranks)
+{
+    char below[32] = "";
+    const int64_t times = batch / ranks;
+    if (times > 0)
+        snprintf(below, sizeof below, "%lld or ", (long long)times * ranks);
+    return mics_fail(MICS_ERR_INVALID,
+                     "a global batch of %lld sequences cannot be spread evenly over %d ranks; "
+                     "%s%lld would work, or another number of nodes",
+                     (long long)batch, (int)ranks, below, (long long)(times + 1) * ranks);
+}
+
+static mics_status check_request(const mics_plan_request *request, int32_t *ranks_out)
+{
+    const mics_model *model = request->model;
+    int32_t ranks = 0;
+    MICS_TRY(mics_cluster_ranks(&request->cluster, request->nodes, &ranks));
+    if (request->length < 1 || request->length > model->positions)
+        return mics_fail(MICS_ERR_INVALID,
+                         "sequences of %lld tokens: the model has %lld positions; 1 to %lld work",
+                         (long long)request->length, (long long)model->positions,
+                         (long long)model->positions);
+    if (request->global_batch < 1 || request->global_batch > tokens_most / request->length)
+        return mics_fail(MICS_ERR_INVALID,
+                         "a global batch of %lld sequences of %lld tokens: 1 to %lld work",
+                         (long long)request->global_batch, (long long)request->length,
+                         (long long)(tokens_most / request->length));
+    if (request->global_batch % ranks != 0)
+        return fail_batch(request->global_batch, ranks);
+    if ((unsigned)request->precision >= MICS_PRECISIONS || (unsigned)request->math >= MICS_MATHS)
+        return mics_fail(MICS_ERR_INVALID, "precision: fp32 or mixed, in fp32, tf32, bf16 or fp16");
+    *ranks_out = ranks;
+    return MICS_OK;
+}
+
+// ---- axes ----
+
+static bool is_degree(int32_t degree, int32_t ranks, int32_t per_node)
+{
+    return ranks % degree == 0 && (per_node % degree == 0 || degree % per_node == 0);
+}
+
+static void list_degrees(mics_planner *planner)
+{
+    for (int32_t degree = 1; degree <= planner->ranks; degree++) {
+        if (is_degree(degree, planner->ranks, planner->ranks_per_node) &&
+            planner->degree_count < DEGREES_MOST)
+            planner->degrees[planner->degree_count++] = degree;
+    }
+}
+
+static mics_status list_micro_batches(mics_planner *planner)
+{
+    const int64_t share = planner->request.global_batch / planner->ranks;
+    int32_t count = 0;
+    void *block = NULL;
+    for (int64_t size = 1; size <= share / size; size++)
+        count += share % size != 0 ? 0 : (size == share / size ? 1 : 2);
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, (size_t)count * sizeof(int64_t), &block));
+    planner->micro_batches = block;
+    planner->micro_batch_count = count;
+    int32_t low = 0, high = count;
+    for (int64_t size = 1; size <= share / size; size++) {
+        if (share % size != 0)
+            continue;
+        planner->micro_batches[low++] = size;
+        if (size != share / size)
+            planner->micro_batches[--high] = share / size;
+    }
+    return MICS_OK;
+}
+
+static mics_status open_tables(mics_planner *planner)
+{
+    void *block = NULL;
+    list_degrees(planner);
+    MICS_TRY(list_micro_batches(planner));
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
+                        2 * (size_t)planner->micro_batch_count * sizeof(batch_probe), &block));
+    planner->batches = block;
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
+                        (size_t)planner->degree_count * sizeof(boundary_probe), &block));
+    planner->boundaries = block;
+    return probe_classes(planner);
+}
+
+// ---- from outside ----
+
+mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
+                              mics_planner **planner_out)
+{
+    int32_t ranks = 0;
+    void *block = NULL;
+    MICS_TRY(check_request(request, &ranks));
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_planner), &block));
+    mics_planner *planner = block;
+    const mics_accelerator *device = &request->cluster.accelerator;
+    planner->memory = memory;
+    planner->request = *request;
+    planner->ranks = ranks;
+    planner->ranks_per_node = mics_cluster_ranks_per_node(&request->cluster);
+    planner->available_bytes = request->memory_bytes > 0
+                                   ? request->memory_bytes
+                                   : device->memory_bytes - device->reserve_bytes;
+    // Libraries whose ring steps overlap choose trees where those are faster.
+    planner->simulate =
+        (mics_simulate_options){.math = request->math, .trees = request->cluster.pipelined};
+    if (planner->request.threads < 1)
+        planner->request.threads = 1;
+    const mics_status status = open_tables(planner);
+    if (status != MICS_OK) {
+        mics_planner_close(planner);
+        return status;
+    }
+    *planner_out = planner;
+    return MICS_OK;
+}
+
+void mics_planner_close(mics_planner *planner)
+{
+    if (planner == NULL)
+        return;
+    mics_memory *memory = planner->memory;
+    close_structures(planner);
+    mics_free(memory, planner->micro_batches);
+    mics_free(memory, planner->classes);
+    mics_free(memory, planner->class_of);
+    mics_free(memory, planner->batches);
+    mics_free(memory, planner->boundaries);
+    mics_free(memory, planner);
+}
+
+int32_t mics_planner_ranks(const mics_planner *planner)
+{
+    return planner->ranks;
+}
+
+double mics_planner_memory_bytes(const mics_planner *planner)
+{
+    return planner->available_bytes;
+}
+
+const char *mics_plan_baseline_text(mics_plan_baseline baseline)
+{
+    static const char *const texts[MICS_PLAN_BASELINES] = {
+        [MICS_PLAN_DDP] = "ddp",     [MICS_PLAN_ZERO1] = "zero1",
+        [MICS_PLAN_ZERO2] = "zero2", [MICS_PLAN_ZERO3] = "zero3",
+        [MICS_PLAN_MICS] = "mics",   [MICS_PLAN_MICS_PLUS] = "mics+",
+        [MICS_PLAN_HPZ] = "hpz",     [MICS_PLAN_MEGATRON] = "megatron",
+    };
+    return (unsigned)baseline < MICS_PLAN_BASELINES ? texts[baseline] : "?";
+}

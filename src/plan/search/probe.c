@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What holds for many choices, taken from a few real schedules, so that there is no second formula.
+//
+// Which gathers a list has, and which slots, depends on what is sharded at all, units gathered ahead,
+// recomputation, micro-steps side by side and turns of them; from the second turn on each is like the one
+// before. Activations and computation depend on the micro-batch and recomputation. The boundary depends on
+// the optimizer's degree.
+#include "plan/search/internal.h"
+#include <string.h>
+
+// ---- classes of units ----
+
+static int32_t find_class(mics_planner *planner, const unit_class *wanted)
+{
+    int32_t at = 0;
+    while (at < planner->class_count &&
+           (planner->classes[at].padded_elems != wanted->padded_elems ||
+            planner->classes[at].whole != wanted->whole))
+        at++;
+    if (at == planner->class_count)
+        planner->classes[planner->class_count++] = *wanted;
+    return at;
+}
+
+mics_status probe_classes(mics_planner *planner)
+{
+    const mics_model *model = planner->request.model;
+    const size_t units = (size_t)model->unit_count;
+    mics_mesh mesh;
+    void *block = NULL;
+    MICS_TRY(
+        mics_mesh_init(planner->ranks, planner->request.nodes, (mics_sharding){1, 1, 1}, &mesh));
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(unit_class), &block));
+    planner->classes = block;
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(int32_t), &block));
+    planner->class_of = block;
+    for (size_t u = 0; u < units; u++) {
+        const int64_t elems = model->units[u].elems;
+        const unit_class wanted = {.padded_elems = mics_mesh_padded(&mesh, elems),
+                                   .whole = elems < planner->request.whole_below};
+        planner->class_of[u] = find_class(planner, &wanted);
+        planner->classes[planner->class_of[u]].units++;
+    }
+    planner->first_class = planner->class_of[0];
+    return MICS_OK;
+}
+
+// ---- lists and slots ----
+
+static structure_kind structure_of(const mics_planner *planner, const mics_sharding *s)
+{
+    if (s->params > 1)
+        return degree_shares(planner, s->params) ? STRUCTURE_SHARED : STRUCTURE_PARAMS;
+    return s->grads > 1 ? STRUCTURE_GRADS : STRUCTURE_WHOLE;
+}
+
+static mics_status measure_structure(mics_planner *planner, const mics_plan_choice *choice,
+                                     int32_t micro_steps, structure *s)
+{
+    mics_schedule *schedule = NULL;
+    void *block = NULL;
+    if (s->gathers == NULL) {
+        MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
+                            (size_t)planner->class_count * sizeof(int32_t), &block));
+        s->gathers = block;
+    }
+    memset(s->gathers, 0, (size_t)planner->class_count * sizeof(int32_t));
+    MICS_TRY(open_schedule(planner, choice, micro_steps, &schedule));
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].kind == MICS_STEP_GATHER)
+            s->gathers[planner->class_of[list->steps[i].unit]]++;
+    }
+    s->gather_bytes = schedule->ledger.bytes[MICS_MEM_GATHER];
+    s->reduce_bytes = schedule->ledger.bytes[MICS_MEM_REDUCE];
+    mics_schedule_close(schedule);
+    return MICS_OK;
+}
+
+static bool is_structure(const structures *s, const structures *wanted)
+{
+    return s->kind == wanted->kind && s->prefetch == wanted->prefetch &&
+           s->breadth == wanted->breadth && s->uneven == wanted->uneven &&
+           s->recompute == wanted->recompute;
+}
+
+static mics_status add_structures(mics_planner *planner, const structures *wanted,
+                                  structures **structures_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(structures), &block));
+    structures *s = block;
+    *s = *wanted;
+    s->next = planner->structures;
+    planner->structures = s;
+    *structures_out = s;
+    return MICS_OK;
+}
+
+// Measures lists of up to so many turns.
+static mics_status measure_structures(mics_planner *planner, const mics_plan_choice *choice,
+                                      int32_t turns, structures *s)
+{
+    const int32_t wanted = s->uneven > 0 ? 1 : turns < PROBED_TURNS ? turns : PROBED_TURNS;
+    mics_plan_choice probe = *choice;
+    probe.micro_batch = 1;
+    probe.breadth = s->breadth;
+    probe.gather_two_stage = probe.reduce_two_stage = false; // a gather is one step of the list
+    for (; s->probed < wanted; s->probed++)
+        MICS_TRY(measure_structure(planner, &probe,
+                                   s->uneven > 0 ? s->uneven : (s->probed + 1) * s->breadth,
+                                   &s->by_turns[s->probed]));
+    return MICS_OK;
+}
+
+mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
+                            const structures **structures_out)
+{
+    const int32_t breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    const structures wanted = {.kind = structure_of(planner, &choice->sharding),
+                               .prefetch = choice->prefetch,
+                               .breadth = breadth,
+                               .uneven =
+                                   choice->micro_steps % breadth != 0 ? choice->micro_steps : 0,
+                               .recompute = choice->recompute};
+    structures *s = planner->structures;
+    while (s != NULL && !is_structure(s, &wanted))
+        s = s->next;
+    if (s == NULL)
+        MICS_TRY(add_structures(planner, &wanted, &s));
+    *structures_out = s;
+    return measure_structures(planner, choice, choice_turns(choice), s);
+}
+
+void close_structures(mics_planner *planner)
+{
+    while (planner->structures != NULL) {
+        structures *s = planner->structures;
+        planner->structures = s->next;
+        for (int32_t turns = 0; turns < PROBED_TURNS; turns++)
+            mics_free(planner->memory, s->by_turns[turns].gathers);
+        mics_free(planner->memory, s);
+    }
+}
+
+int32_t choice_turns(const mics_plan_choice *choice)
+{
+    return mics_schedule_turns(choice->micro_steps, choice->breadth);
+}
+
+const structure *structure_at(const structures *s, int32_t turns)
+{
+    if (s->uneven > 0)
+        return &s->by_turns[0];
+    return &s->by_turns[(turns < PROBED_TURNS ? turns : PROBED_TURNS) - 1];
+}
+
+double structure_gathers(const structures *s, int32_t class, int32_t turns)
+{
+    const double last = structure_at(s, turns)->gathers[class];
+    if (turns <= PROBED_TURNS || s->uneven > 0)
+        return last;
+    return last + (turns - PROBED_TURNS) * (last - s->by_turns[PROBED_TURNS - 2].gathers[class]);
+}
+
+// ---- computation ----
+
+static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice *choice,
+                                  mics_schedule **schedule_out, mics_simulation **simulation_out)
+{
+    mics_schedule *schedule = NULL;
+    MICS_TRY(open_schedule(planner, choice, 1, &schedule));
+    const mics_status status = mics_simulate(planner->memory, schedule, &planner->request.cluster,
+                                             &planner->simulate, simulation_out);
+    if (status != MICS_OK)
+        mics_schedule_close(schedule);
+    else
+        *schedule_out = schedule;
+    return status;
+}
+
+static int32_t index_of(const mics_planner *planner, int64_t micro_batch)
+{
+    int32_t at = 0;
+    while (at + 1 < planner->micro_batch_count && planner->micro_batches[at] != micro_batch)
+        at++;
+    return at;
+}
+
+mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
+                        const batch_probe **probe_out)
+{
+    const int32_t index = 2 * index_of(planner, choice->micro_batch) + choice->recompute;
+    batch_probe *probe = &planner->batches[index];
+    mics_schedule *schedule = NULL;
+    mics_simulation *simulation = NULL;
+    *probe_out = probe;
+    if (probe->known)
+        return MICS_OK;
+    const size_t activation =
+        mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
+    mics_plan_choice plain = *choice;
+    plain.sharding = (mics_sharding){1, 1, 1};
+    plain.prefetch = 1;
+    MICS_TRY(simulate_plain(planner, &plain, &schedule, &simulation));
+    *probe = (batch_probe){
+        .known = true,
+        .lane_bytes = (size_t)schedule->lane_elems * activation,
+        .activation_bytes = (size_t)schedule->activation_elems * activation,
+        .token_bytes = (planner->request.accelerator ? 3 : 2) * sizeof(int32_t) *
+                       (size_t)(choice->micro_batch * planner->request.length),
+        .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
+        .compute_us = simulation->kinds[MICS_STEP_FORWARD].alone_us +
+                      simulation->kinds[MICS_STEP_BACKWARD].alone_us,
+    };
+    mics_simulation_close(simulation);
+    mics_schedule_close(schedule);
+    return MICS_OK;
+}
+
+mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out)
+{
+    int32_t at = 0;
+    while (at + 1 < planner->degree_count && planner->degrees[at] != degree)
+        at++;
+    boundary_probe *probe = &planner->boundaries[at];
+    mics_schedule *schedule = NULL;
+    mics_simulation *simulation = NULL;
+    if (!probe->known) {
+        const mics_plan_choice choice = {
+            .sharding = {1, 1, degree}, .micro_batch = 1, .micro_steps = 1, .prefetch = 1};
+        MICS_TRY(simulate_plain(planner, &choice, &schedule, &simulation));
+        probe->us = simulation->kinds[MICS_STEP_NORM].alone_us +
+                    simulation->kinds[MICS_STEP_AGREE].alone_us +
+                    simulation->kinds[MICS_STEP_UPDATE].alone_us;
+        probe->known = true;
+        mics_simulation_close(simulation);
+        mics_schedule_close(schedule);
+    }
+    *us_out = probe->us;
+    return MICS_OK;
+}

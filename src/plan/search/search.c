@@ -1,0 +1,438 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The search: lists the space, drops what does not fit, and simulates the rest in the order of their bounds until
+// no bound is below what was found.
+#include "mics/log.h"
+#include "plan/search/internal.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { FASTER_TRIED = 8 };
+
+typedef struct candidate {
+    double bound_us;
+    double memory_bytes;
+    mics_plan_choice choice;
+} candidate;
+
+// The best of one sharding so far.
+typedef struct found {
+    double step_us;
+    double memory_bytes;
+    mics_plan_choice choice;
+} found;
+
+typedef struct search {
+    mics_planner *planner;
+    const mics_plan_space *space;
+    int32_t most;
+    candidate *candidates;
+    int32_t count, capacity;
+    found *found; // ascending
+    int32_t found_count;
+    candidate smallest; // of the least memory
+    int64_t listed, fitting, simulated;
+    class_cost *classes;
+} search;
+
+// ---- order ----
+
+static int compare_real(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
+{
+    const double keys[][2] = {
+        {a->sharding.params, b->sharding.params},
+        {a->sharding.grads, b->sharding.grads},
+        {a->sharding.optimizer, b->sharding.optimizer},
+        {-(double)a->micro_batch, -(double)b->micro_batch},
+        {a->recompute, b->recompute},
+        {a->prefetch, b->prefetch},
+        {a->breadth, b->breadth},
+        {a->gather_two_stage, b->gather_two_stage},
+        {a->reduce_two_stage, b->reduce_two_stage},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1])
+            return compare_real(keys[i][0], keys[i][1]);
+    }
+    return 0;
+}
+
+static int compare_results(double a_us, double a_bytes, const mics_plan_choice *a, double b_us,
+                           double b_bytes, const mics_plan_choice *b)
+{
+    const int by_time = compare_real(round(a_us * 1e3), round(b_us * 1e3)); // whole ns
+    if (by_time != 0)
+        return by_time;
+    return a_bytes != b_bytes ? compare_real(a_bytes, b_bytes) : compare_choices(a, b);
+}
+
+static int compare_candidates(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    const int by_bound = compare_real(a->bound_us, b->bound_us);
+    return by_bound != 0 ? by_bound : compare_choices(&a->choice, &b->choice);
+}
+
+// ---- the space ----
+
+static mics_status keep_candidate(search *s, const candidate *c)
+{
+    if (s->count == s->capacity) {
+        const int32_t capacity = s->capacity == 0 ? 256 : 2 * s->capacity;
+        void *block = s->candidates;
+        MICS_TRY(mics_realloc(s->planner->memory, MICS_MEM_HOST,
+                              (size_t)capacity * sizeof(candidate), &block));
+        s->candidates = block;
+        s->capacity = capacity;
+    }
+    s->candidates[s->count++] = *c;
+    return MICS_OK;
+}
+
+static bool fits(const search *s, double memory_bytes)
+{
+    return memory_bytes <= s->planner->available_bytes;
+}
+
+static mics_status list_choice(search *s, const mics_plan_choice *choice)
+{
+    candidate c = {.choice = *choice};
+    MICS_TRY(choice_memory(s->planner, choice, &c.memory_bytes));
+    MICS_TRY(choice_bound(s->planner, choice, s->classes, &c.bound_us));
+    if (s->listed == 0 || c.memory_bytes < s->smallest.memory_bytes)
+        s->smallest = c;
+    s->listed++;
+    s->fitting += fits(s, c.memory_bytes);
+    return keep_candidate(s, &c);
+}
+
+// 1, 2, 4 ... micro-steps side by side, as far as that divides them; or as many as are given.
+static mics_status list_breadths(search *s, mics_plan_choice choice)
+{
+    choice.breadth = s->space->breadth;
+    if (choice.breadth > 0)
+        return list_choice(s, &choice);
+    for (choice.breadth = 1;
+         choice.breadth <= MICS_PLAN_BREADTH_MOST && choice.micro_steps % choice.breadth == 0;
+         choice.breadth *= 2)
+        MICS_TRY(list_choice(s, &choice));
+    return MICS_OK;
+}
+
+// Every recomputation and prefetch of one micro-batch.
+static mics_status list_batch(search *s, mics_plan_choice choice)
+{
+    const mics_plan_space *space = s->space;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        choice.recompute = recompute;
+        if (space->recompute_given && space->recompute != choice.recompute)
+            continue;
+        for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST; choice.prefetch++) {
+            if (choice.prefetch >= space->prefetch_least &&
+                (!space->prefetch_given || space->prefetch == choice.prefetch))
+                MICS_TRY(list_breadths(s, choice));
+        }
+    }
+    return MICS_OK;
+}
+
+// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so are those of larger ones.
+static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeless_out)
+{
+    const batch_probe *probe = NULL;
+    choice.recompute = true;
+    MICS_TRY(probe_batch(s->planner, &choice, &probe));
+    *hopeless_out = (double)probe->activation_bytes > 4 * s->planner->available_bytes;
+    return MICS_OK;
+}
+
+// Every micro-batch of one sharding whose collectives are priced.
+static mics_status list_batches(search *s, mics_plan_choice choice)
+{
+    const mics_planner *planner = s->planner;
+    const int64_t share = planner->request.global_batch / planner->ranks;
+    bool hopeless = false;
+    for (int32_t i = 0; i < planner->micro_batch_count && !hopeless; i++) {
+        choice.micro_batch = planner->micro_batches[i];
+        if ((s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
+            share / choice.micro_batch > INT32_MAX / 2)
+            continue;
+        choice.micro_steps = (int32_t)(share / choice.micro_batch);
+        MICS_TRY(list_batch(s, choice));
+        MICS_TRY(is_hopeless(s, choice, &hopeless));
+    }
+    return MICS_OK;
+}
+
+static mics_status list_collectives(search *s, mics_sharding sharding)
+{
+    const mics_plan_space *space = s->space;
+    const bool gathers = degree_has_stages(s->planner, sharding.params);
+    const bool reduces = degree_has_stages(s->planner, sharding.grads);
+    for (int way = 0; way < 4; way++) {
+        const mics_plan_choice choice = {.sharding = sharding,
+                                         .gather_two_stage = (way & 1) != 0,
+                                         .reduce_two_stage = (way & 2) != 0,
+                                         .boundary_two_stage =
+                                             !space->collectives_given || space->boundary_two_stage,
+                                         .sums_by_ring = space->sums_by_ring};
+        const bool direct = sums_directly(s->planner, &choice);
+        if ((choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
+            (direct && choice.reduce_two_stage != reduces))
+            continue;
+        if (space->collectives_given &&
+            (choice.gather_two_stage != (space->gather_two_stage && gathers) ||
+             (!direct && choice.reduce_two_stage != (space->reduce_two_stage && reduces))))
+            continue;
+        MICS_TRY(price_sharding(s->planner, &choice, s->classes));
+        MICS_TRY(list_batches(s, choice));
+    }
+    return MICS_OK;
+}
+
+static bool in_family(const search *s, mics_sharding sharding)
+{
+    const int32_t n = s->planner->ranks;
+    if (s->space->params > 0 && s->space->params != sharding.params)
+        return false;
+    switch (s->space->family) {
+    case MICS_PLAN_FAMILY_MICS:
+        return sharding.params == sharding.optimizer;
+    case MICS_PLAN_FAMILY_MICS_PLUS:
+        return sharding.params == sharding.grads && sharding.optimizer == n;
+    case MICS_PLAN_FAMILY_HPZ: // whole parameters would be zero2
+        return sharding.grads == n && (sharding.params > 1 || n == 1);
+    default:
+        return true;
+    }
+}
+
+static mics_status list_space(search *s)
+{
+    const mics_planner *planner = s->planner;
+    const int32_t *degrees = planner->degrees, count = planner->degree_count;
+    if (s->space->sharding.params > 0)
+        return list_collectives(s, s->space->sharding);
+    for (int32_t p = 0; p < count; p++) {
+        for (int32_t g = p; g < count; g++) {
+            for (int32_t o = g; o < count && degrees[g] % degrees[p] == 0; o++) {
+                const mics_sharding sharding = {degrees[p], degrees[g], degrees[o]};
+                if (degrees[o] % degrees[g] == 0 && in_family(s, sharding))
+                    MICS_TRY(list_collectives(s, sharding));
+            }
+        }
+    }
+    return MICS_OK;
+}
+
+// ---- simulation, best bound first ----
+
+static bool same_sharding(const mics_sharding *a, const mics_sharding *b)
+{
+    return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer;
+}
+
+static int32_t index_of_sharding(const search *s, const mics_sharding *sharding)
+{
+    int32_t at = 0;
+    while (at < s->found_count && !same_sharding(&s->found[at].choice.sharding, sharding))
+        at++;
+    return at;
+}
+
+// Whether a bound is above a time beyond rounding.
+static bool is_above(double bound_us, double time_us)
+{
+    return bound_us > time_us + 2e-3 + 1e-9 * time_us;
+}
+
+static void insert_found(search *s, const found *f)
+{
+    int32_t at = index_of_sharding(s, &f->choice.sharding);
+    const bool known = at < s->found_count;
+    if (known &&
+        compare_results(s->found[at].step_us, s->found[at].memory_bytes, &s->found[at].choice,
+                        f->step_us, f->memory_bytes, &f->choice) <= 0)
+        return;
+    if (!known && s->found_count < s->most)
+        at = s->found_count++;
+    else if (!known) {
+        at = s->most - 1;
+        if (compare_results(s->found[at].step_us, s->found[at].memory_bytes, &s->found[at].choice,
+                            f->step_us, f->memory_bytes, &f->choice) <= 0)
+            return;
+    }
+    for (; at > 0 &&
+           compare_results(s->found[at - 1].step_us, s->found[at - 1].memory_bytes,
+                           &s->found[at - 1].choice, f->step_us, f->memory_bytes, &f->choice) > 0;
+         at--)
+        s->found[at] = s->found[at - 1];
+    s->found[at] = *f;
+}
+
+static mics_status simulate_candidate(search *s, const candidate *c)
+{
+    found f = {.choice = c->choice};
+    mics_memory_ledger ledger;
+    MICS_TRY(time_choice(s->planner, &c->choice, &f.step_us, &ledger));
+    s->simulated++;
+    f.memory_bytes = (double)ledger.total; // packed numbers are in the ledger alone
+    if (fits(s, f.memory_bytes))
+        insert_found(s, &f);
+    return MICS_OK;
+}
+
+static mics_status simulate_candidates(search *s)
+{
+    const bool all = s->space->exhaustive;
+    if (s->count > 0)
+        qsort(s->candidates, (size_t)s->count, sizeof(candidate), compare_candidates);
+    for (int32_t i = 0; i < s->count; i++) {
+        const candidate *c = &s->candidates[i];
+        const bool full = s->found_count == s->most;
+        if (!all && full && is_above(c->bound_us, s->found[s->most - 1].step_us))
+            break;
+        const int32_t same = index_of_sharding(s, &c->choice.sharding);
+        if (!fits(s, c->memory_bytes) ||
+            (!all && same < s->found_count && is_above(c->bound_us, s->found[same].step_us)))
+            continue;
+        MICS_TRY(simulate_candidate(s, c));
+    }
+    return MICS_OK;
+}
+
+// ---- results ----
+
+static int compare_memory(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    const int by_memory = compare_real(a->memory_bytes, b->memory_bytes);
+    return by_memory != 0 ? by_memory : compare_candidates(left, right);
+}
+
+// Of what does not fit and is clearly faster than the winner, what lacks the least: of those that could be by
+// their bounds a few are simulated.
+static mics_status find_faster(search *s, mics_plan_result *result)
+{
+    const double worth_us = 0.99 * s->found[0].step_us;
+    int32_t count = 0;
+    for (int32_t i = 0; i < s->count; i++) {
+        if (!fits(s, s->candidates[i].memory_bytes) && s->candidates[i].bound_us < worth_us)
+            s->candidates[count++] = s->candidates[i];
+    }
+    if (count > 0)
+        qsort(s->candidates, (size_t)count, sizeof(candidate), compare_memory);
+    for (int32_t i = 0; i < count && i < FASTER_TRIED && !result->has_faster; i++) {
+        MICS_TRY(mics_planner_evaluate(s->planner, &s->candidates[i].choice, &result->faster));
+        result->has_faster = result->faster.step_us < worth_us && !result->faster.fits;
+    }
+    return MICS_OK;
+}
+
+static mics_status fill_entries(search *s, mics_plan_result *result)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(result->memory, MICS_MEM_HOST,
+                        (size_t)(s->found_count + 1) * sizeof(mics_plan_entry), &block));
+    result->entries = block;
+    for (int32_t i = 0; i < s->found_count; i++)
+        MICS_TRY(mics_planner_evaluate(s->planner, &s->found[i].choice, &result->entries[i]));
+    result->count = s->found_count;
+    if (result->count == 0)
+        return mics_planner_evaluate(s->planner, &s->smallest.choice, &result->nearest);
+    return find_faster(s, result);
+}
+
+static mics_status open_search(search *s)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(s->planner->memory, MICS_MEM_HOST,
+                        (size_t)s->planner->class_count * sizeof(class_cost), &block));
+    s->classes = block;
+    MICS_TRY(
+        mics_alloc(s->planner->memory, MICS_MEM_HOST, (size_t)s->most * sizeof(found), &block));
+    s->found = block;
+    return MICS_OK;
+}
+
+static void close_search(search *s)
+{
+    mics_free(s->planner->memory, s->classes);
+    mics_free(s->planner->memory, s->found);
+    mics_free(s->planner->memory, s->candidates);
+}
+
+static mics_status check_space(const mics_planner *planner, const mics_plan_space *space,
+                               int32_t most)
+{
+    mics_mesh mesh;
+    if (most < 1)
+        return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)most);
+    if (space->sharding.params > 0)
+        return mics_mesh_init(planner->ranks, planner->request.nodes, space->sharding, &mesh);
+    return MICS_OK;
+}
+
+mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t most,
+                                mics_plan_result **result_out)
+{
+    static const mics_plan_space everything = {0};
+    search s = {.planner = planner, .space = space != NULL ? space : &everything, .most = most};
+    mics_plan_result *result = NULL;
+    mics_status status = MICS_OK;
+    void *block = NULL;
+    MICS_TRY(check_space(planner, s.space, most));
+    MICS_TRY_OUT(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
+    result = block;
+    result->memory = planner->memory;
+    MICS_TRY_OUT(open_search(&s));
+    MICS_TRY_OUT(list_space(&s));
+    if (s.listed == 0)
+        MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID,
+                               "there is nothing to choose from: micro-batch %lld does not divide "
+                               "a rank's share of the global batch, %lld sequences",
+                               (long long)s.space->micro_batch,
+                               (long long)(planner->request.global_batch / planner->ranks)));
+    MICS_TRY_OUT(simulate_candidates(&s));
+    MICS_TRY_OUT(fill_entries(&s, result));
+    result->space = s.listed;
+    result->fitting = s.fitting;
+    result->simulated = s.simulated;
+out:
+    close_search(&s);
+    if (status != MICS_OK)
+        mics_plan_result_close(result);
+    else
+        *result_out = result;
+    return status;
+}
+
+void mics_plan_result_close(mics_plan_result *result)
+{
+    if (result == NULL)
+        return;
+    mics_free(result->memory, result->entries);
+    mics_free(result->memory, result);
+}
+
+// ---- for baselines ----
+
+mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
+                         mics_plan_choice *choice_out, double *bytes_out)
+{
+    search s = {.planner = planner, .space = space, .most = 1};
+    mics_status status = open_search(&s);
+    if (status == MICS_OK)
+        status = list_space(&s);
+    if (status == MICS_OK) {
+        *choice_out = s.smallest.choice;
+        *bytes_out = s.smallest.memory_bytes;
+    }
+    close_search(&s);
+    return status;
+}

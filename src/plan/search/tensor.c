@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What units take when their products are cut over tensor-parallel ranks.
+//
+// Of a unit's linear ops every other one is cut by columns (its output is), and the one that follows by rows (its
+// input is). What lies between them, attention and activation, is cut too; norms and additions are not.
+#include "mics/size.h"
+#include "plan/search/megatron.h"
+
+typedef struct walk {
+    const mics_planner *planner;
+    const mics_unit *unit;
+    mics_batch batch;
+    int32_t tensor;
+    int32_t elem_bytes;
+    double us;
+} walk;
+
+static void add_product(walk *w, int64_t m, int64_t n, int64_t k)
+{
+    const mics_cost_op op = mics_cost_matmul(m, n, k, w->elem_bytes, w->planner->request.math);
+    w->us += mics_cost_op_us(&w->planner->request.cluster, &op, NULL);
+}
+
+static void add_bytes(walk *w, double bytes)
+{
+    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = bytes};
+    w->us += mics_cost_op_us(&w->planner->request.cluster, &op, NULL);
+}
+
+static int64_t tokens_of(const walk *w)
+{
+    return w->batch.sequences * w->batch.length;
+}
+
+static int64_t part(int64_t whole, int32_t parts)
+{
+    return whole >= parts ? whole / parts : 1;
+}
+
+static void add_linear(walk *w, const mics_op *op, bool by_columns, bool backward)
+{
+    int64_t inputs = w->unit->tensors[op->in[0]].width, outputs = w->unit->tensors[op->out].width;
+    if (by_columns)
+        outputs = part(outputs, w->tensor);
+    else
+        inputs = part(inputs, w->tensor);
+    if (!backward) {
+        add_product(w, tokens_of(w), outputs, inputs);
+        return;
+    }
+    add_product(w, tokens_of(w), inputs, outputs);
+    add_product(w, inputs, outputs, tokens_of(w));
+    add_bytes(w, (double)tokens_of(w) * (double)outputs * w->elem_bytes); // the bias's gradient
+}
+
+static void add_attention(walk *w, const mics_op *op, double flops, double bytes)
+{
+    const int64_t head = w->unit->tensors[op->out].width / op->heads;
+    const mics_cost_op cost = {.kind = MICS_COST_ATTENTION,
+                               .math = w->planner->request.math,
+                               .flops = flops / w->tensor,
+                               .bytes = bytes / w->tensor,
+                               .m = w->batch.length,
+                               .n = head,
+                               .k = head};
+    w->us += mics_cost_op_us(&w->planner->request.cluster, &cost, NULL);
+}
+
+// Logits in fp32: made, read twice, written once.
+static void add_classifier(walk *w, const mics_op *op, bool backward)
+{
+    const mics_param *table = mics_model_param(w->planner->request.model, op->params[0]);
+    const int64_t vocab = part(table->shape[0], w->tensor), width = table->shape[1];
+    if (backward) {
+        add_product(w, tokens_of(w), width, vocab);
+        add_product(w, vocab, width, tokens_of(w));
+        return;
+    }
+    add_product(w, tokens_of(w), vocab, width);
+    add_bytes(w, 3.0 * sizeof(float) * (double)tokens_of(w) * (double)vocab);
+}
+
+static void add_op(walk *w, const mics_op *op, int32_t linears, bool backward)
+{
+    const mics_op_cost cost = mics_op_cost_get(w->planner->request.model, w->unit, op, w->batch);
+    const double scale = w->elem_bytes / (double)sizeof(float);
+    const double bytes = scale * (backward ? cost.bytes_backward : cost.bytes_forward);
+    switch (op->kind) {
+    case MICS_OP_LINEAR:
+        add_linear(w, op, linears % 2 == 0, backward);
+        break;
+    case MICS_OP_ATTENTION:
+        add_attention(w, op, backward ? cost.flops_backward : cost.flops_forward, bytes);
+        break;
+    case MICS_OP_CLASSIFIER:
+        add_classifier(w, op, backward);
+        break;
+    case MICS_OP_GELU:
+        add_bytes(w, bytes / w->tensor);
+        break;
+    default:
+        add_bytes(w, bytes);
+        break;
+    }
+}
+
+static double walk_ops(walk *w, bool backward)
+{
+    int32_t linears = 0;
+    w->us = 0;
+    for (int32_t o = 0; o < w->unit->op_count; o++) {
+        add_op(w, &w->unit->ops[o], linears, backward);
+        linears += w->unit->ops[o].kind == MICS_OP_LINEAR;
+    }
+    return w->us;
+}
+
+// ---- memory ----
+
+// Whether a tensor lies cut on the ranks: it is made by the first product of a pair, or from such a one.
+static bool is_cut(const mics_unit *unit, int32_t tensor)
+{
+    int32_t linears = 0;
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        if (op->out == tensor)
+            return op->kind == MICS_OP_ATTENTION || op->kind == MICS_OP_GELU ||
+                   (op->kind == MICS_OP_LINEAR && linears % 2 == 0);
+        linears += op->kind == MICS_OP_LINEAR;
+    }
+    return false;
+}
+
+static bool is_saved(const mics_unit *unit, int32_t tensor)
+{
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        const mics_op_info *info = mics_op_info_get(op->kind);
+        if ((info->backward_reads_in && (op->in[0] == tensor || op->in[1] == tensor)) ||
+            (info->backward_reads_out && op->out == tensor))
+            return true;
+    }
+    return false;
+}
+
+static void sum_saved(const walk *w, unit_time *time)
+{
+    const double scale = (double)tokens_of(w) * w->elem_bytes;
+    time->input_bytes = scale * (double)w->unit->tensors[0].width;
+    for (int32_t t = 0; t < w->unit->tensor_count; t++) {
+        const double width = (double)w->unit->tensors[t].width;
+        if (is_saved(w->unit, t))
+            time->saved_bytes += scale * width / (is_cut(w->unit, t) ? w->tensor : 1);
+    }
+}
+
+// ---- units ----
+
+// Sum of the tokens' vectors over the ranks that a product was cut over.
+static double sum_us(const walk *w)
+{
+    const mics_planner *planner = w->planner;
+    const mics_collective sum = {.kind = MICS_COLLECTIVE_ALL_REDUCE,
+                                 .group = {.first = 0, .stride = 1, .size = w->tensor},
+                                 .block_bytes = (double)tokens_of(w) *
+                                                (double)planner->request.model->width *
+                                                w->elem_bytes / w->tensor};
+    return mics_cost_collective(&planner->request.cluster, planner->ranks, &sum).us;
+}
+
+unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
+{
+    const mics_plan_request *request = &planner->request;
+    walk w = {.planner = planner,
+              .unit = &request->model->units[unit],
+              .batch = {.sequences = c->micro_batch, .length = request->length, .threads = 1},
+              .tensor = c->p.tensor,
+              .elem_bytes =
+                  (int32_t)mics_precision_bytes(request->precision, MICS_MEM_ACTIVATIONS)};
+    unit_time time = {.forward_us = walk_ops(&w, false), .backward_us = walk_ops(&w, true)};
+    int32_t products = 0;
+    for (int32_t o = 0; o < w.unit->op_count; o++) {
+        const mics_op *op = &w.unit->ops[o];
+        const mics_op_cost cost = mics_op_cost_get(request->model, w.unit, op, w.batch);
+        const bool logits = op->kind == MICS_OP_CLASSIFIER; // its backward holds forward's too
+        time.flops_forward += cost.flops_forward;
+        time.flops_backward += cost.flops_backward - (logits ? cost.flops_forward : 0);
+        products += op->kind == MICS_OP_LINEAR;
+    }
+    const double once = sum_us(&w);
+    const bool layer = products > 0;
+    time.forward_sum_us = once * (layer ? (products + 1) / 2 : unit == 0);
+    time.backward_sum_us = once * (layer ? (products + 1) / 2 : unit > 0);
+    sum_saved(&w, &time);
+    return time;
+}
+
+// Each tensor-parallel rank sends its part of the activations, and the next stage gathers them in the node.
+static double send_us(const mics_planner *planner, const cut *c)
+{
+    const mics_plan_request *request = &planner->request;
+    const int32_t t = c->p.tensor;
+    const double bytes = (double)(c->micro_batch * request->length * request->model->width) *
+                         (double)mics_precision_bytes(request->precision, MICS_MEM_ACTIVATIONS) / t;
+    const mics_collective send = {
+        .kind = MICS_COLLECTIVE_SEND,
+        .group = {.first = 0, .stride = t * c->p.data, .size = c->p.stages},
+        .block_bytes = bytes};
+    const mics_collective gather = {.kind = MICS_COLLECTIVE_ALL_GATHER,
+                                    .group = {.first = 0, .stride = 1, .size = t},
+                                    .block_bytes = bytes};
+    if (c->p.stages == 1)
+        return 0;
+    return mics_cost_collective(&request->cluster, planner->ranks, &send).us +
+           mics_cost_collective(&request->cluster, planner->ranks, &gather).us;
+}
+
+void tensor_stage_times(const mics_planner *planner, const cut *c, stage_times *times_out)
+{
+    const int32_t units = planner->request.model->unit_count;
+    *times_out = (stage_times){.embed = tensor_unit(planner, 0, c),
+                               .layer = tensor_unit(planner, 1, c),
+                               .head = tensor_unit(planner, units - 1, c),
+                               .layers = units - 2,
+                               .send_us = send_us(planner, c)};
+    if (c->recompute) { // what backward begins with
+        times_out->layer.backward_us += times_out->layer.forward_us;
+        times_out->layer.backward_sum_us += times_out->layer.forward_sum_us;
+        times_out->layer.flops_backward += times_out->layer.flops_forward;
+    }
+}
+
+int32_t tensor_heads(const mics_model *model)
+{
+    const mics_unit *layer = &model->units[1];
+    for (int32_t o = 0; o < layer->op_count; o++) {
+        if (layer->ops[o].kind == MICS_OP_ATTENTION)
+            return (int32_t)layer->ops[o].heads;
+    }
+    return 0;
+}

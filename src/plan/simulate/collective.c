@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What collectives of a schedule take: the exchanges, then the packing and adding that their thread does
+// beside them.
+#include "plan/simulate/internal.h"
+#include <math.h>
+
+static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,
+                             mics_collective_kind kind, mics_group group, double block_bytes)
+{
+    const double threads = (double)schedule->spec.mesh.ranks * schedule->spec.batch.threads;
+    return (mics_collective){.kind = kind,
+                             .group = group,
+                             .block_bytes = block_bytes,
+                             .crowd = cluster->cores > 0 ? threads / cluster->cores : 1};
+}
+
+static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cluster,
+                           mics_collective_kind kind, mics_group group, double block_bytes)
+{
+    const mics_collective one = asked(schedule, cluster, kind, group, block_bytes);
+    return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &one);
+}
+
+static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                mics_group group, double block_bytes)
+{
+    const mics_collective one = asked(schedule, cluster, MICS_COLLECTIVE_SEND, group, block_bytes);
+    return mics_cost_direct(cluster, schedule->spec.mesh.ranks, &one);
+}
+
+// ---- what the thread does beside ----
+
+// Bytes that it reads and writes. Packing reads fp32 and writes the wire's numbers, unpacking the other way
+// round, adding reads the sum too. A gather copies the rank's own shard into the slot, packed or not, and a
+// micro-step's sum is added to the accumulator.
+static double local_bytes(const mics_schedule *schedule, const mics_step *step, mics_group group)
+{
+    const double elems = (double)step->block_elems, others = group.size - 1;
+    const double wire = (double)step->block_bytes; // a block packed
+    const double whole = sizeof(float) * elems;
+    const double held = schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4;
+    const bool reduces = mics_step_kind_sums(step->kind);
+    double bytes = 0;
+    if (step->packed && reduces)
+        bytes += others * (whole + wire) + others * (wire + 2 * whole);
+    if (step->packed && step->kind == MICS_STEP_ALL_REDUCE)
+        bytes += (1 + group.size) *
+                 (whole + (double)mics_wire_bytes(step->back_wire, step->block_elems));
+    if (step->packed && (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH ||
+                         step->kind == MICS_STEP_ALL_REDUCE_BACK))
+        bytes += group.size * (whole + wire);
+    if (step->packed && step->kind == MICS_STEP_GATHER_ACROSS &&
+        schedule->spec.gather_wires.inside == MICS_WIRE_FP32) // unpacks the node's share
+        bytes += group.size * (whole + wire);
+    if (step->packed && step->kind == MICS_STEP_GATHER) // unpacks the unit
+        bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
+    if (step->kind == MICS_STEP_GATHER_ACROSS || (step->kind == MICS_STEP_GATHER && !step->staged))
+        bytes += held * elems + wire; // its shard into the slot; nothing where they are shared
+    if (step->member_count > 0) // into the message and out of it: a gather's own block, all else
+        bytes += 2 * whole * (1 + group.size);
+    if (step->kind == MICS_STEP_REDUCE)
+        bytes += (schedule->spec.micro_steps > 1 ? 2 : 1) * whole + held * elems;
+    return bytes;
+}
+
+static void add_local(const mics_cluster *cluster, double bytes, mics_cost_use *use)
+{
+    if (bytes == 0)
+        return;
+    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = bytes};
+    const double us = mics_cost_op_us(cluster, &op, NULL);
+    use->us += us;
+    use->beside_us += us;
+    use->core_us += us;
+}
+
+// ---- steps ----
+
+static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
+{
+    return b.us < a.us ? b : a;
+}
+
+// Every rank's few numbers to all.
+static mics_cost_use agreement_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                   mics_group world, double block_bytes, bool trees)
+{
+    mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, world, block_bytes);
+    if (trees) // a sum of them tells the same
+        use = faster(use, price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, world,
+                                block_bytes / world.size));
+    return use;
+}
+
+static mics_cost_use all_reduce_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                    const mics_step *step, mics_group group, bool trees)
+{
+    const double block_bytes = (double)step->block_bytes;
+    if (step->packed)
+        return mics_cost_then(direct_use(schedule, cluster, group, block_bytes),
+                              price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group,
+                                    (double)mics_wire_bytes(step->back_wire, step->block_elems)));
+    mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE, group, block_bytes);
+    if (trees)
+        use = faster(use,
+                     price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, group, block_bytes));
+    return use;
+}
+
+static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                   const mics_step *step, mics_group group, bool trees)
+{
+    const double block_bytes = (double)step->block_bytes;
+    switch (step->kind) {
+    case MICS_STEP_AGREE:
+        return agreement_use(schedule, cluster, group, block_bytes, trees);
+    case MICS_STEP_ALL_REDUCE:
+        return all_reduce_use(schedule, cluster, step, group, trees);
+    default:
+        if (mics_step_is_packed_sum(step))
+            return direct_use(schedule, cluster, group, block_bytes);
+        if (mics_step_kind_sums(step->kind))
+            return price(schedule, cluster, MICS_COLLECTIVE_REDUCE_SCATTER, group, block_bytes);
+        return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group, block_bytes);
+    }
+}
+
+// One collective for each parameter of the units, each with its part of the block.
+static mics_cost_use by_param_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                  const mics_step *step, mics_group group, bool trees)
+{
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(schedule, step, &count);
+    mics_cost_use sum = {.tier = -1};
+    mics_step part = *step;
+    double elems = 0;
+    for (int32_t i = 0; i < count; i++)
+        elems += (double)schedule->spec.model->units[units[i]].elems;
+    for (int32_t i = 0; i < count; i++) {
+        const mics_unit *unit = &schedule->spec.model->units[units[i]];
+        for (int32_t p = 0; p < unit->param_count; p++) {
+            const double share = (double)unit->params[p].elems / elems;
+            part.block_elems = (int64_t)ceil(share * (double)step->block_elems);
+            part.block_bytes = (size_t)ceil(share * (double)step->block_bytes);
+            sum = mics_cost_then(sum, exchanges_use(schedule, cluster, &part, group, trees));
+        }
+    }
+    return sum;
+}
+
+mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                             const mics_simulate_options *options, const mics_step *step)
+{
+    const mics_group group = mics_mesh_group(&schedule->spec.mesh, step->group, 0);
+    mics_cost_use use = options->by_param && step->unit >= 0
+                            ? by_param_use(schedule, cluster, step, group, options->trees)
+                            : exchanges_use(schedule, cluster, step, group, options->trees);
+    add_local(cluster, local_bytes(schedule, step, group), &use);
+    return use;
+}

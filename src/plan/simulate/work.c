@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What each step of the list takes alone. Everything is priced once: a unit's pass once for all
+// micro-steps, a collective once for all units that are alike.
+#include "plan/simulate/internal.h"
+
+typedef struct pricing {
+    const mics_schedule *schedule;
+    const mics_cluster *cluster;
+    const mics_simulate_options *options;
+    work_table *table;
+    double *forward, *backward; // by unit, us; below 0: not yet
+    int32_t *known;             // by kind and unit: its collective; -1: not yet
+    int32_t
+        last[MICS_STEP_KINDS]; // newest collective of a kind that was priced, and for which step
+    const mics_step *last_step[MICS_STEP_KINDS];
+} pricing;
+
+static mics_status pricing_open(pricing *p)
+{
+    mics_memory *memory = p->table->memory;
+    const size_t units = (size_t)p->schedule->spec.model->unit_count;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, 2 * units * sizeof(double), &block));
+    p->forward = block;
+    p->backward = p->forward + units;
+    for (size_t u = 0; u < 2 * units; u++)
+        p->forward[u] = -1;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, MICS_STEP_KINDS * units * sizeof(int32_t), &block));
+    p->known = block;
+    for (size_t i = 0; i < MICS_STEP_KINDS * units; i++)
+        p->known[i] = -1;
+    return MICS_OK;
+}
+
+static void pricing_close(pricing *p)
+{
+    mics_free(p->table->memory, p->forward);
+    mics_free(p->table->memory, p->known);
+}
+
+static double computation_us(pricing *p, const mics_step *step)
+{
+    double *us = NULL;
+    switch (step->kind) {
+    case MICS_STEP_FORWARD:
+        us = &p->forward[step->unit];
+        if (*us < 0)
+            *us = unit_forward_us(p->schedule, p->cluster, p->options->math, step->unit, NULL);
+        return *us;
+    case MICS_STEP_BACKWARD:
+        us = &p->backward[step->unit];
+        if (*us < 0)
+            *us = unit_backward_us(p->schedule, p->cluster, p->options->math, step->unit, NULL);
+        return *us;
+    case MICS_STEP_NORM:
+        return norm_us(p->schedule, p->cluster);
+    default: // UPDATE
+        return update_us(p->schedule, p->cluster, step->unit);
+    }
+}
+
+// ---- collectives ----
+
+static mics_status add_collective(pricing *p, const mics_step *step, int32_t *index_out)
+{
+    work_table *table = p->table;
+    const int32_t count = table->collective_count;
+    if ((count & (count - 1)) == 0) { // full
+        void *block = table->collectives;
+        const size_t capacity = count == 0 ? 1 : 2 * (size_t)count;
+        MICS_TRY(mics_realloc(table->memory, MICS_MEM_HOST, capacity * sizeof(collective), &block));
+        table->collectives = block;
+    }
+    collective c = {.use = collective_use(p->schedule, p->cluster, p->options, step)};
+    for (int t = 0; t < MICS_CLUSTER_TIERS && c.use.us > 0; t++)
+        c.share[t] = c.use.busy_us[t] / c.use.us;
+    c.cores = c.use.us > 0 ? c.use.core_us / c.use.us : 0;
+    c.late = c.use.us > 0 ? c.use.beside_us / c.use.us - 1 : 0;
+    table->collectives[count] = c;
+    *index_out = table->collective_count++;
+    return MICS_OK;
+}
+
+// Whether two steps of one kind cost the same. Unpacking depends on the whole unit, which is then alike.
+static bool alike(const pricing *p, const mics_step *a, const mics_step *b)
+{
+    const mics_unit *units = p->schedule->spec.model->units;
+    if (p->options->by_param &&
+        (a->unit < 0 || b->unit < 0 || units[a->unit].param_count != units[b->unit].param_count ||
+         units[a->unit].elems != units[b->unit].elems))
+        return false;
+    return a->group == b->group && a->block_elems == b->block_elems &&
+           a->block_bytes == b->block_bytes && a->packed == b->packed && a->member_count == 0 &&
+           b->member_count == 0;
+}
+
+static mics_status find_collective(pricing *p, const mics_step *step, int32_t *index_out)
+{
+    const int32_t unit = step->unit < 0 ? 0 : step->unit;
+    int32_t *known = &p->known[(int64_t)step->kind * p->schedule->spec.model->unit_count + unit];
+    if (*known < 0) {
+        const mics_step *last = p->last_step[step->kind];
+        if (last != NULL && alike(p, last, step))
+            *known = p->last[step->kind];
+        else
+            MICS_TRY(add_collective(p, step, known));
+        p->last[step->kind] = *known;
+        p->last_step[step->kind] = step;
+    }
+    *index_out = *known;
+    return MICS_OK;
+}
+
+static mics_status price_steps(pricing *p)
+{
+    const mics_step_list *list = &p->schedule->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        work *w = &p->table->steps[i];
+        *w = (work){.collective = -1};
+        if (mics_step_is_comm(step)) {
+            MICS_TRY(find_collective(p, step, &w->collective));
+            w->us = p->table->collectives[w->collective].use.us;
+        } else {
+            w->us = computation_us(p, step);
+        }
+    }
+    return MICS_OK;
+}
+
+mics_status work_open(mics_memory *memory, const mics_schedule *schedule,
+                      const mics_cluster *cluster, const mics_simulate_options *options,
+                      work_table *table)
+{
+    pricing p = {.schedule = schedule, .cluster = cluster, .options = options, .table = table};
+    const size_t steps = (size_t)schedule->lists[MICS_PHASE_TRAIN].count;
+    mics_status status = MICS_OK;
+    void *block = NULL;
+    table->memory = memory;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, steps * sizeof(work), &block));
+    table->steps = block;
+    MICS_TRY_OUT(pricing_open(&p));
+    MICS_TRY_OUT(price_steps(&p));
+out:
+    pricing_close(&p);
+    return status;
+}
+
+void work_close(work_table *table)
+{
+    if (table->memory == NULL)
+        return;
+    mics_free(table->memory, table->steps);
+    mics_free(table->memory, table->collectives);
+}

@@ -1,5 +1,0 @@
-// SPDX-FileCopyrightText: The mics authors
-// SPDX-License-Identifier: Apache-2.0
-// Breaks the rules for public headers; never compiled.
-#include "layout/private.h"
-#include <stdio.h>

@@ -1,0 +1,541 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// safetensors: files of the reference implementation, our own, and hostile ones.
+#include "base/capture.h"
+#include "io/checkpoint/scratch.h"
+#include "mics/safetensors.h"
+#include <math.h>
+#include <sys/resource.h>
+
+#define GOLDEN MICS_TEST_DATA "/safetensors"
+
+// Element `at` of every tensor that tools/make_safetensors_golden.py makes, and of ours.
+static float golden(int64_t at)
+{
+    return (float)at / 4.0f - 3.0f;
+}
+
+static void expect_tensor(const mics_safetensors *reader, const char *name, const char *dtype,
+                          int64_t elems)
+{
+    const mics_tensor_info *info = mics_safetensors_find(reader, name);
+    assert_non_null(info);
+    assert_string_equal(info->name, name);
+    assert_string_equal(info->dtype, dtype);
+    assert_int_equal(info->elems, elems);
+    float *data = malloc((size_t)elems * 4 + 4);
+    assert_non_null(data);
+    ASSERT_OK(mics_safetensors_read(reader, name, 0, elems, data));
+    for (int64_t i = 0; i < elems; i++)
+        assert_true(data[i] == golden(i));
+    for (int64_t i = 0; i + 2 <= elems; i++) {
+        ASSERT_OK(mics_safetensors_read(reader, name, i, 2, data));
+        assert_true(data[0] == golden(i) && data[1] == golden(i + 1));
+    }
+    free(data);
+}
+
+// ---- reading what others wrote ----
+
+static void every_dtype_of_the_reference(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_safetensors *reader = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_safetensors_open(memory, GOLDEN "/dtypes.safetensors", &reader));
+    assert_int_equal(mics_safetensors_count(reader), 9);
+    expect_tensor(reader, "single", "F32", 15);
+    expect_tensor(reader, "half", "F16", 7);
+    expect_tensor(reader, "brain", "BF16", 6);
+    expect_tensor(reader, "double", "F64", 8);
+    expect_tensor(reader, "scalar", "F32", 1);
+    expect_tensor(reader, "empty", "F32", 0);
+    const mics_tensor_info *info = mics_safetensors_find(reader, "double");
+    assert_int_equal(info->dims, 3);
+    assert_int_equal(info->shape[2], 2);
+    assert_int_equal(mics_safetensors_find(reader, "scalar")->dims, 0);
+    assert_null(mics_safetensors_find(reader, "absent"));
+    assert_null(mics_safetensors_at(reader, 9));
+
+    float edges[9];
+    ASSERT_OK(mics_safetensors_read(reader, "half.edges", 0, 9, edges));
+    assert_true(edges[0] == 0 && !signbit(edges[0]) && edges[1] == 0 && signbit(edges[1]));
+    assert_true(edges[2] == 0x1p-24f && edges[3] == -0x1.ff8p-15f && edges[4] == 0x1p-14f);
+    assert_true(edges[5] == 1.0f && edges[6] == 65504.0f);
+    assert_true(isinf(edges[7]) && edges[7] > 0 && isinf(edges[8]) && edges[8] < 0);
+
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_safetensors_read(reader, "integers", 0, 4, edges));
+    ASSERT_SAID(&seen, "I64");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_read(reader, "absent", 0, 1, edges));
+    ASSERT_SAID(&seen, "no tensor \"absent\"");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_read(reader, "half", 6, 2, edges));
+    ASSERT_SAID(&seen, "which has 7");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_read(reader, "half", -1, 1, edges));
+    ASSERT_SAID(&seen, "which has 7");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_read(reader, "half", 1, INT64_MAX, edges));
+    ASSERT_SAID(&seen, "which has 7");
+    capture_end();
+    mics_safetensors_close(reader);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void several_files_are_one_model(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {GOLDEN "/sharded",
+                                        GOLDEN "/sharded/model.safetensors.index.json"};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 2; i++) {
+        mics_safetensors *reader = NULL;
+        ASSERT_OK(mics_safetensors_open(memory, paths[i], &reader));
+        assert_int_equal(mics_safetensors_count(reader), 3);
+        expect_tensor(reader, "a", "F32", 12);
+        expect_tensor(reader, "b", "F32", 12);
+        expect_tensor(reader, "c", "F32", 12);
+        mics_safetensors_close(reader);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- writing ----
+
+static const mics_safetensors_entry ENTRIES[] = {
+    {"wte.weight", 2, {700, 1000}},
+    {"nothing", 2, {0, 5}},
+    {"odd \"name\"\\", 1, {3}},
+    {"scalar", 0, {0}},
+    {"big", 1, {400000}},
+    {"last", 3, {2, 3, 4}},
+    {"end", 1, {0}},
+};
+enum { ENTRY_COUNT = 7 };
+
+static int64_t entry_elems(int index)
+{
+    int64_t elems = 1;
+    for (int32_t i = 0; i < ENTRIES[index].dims; i++)
+        elems *= ENTRIES[index].shape[i];
+    return elems;
+}
+
+// Appends one tensor in steps of at most `step` elements.
+static mics_status append_tensor(mics_safetensors_writer *writer, int64_t elems, int64_t step)
+{
+    float *data = malloc((size_t)step * 4);
+    assert_non_null(data);
+    mics_status status = MICS_OK;
+    for (int64_t at = 0; status == MICS_OK && at < elems; at += step) {
+        int64_t count = elems - at < step ? elems - at : step;
+        for (int64_t i = 0; i < count; i++)
+            data[i] = golden(at + i);
+        status = mics_safetensors_append(writer, data, count);
+    }
+    free(data);
+    return status;
+}
+
+static mics_status write_model(mics_memory *memory, const char *dir, int64_t max_bytes,
+                               int64_t step)
+{
+    mics_safetensors_writer *writer = NULL;
+    MICS_TRY(mics_safetensors_create(memory, dir, ENTRIES, ENTRY_COUNT, max_bytes, &writer));
+    mics_status status = MICS_OK;
+    for (int i = 0; status == MICS_OK && i < ENTRY_COUNT; i++)
+        status = append_tensor(writer, entry_elems(i), step);
+    return mics_safetensors_finish(writer, status);
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    static const int64_t limits[] = {0, 3000000, 1};
+    static const int64_t steps[] = {1000000, 997};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 6; i++) {
+        scratch place;
+        scratch_make_fast(&place);
+        const char *dir = scratch_path(&place, "deep/model");
+        ASSERT_OK(write_model(memory, dir, limits[i % 3], steps[i / 3]));
+        mics_safetensors *reader = NULL;
+        ASSERT_OK(mics_safetensors_open(memory, dir, &reader));
+        assert_int_equal(mics_safetensors_count(reader), ENTRY_COUNT);
+        for (int t = 0; t < ENTRY_COUNT; t++) {
+            const mics_tensor_info *info = mics_safetensors_find(reader, ENTRIES[t].name);
+            assert_non_null(info);
+            assert_int_equal(info->dims, ENTRIES[t].dims);
+            float *data = malloc((size_t)info->elems * 4 + 4);
+            assert_non_null(data);
+            ASSERT_OK(mics_safetensors_read(reader, ENTRIES[t].name, 0, info->elems, data));
+            for (int64_t at = 0; at < info->elems; at++)
+                assert_true(data[at] == golden(at));
+            free(data);
+        }
+        mics_safetensors_close(reader);
+        bool single = limits[i % 3] == 0;
+        assert_int_equal(file_exists(scratch_path(&place, "deep/model/model.safetensors")), single);
+        assert_int_equal(
+            file_exists(scratch_path(&place, "deep/model/model.safetensors.index.json")), !single);
+        scratch_remove(&place);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void misuse_is_refused_and_leaves_nothing(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    const char *dir = scratch_path(&place, "m");
+    mics_safetensors_writer *writer = NULL;
+    static const mics_safetensors_entry two[] = {{"a", 1, {3}}, {"b", 1, {2}}};
+    static const mics_safetensors_entry same[] = {{"a", 1, {3}}, {"b", 1, {2}}, {"a", 1, {1}}};
+    static const mics_safetensors_entry huge[] = {{"a", 2, {INT64_MAX, 2}}};
+    static const mics_safetensors_entry negative[] = {{"a", 1, {-1}}};
+    float data[4] = {golden(0), golden(1), golden(2), golden(3)};
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_create(memory, dir, same, 3, 0, &writer));
+    ASSERT_SAID(&seen, "two tensors are called a");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_create(memory, dir, huge, 1, 0, &writer));
+    ASSERT_SAID(&seen, "shape of tensor a");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_create(memory, dir, negative, 1, 0, &writer));
+    ASSERT_SAID(&seen, "shape of tensor a");
+
+    ASSERT_OK(mics_safetensors_create(memory, dir, two, 2, 8, &writer));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_append(writer, data, 4));
+    ASSERT_SAID(&seen, "lacks 3");
+    ASSERT_OK(mics_safetensors_append(writer, data, 3));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_finish(writer, MICS_OK));
+    ASSERT_SAID(&seen, "lacks 2");
+    assert_false(file_exists(dir));
+    ASSERT_OK(mics_safetensors_create(memory, dir, two, 2, 8, &writer));
+    ASSERT_OK(mics_safetensors_append(writer, data, 3));
+    ASSERT_OK(mics_safetensors_append(writer, data, 2));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_append(writer, data, 1));
+    ASSERT_SAID(&seen, "lacks 0");
+    ASSERT_STATUS(MICS_ERR_PEER, mics_safetensors_finish(writer, MICS_ERR_PEER));
+    assert_false(file_exists(dir));
+
+    // A folder that holds a model is not touched.
+    mkdir(dir, 0777);
+    file_write(scratch_path(&place, "m/model-00001-of-00009.safetensors"), "x", 1);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_create(memory, dir, two, 2, 0, &writer));
+    ASSERT_SAID(&seen, "exists already");
+    capture_end();
+    assert_true(file_exists(scratch_path(&place, "m/model-00001-of-00009.safetensors")));
+    assert_false(file_exists(scratch_path(&place, "m/model.safetensors.tmp")));
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void a_file_size_limit_is_an_error(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit limit = {.rlim_cur = 1000000, .rlim_max = before.rlim_max};
+    capture seen;
+    capture_begin(&seen);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    mics_status status = write_model(memory, scratch_path(&place, "m"), 0, 1000);
+    mics_status later = write_model(memory, scratch_path(&place, "n"), 1, 1000);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    capture_end();
+    assert_int_equal(status, MICS_ERR_IO);
+    assert_int_equal(later, MICS_ERR_IO);
+    assert_non_null(strstr(seen.line, "cannot write"));
+    assert_false(file_exists(scratch_path(&place, "m")));
+    assert_false(file_exists(scratch_path(&place, "n")));
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- hostile files ----
+
+// Writes a file with this header and `data_bytes` zeros.
+static void write_file(const char *path, const char *header, size_t data_bytes)
+{
+    size_t header_bytes = strlen(header);
+    unsigned char *file = calloc(1, 8 + header_bytes + data_bytes);
+    if (file == NULL)
+        fail();
+    memcpy(file, &header_bytes, 8);
+    memcpy(file + 8, header, header_bytes);
+    file_write(path, file, 8 + header_bytes + data_bytes);
+    free(file);
+}
+
+#define T(shape, begin, end)                                                                       \
+    "{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+
+static void hostile_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        size_t data_bytes;
+        const char *said;
+    } cases[] = {
+        {"", 0, "file.safetensors"},
+        {"[]", 0, "is no object"},
+        {"{\"a\":" T("[2]", 0, 8), 8, "file.safetensors"},
+        {"{\"a\":3}", 0, "tensor \"a\": is no object"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__"},
+        {"{\"a\":" T("[2]", 0, 8) ",\"a\":" T("[2]", 8, 16) "}", 16, "file.safetensors"},
+        {"{\"a\":" T("[2]", 0, 8) ",\"b\":" T("[2]", 4, 12) "}", 12, "another tensor overlaps"},
+        {"{\"a\":" T("[2]", 0, 8) ",\"b\":" T("[2]", 0, 8) "}", 8, "another tensor overlaps"},
+        {"{\"a\":" T("[2]", 0, 8) ",\"b\":" T("[2]", 12, 20) "}", 20, "a hole before"},
+        {"{\"a\":" T("[2]", 4, 12) "}", 12, "a hole before"},
+        {"{\"a\":" T("[2]", 0, 8) "}", 9, "1 bytes after the last"},
+        {"{}", 4, "4 bytes after the last"},
+        {"{\"a\":" T("[2]", 0, 8) "}", 7, "of 7 bytes of data"},
+        {"{\"a\":" T("[2]", -8, 0) "}", 8, "lies at -8"},
+        {"{\"a\":" T("[2]", 8, 0) "}", 8, "lies at 8 to 0"},
+        {"{\"a\":" T("[2]", 0, 9223372036854775807) "}", 8, "of 8 bytes of data"},
+        {"{\"a\":" T("[2]", 0, 8.0) "}", 8, "two whole numbers"},
+        {"{\"a\":" T("[3]", 0, 8) "}", 8, "3 elements of F32"},
+        {"{\"a\":" T("[-1]", 0, 8) "}", 8, "dimension"},
+        {"{\"a\":" T("[2.5]", 0, 8) "}", 8, "dimension"},
+        {"{\"a\":" T("8", 0, 8) "}", 8, "\"shape\""},
+        {"{\"a\":" T("[4294967296,4294967296]", 0, 8) "}", 8, "63 bits"},
+        {"{\"a\":" T("[4611686018427387904]", 0, 8) "}", 8, "elements of F32"},
+        {"{\"a\":" T("[1,1,1,1,1,1,1,1,2]", 0, 8) "}", 8, "9 dimensions"},
+        {"{\"a\":{\"dtype\":\"F99\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "\"dtype\""},
+        {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "\"dtype\""},
+        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "3 elements of F4"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two whole numbers"},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    const char *path = scratch_path(&place, "file.safetensors");
+    mics_safetensors *reader = NULL;
+    capture seen;
+    capture_begin(&seen);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_file(path, cases[i].header, cases[i].data_bytes);
+        mics_status status = mics_safetensors_open(memory, path, &reader);
+        if (status != MICS_ERR_FORMAT)
+            fail_msg("%s gave %s", cases[i].header, mics_status_name(status));
+        ASSERT_SAID(&seen, cases[i].said);
+        assert_non_null(strstr(seen.line, "file.safetensors"));
+    }
+    static const uint64_t lengths[] = {1, 100000001, UINT64_MAX, (uint64_t)1 << 63};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        file_write(path, &lengths[i], 8);
+        ASSERT_STATUS(MICS_ERR_FORMAT, mics_safetensors_open(memory, path, &reader));
+        ASSERT_SAID(&seen, "offset 0: a header of");
+    }
+    file_write(path, "1234567", 7);
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_safetensors_open(memory, path, &reader));
+    ASSERT_SAID(&seen, "offset 7");
+    ASSERT_STATUS(MICS_ERR_IO, mics_safetensors_open(memory, place.dir, &reader));
+    ASSERT_SAID(&seen, "holds neither");
+    ASSERT_STATUS(MICS_ERR_IO,
+                  mics_safetensors_open(memory, scratch_path(&place, "none"), &reader));
+    ASSERT_SAID(&seen, "none");
+    capture_end();
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void hostile_indexes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *index;
+        mics_status status;
+        const char *said;
+    } cases[] = {
+        {"[]", MICS_ERR_FORMAT, "weight_map"},
+        {"{\"weight_map\": 3}", MICS_ERR_FORMAT, "weight_map"},
+        {"{\"weight_map\": {\"a\": 3}}", MICS_ERR_FORMAT, "plain file name"},
+        {"{\"weight_map\": {\"a\": \"\"}}", MICS_ERR_FORMAT, "plain file name"},
+        {"{\"weight_map\": {\"a\": \"../file.safetensors\"}}", MICS_ERR_FORMAT, "plain file name"},
+        {"{\"weight_map\": {\"a\": \"/etc/passwd\"}}", MICS_ERR_FORMAT, "plain file name"},
+        {"{\"weight_map\": {\"a\": \"..\"}}", MICS_ERR_FORMAT, "plain file name"},
+        {"{\"weight_map\": {\"a\": \"absent.safetensors\"}}", MICS_ERR_IO, "absent.safetensors"},
+        {"{\"weight_map\": {\"z\": \"file.safetensors\"}}", MICS_ERR_FORMAT, "lacks tensor \"z\""},
+        {"{\"weight_map\": {\"a\": \"file.safetensors\", \"A\": \"file.safetensors\"}}",
+         MICS_ERR_FORMAT, "lacks tensor \"A\""},
+        {"{\"weight_map\": {\"a\": \"file.safetensors\", \"b\": \"model.safetensors.index.json\"}}",
+         MICS_ERR_FORMAT, "index.json"},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    write_file(scratch_path(&place, "file.safetensors"), "{\"a\":" T("[2]", 0, 8) "}", 8);
+    const char *path = scratch_path(&place, "model.safetensors.index.json");
+    mics_safetensors *reader = NULL;
+    capture seen;
+    capture_begin(&seen);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        file_write(path, cases[i].index, strlen(cases[i].index));
+        mics_status status = mics_safetensors_open(memory, place.dir, &reader);
+        if (status != cases[i].status)
+            fail_msg("%s gave %s", cases[i].index, mics_status_name(status));
+        ASSERT_SAID(&seen, cases[i].said);
+    }
+    capture_end();
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// As many entries as one likes are read in one walk.
+static void many_entries_are_no_hang(void **state)
+{
+    (void)state;
+    enum { MANY = 400000, ENTRY_BYTES = 48 };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    char *header = malloc((size_t)MANY * ENTRY_BYTES + 100);
+    if (header == NULL)
+        fail();
+    char *at = header + sprintf(header, "{\"__metadata__\":{");
+    for (int i = 0; i < MANY; i++)
+        at += sprintf(at, "%s\"%d\":\"\"", i > 0 ? "," : "", i);
+    sprintf(at, "}}");
+    const char *path = scratch_path(&place, "file.safetensors");
+    write_file(path, header, 0);
+    mics_safetensors *reader = NULL;
+    ASSERT_OK(mics_safetensors_open(memory, path, &reader));
+    mics_safetensors_close(reader);
+    at = header + sprintf(header, "{\"weight_map\":{");
+    for (int i = 0; i < MANY; i++)
+        at += sprintf(at, "%s\"%d\":\"file.safetensors\"", i > 0 ? "," : "", i);
+    sprintf(at, "}}");
+    path = scratch_path(&place, "model.safetensors.index.json");
+    file_write(path, header, strlen(header));
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_safetensors_open(memory, path, &reader));
+    ASSERT_SAID(&seen, "lacks tensor \"0\"");
+    capture_end();
+    free(header);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void random_changes_never_crash(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    const char *path = scratch_path(&place, "file.safetensors");
+    size_t bytes = 0;
+    unsigned char *good = file_read(GOLDEN "/dtypes.safetensors", &bytes);
+    unsigned char *bad = malloc(bytes);
+    if (bad == NULL)
+        fail();
+    uint64_t random = 11;
+    capture seen;
+    capture_begin(&seen);
+    for (int round = 0; round < 3000; round++) {
+        memcpy(bad, good, bytes);
+        for (uint64_t i = next_random(&random) % 3; i < 3; i++) {
+            size_t at = next_random(&random) % (bytes - 200);
+            bad[at] = next_random(&random) % 2 == 0
+                          ? (unsigned char)('0' + next_random(&random) % 10)
+                          : (unsigned char)next_random(&random);
+        }
+        size_t cut = next_random(&random) % 8 == 0 ? next_random(&random) % bytes : bytes;
+        file_write(path, bad, cut);
+        mics_safetensors *reader = NULL;
+        seen.errors = 0;
+        mics_status status = mics_safetensors_open(memory, path, &reader);
+        assert_int_equal(seen.errors, status == MICS_OK ? 0 : 1);
+        if (status != MICS_OK) {
+            assert_int_equal(status, MICS_ERR_FORMAT);
+            continue;
+        }
+        for (int32_t i = 0; i < mics_safetensors_count(reader); i++) {
+            const mics_tensor_info *info = mics_safetensors_at(reader, i);
+            float data[64];
+            assert_true(info->elems <= 207 * 2);
+            status = mics_safetensors_read(reader, info->name, 0,
+                                           info->elems < 64 ? info->elems : 64, data);
+            assert_true(status == MICS_OK || status == MICS_ERR_UNSUPPORTED);
+        }
+        mics_safetensors_close(reader);
+    }
+    capture_end();
+    free(good);
+    free(bad);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void an_allocation_that_fails_leaks_nothing(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make_fast(&place);
+    capture seen;
+    capture_begin(&seen);
+    mics_status status = MICS_ERR_MEMORY;
+    int64_t nth = 1;
+    const char *dir = scratch_path(&place, "m");
+    for (; status != MICS_OK && nth < 1000; nth++) {
+        mics_memory_fail_after(memory, nth);
+        status = write_model(memory, dir, 1, 1000000);
+        mics_memory_fail_after(memory, 0);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        mics_memory_stats stats;
+        mics_memory_stats_get(memory, &stats);
+        assert_int_equal(stats.live_blocks, 0);
+        assert_int_equal(file_exists(dir), status == MICS_OK);
+    }
+    assert_in_range(nth, 10, 999);
+    status = MICS_ERR_MEMORY;
+    for (nth = 1; status != MICS_OK && nth < 1000; nth++) {
+        mics_safetensors *reader = NULL;
+        mics_memory_fail_after(memory, nth);
+        status = mics_safetensors_open(memory, dir, &reader);
+        mics_memory_fail_after(memory, 0);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        mics_safetensors_close(reader);
+        mics_memory_stats stats;
+        mics_memory_stats_get(memory, &stats);
+        assert_int_equal(stats.live_blocks, 0);
+    }
+    assert_in_range(nth, 10, 999);
+    capture_end();
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_dtype_of_the_reference),
+        cmocka_unit_test(several_files_are_one_model),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(misuse_is_refused_and_leaves_nothing),
+        cmocka_unit_test(a_file_size_limit_is_an_error),
+        cmocka_unit_test(hostile_headers),
+        cmocka_unit_test(hostile_indexes),
+        cmocka_unit_test(many_entries_are_no_hang),
+        cmocka_unit_test(random_changes_never_crash),
+        cmocka_unit_test(an_allocation_that_fails_leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

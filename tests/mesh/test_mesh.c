@@ -1,0 +1,456 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The mesh over every P | G | O of many worlds: who is in which group, who owns what, and that all
+// collectives are in place.
+#include "base/capture.h"
+#include "mics/mesh.h"
+#include "test.h"
+#include <stdbool.h>
+
+enum { MOST_RANKS = 64 };
+
+// ---- every mesh ----
+
+static bool divides(int32_t a, int32_t b)
+{
+    return b % a == 0;
+}
+
+static bool fits(int32_t degree, int32_t ranks_per_node)
+{
+    return divides(degree, ranks_per_node) || divides(ranks_per_node, degree);
+}
+
+// Calls `check` for each mesh of `ranks` on `nodes`; degrees that must be refused are.
+static int each_sharding(int32_t ranks, int32_t nodes, void (*check)(const mics_mesh *mesh))
+{
+    const int32_t local = ranks / nodes;
+    int meshes = 0;
+    for (int32_t p = 1; p <= ranks; p++) {
+        for (int32_t g = p; g <= ranks; g++) {
+            for (int32_t o = g; o <= ranks; o++) {
+                mics_mesh mesh;
+                const bool good = divides(p, g) && divides(g, o) && divides(o, ranks) &&
+                                  fits(p, local) && fits(g, local) && fits(o, local);
+                mics_status status = mics_mesh_init(ranks, nodes, (mics_sharding){p, g, o}, &mesh);
+                ASSERT_STATUS(good ? MICS_OK : MICS_ERR_INVALID, status);
+                if (!good)
+                    continue;
+                check(&mesh);
+                meshes++;
+            }
+        }
+    }
+    return meshes;
+}
+
+static void each_mesh(void (*check)(const mics_mesh *mesh))
+{
+    static const int32_t worlds[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    int meshes = 0;
+    capture refused; // thousands of them
+    capture_begin(&refused);
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        for (int32_t nodes = 1; nodes <= worlds[w]; nodes++) {
+            if (divides(nodes, worlds[w]))
+                meshes += each_sharding(worlds[w], nodes, check);
+        }
+    }
+    capture_end();
+    assert_true(meshes > 300);
+    mics_mesh large;
+    ASSERT_OK(mics_mesh_init(64, 8, (mics_sharding){2, 16, 64}, &large));
+    check(&large);
+    ASSERT_OK(mics_mesh_init(64, 8, (mics_sharding){16, 16, 32}, &large));
+    check(&large);
+}
+
+// ---- groups ----
+
+// Members of a column from `inner` to `outer` that one node holds.
+static int32_t inside_size(const mics_mesh *mesh, int32_t inner, int32_t outer)
+{
+    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
+    return inner < end ? end / inner : 1;
+}
+
+static int32_t expected_size(const mics_mesh *mesh, mics_group_kind kind)
+{
+    const mics_sharding s = mesh->sharding;
+    switch (kind) {
+    case MICS_GROUP_PARAMS:
+        return s.params;
+    case MICS_GROUP_GRADS:
+        return s.grads;
+    case MICS_GROUP_OPTIMIZER:
+        return s.optimizer;
+    case MICS_GROUP_SCATTER:
+        return s.optimizer / s.grads;
+    case MICS_GROUP_REPLICAS:
+        return mesh->ranks / s.optimizer;
+    case MICS_GROUP_PUBLISH:
+        return s.optimizer / s.params;
+    case MICS_GROUP_NODE:
+        return mesh->ranks_per_node;
+    case MICS_GROUP_PARAMS_ACROSS:
+        return s.params > mesh->ranks_per_node ? s.params / mesh->ranks_per_node : 1;
+    case MICS_GROUP_GRADS_ACROSS:
+        return s.grads > mesh->ranks_per_node ? s.grads / mesh->ranks_per_node : 1;
+    case MICS_GROUP_SCATTER_INSIDE:
+        return inside_size(mesh, s.grads, s.optimizer);
+    case MICS_GROUP_REPLICAS_INSIDE:
+        return inside_size(mesh, s.optimizer, mesh->ranks);
+    case MICS_GROUP_PUBLISH_INSIDE:
+        return inside_size(mesh, s.params, s.optimizer);
+    case MICS_GROUP_OPTIMIZER_ACROSS:
+        return s.optimizer > mesh->ranks_per_node ? s.optimizer / mesh->ranks_per_node : 1;
+    case MICS_GROUP_REPLICAS_ACROSS:
+        return mesh->ranks /
+               (s.optimizer > mesh->ranks_per_node ? s.optimizer : mesh->ranks_per_node);
+    default:
+        return mesh->ranks;
+    }
+}
+
+// Each rank is where its group says; members see the same group; blocks are a permutation.
+static void check_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
+{
+    const mics_group group = mics_mesh_group(mesh, kind, rank);
+    bool taken[MOST_RANKS] = {false};
+    assert_int_equal(group.size, expected_size(mesh, kind));
+    const int32_t ends[] = {group.first, mics_group_rank(group, group.size - 1)};
+    const bool spans = ends[0] / mesh->ranks_per_node != ends[1] / mesh->ranks_per_node;
+    assert_int_equal(mics_mesh_spans_nodes(mesh, kind), spans);
+    assert_int_equal(mics_group_rank(group, group.index), rank);
+    for (int32_t member = 0; member < group.size; member++) {
+        const int32_t other = mics_group_rank(group, member);
+        assert_in_range(other, 0, mesh->ranks - 1);
+        const mics_group seen = mics_mesh_group(mesh, kind, other);
+        assert_int_equal(seen.first, group.first);
+        assert_int_equal(seen.stride, group.stride);
+        assert_int_equal(seen.size, group.size);
+        assert_int_equal(seen.index, member);
+        const int32_t block = mics_mesh_block(mesh, kind, other);
+        assert_in_range(block, 0, group.size - 1);
+        assert_false(taken[block]);
+        taken[block] = true;
+    }
+}
+
+static void check_groups(const mics_mesh *mesh)
+{
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
+        for (int32_t rank = 0; rank < mesh->ranks; rank++)
+            check_group(mesh, (mics_group_kind)kind, rank);
+    }
+}
+
+static void test_groups_partition_the_ranks(void **state)
+{
+    (void)state;
+    each_mesh(check_groups);
+}
+
+// A column of one kind meets a range of another in one rank: together they cover an optimizer group
+// or the world.
+static void check_crossing(const mics_mesh *mesh)
+{
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const mics_group replicas = mics_mesh_group(mesh, MICS_GROUP_REPLICAS, rank);
+        const mics_group scatter = mics_mesh_group(mesh, MICS_GROUP_SCATTER, rank);
+        const mics_group grads = mics_mesh_group(mesh, MICS_GROUP_GRADS, rank);
+        assert_int_equal(grads.stride, 1);
+        assert_int_equal(mics_mesh_group(mesh, MICS_GROUP_PARAMS, rank).stride, 1);
+        assert_int_equal(scatter.stride, mesh->sharding.grads);
+        assert_int_equal(replicas.stride, mesh->sharding.optimizer);
+        assert_int_equal(grads.size * scatter.size * replicas.size, mesh->ranks);
+    }
+}
+
+static void test_ranges_and_columns(void **state)
+{
+    (void)state;
+    each_mesh(check_crossing);
+}
+
+// ---- ownership ----
+
+static bool contains(mics_range outer, mics_range inner)
+{
+    return outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+static void check_nesting(const mics_mesh *mesh, int32_t rank, int64_t padded)
+{
+    const mics_sharding s = mesh->sharding;
+    const mics_range params = mics_mesh_range(mesh, rank, s.params, padded);
+    const mics_range grads = mics_mesh_range(mesh, rank, s.grads, padded);
+    const mics_range owned = mics_mesh_range(mesh, rank, s.optimizer, padded);
+    const int64_t piece = padded / s.optimizer;
+    assert_true(contains(params, grads) && contains(grads, owned));
+    assert_int_equal(owned.end - owned.begin, piece);
+    assert_int_equal(grads.end - grads.begin, padded / s.grads);
+    assert_int_equal(params.end - params.begin, padded / s.params);
+    // Where the collectives put things.
+    assert_int_equal(params.begin,
+                     mics_mesh_block(mesh, MICS_GROUP_PARAMS, rank) * (padded / s.params));
+    assert_int_equal(grads.begin,
+                     mics_mesh_block(mesh, MICS_GROUP_GRADS, rank) * (padded / s.grads));
+    assert_int_equal(owned.begin - grads.begin,
+                     mics_mesh_block(mesh, MICS_GROUP_SCATTER, rank) * piece);
+    assert_int_equal(owned.begin - params.begin,
+                     mics_mesh_block(mesh, MICS_GROUP_PUBLISH, rank) * piece);
+    // Members of a column hold the same piece.
+    const mics_group replicas = mics_mesh_group(mesh, MICS_GROUP_REPLICAS, rank);
+    for (int32_t member = 0; member < replicas.size; member++) {
+        const int32_t other = mics_group_rank(replicas, member);
+        assert_int_equal(mics_mesh_range(mesh, other, s.optimizer, padded).begin, owned.begin);
+    }
+}
+
+// At each degree of the chain, each run of `degree` ranks owns the unit once.
+static void check_positions(const mics_mesh *mesh, int32_t degree)
+{
+    for (int32_t first = 0; first < mesh->ranks; first += degree) {
+        bool taken[MOST_RANKS] = {false};
+        for (int32_t rank = first; rank < first + degree; rank++) {
+            const int32_t position = mics_mesh_position(mesh, rank, degree);
+            assert_in_range(position, 0, degree - 1);
+            assert_false(taken[position]);
+            taken[position] = true;
+            assert_int_equal(position, mics_mesh_position(mesh, rank % degree, degree));
+        }
+    }
+}
+
+static void check_ownership(const mics_mesh *mesh)
+{
+    const int64_t padded = mics_mesh_padded(mesh, 1000);
+    for (int32_t rank = 0; rank < mesh->ranks; rank++)
+        check_nesting(mesh, rank, padded);
+    for (int32_t axis = 0; axis <= mesh->axes; axis++)
+        check_positions(mesh, mesh->chain[axis]);
+}
+
+static void test_pieces_nest_and_tile(void **state)
+{
+    (void)state;
+    each_mesh(check_ownership);
+}
+
+static void check_chain(const mics_mesh *mesh)
+{
+    assert_in_range(mesh->axes, 0, MICS_MESH_AXES);
+    assert_int_equal(mesh->chain[0], 1);
+    assert_int_equal(mesh->chain[mesh->axes], mesh->ranks);
+    for (int32_t axis = 0; axis < mesh->axes; axis++) {
+        assert_true(mesh->chain[axis] < mesh->chain[axis + 1]);
+        assert_true(divides(mesh->chain[axis], mesh->chain[axis + 1]));
+    }
+}
+
+static void test_chain(void **state)
+{
+    (void)state;
+    each_mesh(check_chain);
+}
+
+// A gather over several nodes in two stages, each in place: between equal local ranks, which leaves
+// one contiguous block, then inside the node, whose blocks are the whole.
+static void check_hierarchy(const mics_mesh *mesh)
+{
+    const int32_t p = mesh->sharding.params;
+    if (p <= mesh->ranks_per_node)
+        return;
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const mics_group between = mics_mesh_group(mesh, MICS_GROUP_PARAMS_ACROSS, rank);
+        const mics_group node = mics_mesh_group(mesh, MICS_GROUP_NODE, rank);
+        const int32_t begin = node.index * between.size;
+        for (int32_t member = 0; member < between.size; member++) {
+            const int32_t other = mics_group_rank(between, member);
+            assert_int_equal(other % mesh->ranks_per_node, node.index);
+            const int32_t position = mics_mesh_position(mesh, other, p);
+            assert_in_range(position, begin, begin + between.size - 1);
+        }
+        assert_int_equal(node.size * between.size, p);
+    }
+}
+
+static void test_hierarchical_gather_is_in_place(void **state)
+{
+    (void)state;
+    each_mesh(check_hierarchy);
+    // By hand: 2 nodes x 2, all four hold a quarter. Local rank major, node minor.
+    mics_mesh mesh;
+    ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){4, 4, 4}, &mesh));
+    static const int32_t positions[] = {0, 2, 1, 3};
+    for (int32_t rank = 0; rank < 4; rank++)
+        assert_int_equal(mics_mesh_position(&mesh, rank, 4), positions[rank]);
+}
+
+// The same for the columns of the second hop and of publication: a node's share of the buffer is one
+// contiguous block, in which the ranks of equal local rank own theirs. Group sizes multiply.
+static void check_stages(const mics_mesh *mesh, mics_group_kind whole, mics_group_kind inside,
+                         mics_group_kind across)
+{
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const mics_group all = mics_mesh_group(mesh, whole, rank);
+        const mics_group near = mics_mesh_group(mesh, inside, rank);
+        const mics_group far = mics_mesh_group(mesh, across, rank);
+        assert_int_equal(near.size * far.size, all.size);
+        assert_int_equal(near.stride, all.stride);
+        assert_int_equal(far.stride % mesh->ranks_per_node, 0);
+        assert_int_equal(mics_mesh_block(mesh, whole, rank),
+                         mics_mesh_block(mesh, inside, rank) * far.size +
+                             mics_mesh_block(mesh, across, rank));
+        for (int32_t member = 0; member < near.size; member++)
+            assert_int_equal(mics_group_rank(near, member) / mesh->ranks_per_node,
+                             rank / mesh->ranks_per_node);
+    }
+}
+
+static void check_columns(const mics_mesh *mesh)
+{
+    const int32_t k = mesh->ranks_per_node;
+    const mics_sharding s = mesh->sharding;
+    if (s.grads < k && k < s.optimizer)
+        check_stages(mesh, MICS_GROUP_SCATTER, MICS_GROUP_SCATTER_INSIDE,
+                     MICS_GROUP_OPTIMIZER_ACROSS);
+    if (s.params < k && k < s.optimizer)
+        check_stages(mesh, MICS_GROUP_PUBLISH, MICS_GROUP_PUBLISH_INSIDE,
+                     MICS_GROUP_OPTIMIZER_ACROSS);
+    if (1 < k && k < s.optimizer) // of units that stay whole
+        check_stages(mesh, MICS_GROUP_OPTIMIZER, MICS_GROUP_NODE, MICS_GROUP_OPTIMIZER_ACROSS);
+    for (int32_t rank = 0; s.optimizer < k && k < mesh->ranks && rank < mesh->ranks; rank++) {
+        // An all-reduce's blocks are whose they like; its groups must cover the replicas.
+        const mics_group near = mics_mesh_group(mesh, MICS_GROUP_REPLICAS_INSIDE, rank);
+        const mics_group far = mics_mesh_group(mesh, MICS_GROUP_REPLICAS_ACROSS, rank);
+        assert_int_equal(near.size * far.size, mesh->ranks / s.optimizer);
+        assert_int_equal(near.stride, s.optimizer);
+        assert_int_equal(far.stride, k);
+    }
+}
+
+static void test_second_hop_in_stages_is_in_place(void **state)
+{
+    (void)state;
+    each_mesh(check_columns);
+    // By hand: 2 nodes x 4 in pairs, all eight hold the optimizer state.
+    mics_mesh mesh;
+    ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){2, 2, 8}, &mesh));
+    static const int32_t inside[] = {0, 0, 1, 1, 0, 0, 1, 1};
+    for (int32_t rank = 0; rank < 8; rank++) {
+        assert_int_equal(mics_mesh_block(&mesh, MICS_GROUP_SCATTER_INSIDE, rank), inside[rank]);
+        assert_int_equal(mics_mesh_block(&mesh, MICS_GROUP_OPTIMIZER_ACROSS, rank), rank / 4);
+    }
+}
+
+static void check_padding(const mics_mesh *mesh)
+{
+    static const int64_t lengths[] = {0, 1, 15, 16, 17, 1000, 38597376, (int64_t)1 << 40};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const int64_t padded = mics_mesh_padded(mesh, lengths[i]);
+        assert_int_equal(padded % ((int64_t)16 * mesh->ranks), 0);
+        assert_true(padded >= lengths[i] && padded - lengths[i] < (int64_t)16 * mesh->ranks);
+    }
+}
+
+static void test_padding(void **state)
+{
+    (void)state;
+    each_mesh(check_padding);
+}
+
+// ---- names ----
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ranks;
+        mics_sharding sharding;
+        const char *name;
+    } names[] = {
+        {1, {1, 1, 1}, "ddp"},           {4, {1, 1, 1}, "ddp"},
+        {4, {1, 1, 4}, "zero1"},         {4, {1, 4, 4}, "zero2"},
+        {4, {4, 4, 4}, "zero3"},         {8, {2, 2, 2}, "mics(2)"},
+        {8, {4, 4, 4}, "mics(4)"},       {8, {2, 2, 8}, "mics+(2)"},
+        {8, {4, 4, 8}, "mics+(4)"},      {8, {2, 8, 8}, "hpz(2)"},
+        {8, {4, 8, 8}, "hpz(4)"},        {8, {1, 2, 4}, "P|G|O = 1|2|4"},
+        {8, {2, 2, 4}, "P|G|O = 2|2|4"}, {8, {1, 1, 4}, "P|G|O = 1|1|4"},
+        {8, {2, 4, 8}, "P|G|O = 2|4|8"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        mics_mesh mesh;
+        char text[32], little[4] = "zzz";
+        ASSERT_OK(mics_mesh_init(names[i].ranks, 1, names[i].sharding, &mesh));
+        assert_string_equal(mics_mesh_name(&mesh, text, sizeof text), names[i].name);
+        assert_ptr_equal(mics_mesh_name(&mesh, little, sizeof little), little);
+        assert_true(strlen(little) == 3 && strncmp(little, names[i].name, 3) == 0);
+    }
+    assert_string_equal(mics_group_kind_text(MICS_GROUP_PARAMS), "partition group");
+    assert_string_equal(mics_group_kind_text(MICS_GROUP_REPLICAS), "replication group");
+    assert_string_equal(mics_group_kind_text(MICS_GROUP_KINDS), "unknown group");
+    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
+        assert_non_null(mics_group_kind_text((mics_group_kind)kind));
+}
+
+// ---- refusals ----
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        const char *said;
+    } refusals[] = {
+        {0, 1, {1, 1, 1}, "ranks = 0"},
+        {-4, 1, {1, 1, 1}, "ranks = -4"},
+        {4, 0, {1, 1, 1}, "0 nodes"},
+        {4, -1, {1, 1, 1}, "-1 nodes"},
+        {4, 3, {1, 1, 1}, "number of nodes that divides 4"},
+        {2, 4, {1, 1, 1}, "4 nodes"},
+        {8, 2, {3, 3, 3}, "sharding.params = 3 does not divide the number of ranks"},
+        {8, 2, {3, 3, 3}, "these would work: 1, 2, 4, 8"},
+        {8, 2, {0, 8, 8}, "sharding.params = 0 is below 1"},
+        {8, 2, {-2, 8, 8}, "sharding.params = -2 is below 1"},
+        {8, 2, {16, 16, 16}, "these would work: 1, 2, 4, 8"},
+        {8, 2, {4, 2, 8}, "sharding.grads = 2 is no multiple of the degree before it"},
+        {8, 2, {4, 2, 8}, "these would work: 4, 8"},
+        {8, 2, {2, 4, 2}, "sharding.optimizer = 2 is no multiple"},
+        {8, 2, {2, 4, 2}, "these would work: 4, 8"},
+        {12, 2, {4, 4, 4}, "sharding.params = 4 straddles nodes unevenly"},
+        {12, 2, {4, 4, 4}, "(12 ranks, 6 a node); these would work: 1, 2, 3, 6, 12"},
+        {12, 2, {1, 4, 12}, "sharding.grads = 4 straddles nodes unevenly"},
+        {12, 2, {1, 1, 4}, "sharding.optimizer = 4 straddles nodes unevenly"},
+        {6, 2, {2, 2, 6}, "these would work: 1, 3, 6"},
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        capture seen;
+        mics_mesh mesh = {.ranks = 77};
+        capture_begin(&seen);
+        mics_status status =
+            mics_mesh_init(refusals[i].ranks, refusals[i].nodes, refusals[i].sharding, &mesh);
+        capture_end();
+        ASSERT_STATUS(MICS_ERR_INVALID, status);
+        ASSERT_SAID(&seen, refusals[i].said);
+        assert_int_equal(mesh.ranks, 77); // untouched
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_groups_partition_the_ranks),
+        cmocka_unit_test(test_ranges_and_columns),
+        cmocka_unit_test(test_pieces_nest_and_tile),
+        cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_hierarchical_gather_is_in_place),
+        cmocka_unit_test(test_second_hop_in_stages_is_in_place),
+        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The catalogue: every entry is whole, has sources and dates, can be written and read again, and is
+// documented.
+#include "clusters.h"
+#include "plan/cost/keys.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static char docs[65536];
+
+static int read_docs(void **state)
+{
+    (void)state;
+    FILE *file = fopen(MICS_TEST_DOCS "/clusters.md", "r");
+    if (file == NULL)
+        return 1;
+    docs[fread(docs, 1, sizeof docs - 1, file)] = '\0';
+    return fclose(file);
+}
+
+static void check_figure(const char *name, mics_catalogue_figure figure)
+{
+    if (figure.key == NULL || figure.source == NULL || figure.date == NULL ||
+        strlen(figure.source) < 10)
+        fail_msg("%s: %s has no source", name, figure.key != NULL ? figure.key : "?");
+    int year = 0, month = 0;
+    char *end = NULL;
+    year = (int)strtol(figure.date, &end, 10);
+    month = *end == '-' ? (int)strtol(end + 1, &end, 10) : 0;
+    if (*end != '\0' || year < 2017 || year > 2030 || month < 1 || month > 12)
+        fail_msg("%s: %s is dated %s", name, figure.key, figure.date);
+    if (figure.curve == NULL && !(figure.value > 0.0))
+        fail_msg("%s: %s is %g", name, figure.key, figure.value);
+}
+
+static void check_curve(const char *name, const mics_curve *curve, double most)
+{
+    for (int32_t i = 1; i < curve->count; i++) {
+        if (curve->value[i] < curve->value[i - 1] || curve->value[i] > most)
+            fail_msg("%s: a share of %g at %g", name, curve->value[i], curve->size[i]);
+    }
+}
+
+static void check_entry(const char *name)
+{
+    mics_cluster c;
+    int32_t ranks = 0;
+    char *text = NULL;
+    ASSERT_OK(mics_cluster_find(name, &c));
+    assert_string_equal(c.name, name);
+    assert_int_equal(c.tier_count, 2);
+    assert_string_equal(c.tiers[0].name, "node");
+    assert_true(mics_cluster_ranks_per_node(&c) == 8 || mics_cluster_ranks_per_node(&c) == 16);
+    ASSERT_OK(mics_cluster_ranks(&c, 512, &ranks));
+    check_curve(name, &c.accelerator.matmul_efficiency, 0.9);
+    check_curve(name, &c.accelerator.attention_efficiency, 0.75);
+    // One rank reaches no more than all cards; a node's links are faster than its share of them.
+    assert_true(c.tiers[1].rank_bytes_per_s <= c.tiers[1].bytes_per_s);
+    assert_true(c.tiers[0].bytes_per_s > c.tiers[1].rank_bytes_per_s);
+    assert_true(c.tiers[0].latency_us < c.tiers[1].latency_us);
+    assert_true(c.rings * c.tiers[1].rank_bytes_per_s >= c.tiers[1].bytes_per_s);
+    ASSERT_OK(mics_cluster_text(memory, &c, &text));
+    mics_cluster again = parse_good(text);
+    char *twice = NULL;
+    ASSERT_OK(mics_cluster_text(memory, &again, &twice));
+    assert_string_equal(twice, text);
+    mics_free(memory, text);
+    mics_free(memory, twice);
+}
+
+static void test_entries(void **state)
+{
+    (void)state;
+    assert_true(mics_catalogue_count() >= 17);
+    for (int32_t i = 0; i < mics_catalogue_count(); i++) {
+        const char *name = mics_catalogue_name(i);
+        check_entry(name);
+        assert_true(mics_catalogue_figure_count(i) >= 20);
+        for (int32_t f = 0; f < mics_catalogue_figure_count(i); f++) {
+            mics_catalogue_figure figure = mics_catalogue_figure_at(i, f);
+            check_figure(name, figure);
+            for (int32_t g = 0; g < f; g++)
+                assert_string_not_equal(figure.key, mics_catalogue_figure_at(i, g).key);
+        }
+    }
+}
+
+// The figures that the public tables give: bytes of memory, TFLOP/s, Gb/s between nodes, price.
+static void test_known_figures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double gib, tflops, intra_gb_per_s, inter_gbit_per_s, usd;
+    } known[] = {
+        {"p3dn.24xlarge", 32, 125, 150, 100, 31.21},
+        {"p4d.24xlarge", 40, 312, 300, 400, 21.96},
+        {"p4de.24xlarge", 80, 312, 300, 400, 27.45},
+        {"p5.48xlarge", 80, 989, 450, 3200, 55.04},
+        {"p5en.48xlarge", 140.4, 989, 450, 3200, 63.30},
+        {"p6-b200.48xlarge", 179, 2250, 900, 3200, 113.93},
+        {"a2-highgpu-8g", 40, 312, 300, 100, 29.39},
+        {"a3-highgpu-8g", 80, 989, 450, 800, 87.83},
+        {"nd-a100-v4", 40, 312, 300, 1600, 27.20},
+        {"nd-h100-v5", 80, 989, 450, 3200, 98.32},
+        {"selene", 80, 312, 300, 1600, 0},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        mics_cluster c;
+        ASSERT_OK(mics_cluster_find(known[i].name, &c));
+        assert_near(c.accelerator.memory_bytes, known[i].gib * 1073741824.0, 1e-9);
+        assert_near(c.accelerator.flops_per_s[MICS_MATH_FP16], known[i].tflops * 1e12, 1e-9);
+        assert_near(c.tiers[0].bytes_per_s, known[i].intra_gb_per_s * 1e9, 1e-9);
+        assert_near(c.tiers[1].bytes_per_s, known[i].inter_gbit_per_s / 8 * 1e9, 1e-9);
+        assert_near(c.usd_per_node_hour, known[i].usd, 1e-9);
+    }
+}
+
+// Figures that nobody looked up say so; what the sellers publish does not.
+static void test_assumed_figures_say_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *machine, *key;
+        bool assumed;
+    } cases[] = {{"a2-megagpu-16g", "usd_per_node_hour", true},
+                 {"Standard_ND96amsr_A100_v4", "usd_per_node_hour", true},
+                 {"p4d.24xlarge", "usd_per_node_hour", false},
+                 {"p6-b200.48xlarge", "accelerator.memory_gib", true},
+                 {"p5.48xlarge", "accelerator.memory_gib", false}};
+    int32_t met = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int32_t entry = 0; entry < mics_catalogue_count(); entry++) {
+            if (strcmp(mics_catalogue_name(entry), cases[i].machine) != 0)
+                continue;
+            for (int32_t f = 0; f < mics_catalogue_figure_count(entry); f++) {
+                const mics_catalogue_figure figure = mics_catalogue_figure_at(entry, f);
+                if (strcmp(figure.key, cases[i].key) != 0)
+                    continue;
+                assert_int_equal(figure.assumed, cases[i].assumed);
+                met++;
+            }
+        }
+    }
+    assert_int_equal(met, (int)(sizeof cases / sizeof *cases));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    mics_cluster c;
+    mics_accelerator a;
+    ASSERT_OK(mics_cluster_find("P4D.24XLARGE", &c));
+    assert_string_equal(c.name, "p4d.24xlarge");
+    ASSERT_OK(mics_cluster_find("nd96asr_v4", &c));
+    assert_string_equal(c.name, "Standard_ND96asr_v4");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_cluster_find("p4d", &c));
+    ASSERT_SAID(&seen, "unknown cluster \"p4d\"; did you mean p4d.24xlarge or p4de.24xlarge");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_cluster_find("p5.48xlrge", &c));
+    ASSERT_SAID(&seen, "did you mean p5.48xlarge or");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_cluster_find("", &c));
+    ASSERT_SAID(&seen, "unknown cluster \"\"; the catalogue has p3dn.24xlarge, p4d.24xlarge");
+    assert_string_equal(c.name, "Standard_ND96asr_v4"); // untouched
+    ASSERT_OK(mics_accelerator_find("a100-sxm4-80gb", &a));
+    assert_near(a.memory_bytes_per_s, 2039e9, 1e-12);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_accelerator_find("A100-SXM-80GB", &a));
+    ASSERT_SAID(&seen, "unknown accelerator \"A100-SXM-80GB\"; did you mean A100-SXM4-80GB");
+}
+
+// Its example is a cluster file.
+static void test_example(void **state)
+{
+    (void)state;
+    const char *begin = strstr(docs, "```json\n"), *end = NULL;
+    assert_non_null(begin);
+    begin += strlen("```json\n");
+    end = strstr(begin, "```");
+    assert_non_null(end);
+    char text[4096];
+    snprintf(text, sizeof text, "%.*s", (int)(end - begin), begin);
+    mics_cluster c = parse_good(text);
+    assert_int_equal(c.tier_count, 3);
+    assert_int_equal(mics_cluster_ranks_per_node(&c), 8);
+}
+
+// docs/clusters.md names every entry, its accelerator, and every key.
+static void test_documented(void **state)
+{
+    (void)state;
+    const char *text = docs;
+    for (int32_t i = 0; i < mics_catalogue_count(); i++) {
+        if (strstr(text, mics_catalogue_name(i)) == NULL)
+            fail_msg("%s is not in docs/clusters.md", mics_catalogue_name(i));
+        mics_cluster c;
+        ASSERT_OK(mics_cluster_find(mics_catalogue_name(i), &c));
+        if (strstr(text, c.accelerator.name) == NULL)
+            fail_msg("%s is not in docs/clusters.md", c.accelerator.name);
+    }
+    for (int section = 0; section < COST_SECTIONS; section++) {
+        int32_t count = 0;
+        const cost_key *keys = cost_keys((cost_section)section, &count);
+        for (int32_t i = 0; i < count; i++) {
+            char quoted[80];
+            snprintf(quoted, sizeof quoted, "| `%s` |", keys[i].name);
+            if (strstr(text, quoted) == NULL)
+                fail_msg("key %s is not in docs/clusters.md", keys[i].name);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_entries, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_known_figures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_assumed_figures_say_so, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_example, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_documented, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, read_docs, NULL);
+}

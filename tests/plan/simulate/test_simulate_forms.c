@@ -1,0 +1,441 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Times by hand: what steps take alone, how they overlap, and how they share links, the accelerator and
+// cores.
+#include "machines.h"
+#include "plan/simulate/internal.h"
+
+static const double tight = 1e-12;
+static const mics_simulate_options plain = {.math = MICS_MATH_FP32};
+
+static double duration(const mics_simulation *s, int32_t step)
+{
+    const mics_step_time t = mics_simulation_times(s, 0)[step];
+    return t.end_us - t.begin_us;
+}
+
+static double alone(const mics_simulation *s, mics_step_kind kind)
+{
+    return s->kinds[kind].alone_us;
+}
+
+// ---- what steps take ----
+
+static void check_flops(world *w)
+{
+    world_reschedule(w);
+    for (int32_t i = 0; i < w->schedule->lists[MICS_PHASE_TRAIN].count; i++) {
+        const mics_step *step = &w->schedule->lists[MICS_PHASE_TRAIN].steps[i];
+        double flops = 0;
+        if (step->kind == MICS_STEP_FORWARD)
+            unit_forward_us(w->schedule, &w->cluster, MICS_MATH_FP32, step->unit, &flops);
+        if (step->kind == MICS_STEP_BACKWARD)
+            unit_backward_us(w->schedule, &w->cluster, MICS_MATH_FP32, step->unit, &flops);
+        assert_near(w->model->units[step->unit < 0 ? 0 : step->unit].name, flops, step->flops,
+                    tight);
+    }
+}
+
+// The ops that are priced count the schedule's FLOPs, in every way that a unit is run.
+static void test_flops_are_the_schedules(void **state)
+{
+    (void)state;
+    for (int kind = -1; kind < MODEL_KINDS; kind++) {
+        world w;
+        world_open(&w, 1, 1, (mics_sharding){1, 1, 1});
+        if (kind >= 0) {
+            mics_model_close(w.model);
+            w.spec.model = w.model = model_build(w.memory, &model_kinds[kind], kind % 2 == 0);
+        }
+        check_flops(&w);
+        w.spec.recompute = true;
+        check_flops(&w);
+        world_close(&w);
+    }
+}
+
+// A layer's forward, op by op, at 1 GFLOP/s and 0.85 GB/s: 32 tokens, width 12, 3 heads, 16 a sequence.
+static void test_a_layer_by_hand(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 1, (mics_sharding){1, 1, 1});
+    w.cluster.accelerator.matmul_efficiency = mics_curve_constant(0.5);
+    w.cluster.accelerator.attention_efficiency = mics_curve_constant(0.25);
+    w.cluster.accelerator.memory_efficiency = 0.85;
+    w.cluster.accelerator.launch_us = 0;
+    world_reschedule(&w);
+    const double moved = 4 * 32 * (12 + 12) / 850.0;
+    const double norm = 8 * 32 * 12 / 1000.0;
+    const double products = 2 * 32 * 12 * (36 + 12 + 48 + 48) / 500.0;
+    const double attention = 2 * 32 * 17 * 12 / 250.0;
+    const double gelu = 12 * 32 * 48 / 1000.0;
+    const double us = unit_forward_us(w.schedule, &w.cluster, MICS_MATH_FP32, 1, NULL);
+    assert_near("forward", us,
+                2 * fmax(norm, moved) + products + attention + fmax(gelu, 4 * moved) + 2 * moved,
+                tight);
+    world_close(&w);
+}
+
+// One rank: everything one after the other.
+static void test_one_rank_is_a_sum(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 1, (mics_sharding){1, 1, 1});
+    w.spec.micro_steps = 3;
+    w.cluster.step_overhead_us = 77;
+    const mics_simulation *s = world_simulate(&w, NULL);
+    double once = norm_us(w.schedule, &w.cluster), each = 0;
+    for (int32_t u = 0; u < w.model->unit_count; u++) {
+        if (!w.schedule->units[u].loss)
+            each += unit_forward_us(w.schedule, &w.cluster, MICS_MATH_FP32, u, NULL);
+        each += unit_backward_us(w.schedule, &w.cluster, MICS_MATH_FP32, u, NULL);
+        once += fmax((double)w.schedule->padded_elems[u] * 28e6 /
+                         w.cluster.accelerator.update_bytes_per_s,
+                     w.cluster.accelerator.launch_us);
+    }
+    assert_near("step", s->step_us, 3 * each + once + 77, tight);
+    assert_near("computation", s->compute_us, 3 * each + once, tight);
+    assert_true(s->exposed_us == 0 && s->stream_us[MICS_STREAM_NEAR] == 0);
+    assert_int_equal(s->limit, MICS_PART_COMPUTATION);
+    assert_near("tokens", s->tokens, 3 * 2 * 16, tight);
+    assert_near("tokens/s", s->tokens_per_s, 96 / s->step_us * 1e6, tight);
+    assert_near("FLOPs", s->flops, mics_schedule_flops(w.schedule, MICS_PHASE_TRAIN), tight);
+    world_close(&w);
+}
+
+// Where computation takes no time, collectives of one stream follow each other without a gap.
+static void test_communication_bound(void **state)
+{
+    (void)state;
+    static const mics_sharding shardings[] = {{4, 4, 4}, {1, 1, 1}, {2, 2, 4}, {1, 4, 4}};
+    for (int i = 0; i < 4; i++) {
+        world w;
+        world_open(&w, 1, 4, shardings[i]);
+        for (int math = 0; math < MICS_MATHS; math++)
+            w.cluster.accelerator.flops_per_s[math] = INFINITY;
+        w.cluster.accelerator.memory_bytes_per_s = INFINITY;
+        w.cluster.accelerator.update_bytes_per_s = INFINITY;
+        w.cluster.accelerator.launch_us = 0;
+        const mics_simulation *s = world_simulate(&w, NULL);
+        double sum = 0;
+        for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
+            sum += alone(s, (mics_step_kind)kind);
+        assert_true(sum > 0);
+        assert_near("step", s->step_us, sum, tight);
+        assert_near("exposed", s->exposed_us, sum, tight);
+        world_close(&w);
+    }
+}
+
+// Where links take no time, only computation is left.
+static void test_computation_bound(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 2, 2, (mics_sharding){2, 2, 4});
+    for (int t = 0; t < 2; t++) {
+        w.cluster.tiers[t].latency_us = 0;
+        w.cluster.tiers[t].bytes_per_s = w.cluster.tiers[t].rank_bytes_per_s = INFINITY;
+    }
+    w.cluster.collective_us = 0;
+    w.cluster.accelerator.memory_bytes_per_s = INFINITY; // so do sums into accumulators
+    w.cluster.accelerator.launch_us = 0;
+    const mics_simulation *s = world_simulate(&w, NULL);
+    assert_true(s->compute_us > 0 && s->step_us == s->compute_us && s->exposed_us == 0);
+    world_close(&w);
+}
+
+// ---- overlap ----
+
+// Nothing waits: the longer one sets the time. One waits for the other: their sum.
+static void test_overlap_is_the_maximum(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+    w.cluster.accelerator.memory_bytes_per_s = INFINITY; // no time to copy the own shard
+    w.cluster.accelerator.launch_us = 0;
+    for (size_t bytes = 64; bytes <= (size_t)64 << 12; bytes *= 4) {
+        mics_step steps[] = {
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, bytes),
+            hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+        const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
+        const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
+        assert_near("gather", gather, 3 * (2 + (double)bytes / 200) + w.cluster.collective_us,
+                    tight);
+        assert_near("maximum", s->step_us, fmax(gather, forward), tight);
+        assert_true(s->exposed_us == 0);
+        steps[1].wait[MICS_STREAM_NEAR] = 0;
+        s = hand_simulate(&w, steps, 2, NULL);
+        assert_near("sum", s->step_us, gather + forward, tight);
+        assert_true(s->exposed_us == gather);
+        assert_true(s->kinds[MICS_STEP_GATHER].exposed_us == gather);
+        assert_true(s->kinds[MICS_STEP_GATHER].critical_us == gather);
+        assert_int_equal(s->kinds[MICS_STEP_GATHER].tier, 0);
+        assert_int_equal(s->limit, gather > forward ? MICS_PART_GATHER : MICS_PART_COMPUTATION);
+    }
+    world_close(&w);
+}
+
+// Nine tenths of the step are a gather over the network's links.
+static void test_why(void **state)
+{
+    (void)state;
+    world w;
+    char text[128];
+    world_open(&w, 4, 1, (mics_sharding){4, 4, 4});
+    w.cluster.tiers[1].latency_us = 0;
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_GROUP_PARAMS, 64),
+                         hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+    steps[1].wait[MICS_STREAM_FAR] = 0;
+    const double forward = alone(hand_simulate(&w, steps, 2, NULL), MICS_STEP_FORWARD);
+    w.cluster.tiers[1].bytes_per_s = 3 * 64e6 / (9 * forward * w.cluster.tiers[1].efficiency);
+    w.cluster.tiers[1].rank_bytes_per_s = INFINITY;
+    w.cluster.collective_us = 0;
+    const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
+    assert_string_equal(mics_simulation_why(s, &w.cluster, text, sizeof text),
+                        "gather 90 % (links of network), computation 10 %");
+    assert_int_equal(strlen(mics_simulation_why(s, &w.cluster, text, 8)), 7);
+    world_close(&w);
+}
+
+// Each kind of step belongs to a part that has a name of its own.
+static void test_parts_have_names(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
+        assert_true(mics_part_of((mics_step_kind)kind) < MICS_PARTS);
+    for (int a = 0; a < MICS_PARTS; a++) {
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(mics_part_text((mics_part)a), mics_part_text((mics_part)b));
+    }
+    assert_string_equal(mics_part_text(MICS_PARTS), "unknown part");
+}
+
+// Computation runs at 1 / (1 + slowdown) while the gather lasts.
+static void test_slowdown(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+    w.cluster.tiers[0].slowdown = 0.5;
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 2000),
+                         hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+    const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
+    const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
+    assert_true(gather < forward);
+    assert_near("step", s->step_us, gather + (forward - gather / 1.5), tight);
+    world_close(&w);
+}
+
+// A gather is late while its members compute, and goes on at full speed when they have done.
+static void test_messages_are_late_beside_computation(void **state)
+{
+    (void)state;
+    for (int each = 0; each < 2; each++) {
+        world w;
+        world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+        w.cluster.tiers[0].beside_us_per_byte = mics_curve_constant(1e-2);
+        mics_step steps[] = {
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 40000000),
+            hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+        const mics_simulate_options options = {.every_rank = each == 1};
+        const mics_simulation *s = hand_simulate(&w, steps, 2, &options);
+        const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &steps[0]);
+        const double forward = alone(s, MICS_STEP_FORWARD), late = use.beside_us / use.us;
+        assert_true(late > 2 && use.us > forward);
+        assert_near("forward", duration(s, 1), forward, tight);
+        assert_near("gather", duration(s, 0), forward + (use.us - forward / late), tight);
+        world_close(&w);
+    }
+}
+
+// ---- links ----
+
+// A gather inside nodes and one over all, which passes nodes as well, on 2 nodes of 4.
+static const mics_simulation *two_gathers(world *w, mics_cost_use *near, mics_cost_use *far)
+{
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_NODE, 100000),
+                         hand_gather(MICS_STEP_PUBLISH, MICS_STREAM_FAR, MICS_GROUP_WORLD, 80000)};
+    const mics_simulation *s = hand_simulate(w, steps, 2, NULL);
+    *near = collective_use(w->schedule, &w->cluster, &plain, &steps[0]);
+    *far = collective_use(w->schedule, &w->cluster, &plain, &steps[1]);
+    return s;
+}
+
+// They slow each other by what both want of the nodes' links, until the first ends.
+static void test_links_are_shared(void **state)
+{
+    (void)state;
+    world w;
+    mics_cost_use near, far;
+    world_open(&w, 2, 4, (mics_sharding){4, 4, 8});
+    const mics_simulation *s = two_gathers(&w, &near, &far);
+    assert_true(near.busy_us[1] == 0 && far.busy_us[0] > 0 && far.busy_us[1] > 0);
+    const double crowd = near.busy_us[0] / near.us + far.busy_us[0] / far.us;
+    assert_true(crowd > 1.05 && near.us < far.us);
+    assert_near("near", duration(s, 0), near.us * crowd, tight);
+    assert_near("far", duration(s, 1), near.us * crowd + (far.us - near.us), tight);
+    world_close(&w);
+}
+
+// Shares that add up to less than 1 leave both as they are.
+static void test_links_with_room(void **state)
+{
+    (void)state;
+    world w;
+    mics_cost_use near, far;
+    world_open(&w, 2, 4, (mics_sharding){4, 4, 8});
+    w.cluster.tiers[0].bytes_per_s = 100e9; // a rank moves no more than before
+    const mics_simulation *s = two_gathers(&w, &near, &far);
+    assert_true(near.busy_us[0] > 0 && far.busy_us[0] > 0);
+    assert_near("near", duration(s, 0), near.us, tight);
+    assert_near("far", duration(s, 1), far.us, tight);
+    world_close(&w);
+}
+
+// ---- packed sums ----
+
+// Each of 2 nodes x 4 ranks sends 7 blocks: 3 inside the node, 4 beyond, 16 over each node's link at once.
+static void test_packed_sums_are_sent_directly(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 2, 4, (mics_sharding){1, 1, 8});
+    w.cluster.accelerator.memory_bytes_per_s = INFINITY; // packing takes no time
+    w.cluster.accelerator.launch_us = 0;
+    world_reschedule(&w);
+    mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_FAR, MICS_GROUP_OPTIMIZER, 720);
+    step.packed = true;
+    step.wire = MICS_WIRE_BF16;
+    const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &step);
+    assert_near("bytes inside", use.bytes[0], 3 * 720, tight);
+    assert_near("bytes between", use.bytes[1], 16 * 720, tight);
+    const double inside = 2 + 720 / 200.0, between = 10 + 4 * 720 / 72.0;
+    assert_near("time", use.us, 3 * inside + 4 * between + w.cluster.collective_us, tight);
+    const mics_bytes sent = mics_schedule_step_bytes(w.schedule, &step, 0);
+    assert_int_equal(sent.intra, 3 * 720);
+    assert_int_equal(sent.inter, 4 * 720);
+    world_close(&w);
+}
+
+// A layer's 12 parameters one by one: the same bytes, twelve times the latency.
+static void test_parameters_one_by_one(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+    const mics_simulate_options each = {.by_param = true};
+    mics_step steps[] = {
+        hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 1 << 20)};
+    const double once = hand_simulate(&w, steps, 1, NULL)->step_us;
+    const double latency = 3 * 2 + w.cluster.collective_us;
+    assert_int_equal(w.model->units[1].param_count, 12);
+    assert_near("twelve", hand_simulate(&w, steps, 1, &each)->step_us - 12 * latency,
+                once - latency, 0.05); // padding between parameters does not travel
+    assert_true(world_simulate(&w, &each)->step_us > world_simulate(&w, NULL)->step_us);
+    world_close(&w);
+}
+
+// ---- cores ----
+
+// 4 ranks on 2 cores compute at half speed; with two threads each, at a quarter; on 8 cores as if alone.
+static void test_computation_shares_cores(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 2, 2, (mics_sharding){2, 2, 2});
+    mics_step steps[] = {hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+    w.cluster.cores = 2;
+    const mics_simulation *s = hand_simulate(&w, steps, 1, NULL);
+    assert_near("halves", s->step_us, 2 * alone(s, MICS_STEP_FORWARD), tight);
+    w.spec.batch.threads = 2;
+    world_reschedule(&w);
+    s = hand_simulate(&w, steps, 1, NULL);
+    assert_near("quarters", s->step_us, 4 * alone(s, MICS_STEP_FORWARD), tight);
+    w.cluster.cores = 8;
+    s = hand_simulate(&w, steps, 1, NULL);
+    assert_true(s->step_us == alone(s, MICS_STEP_FORWARD));
+    world_close(&w);
+}
+
+// A gather whose threads want little of a core gets that, and computation the rest; one that wants a lot
+// gets an equal share. 4 ranks on 2 cores, 8 threads.
+static void test_cores_are_shared_fairly(void **state)
+{
+    (void)state;
+    static const double core_us_per_byte[] = {0.0005, 0.004};
+    for (int i = 0; i < 2; i++) {
+        world w;
+        world_open(&w, 2, 2, (mics_sharding){2, 2, 2});
+        w.cluster.cores = 2;
+        w.cluster.tiers[0].core_us_per_byte = core_us_per_byte[i];
+        mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_NODE, 2000),
+                             hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+        const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
+        const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &steps[0]);
+        const double wants = use.core_us / use.us, forward = alone(s, MICS_STEP_FORWARD);
+        assert_true(i == 0 ? wants > 0.01 && wants < 0.25 : wants > 0.25);
+        const double gather = i == 0 ? use.us : use.us * wants / 0.25;
+        const double rate = i == 0 ? (2 - 4 * wants) / 4 : 0.25;
+        assert_near("gather", duration(s, 0), gather, tight);
+        assert_near("forward", duration(s, 1), gather + (forward - gather * rate) / 0.5, tight);
+        world_close(&w);
+    }
+}
+
+// ---- ranks that differ ----
+
+// All wait for the slowest, which itself waits for nobody.
+static void test_a_straggler_holds_up_all(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 2, 2, (mics_sharding){2, 2, 2});
+    const mics_straggler slow = {.rank = 2, .factor = 3};
+    const mics_simulate_options options = {.stragglers = &slow, .straggler_count = 1};
+    mics_step steps[] = {hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1),
+                         hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_GROUP_WORLD, 1000),
+                         hand_step(MICS_STEP_UPDATE, MICS_STREAM_COMPUTE, 1)};
+    steps[1].wait[MICS_STREAM_COMPUTE] = 0;
+    steps[2].wait[MICS_STREAM_FAR] = 1;
+    const mics_simulation *s = hand_simulate(&w, steps, 3, &options);
+    const double forward = alone(s, MICS_STEP_FORWARD), gather = alone(s, MICS_STEP_GATHER);
+    const double update = alone(s, MICS_STEP_UPDATE);
+    assert_int_equal(s->ranks, 4);
+    assert_int_equal(s->rank, 2);
+    assert_near("step", s->step_us, 3 * forward + gather + 3 * update, tight);
+    assert_near("exposed", s->exposed_us, gather, tight);
+    assert_near("chain", s->kinds[MICS_STEP_FORWARD].critical_us, 3 * forward, tight);
+    const mics_step_time *other = mics_simulation_times(s, 1);
+    assert_near("other", other[0].end_us, forward, tight);
+    assert_near("other", other[1].begin_us, 3 * forward, tight);
+    assert_near("other", other[2].end_us, 3 * forward + gather + update, tight);
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flops_are_the_schedules),
+        cmocka_unit_test(test_a_layer_by_hand),
+        cmocka_unit_test(test_one_rank_is_a_sum),
+        cmocka_unit_test(test_communication_bound),
+        cmocka_unit_test(test_computation_bound),
+        cmocka_unit_test(test_overlap_is_the_maximum),
+        cmocka_unit_test(test_why),
+        cmocka_unit_test(test_parts_have_names),
+        cmocka_unit_test(test_slowdown),
+        cmocka_unit_test(test_messages_are_late_beside_computation),
+        cmocka_unit_test(test_links_are_shared),
+        cmocka_unit_test(test_links_with_room),
+        cmocka_unit_test(test_packed_sums_are_sent_directly),
+        cmocka_unit_test(test_parameters_one_by_one),
+        cmocka_unit_test(test_computation_shares_cores),
+        cmocka_unit_test(test_cores_are_shared_fairly),
+        cmocka_unit_test(test_a_straggler_holds_up_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
