@@ -212,7 +212,8 @@ typedef struct mics_run_row {
     const char *key;    // dotted path
     char value[160];    // as JSON, cut when longer
     const char *origin; // "file", "--set", "default", "auto: why"
-    const char *help;   // what it does; for a hint, why it has no effect here
+    const char *help;   // what it does; for another engine's key, what is here in its place
+    bool hint;          // another engine's, taken without effect
 } mics_run_row;
 
 /* Rows of keys that are given or have a value. Call after mics_run_resolve; values are read from

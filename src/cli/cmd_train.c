@@ -87,6 +87,22 @@ static mics_status load_run(mics_memory *memory, const train_options *options, m
 
 // ---- setup, alike in all processes ----
 
+// What the run file says for another engine, and has no effect here, is named once.
+static void say_hints(const cli_job *job)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < mics_run_row_count(job->run); i++) {
+        const mics_run_row row = mics_run_row_at(job->run, i);
+        if (row.hint && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", row.key);
+    }
+    if (used > 0 && cli_world_is_first(job->world))
+        mics_log(MICS_LOG_INFO, "without effect here (mics explain says why): %s%s", names,
+                 used < sizeof names ? "" : "...");
+}
+
 static mics_status open_model(cli_job *job)
 {
     size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
@@ -156,6 +172,7 @@ static mics_status run_world(cli_job *job, const train_options *options, mics_st
     data_request request = {.job = job,
                             .resume = options->resume != NULL ? options->resume : "auto"};
     MICS_TRY(cli_world_agree(job->world, loaded));
+    say_hints(job);
     MICS_TRY(cli_gpu_resolve_all(job->world, job->run));
     MICS_TRY(cli_world_agree(job->world, open_model(job)));
     MICS_TRY(share_room(job));

@@ -29,8 +29,8 @@ static void print_keys(const mics_run *run)
     printf("keys\n");
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
-        printf("  %-*s  %-*s  %-*s  %s\n", keys, row.key, values, row.value, origins, row.origin,
-               row.help);
+        printf("  %-*s  %-*s  %-*s  %s%s\n", keys, row.key, values, row.value, origins, row.origin,
+               row.hint ? "no effect here: " : "", row.help);
     }
 }
 

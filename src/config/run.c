@@ -33,9 +33,8 @@ static mics_status apply_set(config *run, const char *set)
     if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof path)
         return mics_fail(MICS_ERR_INVALID, "--set %s: must be KEY=VALUE, as in run.steps=20", set);
     snprintf(path, sizeof path, "%.*s", (int)(equals - set), set);
-    int32_t index = mics_config_find(path), count = 0;
-    const key *rows = mics_config_keys(&count);
-    if (index >= 0 && rows[index].type == KEY_TEXT && equals[1] != '"')
+    int32_t index = mics_config_find(path);
+    if (index >= 0 && mics_config_key(index)->type == KEY_TEXT && equals[1] != '"')
         return set_text(run, path, equals + 1);
     return mics_json_set(run->run.json, path, equals + 1);
 }

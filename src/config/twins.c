@@ -3,21 +3,12 @@
 // Keys that say the same in two ways: one of them decides, and explain shows which.
 #include "config/keys.h"
 #include "mics/log.h"
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char collectives_key[] = "run.collectives";
 static const char overlap_key[] = "zero_optimization.overlap_comm";
-
-// A key got its value from another one.
-static void set_origin(config *run, const char *path, const char *origin)
-{
-    int32_t index = mics_config_find(path);
-    assert(index >= 0);
-    run->origins[index] = origin;
-}
 
 static mics_status fail_contradicts(const config *run, const char *path, const char *value,
                                     const char *other, const char *other_value)
@@ -37,7 +28,7 @@ static mics_status join_hierarchical(config *run, const char *path, bool two_sta
         return fail_contradicts(run, path, two_stages ? "true" : "false", collectives_key,
                                 run->collectives);
     if (strcmp(run->collectives, "auto") == 0)
-        set_origin(run, collectives_key, origin);
+        mics_config_set_origin(run, collectives_key, origin);
     run->collectives = said;
     return MICS_OK;
 }
@@ -61,7 +52,7 @@ static mics_status join_wire(config *run, const char *path, const char **wire)
     if (mics_config_given(run, path) && strcmp(*wire, type) != 0)
         return fail_contradicts(run, type_key, run->comm_type, path, *wire);
     if (!mics_config_given(run, path))
-        set_origin(run, path, "auto: communication_data_type");
+        mics_config_set_origin(run, path, "auto: communication_data_type");
     *wire = type;
     return MICS_OK;
 }
@@ -92,7 +83,7 @@ static mics_status join_threshold(config *run, const char *path, int64_t thresho
         return fail_contradicts(run, path, value, whole_key, other);
     }
     if (!said)
-        set_origin(run, whole_key, origin);
+        mics_config_set_origin(run, whole_key, origin);
     run->run.whole_below = threshold;
     return MICS_OK;
 }
@@ -116,7 +107,7 @@ static mics_status join_log(config *run)
             return mics_json_fail(run->run.json, print_key, MICS_ERR_INVALID,
                                   "says the same as run.log_every; leave one out");
         run->run.log_every = run->steps_per_print;
-        set_origin(run, log_key, "auto: steps_per_print");
+        mics_config_set_origin(run, log_key, "auto: steps_per_print");
     }
     run->steps_per_print = run->run.log_every;
     return MICS_OK;
@@ -134,7 +125,7 @@ static mics_status join_prefetch(config *run)
                                 depth);
     if (!said && overlap_said && !run->overlap) {
         run->prefetch = 0;
-        set_origin(run, prefetch_key, "auto: zero_optimization.overlap_comm is false");
+        mics_config_set_origin(run, prefetch_key, "auto: zero_optimization.overlap_comm is false");
     }
     run->run.prefetch = run->prefetch;
     run->run.prefetch_auto = !said && !(overlap_said && !run->overlap);

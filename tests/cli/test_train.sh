@@ -219,4 +219,9 @@ run 0 doctor "$mics" doctor
 contains doctor.out "GFLOP/s"
 run 0 doctor "$mics" doctor --json
 contains doctor.out '"advice"'
+# What a file says for another engine, and has no effect here, is named once.
+run 0 hints "$mics" train run.json --ranks 2 --steps 1 --out hints --set wandb='{"enabled": true}' \
+    --set wall_clock_breakdown=true
+contains hints.err "without effect here (mics explain says why): wall_clock_breakdown, wandb"
+[ "$(grep -c 'without effect' hints.err)" = 1 ] || fail "hints should be named once"
 exit 0
