@@ -183,7 +183,7 @@ phase_shardings() {
     local ranks steps=10 few="1 2 4 8" name degrees
     [ -z "$emulated" ] || { steps=1 few="2"; }
     local options=(--set run.device=cuda --set train_batch_size=16 --set gradient_accumulation_steps=2
-        --set train_micro_batch_size_per_gpu=null --set run.precision=bf16 --set run.whole_below=0)
+        --set train_micro_batch_size_per_gpu=null --set run.precision=bf16 --set run.param_persistence_threshold=0)
     [ -z "$emulated" ] || options+=(--set train_batch_size=4)
     demo 120 one $steps --ranks 1 "${options[@]}" || { bad "one rank: $(tail -n 1 "$out/one.log")"; return; }
     for ranks in $few; do

@@ -103,7 +103,6 @@ typedef struct mics_run {
     int64_t trace_step;  // first step of trace.json; 0: none
     int64_t trace_steps;
     double comm_timeout_s;
-    double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;           // units gathered ahead
@@ -175,7 +174,7 @@ mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
 const char *mics_run_device_text(mics_run_device device);
 const char *mics_run_precision_text(mics_run_precision precision);
 
-/* Refuses a key of run.wire that would have no effect with the run's sharding, once that is known. A
+/* Refuses a key of run.comm_dtype that would have no effect with the run's sharding, once that is known. A
  * single rank sends nothing and is refused nothing.
  *
  * Needs:   mics_run_resolve with the same ranks and nodes; run->sharding as chosen.

@@ -127,7 +127,7 @@ static void print_operations(const mics_schedule *schedule, const cli_operations
         print_operation(&operations->rows[i]);
     if (operations->whole_units > 0)
         printf("  %d unit%s of %lld elements in all stay%s whole on every rank, being smaller than "
-               "run.whole_below %lld\n",
+               "run.param_persistence_threshold %lld\n",
                (int)operations->whole_units, operations->whole_units == 1 ? "" : "s",
                (long long)operations->whole_elems, operations->whole_units == 1 ? "s" : "",
                (long long)schedule->spec.whole_below);

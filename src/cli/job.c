@@ -42,7 +42,8 @@ mics_status cli_job_open_schedule(cli_job *job)
 
 double cli_job_files_timeout_s(const cli_job *job)
 {
-    return fmax(job->run->files_timeout_s, job->run->comm_timeout_s);
+    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
+    return fmax(LEAST_S, OF_COLLECTIVES * job->run->comm_timeout_s);
 }
 
 // ---- data ----

@@ -327,7 +327,7 @@ static void suggest_all(search *self, size_t needed)
     as = variant_of(run);
     as.breadth = 1;
     if (run->breadth > 1)
-        suggest(self, &as, "run.breadth 1");
+        suggest(self, &as, "run.layered_micro_steps 1");
     as = variant_of(run);
     for (int32_t index = 0; mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
          index++) {
@@ -348,7 +348,7 @@ static void suggest_all(search *self, size_t needed)
     if (self->text[0] != '\0')
         return;
     const int said = snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
-                              run->breadth > 1 ? ", run.breadth 1" : "");
+                              run->breadth > 1 ? ", run.layered_micro_steps 1" : "");
     if (suggest(self, &as, words))
         return;
     snprintf(words + said, sizeof words - (size_t)said, ", ");

@@ -63,15 +63,15 @@ static const foreign_key rows[] = {
     {"zero_optimization.cpu_offload", OFF, NO_OFFLOAD},
     {"zero_optimization.cpu_offload_param", OFF, NO_OFFLOAD},
     {"zero_optimization.zero_quantized_weights", OFF,
-     "parameters travel as fp32 or bf16; write \"run\": {\"wire\": {\"gather\": \"bf16\"}} "
-     "instead"},
+     "parameters travel as fp32 or bf16; write \"run\": {\"comm_dtype\": {\"params\": "
+     "\"bf16\"}} instead"},
     {"zero_optimization.zero_quantized_nontrainable_weights", OFF,
      "all parameters are trained; use false"},
     {"zero_optimization.zero_quantized_gradients", OFF,
-     "write \"run\": {\"wire\": {\"second_hop\": \"int8\"}} instead: blocks of 256, on the second "
-     "hop alone, with error feedback"},
+     "write \"run\": {\"comm_dtype\": {\"boundary\": \"int8\"}} instead: between nodes, at the "
+     "accumulation boundary alone, with error feedback"},
     {"zero_optimization.zeropp_loco_param", OFF,
-     "run.wire.second_hop \"int8\" has error feedback; leave it out"},
+     "run.comm_dtype.boundary \"int8\" has error feedback; leave it out"},
     {"zero_optimization.zenflow", OFF, "ZenFlow is not built; leave it out"},
     {"sdp_reduce_bucket_size", HINT, WHOLE_UNITS},
     {"sdp_max_live_parameters", HINT, WHOLE_UNITS},

@@ -108,8 +108,8 @@ typedef struct config {
     int32_t prefetch; // as asked for
     int64_t zero_threshold, sdp_threshold;
     const char *collectives;
-    const char *gather_wire, *reduce_wire, *second_hop_wire, *comm_type;
-    const char *gather_inside, *reduce_inside, *second_hop_inside; // "auto": as the one above
+    const char *params_dtype, *grads_dtype, *boundary_dtype, *comm_type;
+    bool bf16_intra_node;
     int64_t steps_per_print;
     const char *sharding_origin;          // shown by explain
     const char *origins[CONFIG_MAX_KEYS]; // the same of keys that another one has a say in
@@ -143,7 +143,7 @@ void mics_config_set_origin(config *run, const char *path, const char *origin);
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
-/* What a run.collectives, a key of run.wire names. */
+/* What run.collectives and keys of run.comm_dtype name. */
 mics_collectives mics_config_collectives(const char *text);
 mics_wire mics_config_wire(const char *text);
 /* What run.device and run.precision name. */
@@ -172,8 +172,15 @@ mics_status mics_config_check(config *run);
 // optimizer.c: fills run.lr and the like from what is stored.
 mics_status mics_config_fill_optimizer(config *run);
 
-// wires.c: what numbers travel as, once keys that say the same are one.
-void mics_config_fill_wires(config *run);
+// comm_dtype.c: what is sent as which type, once keys that say the same are one.
+void mics_config_fill_comm_dtypes(config *run);
+
+/* renamed.c: refuses a key by a name that it had once, or that is no key any more, and says what to
+ * write instead (mics_config_refuse).
+ *
+ * Returns: false when `path` is no such key; then nothing was noted.
+ */
+bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
 
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);

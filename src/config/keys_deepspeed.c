@@ -207,8 +207,9 @@ static const key rows[] = {
      FIELD(zero_threshold),
      .low = 0,
      .high = MAX_ELEMS,
-     .automatic = "auto: run.whole_below",
-     .help = "as run.whole_below, in DeepSpeed's words, but by unit and not by parameter"},
+     .automatic = "auto: run.param_persistence_threshold",
+     .help = "as run.param_persistence_threshold, in DeepSpeed's words, but by unit and not by "
+             "parameter"},
     {.path = "sharded_data_parallel_degree",
      .type = KEY_INT,
      FIELD(sdp_degree),
@@ -233,8 +234,9 @@ static const key rows[] = {
      FIELD(sdp_threshold),
      .low = 0,
      .high = MAX_ELEMS,
-     .automatic = "auto: run.whole_below",
-     .help = "as run.whole_below, in SageMaker's words, but by unit and not by parameter"},
+     .automatic = "auto: run.param_persistence_threshold",
+     .help = "as run.param_persistence_threshold, in SageMaker's words, but by unit and not by "
+             "parameter"},
     // ---- precision ----
     {.path = "bf16", .type = KEY_SECTION, .help = "bf16 with fp32 masters"},
     {.path = "bf16.enabled",
@@ -302,7 +304,9 @@ static const key rows[] = {
      .type = KEY_CHOICE,
      FIELD(comm_type),
      .choices = comm_types,
-     .help = "run.wire.reduce and run.wire.second_hop in DeepSpeed's words",
+     .help = "gradients everywhere, in DeepSpeed's words: run.comm_dtype.grads and .boundary, and "
+             "inside "
+             "nodes",
      .refusal = "fp16 would need loss scaling; use \"bf16\", which has fp32's range"},
 };
 

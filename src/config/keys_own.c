@@ -8,9 +8,8 @@ static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
 // In the order of mics_wire.
-static const char *const wires[] = {"fp32", "bf16", NULL};
-static const char *const hop_wires[] = {"fp32", "bf16", "int8", NULL};
-static const char *const inside_wires[] = {"auto", "fp32", "bf16", NULL};
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
 
 static const key rows[] = {
     // ---- model ----
@@ -140,9 +139,9 @@ static const key rows[] = {
      FIELD(precision),
      .choices = precisions,
      .text = "auto",
-     .help = "numbers of weights and arithmetic; \"bf16\", \"fp16\" keep fp32 masters; \"auto\": "
-             "bf16 on cuda, fp32 on cpu, which has no other",
-     .refusal = "other numbers are not built"},
+     .help = "dtype of weights and arithmetic; \"bf16\" and \"fp16\" keep fp32 master weights; "
+             "\"auto\": bf16 on cuda, fp32 on cpu, which has no other",
+     .refusal = "no other precision is built"},
     {.path = "run.device",
      .type = KEY_CHOICE,
      FIELD(device),
@@ -150,34 +149,32 @@ static const key rows[] = {
      .text = "auto",
      .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
      .refusal = "there are no other devices"},
-    {.path = "run.time_products",
+    {.path = "run.gemm_autotune",
      .type = KEY_SWITCH,
      FIELD(run.time_products),
      ANY_SWITCH,
-     .help = "on cuda: matrix products by the algorithm that is fastest here, kept in "
-             "OUT/products.bin; false: by the one that cuBLASLt names first"},
+     .help = "on cuda: true: each GEMM by the algorithm that is fastest here, kept in "
+             "OUT/products.bin; false: by cuBLASLt's first choice"},
     {.path = "run.graphs",
      .type = KEY_SWITCH,
      FIELD(run.graphs),
      ANY_SWITCH,
-     .help =
-         "on cuda: the kernels of a unit's forward or backward are launched as one CUDA graph; the "
-         "same bits, and less time where kernels are short"},
+     .help = "on cuda: the kernels of a unit's forward or backward are launched as one CUDA graph; "
+             "same bits"},
     {.path = "run.threads",
      .type = KEY_INT,
      FIELD(run.threads),
      .low = 0,
      .high = 4096,
      .automatic = "auto: its share of the node's cores",
-     .help = "threads of a rank; 0: its cores, and an equal part of those that it shares with "
-             "other ranks"},
+     .help = "CPU threads of a rank; 0: its share of the node's cores"},
     {.path = "run.memory_limit",
      .type = KEY_BYTES,
      FIELD(run.memory_limit_bytes),
      .low = 0,
      .high = 9.2e18,
      .automatic = "auto: what the machine has available",
-     .help = "memory a rank may use, in bytes or as \"8GiB\"; 0: what the machine has"},
+     .help = "memory that a rank may use; 0: its share of what the machine has available"},
     {.path = "run.prefetch",
      .type = KEY_INT,
      FIELD(prefetch),
@@ -186,117 +183,89 @@ static const key rows[] = {
      .high = 1024,
      .value = 1,
      .automatic = "auto: the deepest of 3, 2, 1, 0 whose memory fits",
-     .help = "units gathered ahead of the one that computes"},
-    {.path = "run.breadth",
+     .help = "units that are gathered ahead of the one that computes"},
+    {.path = "run.layered_micro_steps",
      .type = KEY_INT,
      FIELD(run.breadth),
      .low = 1,
      .high = 1024,
      .value = 1,
-     .help = "at most so many micro-steps run side by side, unit by unit, in turns as even as can "
-             "be: a unit is gathered once for them, and the second hop has all their backwards to "
-             "run beside; takes activations for each"},
+     .help = "micro-batches in flight (layered accumulation): a unit is gathered once for so many; "
+             "takes activations for each"},
     {.path = "run.collectives",
      .type = KEY_CHOICE,
      FIELD(collectives),
      .choices = collectives,
      .text = "auto",
-     .help =
-         "how gathers and reductions run; \"auto\": gathers as measured (the MPI library's only "
-         "inside nodes), reductions in two stages"},
-    {.path = "run.whole_below",
+     .help = "algorithm of gathers and reductions; \"auto\": gathers as measured, reductions in "
+             "two stages"},
+    {.path = "run.param_persistence_threshold",
      .type = KEY_INT,
      FIELD(run.whole_below),
      .low = 0,
      .high = MAX_ELEMS,
      .value = 16384, // 64 KiB of fp32
-     .help = "units of fewer elements stay whole on every rank, as latency costs more than their "
-             "bytes; 0: none"},
-    {.path = "run.join_below",
+     .help = "units of fewer elements stay whole on every rank; 0: none"},
+    {.path = "run.coalesce_below",
      .type = KEY_INT,
      FIELD(run.join_below),
      .low = 0,
      .high = MAX_ELEMS,
      .value = 262144, // 1 MiB of fp32
-     .help = "units of fewer elements share messages of at most so many in what is sent once a "
-             "step: publication and second hop; 0: none"},
-    {.path = "run.wire",
+     .help = "units of fewer elements share messages of at most so many at the accumulation "
+             "boundary; 0: none"},
+    {.path = "run.comm_dtype",
      .type = KEY_SECTION,
-     .help = "numbers as they travel; memory and sums are fp32 whatever it says"},
-    {.path = "run.wire.gather",
+     .help = "what is sent as fewer bits than it is held in"},
+    {.path = "run.comm_dtype.params",
      .type = KEY_CHOICE,
-     FIELD(gather_wire),
-     .choices = wires,
+     FIELD(params_dtype),
+     .choices = dtypes,
      .text = "fp32",
-     .help = "of parameters; \"bf16\" halves the bytes of gathers, and computes with parameters "
-             "of 8 significant bits where P > 1",
+     .help = "parameters, between nodes; \"bf16\" halves the bytes of gathers, and computes with "
+             "parameters of 8 significant bits",
      .refusal = "parameters carry no error feedback, so fewer bits are not built"},
-    {.path = "run.wire.gather_inside",
+    {.path = "run.comm_dtype.grads",
      .type = KEY_CHOICE,
-     FIELD(gather_inside),
-     .choices = inside_wires,
-     .text = "auto",
-     .help = "the same inside nodes, where run.wire.gather then says what travels between them; "
-             "\"auto\": as run.wire.gather",
-     .refusal = "parameters carry no error feedback, so fewer bits are not built"},
-    {.path = "run.wire.reduce",
-     .type = KEY_CHOICE,
-     FIELD(reduce_wire),
-     .choices = wires,
+     FIELD(grads_dtype),
+     .choices = dtypes,
      .text = "fp32",
-     .help = "of gradients inside the gradient group; \"bf16\" halves the bytes, and rounds each "
-             "contribution to 8 significant bits in each stage",
-     .refusal = "\"int8\" is for run.wire.second_hop"},
-    {.path = "run.wire.reduce_inside",
+     .help = "gradients in each micro-step, between nodes; \"bf16\" rounds each contribution to 8 "
+             "significant bits",
+     .refusal = "\"int8\" is for run.comm_dtype.boundary"},
+    {.path = "run.comm_dtype.boundary",
      .type = KEY_CHOICE,
-     FIELD(reduce_inside),
-     .choices = inside_wires,
-     .text = "auto",
-     .help = "the same inside nodes, where run.wire.reduce then says what travels between them; "
-             "\"auto\": as run.wire.reduce",
-     .refusal = "\"int8\" is for run.wire.second_hop"},
-    {.path = "run.wire.second_hop",
-     .type = KEY_CHOICE,
-     FIELD(second_hop_wire),
-     .choices = hop_wires,
+     FIELD(boundary_dtype),
+     .choices = boundary_dtypes,
      .text = "fp32",
-     .help = "of gradients at the accumulation boundary; \"int8\" takes 3/8 of an all-reduce's "
-             "bytes (its sums go back as bf16), feeds back "
-             "what it rounds off, and takes memory for that like the gradients'"},
-    {.path = "run.wire.second_hop_inside",
-     .type = KEY_CHOICE,
-     FIELD(second_hop_inside),
-     .choices = inside_wires,
-     .text = "auto",
-     .help = "the same inside nodes, where run.wire.second_hop then says what travels between "
-             "them; \"auto\": as run.wire.second_hop, but fp32 for \"int8\" on several nodes",
-     .refusal = "\"int8\" is for the links between nodes"},
+     .help = "gradients at the accumulation boundary, between nodes; \"int8\" sends 3/8 of an "
+             "all-reduce's bytes, with error feedback"},
+    {.path = "run.comm_dtype.bf16_intra_node",
+     .type = KEY_SWITCH,
+     FIELD(bf16_intra_node),
+     ANY_SWITCH,
+     .help = "all three inside nodes: true: as bf16; false: as they are held"},
     {.path = "run.recompute",
      .type = KEY_SWITCH,
      FIELD(run.recompute),
      ANY_SWITCH,
-     .help = "keep only each unit's input and run its forward again in backward"},
+     .help = "activation recomputation: keep only each unit's input, and run its forward again in "
+             "backward"},
     {.path = "run.share_params",
      .type = KEY_SWITCH,
      FIELD(run.share_params),
      ANY_SWITCH,
      .value = 1,
-     .help = "ranks on processors of a node, where the partition group lies in one, keep its "
-             "parameters in memory that all of them see: gathers then copy nothing"},
+     .help = "ranks that share a node's memory share its parameters, where P fits into a node: "
+             "gathers then copy nothing (CPU only)"},
     {.path = "run.comm_timeout_s",
      .type = KEY_REAL,
      FIELD(run.comm_timeout_s),
      .low = 0.1,
      .high = 1e6,
      .value = 300,
-     .help = "seconds after which a collective that has not ended is an error"},
-    {.path = "run.files_timeout_s",
-     .type = KEY_REAL,
-     FIELD(run.files_timeout_s),
-     .low = 0.1,
-     .high = 1e6,
-     .value = 3600,
-     .help = "the same where ranks wait for one that reads or writes files, as in a save"},
+     .help = "seconds after which a collective that has not ended is an error; where ranks wait "
+             "for files, an hour or 12 times as long"},
     // ---- sharding ----
     {.path = "sharding",
      .type = KEY_SECTION,
@@ -338,7 +307,7 @@ mics_collectives mics_config_collectives(const char *text)
 
 mics_wire mics_config_wire(const char *text)
 {
-    return (mics_wire)mics_config_index_of(hop_wires, text);
+    return (mics_wire)mics_config_index_of(boundary_dtypes, text);
 }
 
 mics_run_device mics_config_device(const char *text)

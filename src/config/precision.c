@@ -134,6 +134,6 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
     if (run->run.device != MICS_RUN_DEVICE_CPU)
         return MICS_OK;
     if (run->run.time_products)
-        return fail_switch(run, "run.time_products");
+        return fail_switch(run, "run.gemm_autotune");
     return run->run.graphs ? fail_switch(run, "run.graphs") : MICS_OK;
 }

@@ -44,46 +44,51 @@ static mics_status join_collectives(config *run)
     return MICS_OK;
 }
 
-// DeepSpeed's one type for one of the two wires of gradients.
-static mics_status join_wire(config *run, const char *path, const char **wire)
+static const char type_key[] = "communication_data_type";
+
+// DeepSpeed's one type for one of the two types of gradients.
+static mics_status join_dtype(config *run, const char *path, const char **dtype)
 {
-    static const char type_key[] = "communication_data_type";
     const char *type = strcmp(run->comm_type, "bfp16") == 0 ? "bf16" : run->comm_type;
-    if (mics_config_given(run, path) && strcmp(*wire, type) != 0)
-        return fail_contradicts(run, type_key, run->comm_type, path, *wire);
+    if (mics_config_given(run, path) && strcmp(*dtype, type) != 0)
+        return fail_contradicts(run, type_key, run->comm_type, path, *dtype);
     if (!mics_config_given(run, path))
         mics_config_set_origin(run, path, "auto: communication_data_type");
-    *wire = type;
+    *dtype = type;
     return MICS_OK;
 }
 
-static mics_status join_wires(config *run)
+static mics_status join_dtypes(config *run)
 {
+    static const char intra_key[] = "run.comm_dtype.bf16_intra_node";
     if (run->comm_type != NULL) {
-        MICS_TRY(join_wire(run, "run.wire.reduce", &run->reduce_wire));
-        MICS_TRY(join_wire(run, "run.wire.second_hop", &run->second_hop_wire));
+        MICS_TRY(join_dtype(run, "run.comm_dtype.grads", &run->grads_dtype));
+        MICS_TRY(join_dtype(run, "run.comm_dtype.boundary", &run->boundary_dtype));
+        if (mics_config_given(run, intra_key) && run->bf16_intra_node &&
+            strcmp(run->comm_type, "fp32") == 0)
+            return fail_contradicts(run, type_key, run->comm_type, intra_key, "true");
     }
-    mics_config_fill_wires(run);
+    mics_config_fill_comm_dtypes(run);
     return MICS_OK;
 }
 
-// Keys of others for run.whole_below.
+// Keys of others for run.param_persistence_threshold.
 static mics_status join_threshold(config *run, const char *path, int64_t threshold,
                                   const char *origin)
 {
-    static const char whole_key[] = "run.whole_below";
+    static const char threshold_key[] = "run.param_persistence_threshold";
     char value[24], other[24];
     if (!mics_config_valued(run, path))
         return MICS_OK;
-    const bool said =
-        mics_config_given(run, whole_key) || run->origins[mics_config_find(whole_key)] != NULL;
+    const bool said = mics_config_given(run, threshold_key) ||
+                      run->origins[mics_config_find(threshold_key)] != NULL;
     if (said && threshold != run->run.whole_below) {
         snprintf(value, sizeof value, "%" PRId64, threshold);
         snprintf(other, sizeof other, "%" PRId64, run->run.whole_below);
-        return fail_contradicts(run, path, value, whole_key, other);
+        return fail_contradicts(run, path, value, threshold_key, other);
     }
     if (!said)
-        mics_config_set_origin(run, whole_key, origin);
+        mics_config_set_origin(run, threshold_key, origin);
     run->run.whole_below = threshold;
     return MICS_OK;
 }
@@ -136,7 +141,7 @@ mics_status mics_config_join_twins(config *run)
 {
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
-    MICS_TRY(join_wires(run));
+    MICS_TRY(join_dtypes(run));
     MICS_TRY(join_thresholds(run));
     return join_prefetch(run);
 }
