@@ -144,6 +144,22 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
                           int32_t set_count, mics_run **run_out);
 void mics_run_close(mics_run *run);
 
+/* For a run that goes on from a checkpoint: takes from `text`, the resolved run that is stored there
+ * (run.json), what decides the numbers of the training and the run file leaves open, so that a later
+ * default changes nothing. Names of earlier versions are translated. "sharding": "auto" keeps the
+ * stored degrees where mics_run_resolve is asked for as many ranks. Rows of explain say "checkpoint".
+ *
+ * `name`:  stands for the text in errors.
+ * Needs:   before mics_run_resolve and mics_run_resolve_device.
+ * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, one line;
+ *          MICS_ERR_MEMORY. After an error the run can only be closed.
+ */
+mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
+
+/* "KEY VALUE, ...": what mics_run_keep took that the run file alone would not give; "": nothing. The
+ * text is the run's. */
+const char *mics_run_kept_text(const mics_run *run);
+
 /* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
  * that are no globs. Says so when one lies beside the run file instead.
  *

@@ -135,14 +135,13 @@ static mics_status write_run_json(cli_job *job)
     return mics_file_sync_dir(out);
 }
 
-mics_status cli_job_open_data(cli_job *job, const char *resume)
+mics_status cli_job_open_data(cli_job *job)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(lock_out(job));
     MICS_TRY(open_corpora(job));
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
-    MICS_TRY(cli_job_resume(job, resume));
+    MICS_TRY(cli_job_resume(job));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));
     return write_run_json(job);

@@ -96,9 +96,11 @@ static bool is_odd(const char *name)
     return false;
 }
 
-// The key was set, or stands in something that was set.
-static bool was_set(const config *run, const char *path)
+// The key was set, or stands in something that was set; `state`: of an earlier walk.
+static bool was_set(const config *run, const char *path, uint8_t state)
 {
+    if (state == KEY_FROM_SET || state == KEY_FROM_SET_AUTO)
+        return true;
     for (int32_t i = 0; i < run->set_count; i++) {
         size_t bytes = strcspn(run->sets[i], "=");
         if (strncmp(run->sets[i], path, bytes) == 0 && (path[bytes] == '\0' || path[bytes] == '.'))
@@ -126,7 +128,7 @@ static mics_status check_key(config *run, int32_t index, const mics_json_value *
     const key *row = mics_config_key(index);
     const bool is_auto = is_auto_text(value) && row->automatic != NULL && row->type != KEY_TEXT &&
                          row->type != KEY_CHOICE;
-    run->states[index] = state_of(was_set(run, row->path), is_auto);
+    run->states[index] = state_of(was_set(run, row->path, run->states[index]), is_auto);
     if (is_auto || (row->type == KEY_SECTION && mics_json_type_of(value) == MICS_JSON_OBJECT))
         return MICS_OK;
     return mics_config_take(run, row, value);
@@ -138,7 +140,8 @@ static mics_status check_foreign(config *run, int32_t index, const mics_json_val
     const foreign_key *row = &mics_config_foreign(&count)[index];
     const bool is_auto = is_auto_text(value);
     char text[LIST_BYTES / 4];
-    run->foreign_states[index] = state_of(was_set(run, row->path), is_auto);
+    run->foreign_states[index] =
+        state_of(was_set(run, row->path, run->foreign_states[index]), is_auto);
     if (row->only == NULL || is_auto)
         return MICS_OK;
     if (strcmp(row->only, FOREIGN_OFF) == 0)
@@ -212,5 +215,6 @@ mics_status mics_config_check(config *run)
                               mics_json_type_text(mics_json_type_of(root)));
     MICS_TRY(check_section(run, "", root));
     MICS_TRY(mics_config_fail_refused(run));
+    MICS_TRY(mics_config_keep(run));
     return check_required(run);
 }

@@ -61,15 +61,11 @@ static void unstored_text(const config *run, const char *path, char *text, size_
         snprintf(text, capacity, "null");
 }
 
-static void value_text(const config *run, const key *row, char *text, size_t capacity)
+void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
     char pair[2][40];
-    if (bytes == 0) {
-        unstored_text(run, row->path, text, capacity);
-        return;
-    }
     switch (row->type) {
     case KEY_TEXT:
     case KEY_CHOICE:
@@ -89,6 +85,14 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
     }
 }
 
+static void value_text(const config *run, const key *row, char *text, size_t capacity)
+{
+    if (row->show_bytes == 0 && row->bytes == 0)
+        unstored_text(run, row->path, text, capacity);
+    else
+        mics_config_field_text(run, row, text, capacity);
+}
+
 static const char *origin_text(const config *run, int32_t index)
 {
     const key *row = mics_config_key(index);
@@ -104,6 +108,8 @@ static const char *origin_text(const config *run, int32_t index)
     case KEY_FROM_FILE_AUTO:
     case KEY_FROM_SET_AUTO:
         return row->automatic != NULL ? row->automatic : "auto: its default";
+    case KEY_FROM_CHECKPOINT:
+        return "checkpoint";
     case KEY_ABSENT:
         break;
     }

@@ -44,7 +44,7 @@ bool mics_config_given(const config *run, const char *path)
 {
     int32_t index = mics_config_find(path);
     assert(index >= 0);
-    return run->states[index] != KEY_ABSENT;
+    return run->states[index] != KEY_ABSENT && run->states[index] != KEY_FROM_CHECKPOINT;
 }
 
 bool mics_config_valued(const config *run, const char *path)

@@ -27,6 +27,7 @@ typedef enum key_type {
 
 enum {
     KEY_REQUIRED = 1, // must be given
+    KEY_KEPT = 2,     // decides what is computed: a resumed run keeps what its checkpoint says
     // Schedulers that take the key; none of these bits: all.
     KEY_WARMUP = 1 << (8 + MICS_LR_WARMUP),
     KEY_DECAY = 1 << (8 + MICS_LR_WARMUP_DECAY),
@@ -61,10 +62,11 @@ typedef enum key_state {
     KEY_FROM_FILE,
     KEY_FROM_SET,
     KEY_FROM_FILE_AUTO, // given as "auto"
-    KEY_FROM_SET_AUTO
+    KEY_FROM_SET_AUTO,
+    KEY_FROM_CHECKPOINT // absent, and kept by mics_run_keep
 } key_state;
 
-enum { CONFIG_MAX_KEYS = 160, CONFIG_PATH_BYTES = 160 };
+enum { CONFIG_MAX_KEYS = 160, CONFIG_PATH_BYTES = 160, VALUE_TEXT_BYTES = 160 };
 
 typedef struct text_list {
     const char **texts;
@@ -86,7 +88,11 @@ typedef struct config {
     uint8_t states[CONFIG_MAX_KEYS], foreign_states[CONFIG_MAX_FOREIGN];
     const char *const *sets; // of the caller; only while loading
     int32_t set_count;
-    char *out; // default of run.out
+    char *out;               // default of run.out
+    mics_json *kept;         // stored run.json; only within mics_run_keep
+    char kept_text[512];     // kept values that the file alone would not give; cut when longer
+    int64_t kept_ranks;      // of the stored run; 0: none
+    int64_t kept_degrees[3]; // its sharding; 0: said in other words
     text_list train, validation;
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
@@ -132,7 +138,8 @@ int32_t mics_config_find(const char *path);
 /* Last name of a dotted path. */
 const char *mics_config_leaf(const char *path);
 
-/* True when the key at `path` (which must be honoured) stands in the file or is set. */
+/* True when the key at `path` (which must be honoured) stands in the file or is set, and is not kept
+ * of a checkpoint. */
 bool mics_config_given(const config *run, const char *path);
 /* The same, and not as "auto". */
 bool mics_config_valued(const config *run, const char *path);
@@ -156,6 +163,22 @@ mics_run_precision mics_config_precision(const char *text);
  */
 void mics_config_store_default(config *run, const key *row);
 mics_status mics_config_take(config *run, const key *row, const mics_json_value *value);
+
+/* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
+void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);
+
+/* keep.c: stores what run->kept says for keys that the file leaves open; nothing where it is NULL.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, one
+ *          line that names the stored text.
+ */
+mics_status mics_config_keep(config *run);
+
+/* run.c: everything that the file's values lead to, from the beginning.
+ *
+ * Returns: MICS_OK; what mics_run_load returns.
+ */
+mics_status mics_config_fill(config *run);
 
 /* refuse.c: notes a key that cannot be honoured, so that the file's others are told too.
  *

@@ -12,7 +12,7 @@ static mics_status check_scheduler_keys(const config *run)
 {
     for (int32_t i = 0; i < mics_config_key_count(); i++) {
         const key *row = mics_config_key(i);
-        if ((row->flags & KEY_SCHEDULERS) == 0 || run->states[i] == KEY_ABSENT)
+        if ((row->flags & KEY_SCHEDULERS) == 0 || !mics_config_given(run, row->path))
             continue;
         if ((row->flags & (1 << (8 + run->run.lr.kind))) == 0)
             return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,

@@ -119,3 +119,40 @@ bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_v
                            row->new_path);
     return true;
 }
+
+// ---- in stored text ----
+
+// Whether one kind of numbers was rounded to bf16 inside nodes.
+static bool was_bf16_inside(const mics_json *json, const char *between, const char *inside)
+{
+    const char *text = mics_json_string(mics_json_at(json, inside));
+    if (text == NULL || strcmp(text, "auto") == 0)
+        text = mics_json_string(mics_json_at(json, between));
+    return text != NULL && strcmp(text, "bf16") == 0;
+}
+
+// Three keys became one switch.
+static mics_status translate_intra(mics_json *json, bool *mixed_out)
+{
+    const bool params = was_bf16_inside(json, "run.wire.gather", "run.wire.gather_inside");
+    const bool grads = was_bf16_inside(json, "run.wire.reduce", "run.wire.reduce_inside");
+    const bool boundary =
+        was_bf16_inside(json, "run.wire.second_hop", "run.wire.second_hop_inside");
+    // With communication_data_type, which says it of gradients, the switch is left to parameters.
+    const bool typed = mics_json_string(mics_json_at(json, "communication_data_type")) != NULL;
+    *mixed_out = !typed && (params != grads || params != boundary);
+    return *mixed_out ? MICS_OK : mics_json_set(json, INTRA_KEY, params ? "true" : "false");
+}
+
+mics_status mics_config_translate(mics_json *json, bool *mixed_out)
+{
+    *mixed_out = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const mics_json_value *value = mics_json_at(json, rows[i].old_path);
+        char text[VALUE_BYTES];
+        if (value != NULL && rows[i].form == RENAMED_AS_IT_IS &&
+            mics_config_value_whole(value, text, sizeof text))
+            MICS_TRY(mics_json_set(json, rows[i].new_path, text));
+    }
+    return mics_json_at(json, "run.wire") != NULL ? translate_intra(json, mixed_out) : MICS_OK;
+}

@@ -4,6 +4,8 @@
 #ifndef MICS_CONFIG_RENAMED_H
 #define MICS_CONFIG_RENAMED_H
 
+#include "mics/json.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum renamed_form {
@@ -21,5 +23,14 @@ typedef struct renamed_key {
 
 /* The list and its length. Returns: static. */
 const renamed_key *mics_config_renamed(int32_t *count_out);
+
+/* Gives the values of a stored run.json their keys' names of today; old names stay beside them.
+ *
+ * *mixed_out: what was sent inside nodes was rounded in part, which no key says any more; then
+ * run.comm_dtype.bf16_intra_node is left out.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID, where an old name's section is no object.
+ */
+mics_status mics_config_translate(mics_json *json, bool *mixed_out);
 
 #endif
