@@ -391,7 +391,7 @@ static const subject_content contents[] = {
     {run_sum_blocks, "fxx", NULL},
     {run_round, "xf", NULL},
     {run_attention_forward, "xfx", NULL},
-    // Scores must fit their sums: p = exp(s - lse).
+    // exp(score - lse) of a random lse would be no probability.
     {run_attention_backward, "xfxxx", run_attention_forward},
     {run_classifier_backward, "xxxfx", NULL},
 };

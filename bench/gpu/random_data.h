@@ -8,7 +8,7 @@
 #include "mics/device.h"
 #include "mics/op_table.h"
 
-// A prime, so that numbers repeat at no tensor's row: as many bytes in a 2-byte type as the largest cache has, or more.
+// A prime, so that numbers do not repeat row by row. 64 MiB of a 2-byte type.
 enum { RANDOM_ELEMS = 33554393 };
 
 typedef enum random_kind {
@@ -29,7 +29,7 @@ typedef struct random_source {
 
 /* Makes `elems` numbers of each kind.
  *
- * Needs:   data zeroed; elems >= 1 (RANDOM_ELEMS, or fewer for an emulated GPU); the device and the table outlive it.
+ * Needs:   source zeroed; elems >= 1 (RANDOM_ELEMS, or fewer for an emulated GPU); the device and the table outlive it.
  * Returns: MICS_OK; MICS_ERR_MEMORY, or what the device says. Close it either way.
  */
 mics_status random_source_open(mics_device *device, const mics_op_table *table, mics_dtype dtype,
