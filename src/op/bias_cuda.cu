@@ -7,8 +7,7 @@
 // few rows; round_add reads 4 bytes and writes one number (reads it too when it adds).
 #include "op/bias_cuda.h"
 #include "op/launch.cuh"
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "op/numbers.cuh"
 
 namespace
 {
@@ -70,11 +69,6 @@ template <typename T> __global__ void round_add(T *out, const float *sum, int64_
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < elems; i += step)
         out[i] = T(add ? float(out[i]) + sum[i] : sum[i]);
-}
-
-cudaStream_t stream_of(const mics_op_place *at)
-{
-    return static_cast<cudaStream_t>(at->device->ops->stream_handle(at->device->ctx, at->stream));
 }
 
 unsigned blocks_for(int64_t elems)
