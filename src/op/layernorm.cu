@@ -309,6 +309,15 @@ add_row(column_sums<T, PACKS> &sums, row_packs<T, TEAM, PACKS> &dy, row_packs<T,
     }
 }
 
+static __device__ __forceinline__ void put_four(float *to, const float *sums)
+{
+    mics_pack<float, 4> pack;
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+        pack.at[k] = sums[k];
+    store_pack<4>(to, pack);
+}
+
 // Adds up what the teams of the block have, team 0 first; the last team then holds the sums.
 template <typename T, int THREADS, int TEAM, int PACKS>
 static __device__ __forceinline__ void add_teams(column_sums<T, PACKS> &sums)
@@ -359,14 +368,16 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
         return;
     float *partial = a.partial + 2 * blockIdx.x * a.C;
 #pragma unroll
-    for (int i = 0; i < PACKS; ++i)
-        for (int k = 0; k < COUNT; ++k) {
-            const int64_t c = row_packs<T, TEAM, PACKS>::column(i) + k;
-            if (c < a.C) {
-                partial[c] = sums.weight[i][k];
-                partial[a.C + c] = sums.bias[i][k];
-            }
+    for (int i = 0; i < PACKS; ++i) {
+        const int64_t c = row_packs<T, TEAM, PACKS>::column(i);
+        if (c >= a.C)
+            continue;
+#pragma unroll
+        for (int k = 0; k < COUNT; k += 4) { // C is a multiple of COUNT
+            put_four(partial + c + k, &sums.weight[i][k]);
+            put_four(partial + a.C + c + k, &sums.bias[i][k]);
         }
+    }
 }
 
 // dweight and dbias (+)= the blocks' sums. A warp adds every COLUMN_WARPS-th block's 32 columns.
