@@ -68,9 +68,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
 #pragma unroll
         for (int k = 0; k < COUNT; ++k)
             sum[k] += partial[row][k][threadIdx.x];
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k)
-        sums[blockIdx.y * O + column + k] = sum[k];
+    store_floats(sums + blockIdx.y * O + column, sum);
 }
 
 template <typename T>

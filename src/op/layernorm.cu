@@ -309,15 +309,6 @@ add_row(column_sums<T, PACKS> &sums, row_packs<T, TEAM, PACKS> &dy, row_packs<T,
     }
 }
 
-static __device__ __forceinline__ void put_four(float *to, const float *sums)
-{
-    mics_pack<float, 4> pack;
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-        pack.at[k] = sums[k];
-    store_pack<4>(to, pack);
-}
-
 // Adds up what the teams of the block have, team 0 first; the last team then holds the sums.
 template <typename T, int THREADS, int TEAM, int PACKS>
 static __device__ __forceinline__ void add_teams(column_sums<T, PACKS> &sums)
@@ -352,7 +343,6 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
                                                           : 3) backward_kernel(layernorm_args a)
 {
     __shared__ float2 shared[MOST_WARPS];
-    const int COUNT = 16 / sizeof(T);
     const int64_t TEAMS = THREADS / TEAM, team = threadIdx.x / TEAM;
     column_sums<T, PACKS> sums = {};
     for (int64_t first = blockIdx.x * TEAMS; first < a.N; first += gridDim.x * TEAMS) {
@@ -372,11 +362,8 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
         const int64_t c = row_packs<T, TEAM, PACKS>::column(i);
         if (c >= a.C)
             continue;
-#pragma unroll
-        for (int k = 0; k < COUNT; k += 4) { // C is a multiple of COUNT
-            put_four(partial + c + k, &sums.weight[i][k]);
-            put_four(partial + a.C + c + k, &sums.bias[i][k]);
-        }
+        store_floats(partial + c, sums.weight[i]); // C is a multiple of COUNT
+        store_floats(partial + a.C + c, sums.bias[i]);
     }
 }
 

@@ -86,6 +86,21 @@ static __device__ __forceinline__ void store_pack(T *to, const mics_pack<T, COUN
     store_words(to, words);
 }
 
+// A thread's sums, which lie together; in fours, for which `to` must be on 16 bytes, where they are as many.
+template <int COUNT>
+static __device__ __forceinline__ void store_floats(float *to, const float (&sums)[COUNT])
+{
+    constexpr int FEW = COUNT % 4 == 0 ? 4 : 1;
+#pragma unroll
+    for (int k = 0; k < COUNT; k += FEW) {
+        mics_pack<float, FEW> pack;
+#pragma unroll
+        for (int i = 0; i < FEW; ++i)
+            pack.at[i] = sums[k + i];
+        store_pack<FEW>(to + k, pack);
+    }
+}
+
 // Tells the compiler that the pack may have changed: it then holds these 16 bytes until their next use, rather than the
 // 8 floats that it made of them at their last.
 template <typename T, int COUNT>
