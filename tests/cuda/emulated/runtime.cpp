@@ -84,7 +84,7 @@ cudaError_t entry_error()
 
 cudaError_t note(cudaError_t error)
 {
-    if (error != cudaSuccess && error != cudaErrorNotReady)
+    if (error != cudaSuccess)
         newest_error = error;
     return error;
 }
