@@ -35,11 +35,24 @@ template <> struct mics_words<16> {
     typedef uint4 type;
 };
 
+// What is not aligned ends a kernel on a chip, and is found by the emulation.
+static __device__ __forceinline__ void expect_aligned(const void *at, size_t bytes)
+{
+#ifdef MICS_CUDA_EMULATED
+    if (reinterpret_cast<uintptr_t>(at) % bytes != 0)
+        mics_emulated::defect("%p must be on %zu bytes", at, bytes);
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
 // One load of global memory, aligned to its size. Device code may read any memory as CUDA's vector types, C++ for a CPU
 // may not.
 template <typename Words, typename T>
 static __device__ __forceinline__ Words load_words(const T *from)
 {
+    expect_aligned(from, sizeof(Words));
 #ifdef __CUDA_ARCH__
     return *reinterpret_cast<const Words *>(from);
 #else
@@ -54,6 +67,7 @@ static __device__ __forceinline__ Words load_words(const T *from)
 template <typename T, typename Words>
 static __device__ __forceinline__ void store_words(T *to, const Words &words)
 {
+    expect_aligned(to, sizeof words);
 #ifdef __CUDA_ARCH__
     if constexpr (sizeof words == 16)
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
