@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Reads the list, then machine code with C++ names, and compares; see check_sass.sh.
 #
-# A line of the list: kernel's name without what is in round brackets | bounds, such as LDG.128>=4 STG.16<=2. Widths are in bits.
-# A name ends with * where what follows does not matter.
+# A line of the list: kernel's name without what is in round brackets | bounds, such as LDG.128>=4
+# STG.16<=2. Widths are in bits. A name ends with * where what follows does not matter.
 
 function bounds_of(text, parts, n, i)
 {

@@ -318,8 +318,9 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
 
 // ---- backward ----
 
-// delta = sum over D of dy * y: LANES threads a row of a head, 16 bytes of each at a time. Rows of all heads follow each
-// other in memory, so a warp reads 32 / LANES of them as one stretch. Floor: 4 B T C + 4 B T H bytes.
+// delta = sum over D of dy * y: LANES threads a row of a head, 16 bytes of each at a time. Rows of
+// all heads follow each other in memory, so a warp reads 32 / LANES of them as one stretch. Floor:
+// 4 B T C + 4 B T H bytes.
 template <typename T, int LANES> __global__ void attention_delta(problem<T> p, int64_t rows)
 {
     const int64_t row = grid_thread() / LANES;

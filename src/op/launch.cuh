@@ -9,8 +9,9 @@
 //   MICS_DYNAMIC_SHARED(float, tile);
 //       in a kernel: `float *tile` is the dynamic shared memory, aligned to 16 bytes.
 //   MICS_ALLOW_SHARED(kernel, bytes)
-//       before the launch of a kernel that asks for more than 48 KiB: true, or false where CUDA refuses it, which is kept as
-//       the device's failure. mics_cuda_shared_limit says how much it grants.
+//       before the launch of a kernel that asks for more than 48 KiB: true, or false where CUDA
+//       refuses it, which is kept as the device's failure. mics_cuda_shared_limit says how much it
+//       grants.
 #ifndef MICS_OP_LAUNCH_CUH
 #define MICS_OP_LAUNCH_CUH
 
@@ -18,10 +19,11 @@
 #include <stddef.h>
 
 extern "C" {
-/* The most shared memory that a block may have on the thread's current device, in bytes; 0: CUDA does not say, which is
- * kept as the device's failure. */
+/* The most shared memory that a block may have on the thread's current device, in bytes; 0: CUDA
+ * does not say, which is kept as the device's failure. */
 size_t mics_cuda_shared_limit(void);
-/* Takes the cudaError_t that CUDA gave when `kernel` asked for so much shared memory. False: it refused, which is kept. */
+/* Takes the cudaError_t that CUDA gave when `kernel` asked for so much shared memory. False: it
+ * refused, which is kept. */
 bool mics_cuda_shared_allowed(const char *kernel, size_t bytes, int error);
 /* Keeps as a failure of the thread's current device that `what` is not done, and `why`. */
 void mics_cuda_refused(const char *what, const char *why);

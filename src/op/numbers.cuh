@@ -47,8 +47,8 @@ static __device__ __forceinline__ void expect_aligned(const void *at, size_t byt
 #endif
 }
 
-// One load of global memory, aligned to its size. Device code may read any memory as CUDA's vector types, C++ for a CPU
-// may not.
+// One load of global memory, aligned to its size. Device code may read any memory as CUDA's vector
+// types, C++ for a CPU may not.
 template <typename Words, typename T>
 static __device__ __forceinline__ Words load_words(const T *from)
 {
@@ -62,8 +62,9 @@ static __device__ __forceinline__ Words load_words(const T *from)
 #endif
 }
 
-// One store to global memory, aligned to its size. nvcc takes an assignment of a vector apart, and puts the parts together
-// again only where it sees that it may: 13.0 does so for two of four stores in a row. So the instruction is named.
+// One store to global memory, aligned to its size. nvcc takes an assignment of a vector apart, and
+// puts the parts together again only where it sees that it may: 13.0 does so for two of four stores
+// in a row. So the instruction is named.
 template <typename T, typename Words>
 static __device__ __forceinline__ void store_words(T *to, const Words &words)
 {
@@ -100,7 +101,8 @@ static __device__ __forceinline__ void store_pack(T *to, const mics_pack<T, COUN
     store_words(to, words);
 }
 
-// A thread's sums, which lie together; in fours, for which `to` must be on 16 bytes, where they are as many.
+// A thread's sums, which lie together; in fours, for which `to` must be on 16 bytes, where they are
+// as many.
 template <int COUNT>
 static __device__ __forceinline__ void store_floats(float *to, const float (&sums)[COUNT])
 {

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# test_check_sass.sh TOOLS: tools/check_sass.sh on machine code that is made up, by a cuobjdump that prints a file.
+# test_check_sass.sh TOOLS: tools/check_sass.sh on machine code that is made up, by a cuobjdump that
+# prints a file.
 tools=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

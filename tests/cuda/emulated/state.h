@@ -27,7 +27,8 @@ struct emulated_settings {
 };
 const emulated_settings &settings();
 
-// Dynamic shared memory: what a launch may have unasked, and what the largest chips grant (compute capability 9.0, 227 KiB).
+// Dynamic shared memory: what a launch may have unasked, and what the largest chips grant (compute
+// capability 9.0, 227 KiB).
 constexpr size_t SHARED_UNASKED = 49152, SHARED_MOST = 232448;
 
 int current_device();
