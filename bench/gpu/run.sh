@@ -40,7 +40,7 @@ readonly LIMIT_BYTES=$((20 * 1024 * 1024)) # of the archive
 readonly GIB=$((1024 * 1024 * 1024))
 readonly PACKING_S=12                      # kept for the logs at the end
 readonly TORCH_S=400                       # for all rows of PyTorch together, compiling included
-readonly AUTOTUNE=run.time_products        # the run file's key
+readonly AUTOTUNE=run.gemm_autotune        # the run file's key
 readonly benches=(gpu_op_speed gpu_attention_speed gpu_random_tokens)
 readonly phases=(tests golden losses kernels kernels_more attention large shapes shardings profile torch sanitizer)
 # Shape, length and sequences of whole steps.
