@@ -247,7 +247,7 @@ mics_status cli_gpu_time_products(const cli_job *job, cli_rank *rank, mics_engin
 {
     products with = {.time = NULL};
     char *path = NULL;
-    if (!on_gpu(job) || !job->run->time_products)
+    if (!on_gpu(job) || !job->run->gemm_autotune)
         return MICS_OK;
     mics_status status = MICS_OK;
     if (!find_products(&with))

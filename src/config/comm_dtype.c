@@ -16,9 +16,9 @@ void mics_config_fill_comm_dtypes(config *run)
     // communication_data_type is of all gradients, wherever they are sent.
     const bool typed = run->comm_type != NULL && strcmp(run->comm_type, "fp32") != 0;
     const mics_wire grads_intra = typed ? MICS_WIRE_BF16 : intra;
-    run->run.gather_wires = (mics_wires){intra, mics_config_wire(run->params_dtype)};
-    run->run.reduce_wires = (mics_wires){grads_intra, mics_config_wire(run->grads_dtype)};
-    run->run.second_hop_wires = (mics_wires){grads_intra, mics_config_wire(run->boundary_dtype)};
+    run->run.params_dtype = (mics_wires){intra, mics_config_wire(run->params_dtype)};
+    run->run.grads_dtype = (mics_wires){grads_intra, mics_config_wire(run->grads_dtype)};
+    run->run.boundary_dtype = (mics_wires){grads_intra, mics_config_wire(run->boundary_dtype)};
 }
 
 // ---- keys without effect ----
@@ -111,7 +111,7 @@ static mics_status check_intra(const config *run, const reach *r, links all)
 }
 
 // A run of one rank sends nothing, whatever it says: such files are tried out on one.
-mics_status mics_run_check_wires(const mics_run *public_run, int32_t ranks, int32_t nodes)
+mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks, int32_t nodes)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
     const reach r = {.ranks = ranks,
@@ -122,7 +122,7 @@ mics_status mics_run_check_wires(const mics_run *public_run, int32_t ranks, int3
     const dtype_key keys[] = {
         {.path = params_key,
          .said = run->params_dtype,
-         .links = params_links(&r, run->run.gather_wires),
+         .links = params_links(&r, run->run.params_dtype),
          .what = "parameters are",
          .needs = "P over several nodes"},
         {.path = "run.comm_dtype.grads",

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a resumed run keeps of the one that its checkpoint is of: resolved values of keys that decide
-// what is computed, where the run file leaves them open.
+// What a resumed run keeps of the one that its checkpoint is of: resolved values of keys that
+// decide what is computed, where the run file leaves them open.
 #include "config/keys.h"
 #include "config/renamed.h"
 #include "config/value.h"

@@ -138,8 +138,8 @@ int32_t mics_config_find(const char *path);
 /* Last name of a dotted path. */
 const char *mics_config_leaf(const char *path);
 
-/* True when the key at `path` (which must be honoured) stands in the file or is set, and is not kept
- * of a checkpoint. */
+/* True when the key at `path` (which must be honoured) stands in the file or is set. What is kept
+ * of a checkpoint does neither. */
 bool mics_config_given(const config *run, const char *path);
 /* The same, and not as "auto". */
 bool mics_config_valued(const config *run, const char *path);

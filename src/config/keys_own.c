@@ -155,7 +155,7 @@ static const key rows[] = {
     {.path = "run.gemm_autotune",
      .type = KEY_SWITCH,
      .flags = KEY_KEPT,
-     FIELD(run.time_products),
+     FIELD(run.gemm_autotune),
      ANY_SWITCH,
      .help = "on cuda: true: each GEMM by the algorithm that is fastest here, kept in "
              "OUT/products.bin; false: by cuBLASLt's first choice"},
@@ -191,7 +191,7 @@ static const key rows[] = {
     {.path = "run.layered_micro_steps",
      .type = KEY_INT,
      .flags = KEY_KEPT,
-     FIELD(run.breadth),
+     FIELD(run.layered_micro_steps),
      .low = 1,
      .high = 1024,
      .value = 1,
@@ -208,7 +208,7 @@ static const key rows[] = {
     {.path = "run.param_persistence_threshold",
      .type = KEY_INT,
      .flags = KEY_KEPT,
-     FIELD(run.whole_below),
+     FIELD(run.param_persistence_threshold),
      .low = 0,
      .high = MAX_ELEMS,
      .value = 16384, // 64 KiB of fp32
@@ -216,7 +216,7 @@ static const key rows[] = {
     {.path = "run.coalesce_below",
      .type = KEY_INT,
      .flags = KEY_KEPT,
-     FIELD(run.join_below),
+     FIELD(run.coalesce_below),
      .low = 0,
      .high = MAX_ELEMS,
      .value = 262144, // 1 MiB of fp32

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and what they become.
+// run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and
+// what they become.
 #include "config/keys.h"
 #include "mics/log.h"
 #include <math.h>
@@ -133,7 +134,7 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
         return fail_on_cpu(run, why_not);
     if (run->run.device != MICS_RUN_DEVICE_CPU)
         return MICS_OK;
-    if (run->run.time_products)
+    if (run->run.gemm_autotune)
         return fail_switch(run, "run.gemm_autotune");
     return run->run.graphs ? fail_switch(run, "run.graphs") : MICS_OK;
 }

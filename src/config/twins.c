@@ -82,14 +82,14 @@ static mics_status join_threshold(config *run, const char *path, int64_t thresho
         return MICS_OK;
     const bool said = mics_config_given(run, threshold_key) ||
                       run->origins[mics_config_find(threshold_key)] != NULL;
-    if (said && threshold != run->run.whole_below) {
+    if (said && threshold != run->run.param_persistence_threshold) {
         snprintf(value, sizeof value, "%" PRId64, threshold);
-        snprintf(other, sizeof other, "%" PRId64, run->run.whole_below);
+        snprintf(other, sizeof other, "%" PRId64, run->run.param_persistence_threshold);
         return fail_contradicts(run, path, value, threshold_key, other);
     }
     if (!said)
         mics_config_set_origin(run, threshold_key, origin);
-    run->run.whole_below = threshold;
+    run->run.param_persistence_threshold = threshold;
     return MICS_OK;
 }
 
@@ -100,7 +100,7 @@ static mics_status join_thresholds(config *run)
                             "auto: zero_optimization.stage3_param_persistence_threshold"));
     MICS_TRY(join_threshold(run, "sdp_param_persistence_threshold", run->sdp_threshold,
                             "auto: sdp_param_persistence_threshold"));
-    run->zero_threshold = run->sdp_threshold = run->run.whole_below;
+    run->zero_threshold = run->sdp_threshold = run->run.param_persistence_threshold;
     return MICS_OK;
 }
 

@@ -27,7 +27,7 @@ static void check_case(const dtype_case *c)
         c->run, p, g, o);
     mics_run *run = load_good(text);
     ASSERT_OK(mics_run_resolve(run, 8, c->nodes));
-    const mics_status status = mics_run_check_wires(run, 8, c->nodes);
+    const mics_status status = mics_run_check_comm_dtypes(run, 8, c->nodes);
     if (status != (c->part == NULL ? MICS_OK : MICS_ERR_INVALID))
         fail_msg("%s, %s on %d nodes gave %s (%s)", c->run, c->sharding, (int)c->nodes,
                  mics_status_name(status), seen.line);
@@ -99,12 +99,12 @@ static void test_what_is_let_pass(void **state)
                    ", " INTRA) "}, \"sharding\": "
                                "{\"params\": 1}, \"train_micro_batch_size_per_gpu\": 4}");
     ASSERT_OK(mics_run_resolve(run, 1, 1));
-    ASSERT_OK(mics_run_check_wires(run, 1, 1));
+    ASSERT_OK(mics_run_check_comm_dtypes(run, 1, 1));
     mics_run_close(run);
     run = load_good(RUN_WITH("\"sharding\": {\"params\": 8}, \"communication_data_type\": "
                              "\"bf16\""));
     ASSERT_OK(mics_run_resolve(run, 8, 2));
-    ASSERT_OK(mics_run_check_wires(run, 8, 2));
+    ASSERT_OK(mics_run_check_comm_dtypes(run, 8, 2));
     mics_run_close(run);
     check_refused(RUN_WITH("\"sharding\": {\"params\": 2}, \"communication_data_type\": \"int8\""),
                   MICS_ERR_UNSUPPORTED, "communication_data_type");

@@ -95,7 +95,7 @@ static void check_dtypes(const char *text, const char *expected)
 {
     char found[64];
     mics_run *run = load_good(text);
-    const mics_wires dtypes[] = {run->gather_wires, run->reduce_wires, run->second_hop_wires};
+    const mics_wires dtypes[] = {run->params_dtype, run->grads_dtype, run->boundary_dtype};
     snprintf(found, sizeof found, "%s %s %s, %s %s %s", mics_wire_text(dtypes[0].between),
              mics_wire_text(dtypes[1].between), mics_wire_text(dtypes[2].between),
              mics_wire_text(dtypes[0].inside), mics_wire_text(dtypes[1].inside),
@@ -182,7 +182,7 @@ static void test_comm_type_against_the_switch(void **state)
 static void check_threshold(const char *text, int64_t elems, const char *value, const char *origin)
 {
     mics_run *run = load_good(text);
-    assert_int_equal(run->whole_below, elems);
+    assert_int_equal(run->param_persistence_threshold, elems);
     check_row(run, "run.param_persistence_threshold", value, origin);
     mics_run_close(run);
 }
