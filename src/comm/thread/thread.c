@@ -13,7 +13,7 @@
 //      ends, whatever fails.
 //   4. Outside of exchanges a cell is EMPTY.
 //   5. A cell meets cells of its own channel only.
-#include "internal.h"
+#include "comm/internal.h"
 #include "mics/comm.h"
 #include "mics/log.h"
 #include <errno.h>

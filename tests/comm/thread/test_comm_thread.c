@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads: every collective against a plain sum, the bytes against their formulas, and
 // what happens when a rank is late, wrong, out of memory or gone.
-#include "captured.h"
-#include "comm_checks.h"
+#include "comm/captured.h"
+#include "comm/comm_checks.h"
 #include "mics/clock.h"
 #include <math.h>
 #include <time.h>

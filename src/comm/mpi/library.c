@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPI's own all-gather. A kind of group has a communicator a channel, whose ranks are the blocks in
 // order, so that MPI's order is the block order, and gathers of the two channels never meet.
+#include "comm/mpi/transport.h"
 #include "mics/log.h"
-#include "mpi_internal.h"
 #include <string.h>
 
 // In a turn.

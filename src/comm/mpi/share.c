@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the processes of a node see as one: a file without a name, which its maker has open and
-// the others find among that one's open files (as mpi_near.c's page). It goes with the last process
+// the others find among that one's open files (as intra.c's page). It goes with the last process
 // that has it.
+#include "comm/mpi/transport.h"
 #include "mics/log.h"
-#include "mpi_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -14,10 +14,10 @@
 // GPU together, because ranks may launch them in different orders: CTAs are limited so that they do
 // (NEAR_CTAS + FAR_CTAS of the 108 or more multiprocessors of the GPUs that this is for). Links between nodes
 // need few.
-#include "internal.h"
+#include "comm/internal.h"
+#include "comm/nccl/library.h"
 #include "mics/clock.h"
 #include "mics/log.h"
-#include "nccl_library.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

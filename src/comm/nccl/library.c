@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Opens NCCL's library.
-#include "nccl_library.h"
+#include "comm/nccl/library.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 // Collectives on a device's buffers through host memory: the rings of exchanges, where an exchange
 // copies a piece to the host, exchanges it by the inner comm, and copies what came back. Slow, but
 // good for any transport, and for several ranks on one GPU.
-#include "internal.h"
+#include "comm/internal.h"
 #include "mics/log.h"
 
 // A channel's two pieces of page-locked memory.

@@ -10,9 +10,9 @@
 //      waited for ever.
 //   2. A monitor has one receive posted for each other rank that has not said goodbye.
 //   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
+#include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/log.h"
-#include "mpi_internal.h"
 #include <signal.h>
 #include <string.h>
 #include <time.h>

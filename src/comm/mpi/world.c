@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as MPI processes: how such a world opens and ends. Works with Open MPI and MPICH. Only
-// the files mpi*.c know MPI; mpi_internal.h states what holds among them.
+// this folder's files know MPI; transport.h states what holds among them.
+#include "comm/mpi/transport.h"
 #include "mics/comm.h"
 #include "mics/log.h"
-#include "mpi_internal.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ static mics_status start_mpi(bool *owns_out)
         MPI_Query_thread(&level);
     } else {
         // For Open MPI; a user's own settings stay. Its polls yield when its launcher was asked for
-        // more ranks than cores; see the head of mpi_wait.c for what that does. And they ask
+        // more ranks than cores; see the head of wait.c for what that does. And they ask
         // each of its connections, where epoll knows which have something: 8 ranks on 2 cores
         // spent 29 % less time in the kernel (4 emulated nodes, Open MPI 4.1.4).
         setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);

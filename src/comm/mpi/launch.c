@@ -3,7 +3,7 @@
 // What the environment tells of an MPI launcher, without MPI, and the constants of that transport
 // that a planner needs. Every build has this file: one without MPI must refuse to run under
 // `mpirun` rather than train one copy a process.
-#include "internal.h"
+#include "comm/internal.h"
 #include <stdbool.h>
 #include <stdlib.h>
 

@@ -18,8 +18,8 @@
 //   withdrawn rank 1 comes when rank 0 has given up, and must not take what that one sent
 // A second argument, forgone: MPI carries what ranks of a node exchange, as where they may not read
 // each other's memory.
+#include "comm/comm_checks.h"
 #include "comm/internal.h"
-#include "comm_checks.h"
 #include "mics/comm.h"
 #include "ranks.h"
 #include <signal.h>

@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One exchange. Inside a node it goes without MPI where that can be (mpi_near.c); the rest is here.
+// One exchange. Inside a node it goes without MPI where that can be (intra.c); the rest is here.
 //
 // On the wire an exchange is a header with its number of bytes and a hash of its `what`, by which
 // crossed collectives are found. A small one carries its data behind the header, in one message; a
 // larger one follows in chunks straight from the sender's buffer, and straight into the receiver's,
 // or into staging when it is to be added. The chunks of a message depend on who exchanges it, and
 // not on what its receiver does with it. Each channel has its own tags and staging.
+#include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/log.h"
-#include "mpi_internal.h"
 #include <string.h>
 
 // Tags of channel 0; those of channel c are 2 * c further on. The board's is 0.

@@ -10,10 +10,10 @@
 //   3. When `broken`, MPI is not called again except to abort: without progress, what a failed
 //      exchange left behind does not reach the caller's buffers, unless the network moves data by
 //      itself.
-#ifndef MICS_COMM_MPI_INTERNAL_H
-#define MICS_COMM_MPI_INTERNAL_H
+#ifndef MICS_COMM_MPI_TRANSPORT_H
+#define MICS_COMM_MPI_TRANSPORT_H
 
-#include "internal.h"
+#include "comm/internal.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -99,7 +99,7 @@ typedef struct comm_library {
     comm_library_kind kind[COMM_LIBRARY_KINDS];
 } comm_library;
 
-// A box of a rank and channel, in a page that the ranks of a node share; see mpi_near.c.
+// A box of a rank and channel, in a page that the ranks of a node share; see intra.c.
 typedef struct comm_near_box {
     // The owner, as sender: what it offers, and to whom.
     _Alignas(64) pid_t process;
@@ -142,7 +142,7 @@ typedef struct comm_mpi {
     comm_near near;
 } comm_mpi;
 
-// ---- mpi_wait.c; in the caller's turn, but for comm_mpi_await and comm_mpi_is_broken ----
+// ---- wait.c; in the caller's turn, but for comm_mpi_await and comm_mpi_is_broken ----
 
 /* MICS_OK, or an error with MPI's text. */
 mics_status comm_mpi_check(int code, const char *what);
@@ -172,11 +172,11 @@ mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const
 /* Not in a turn. */
 bool comm_mpi_is_broken(comm_mpi *self);
 
-// ---- mpi_exchange.c ----
+// ---- exchange.c ----
 
 mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange);
 
-// ---- mpi_near.c: exchanges between ranks of a node; not in a turn, unless it says so ----
+// ---- intra.c: exchanges between ranks of a node; not in a turn, unless it says so ----
 
 /* Finds out whether the ranks of a node can read each other's memory. If they cannot, boxes stays
  * NULL, which is no error. */
@@ -218,12 +218,12 @@ bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, u
  */
 mics_status comm_near_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
 
-// ---- mpi_share.c ----
+// ---- share.c ----
 
 mics_status comm_mpi_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
 void comm_mpi_unshare(void *ctx, void *memory);
 
-// ---- mpi_board.c ----
+// ---- heartbeat.c ----
 
 /* Makes what a board needs, its thread too, which waits for comm_board_start. Not collective.
  *
@@ -247,7 +247,7 @@ void comm_board_fini(comm_mpi *self);
 void comm_mpi_post(void *ctx, const mics_note *note);
 bool comm_mpi_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
 
-// ---- mpi_split.c; not in a turn ----
+// ---- split.c; not in a turn ----
 
 // Communicators of the world's ranks.
 typedef struct comm_mpi_cut {
@@ -266,7 +266,7 @@ typedef struct comm_mpi_cut {
  */
 mics_status comm_mpi_split(comm_mpi *self, const comm_mpi_cut *cut, MPI_Comm *comms_out);
 
-// ---- mpi_library.c ----
+// ---- library.c ----
 
 mics_status comm_mpi_library_open(void *ctx, const mics_ring *ring);
 mics_status comm_mpi_library_gather(void *ctx, const mics_ring *ring, void *buffer,

@@ -6,9 +6,9 @@
 // hold all others for ever. So a thread splits, and its rank waits for it as long as for any
 // collective. When that is over the rank gives the thread up, which stays in MPI until the program
 // ends; and the transport is broken, so nobody else calls MPI but to abort.
+#include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/log.h"
-#include "mpi_internal.h"
 #include <string.h>
 #include <time.h>
 
