@@ -99,7 +99,7 @@ typedef struct comm_library {
     comm_library_kind kind[COMM_LIBRARY_KINDS];
 } comm_library;
 
-// A box of a rank and channel, in a page that the ranks of a node share; see intra.c.
+// A box of a rank and channel, in memory that the ranks of a node share; see intra.c.
 typedef struct comm_near_box {
     // The owner, as sender: what it offers, and to whom.
     _Alignas(64) pid_t process;
@@ -117,9 +117,8 @@ typedef struct comm_near_box {
 
 typedef struct comm_near {
     comm_near_box *boxes; // (ranks_per_node, MICS_CHANNELS); NULL: MPI carries it all
-    size_t bytes;
-    int32_t first; // rank of the node
-    uint64_t mark; // other ranks read it to see whether they can
+    int32_t first;        // rank of the node
+    uint64_t mark;        // other ranks read it to see whether they can
 } comm_near;
 
 typedef enum comm_telling { COMM_TELLS_NOTHING, COMM_TELLS, COMM_TOLD } comm_telling;
@@ -219,6 +218,16 @@ bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, u
 mics_status comm_near_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
 
 // ---- share.c ----
+
+/* `bytes` of zeroes that the other processes of the node find by the ticket. After the last has looked,
+ * the maker calls comm_node_memory_made.
+ *
+ * Returns: NULL when that cannot be; errno says why.     Owns: comm_node_memory_drop gives it back.
+ */
+void *comm_node_memory_make(uint64_t mark, size_t bytes, comm_ticket *ticket_out);
+void *comm_node_memory_find(const comm_ticket *ticket, size_t bytes);
+void comm_node_memory_made(const comm_ticket *ticket);
+void comm_node_memory_drop(void *memory);
 
 mics_status comm_mpi_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
 void comm_mpi_unshare(void *ctx, void *memory);
