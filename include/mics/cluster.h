@@ -168,16 +168,6 @@ mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity
 
 // ---- the catalogue ----
 
-// One figure of a catalogue entry.
-typedef struct mics_catalogue_figure {
-    const char *key;         // as in cluster files, dotted: "accelerator.memory_gib"; has the unit
-    double value;            // in that unit; of no meaning when there is a curve
-    const mics_curve *curve; // NULL: `value`
-    const char *source;      // never NULL
-    const char *date;        // of the source, "2026-11"; never NULL
-    bool assumed;            // not published for this machine: taken from a like one, or estimated
-} mics_catalogue_figure;
-
 /* A cluster of the catalogue by name, without regard to case; also by the other names that
  * docs/clusters.md lists.
  *
@@ -188,11 +178,23 @@ mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out);
 /* An accelerator of the catalogue by name ("A100-SXM4-80GB"); as mics_cluster_find. */
 mics_status mics_accelerator_find(const char *name, mics_accelerator *accelerator_out);
 
-/* Entries of the catalogue, in its order; figures of an entry, its accelerator's included. */
+/* Entries of the catalogue, in its order.      Threads: any. */
 int32_t mics_catalogue_count(void);
+
+/* An entry's name.
+ *
+ * Needs:   0 <= entry < mics_catalogue_count().
+ * Returns: text of the library's; never NULL.      Threads: any.
+ */
 const char *mics_catalogue_name(int32_t entry);
-int32_t mics_catalogue_figure_count(int32_t entry);
-mics_catalogue_figure mics_catalogue_figure_at(int32_t entry, int32_t index);
+
+/* An entry as the text of a cluster file, in which each figure has a source and a date; "assumed" says
+ * that it is not published for this machine, but taken from a like one or estimated.
+ *
+ * Needs:   0 <= entry < mics_catalogue_count().
+ * Returns: text of the library's, NUL-terminated; never NULL.      Threads: any.
+ */
+const char *mics_catalogue_text(int32_t entry);
 
 #ifdef __cplusplus
 }
