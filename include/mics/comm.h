@@ -58,7 +58,7 @@ typedef struct mics_ring {
     const char *what; // for errors; never NULL
 } mics_ring;
 
-// An exchange whose partner is late.
+// An exchange that timed out: its partner is late.
 typedef struct mics_lateness {
     const char *what;
     int32_t rank;    // who waits
@@ -67,12 +67,13 @@ typedef struct mics_lateness {
     double waited_s; // without any part of it moving
 } mics_lateness;
 
-// Says, in the log, why an exchange is late. Called once a rank, from the exchange's thread, before
+// Says, in the log, why an exchange timed out. Called once a rank, from the exchange's thread, before
 // it returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of
-// the other channel that is late meanwhile returns the same, in silence.
+// the other channel that times out meanwhile returns the same, in silence.
 typedef void (*mics_late_handler)(void *ctx, const mics_lateness *late);
 
-// What a rank was last seen doing: bytes that only their writer and readers understand.
+// A rank's status, as heartbeats carry it: what it was last seen doing, in bytes that only their
+// writer and readers understand.
 enum { MICS_NOTE_BYTES = 64 };
 typedef struct mics_note {
     unsigned char bytes[MICS_NOTE_BYTES];
@@ -117,11 +118,11 @@ typedef struct mics_comm_ops {
     // Makes every rank's pending and later exchanges fail (or ends their processes), without a line
     // in the log; not collective, and any thread may call it while another is in `exchange`.
     void (*abort)(void *ctx);
-    // Who speaks when an exchange of this rank is late; NULL: the transport itself, in one line.
+    // Who speaks when an exchange of this rank times out; NULL: the transport itself, in one line.
     void (*set_late_handler)(void *ctx, mics_late_handler handler, void *handler_ctx);
-    // The board; see mics_comm_post and mics_comm_read.
-    void (*post)(void *ctx, const mics_note *note);
-    bool (*read)(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
+    // Heartbeats; see mics_comm_post and mics_comm_read.
+    void (*post)(void *ctx, const mics_note *heartbeat);
+    bool (*read)(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
     // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
     // (optional) The library's own all-gather, as mics_comm_library_gather; without them that is
@@ -162,7 +163,7 @@ typedef struct mics_thread_world mics_thread_world;
 /* Opens a world of `ranks` threads. It stages nothing: receivers read the sender's buffer.
  *
  * A late partner is reported once in a world, naming who is waited for and which rank is in no
- * exchange at all; or that rank's late handler is called, once in a world.
+ * exchange at all; or that rank's time-out handler is called, once in a world.
  * Needs:   ranks >= 1; timeout_s > 0: how long an exchange waits for its partner.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.
  * Owns:    close it with mics_thread_world_close after every rank's comm is closed.
@@ -173,7 +174,7 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
 /* Closes a world; NULL is allowed. */
 void mics_thread_world_close(mics_thread_world *world);
 
-/* One rank's end. Call once a rank; any thread may call. Its note is empty on the board.
+/* One rank's end. Call once a rank; any thread may call. It has no heartbeat yet.
  *
  * Needs:   0 <= rank < the ranks of `world`; the world outlives the comm.
  * Returns: MICS_OK; MICS_ERR_INVALID (no such rank, or it is open); MICS_ERR_MEMORY.
@@ -466,15 +467,15 @@ mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
  */
 mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
 
-/* Gives the board this rank's newest note, in place of the one before. Nobody is waited for: notes
- * travel beside the exchanges, a few a second, also while this rank is in one.
+/* Puts this rank's newest status into its heartbeats, in place of the one before. Nobody is waited for:
+ * heartbeats travel beside the exchanges, a few a second, also while this rank is in one.
  *
  * Threads: any.   Collective: no.   Blocks: no.
  */
-void mics_comm_post(mics_comm *comm, const mics_note *note);
+void mics_comm_post(mics_comm *comm, const mics_note *heartbeat);
 
-/* The newest note of a rank that has reached this one, and the seconds since a sign of life of that
- * rank did (ranks as threads: 0, as they live as long as this one). Notes reach the monitors, the
+/* The newest status of a rank that has reached this one, and the seconds since a heartbeat of that
+ * rank did (ranks as threads: 0, as they live as long as this one). Heartbeats reach the monitors, the
  * first and the last rank of the world (ranks as threads: every rank); a rank always reads its own.
  *
  * Units:   age_s_out: seconds.
@@ -482,10 +483,10 @@ void mics_comm_post(mics_comm *comm, const mics_note *note);
  * Returns: false when there is none (outputs untouched).
  * Threads: any.   Collective: no.   Blocks: no.
  */
-bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *age_s_out);
+bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
 
-/* Lets `handler` speak when an exchange of this rank is late; NULL: the transport does. It says who
- * waited for whom; a handler that reads the board can say why.
+/* Lets `handler` speak when an exchange of this rank times out; NULL: the transport does. It says who
+ * waited for whom; a handler that reads heartbeats can say why.
  *
  * Needs:   no exchange of this comm under way. The context outlives the comm or the next call.
  * Owns:    nothing; `handler_ctx` is the caller's.

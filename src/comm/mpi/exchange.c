@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One exchange. Inside a node it goes without MPI where that can be (intra.c); the rest is here.
 //
-// On the wire an exchange is a header with its number of bytes and a hash of its `what`, by which
-// crossed collectives are found. A small one carries its data behind the header, in one message; a
+// Between processes an exchange is a header with its number of bytes and a hash of its `what`, by
+// which crossed collectives are found. A small one carries its data behind the header, in one message; a
 // larger one follows in chunks straight from the sender's buffer, and straight into the receiver's,
 // or into staging when it is to be added. The chunks of a message depend on who exchanges it, and
 // not on what its receiver does with it. Each channel has its own tags and staging.
@@ -13,7 +13,7 @@
 #include "mics/log.h"
 #include <string.h>
 
-// Tags of channel 0; those of channel c are 2 * c further on. The board's is 0.
+// Tags of channel 0; those of channel c are 2 * c further on. That of heartbeats is 0.
 enum {
     TAG_HEADER = 1,
     TAG_CHUNK = 2,
@@ -29,17 +29,17 @@ enum {
     NAP_MAX_US = 400,
     NAP_MOVES = 4,       // more chunks than this after a nap are much
     POLL_US = 20,        // before the shortest nap, which fast links are kept at
-    LOOK_US = 50 * 1000, // how often who waits for a rank of the node looks whether it is late
+    LOOK_US = 50 * 1000, // how often who waits for a rank of the node looks at its deadline
 };
 
 // One direction of an exchange. Chunk i uses request i % window.
 typedef struct lane {
-    bool near;   // without MPI
-    bool by_mpi; // not near, and there is somebody on the other side
+    bool intra;  // without MPI
+    bool by_mpi; // not intra-node memory, and there is somebody on the other side
     size_t chunk_bytes, window;
     size_t chunks; // 0: small, all in the header's message
     size_t done;
-    MPI_Request requests[COMM_FAR_WINDOW];
+    MPI_Request requests[COMM_INTER_WINDOW];
 } lane;
 
 typedef struct transfer {
@@ -48,7 +48,7 @@ typedef struct transfer {
     lane in, out;
     MPI_Request header_in;
     MPI_Request header_out;
-    // Near directions.
+    // Directions without MPI.
     bool waits_in, waits_out; // not taken yet
     bool gone;                // the sender's process
 } transfer;
@@ -56,15 +56,15 @@ typedef struct transfer {
 static lane lane_with(const comm_mpi *self, int32_t peer, size_t bytes)
 {
     const int32_t per_node = self->base.ranks_per_node;
-    const bool far = peer / per_node != self->base.rank / per_node;
-    const bool near = comm_near_reaches(self, peer);
-    lane way = {.near = near,
-                .by_mpi = !near && peer != MICS_RANK_NONE,
-                .chunk_bytes = far ? COMM_FAR_CHUNK_BYTES : COMM_CHUNK_BYTES,
-                .window = far ? COMM_FAR_WINDOW : COMM_WINDOW};
+    const bool inter = peer / per_node != self->base.rank / per_node;
+    const bool intra = comm_intra_reaches(self, peer);
+    lane way = {.intra = intra,
+                .by_mpi = !intra && peer != MICS_RANK_NONE,
+                .chunk_bytes = inter ? COMM_INTER_CHUNK_BYTES : COMM_CHUNK_BYTES,
+                .window = inter ? COMM_INTER_WINDOW : COMM_WINDOW};
     if (way.by_mpi && bytes > COMM_SMALL_BYTES - HEADER_BYTES)
         way.chunks = (bytes - 1) / way.chunk_bytes + 1;
-    for (size_t slot = 0; slot < COMM_FAR_WINDOW; slot++)
+    for (size_t slot = 0; slot < COMM_INTER_WINDOW; slot++)
         way.requests[slot] = MPI_REQUEST_NULL;
     return way;
 }
@@ -255,20 +255,20 @@ static mics_status advance_mpi(comm_mpi *self, transfer *moving, bool *moved_out
 }
 
 // Likewise without MPI; not in a turn, so that the other channel goes on.
-static mics_status advance_near(comm_mpi *self, transfer *moving, bool *moved_out)
+static mics_status advance_intra(comm_mpi *self, transfer *moving, bool *moved_out)
 {
     const mics_exchange *exchange = moving->exchange;
     uint64_t bytes = 0, hash = 0;
-    if (moving->waits_out && comm_near_is_taken(self, exchange->channel)) {
+    if (moving->waits_out && comm_intra_is_taken(self, exchange->channel)) {
         moving->waits_out = false;
         *moved_out = true;
     }
     if (!moving->waits_in || moving->gone ||
-        !comm_near_is_offered(self, exchange->from, exchange->channel, &bytes, &hash))
+        !comm_intra_is_offered(self, exchange->from, exchange->channel, &bytes, &hash))
         return MICS_OK;
     bool there = false;
     MICS_TRY(check_header(self, moving, bytes, hash));
-    MICS_TRY(comm_near_take(self, exchange, &there));
+    MICS_TRY(comm_intra_take(self, exchange, &there));
     moving->gone = !there;
     moving->waits_in = !there;
     *moved_out = true;
@@ -291,21 +291,21 @@ static bool is_received(const transfer *moving)
 }
 
 // In a turn.
-static mics_status fail_late(comm_mpi *self, const transfer *moving)
+static mics_status fail_timeout(comm_mpi *self, const transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
     bool sending = is_received(moving);
-    const mics_lateness late = {.what = exchange->what,
-                                .rank = self->base.rank,
-                                .peer = sending ? exchange->to : exchange->from,
-                                .sending = sending,
-                                .waited_s = self->timeout_s};
+    const mics_lateness timeout = {.what = exchange->what,
+                                   .rank = self->base.rank,
+                                   .peer = sending ? exchange->to : exchange->from,
+                                   .sending = sending,
+                                   .waited_s = self->timeout_s};
     if (self->late_handler != NULL)
-        return comm_mpi_tell_late(self, &late);
+        return comm_mpi_report_timeout(self, &timeout);
     return mics_fail(MICS_ERR_TIMEOUT,
                      "%s: rank %d waited %g s for rank %d to %s; see what that rank does, or "
                      "raise run.comm_timeout_s",
-                     late.what, (int)late.rank, late.waited_s, (int)late.peer,
+                     timeout.what, (int)timeout.rank, timeout.waited_s, (int)timeout.peer,
                      sending ? "receive" : "send");
 }
 
@@ -322,7 +322,7 @@ static double next_nap(double nap_us, int moves)
 static double nap(comm_mpi *self, const transfer *moving, uint32_t heard, double nap_us)
 {
     comm_turn_leave(&self->turn);
-    double stood_still_us = comm_near_sleep(self, moving->exchange->channel, heard, nap_us);
+    double stood_still_us = comm_intra_sleep(self, moving->exchange->channel, heard, nap_us);
     comm_turn_enter(&self->turn);
     return stood_still_us;
 }
@@ -332,7 +332,7 @@ static mics_status advance_both(comm_mpi *self, transfer *moving, bool *moved_ou
     mics_status status = MICS_OK;
     if (moving->waits_in || moving->waits_out) {
         comm_turn_leave(&self->turn);
-        status = advance_near(self, moving, moved_out);
+        status = advance_intra(self, moving, moved_out);
         comm_turn_enter(&self->turn);
     }
     if (status == MICS_OK && self->broken)
@@ -347,7 +347,7 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
     int moves = 1;
     while (!is_received_by_mpi(moving) || !is_sent_by_mpi(moving)) {
         bool moved = false;
-        const uint32_t heard = comm_near_listen(self, moving->exchange->channel);
+        const uint32_t heard = comm_intra_listen(self, moving->exchange->channel);
         if (self->broken)
             return MICS_ERR_COMM;
         MICS_TRY(advance_both(self, moving, &moved));
@@ -357,8 +357,8 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
             comm_turn_hand_over(&self->turn);
             continue;
         }
-        if (comm_mpi_is_late(since_us, self->timeout_s))
-            return fail_late(self, moving);
+        if (comm_mpi_is_timed_out(since_us, self->timeout_s))
+            return fail_timeout(self, moving);
         if (nap_us <= NAP_MIN_US && mics_clock_us() - since_us < POLL_US) {
             comm_turn_hand_over(&self->turn);
             continue;
@@ -371,25 +371,25 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
 }
 
 // Not in a turn, until all is done; what is left does not need MPI.
-static mics_status drive_near(comm_mpi *self, transfer *moving)
+static mics_status drive_intra(comm_mpi *self, transfer *moving)
 {
     double since_us = mics_clock_us();
     while (moving->waits_in || moving->waits_out) {
         bool moved = false;
-        const uint32_t heard = comm_near_listen(self, moving->exchange->channel);
+        const uint32_t heard = comm_intra_listen(self, moving->exchange->channel);
         if (self->broken)
             return MICS_ERR_COMM;
-        MICS_TRY(advance_near(self, moving, &moved));
+        MICS_TRY(advance_intra(self, moving, &moved));
         if (moved) {
             since_us = mics_clock_us();
-        } else if (comm_mpi_is_late(since_us, self->timeout_s)) {
+        } else if (comm_mpi_is_timed_out(since_us, self->timeout_s)) {
             comm_turn_enter(&self->turn);
-            mics_status status = self->broken ? MICS_ERR_COMM : fail_late(self, moving);
-            self->broken = true; // in the same turn, so that one channel alone says it is late
+            mics_status status = self->broken ? MICS_ERR_COMM : fail_timeout(self, moving);
+            self->broken = true; // in the same turn, so that one channel alone reports the time-out
             comm_turn_leave(&self->turn);
             return status;
-        } else if (!comm_near_poll(self, moving->exchange->channel, heard)) {
-            since_us += comm_near_sleep(self, moving->exchange->channel, heard, LOOK_US);
+        } else if (!comm_intra_poll(self, moving->exchange->channel, heard)) {
+            since_us += comm_intra_sleep(self, moving->exchange->channel, heard, LOOK_US);
         }
     }
     return MICS_OK;
@@ -409,7 +409,7 @@ static void forget(transfer *moving)
 {
     forget_request(&moving->header_in, true);
     forget_request(&moving->header_out, false);
-    for (size_t slot = 0; slot < COMM_FAR_WINDOW; slot++) {
+    for (size_t slot = 0; slot < COMM_INTER_WINDOW; slot++) {
         forget_request(&moving->in.requests[slot], true);
         forget_request(&moving->out.requests[slot], false);
     }
@@ -440,16 +440,16 @@ mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange)
                        .out = lane_with(self, exchange->to, exchange->bytes),
                        .header_in = MPI_REQUEST_NULL,
                        .header_out = MPI_REQUEST_NULL};
-    moving.waits_in = moving.in.near;
-    moving.waits_out = moving.out.near;
-    if (moving.out.near)
-        comm_near_offer(self, exchange, moving.hash);
+    moving.waits_in = moving.in.intra;
+    moving.waits_out = moving.out.intra;
+    if (moving.out.intra)
+        comm_intra_offer(self, exchange, moving.hash);
     if (moving.in.by_mpi || moving.out.by_mpi)
         status = run_by_mpi(self, &moving);
     if (status == MICS_OK)
-        status = drive_near(self, &moving);
+        status = drive_intra(self, &moving);
     if (status != MICS_OK) {
-        comm_near_withdraw(self);
+        comm_intra_withdraw(self);
         self->broken = true;
     }
     return status;

@@ -111,7 +111,7 @@ static mics_status make(void *ctx, size_t bytes, int32_t users, comm_ticket *tic
 {
     const comm_mpi *self = ctx;
     (void)users;
-    void *memory = comm_node_memory_make(self->near.mark, bytes, ticket_out);
+    void *memory = comm_node_memory_make(self->intra.mark, bytes, ticket_out);
     return share_result(memory, "making it", bytes, memory_out);
 }
 
@@ -139,7 +139,7 @@ mics_status comm_mpi_share(void *ctx, const mics_ring *ring, size_t bytes, void 
         .make = make, .find = find, .made = made, .drop = comm_mpi_unshare};
     comm_mpi *self = ctx;
     for (int32_t member = 0; member < ring->group.size; member++) {
-        if (!comm_near_reaches(self, mics_group_rank(ring->group, member)))
+        if (!comm_intra_reaches(self, mics_group_rank(ring->group, member)))
             return mics_fail(MICS_ERR_UNSUPPORTED,
                              "%s: rank %d and rank %d do not share memory; set run.share_params to "
                              "false",

@@ -128,16 +128,16 @@ static bool await_splitting(splitting *made, double timeout_s)
 
 // ---- the rank ----
 
-// In a turn, which others get while the late handler speaks.
-static mics_status fail_late(comm_mpi *self, const comm_mpi_cut *cut)
+// In a turn, which others get while the time-out handler speaks.
+static mics_status fail_timeout(comm_mpi *self, const comm_mpi_cut *cut)
 {
-    const mics_lateness late = {.what = cut->what,
-                                .rank = self->base.rank,
-                                .peer = MICS_RANK_NONE,
-                                .waited_s = self->timeout_s};
+    const mics_lateness timeout = {.what = cut->what,
+                                   .rank = self->base.rank,
+                                   .peer = MICS_RANK_NONE,
+                                   .waited_s = self->timeout_s};
     self->broken = true;
     if (self->late_handler != NULL)
-        return comm_mpi_tell_late(self, &late);
+        return comm_mpi_report_timeout(self, &timeout);
     return mics_fail(MICS_ERR_TIMEOUT,
                      "%s: MPI_Comm_split%s did not end within %g s: some rank stands still in it; "
                      "see what the others do, or raise run.comm_timeout_s",
@@ -150,7 +150,7 @@ static mics_status go_through(comm_mpi *self, const comm_mpi_cut *cut, splitting
 {
     if (!await_splitting(*made, self->timeout_s)) {
         *made = NULL;
-        return fail_late(self, cut);
+        return fail_timeout(self, cut);
     }
     MICS_TRY(comm_mpi_check((*made)->code, cut->what));
     for (int32_t i = 0; i < cut->count; i++)
@@ -158,7 +158,7 @@ static mics_status go_through(comm_mpi *self, const comm_mpi_cut *cut, splitting
     return MICS_OK;
 }
 
-// All meet before, where a late rank is found without a thread that is lost, and where one without
+// A barrier before it, where a late rank is found without a thread that is lost, and where one without
 // memory or thread is heard of.
 static mics_status agree_to_split(comm_mpi *self, const comm_mpi_cut *cut, mics_status mine)
 {
@@ -170,11 +170,11 @@ static mics_status agree_to_split(comm_mpi *self, const comm_mpi_cut *cut, mics_
         broken ? MPI_SUCCESS
                : MPI_Iallreduce(&failed, &any, 1, MPI_INT, MPI_MAX, self->world, &request);
     comm_turn_leave(&self->turn);
-    const mics_status met = comm_mpi_await(self, code, &request, cut->what, self->timeout_s, true);
+    const mics_status came = comm_mpi_await(self, code, &request, cut->what, self->timeout_s, true);
     if (mine != MICS_OK)
         return mine;
-    if (met != MICS_OK)
-        return met;
+    if (came != MICS_OK)
+        return came;
     return any ? MICS_ERR_PEER : MICS_OK;
 }
 

@@ -4,7 +4,7 @@
 //
 // Invariants:
 //   1. After opening, every MPI call happens in the caller's turn; waiting gives it up. So the
-//      channels, the board and an abort go on beside one another, and MPI_THREAD_SERIALIZED is
+//      channels, heartbeats and an abort go on beside one another, and MPI_THREAD_SERIALIZED is
 //      enough.
 //   2. Outside of an exchange no request of its channel is active, unless `broken`.
 //   3. When `broken`, MPI is not called again except to abort: without progress, what a failed
@@ -43,21 +43,21 @@ void comm_turn_enter_last(comm_turn *turn, time_t seconds);
 void comm_turn_hand_over(comm_turn *turn);
 
 // A message to a monitor.
-typedef struct comm_board_message {
+typedef struct comm_heartbeat_message {
     uint64_t kind;
-    mics_note note;
-} comm_board_message;
+    mics_note heartbeat;
+} comm_heartbeat_message;
 
 // What a monitor knows of a rank.
-typedef struct comm_board_place {
-    bool posted; // a note has come
+typedef struct comm_heartbeat_seen {
+    bool posted; // a status has come
     double heard_us;
-    mics_note note;
-} comm_board_place;
+    mics_note heartbeat;
+} comm_heartbeat_seen;
 
 enum { COMM_MONITORS = 2 };
 
-typedef struct comm_board {
+typedef struct comm_heartbeat {
     bool ready; // mutex and condition exist
     bool thread_exists;
     pthread_t thread;
@@ -68,19 +68,19 @@ typedef struct comm_board {
     bool ending; // the thread must end
     bool posted;
     mics_note mine;
-    comm_board_place *places; // (ranks); NULL on a rank that is no monitor
+    comm_heartbeat_seen *places; // (ranks); NULL on a rank that is no monitor
     // Used in turns.
     int32_t ranks;
-    bool parting;                    // send goodbyes in place of notes
+    bool parting;                    // send goodbyes in place of heartbeats
     int32_t monitors[COMM_MONITORS]; // ranks; MICS_RANK_NONE: this one is that monitor
     bool parted[COMM_MONITORS];      // the goodbye is on its way
     MPI_Request sends[COMM_MONITORS];
-    comm_board_message out[COMM_MONITORS];
-    MPI_Request *receives;  // (ranks), MPI_REQUEST_NULL for a rank that said goodbye
-    comm_board_message *in; // (ranks)
-    int *arrived;           // (ranks), of MPI_Testsome
-    MPI_Status *statuses;   // (ranks)
-} comm_board;
+    comm_heartbeat_message out[COMM_MONITORS];
+    MPI_Request *receives;      // (ranks), MPI_REQUEST_NULL for a rank that said goodbye
+    comm_heartbeat_message *in; // (ranks)
+    int *arrived;               // (ranks), of MPI_Testsome
+    MPI_Status *statuses;       // (ranks)
+} comm_heartbeat;
 
 // The library's communicators for one kind of group, one a channel.
 typedef struct comm_library_kind {
@@ -100,7 +100,7 @@ typedef struct comm_library {
 } comm_library;
 
 // A box of a rank and channel, in memory that the ranks of a node share; see intra.c.
-typedef struct comm_near_box {
+typedef struct comm_intra_box {
     // The owner, as sender: what it offers, and to whom.
     _Alignas(64) pid_t process;
     uint64_t address;
@@ -113,15 +113,15 @@ typedef struct comm_near_box {
     // The owner sleeps on `rings`, which whoever has news for it increments.
     _Atomic uint32_t rings;
     _Atomic uint32_t sleeps;
-} comm_near_box;
+} comm_intra_box;
 
-typedef struct comm_near {
-    comm_near_box *boxes; // (ranks_per_node, MICS_CHANNELS); NULL: MPI carries it all
-    int32_t first;        // rank of the node
-    uint64_t mark;        // other ranks read it to see whether they can
-} comm_near;
+typedef struct comm_intra {
+    comm_intra_box *boxes; // (ranks_per_node, MICS_CHANNELS); NULL: MPI carries it all
+    int32_t first;         // rank of the node
+    uint64_t mark;         // other ranks read it to see whether they can
+} comm_intra;
 
-typedef enum comm_telling { COMM_TELLS_NOTHING, COMM_TELLS, COMM_TOLD } comm_telling;
+typedef enum comm_reporting { COMM_SILENT, COMM_REPORTING, COMM_REPORTED } comm_reporting;
 
 typedef struct comm_mpi {
     mics_comm base;
@@ -133,12 +133,12 @@ typedef struct comm_mpi {
     bool owns_mpi; // this comm initialised MPI
     _Atomic bool broken;
     // Guarded by the turn.
-    comm_telling telling; // whether the late handler speaks, or has spoken
+    comm_reporting reporting; // whether the time-out handler speaks, or has spoken
     comm_turn turn;
     char *staging; // (MICS_CHANNELS, COMM_CHANNEL_BYTES): COMM_WINDOW chunks, small in, small out
-    comm_board board;
+    comm_heartbeat heartbeat;
     comm_library library;
-    comm_near near;
+    comm_intra intra;
 } comm_mpi;
 
 // ---- wait.c; in the caller's turn, but for comm_mpi_await and comm_mpi_is_broken ----
@@ -153,20 +153,20 @@ mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out
  * `since_us` for a moment.
  *
  * Returns: microseconds for which this process stood still as a whole (it was stopped, or its
- *          machine), which are nobody else's lateness; mostly 0.
+ *          machine), which count for nobody's time-out; mostly 0.
  */
 double comm_mpi_give_way(comm_mpi *self, double since_us);
 
-bool comm_mpi_is_late(double since_us, double timeout_s);
+bool comm_mpi_is_timed_out(double since_us, double timeout_s);
 
-/* Calls the late handler, outside of the turn; once: who comes later waits until it has spoken.
+/* Calls the time-out handler, outside of the turn; once: who comes later waits until it has spoken.
  * Returns MICS_ERR_TIMEOUT. */
-mics_status comm_mpi_tell_late(comm_mpi *self, const mics_lateness *late);
+mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_lateness *timeout);
 
-/* Waits for one of MPI's own collectives; `code` is what starting it gave. `tells`: the late
+/* Waits for one of MPI's own collectives; `code` is what starting it gave. `reports`: the time-out
  * handler speaks, if there is one. */
 mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
-                           double timeout_s, bool tells);
+                           double timeout_s, bool reports);
 
 /* Not in a turn. */
 bool comm_mpi_is_broken(comm_mpi *self);
@@ -179,43 +179,43 @@ mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange);
 
 /* Finds out whether the ranks of a node can read each other's memory. If they cannot, boxes stays
  * NULL, which is no error. */
-mics_status comm_near_open(comm_mpi *self, MPI_Comm node);
-void comm_near_close(comm_mpi *self);
+mics_status comm_intra_open(comm_mpi *self, MPI_Comm node);
+void comm_intra_close(comm_mpi *self);
 
 /* Whether a rank, or this one, is reached without MPI. MICS_RANK_NONE is not. */
-bool comm_near_reaches(const comm_mpi *self, int32_t rank);
+bool comm_intra_reaches(const comm_mpi *self, int32_t rank);
 
 /* What is waited for may have come when this number has changed. */
-uint32_t comm_near_listen(const comm_mpi *self, int32_t channel);
+uint32_t comm_intra_listen(const comm_mpi *self, int32_t channel);
 
 /* Looks for a moment whether there is news since `heard` was listened to. */
-bool comm_near_poll(const comm_mpi *self, int32_t channel, uint32_t heard);
+bool comm_intra_poll(const comm_mpi *self, int32_t channel, uint32_t heard);
 
 /* Sleeps for `longest_us` < 1e6, or until there is news since `heard` was listened to.
  *
  * Returns: as comm_mpi_give_way.
  */
-double comm_near_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us);
+double comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us);
 
 /* Offers what the exchange sends to the rank that it sends to. The last offer has been taken. */
-void comm_near_offer(comm_mpi *self, const mics_exchange *exchange, uint64_t hash);
+void comm_intra_offer(comm_mpi *self, const mics_exchange *exchange, uint64_t hash);
 
 /* Whether this rank's offer has been taken. */
-bool comm_near_is_taken(const comm_mpi *self, int32_t channel);
+bool comm_intra_is_taken(const comm_mpi *self, int32_t channel);
 
 /* For the end: what is offered and not taken yet must not be. */
-void comm_near_withdraw(comm_mpi *self);
+void comm_intra_withdraw(comm_mpi *self);
 
 /* Whether rank `from` offers this one something that has not been taken, and what that is. */
-bool comm_near_is_offered(const comm_mpi *self, int32_t from, int32_t channel, uint64_t *bytes_out,
-                          uint64_t *hash_out);
+bool comm_intra_is_offered(const comm_mpi *self, int32_t from, int32_t channel, uint64_t *bytes_out,
+                           uint64_t *hash_out);
 
 /* Takes what is offered; the sizes are the same. *there_out is false when the other process is
  * gone; then something may have been added, and this must not be tried again.
  *
  * Returns: MICS_OK; MICS_ERR_COMM; MICS_ERR_PEER when the sender has withdrawn.
  */
-mics_status comm_near_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
+mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
 
 // ---- share.c ----
 
@@ -234,27 +234,27 @@ void comm_mpi_unshare(void *ctx, void *memory);
 
 // ---- heartbeat.c ----
 
-/* Makes what a board needs, its thread too, which waits for comm_board_start. Not collective.
+/* Makes what heartbeats need, their thread too, which waits for comm_heartbeat_start. Not collective.
  *
- * Returns: MICS_OK; MICS_ERR_MEMORY. Ends with comm_board_fini in both cases.
+ * Returns: MICS_OK; MICS_ERR_MEMORY. Ends with comm_heartbeat_fini in both cases.
  */
-mics_status comm_board_open(comm_mpi *self, int32_t rank, int32_t ranks);
+mics_status comm_heartbeat_open(comm_mpi *self, int32_t rank, int32_t ranks);
 
 /* Begins: the world is open. */
-mics_status comm_board_start(comm_mpi *self);
+mics_status comm_heartbeat_start(comm_mpi *self);
 
 /* Ends the thread. */
-void comm_board_stop(comm_board *board);
+void comm_heartbeat_stop(comm_heartbeat *beat);
 
-/* After comm_board_stop, on every rank, if boards have begun: says goodbye to the monitors, and as
+/* After comm_heartbeat_stop, on every rank, if heartbeats have begun: says goodbye to the monitors, and as
  * one hears it from all. Then no message is under way. */
-mics_status comm_board_part(comm_mpi *self, double timeout_s);
+mics_status comm_heartbeat_part(comm_mpi *self, double timeout_s);
 
-/* Frees; stops first. A zeroed board is allowed. */
-void comm_board_fini(comm_mpi *self);
+/* Frees; stops first. A zeroed one is allowed. */
+void comm_heartbeat_fini(comm_mpi *self);
 
-void comm_mpi_post(void *ctx, const mics_note *note);
-bool comm_mpi_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
+void comm_mpi_post(void *ctx, const mics_note *heartbeat);
+bool comm_mpi_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
 
 // ---- split.c; not in a turn ----
 

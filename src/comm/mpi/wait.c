@@ -70,9 +70,9 @@ void comm_turn_enter_last(comm_turn *turn, time_t seconds)
     deadline.tv_sec += seconds;
     pthread_mutex_lock(&turn->mutex);
     uint64_t mine = turn->drawn++;
-    int late = 0;
-    while (turn->served != mine && late == 0)
-        late = pthread_cond_timedwait(&turn->next, &turn->mutex, &deadline);
+    int expired = 0;
+    while (turn->served != mine && expired == 0)
+        expired = pthread_cond_timedwait(&turn->next, &turn->mutex, &deadline);
     pthread_mutex_unlock(&turn->mutex);
 }
 
@@ -126,33 +126,33 @@ double comm_mpi_give_way(comm_mpi *self, double since_us)
     return away_us > STOOD_STILL_US ? away_us : 0;
 }
 
-bool comm_mpi_is_late(double since_us, double timeout_s)
+bool comm_mpi_is_timed_out(double since_us, double timeout_s)
 {
     return mics_clock_us() - since_us > timeout_s * 1e6;
 }
 
-// While one channel tells, the other may be late as well: it waits until that has been said, since
+// While one channel reports, the other may time out as well: it waits until that has been said, since
 // its caller may end the world.
-mics_status comm_mpi_tell_late(comm_mpi *self, const mics_lateness *late)
+mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_lateness *timeout)
 {
-    if (self->telling == COMM_TELLS_NOTHING) {
-        self->telling = COMM_TELLS;
+    if (self->reporting == COMM_SILENT) {
+        self->reporting = COMM_REPORTING;
         comm_turn_leave(&self->turn);
-        self->late_handler(self->late_ctx, late);
+        self->late_handler(self->late_ctx, timeout);
         comm_turn_enter(&self->turn);
-        self->telling = COMM_TOLD;
+        self->reporting = COMM_REPORTED;
     }
-    while (self->telling == COMM_TELLS)
+    while (self->reporting == COMM_REPORTING)
         (void)comm_mpi_give_way(self, 0);
     return MICS_ERR_TIMEOUT;
 }
 
-static mics_status fail_await(comm_mpi *self, const char *what, double timeout_s, bool tells)
+static mics_status fail_await(comm_mpi *self, const char *what, double timeout_s, bool reports)
 {
-    const mics_lateness late = {
+    const mics_lateness timeout = {
         .what = what, .rank = self->base.rank, .peer = MICS_RANK_NONE, .waited_s = timeout_s};
-    if (tells && self->late_handler != NULL)
-        return comm_mpi_tell_late(self, &late);
+    if (reports && self->late_handler != NULL)
+        return comm_mpi_report_timeout(self, &timeout);
     return mics_fail(MICS_ERR_TIMEOUT,
                      "%s: not all ranks came within %g s; see what the others do, or raise "
                      "run.comm_timeout_s",
@@ -161,7 +161,7 @@ static mics_status fail_await(comm_mpi *self, const char *what, double timeout_s
 
 // MPI does not tell whether a collective has moved; a poll that took its time has.
 mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
-                           double timeout_s, bool tells)
+                           double timeout_s, bool reports)
 {
     double start_us = mics_clock_us(), quiet_us = start_us;
     bool done = false;
@@ -176,8 +176,8 @@ mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const
         double now_us = mics_clock_us();
         if (now_us - poll_us > BUSY_POLL_US)
             quiet_us = now_us;
-        if (comm_mpi_is_late(start_us, timeout_s))
-            status = fail_await(self, what, timeout_s, tells);
+        if (comm_mpi_is_timed_out(start_us, timeout_s))
+            status = fail_await(self, what, timeout_s, reports);
         else
             start_us += comm_mpi_give_way(self, quiet_us);
     }

@@ -54,16 +54,16 @@ static void mpi_set_late_handler(void *ctx, mics_late_handler handler, void *han
     self->late_ctx = handler_ctx;
 }
 
-// MPI_Finalize would spin while a slow rank still works; so all meet before it. A rank may have
+// MPI_Finalize would spin while a slow rank still works; so a barrier comes before it. A rank may have
 // much to do yet, and is waited for longer than in a collective; not for ever, as not every
 // launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until
 // all goodbyes have come, which Open MPI's MPI_Finalize does not see to.
-static mics_status meet_to_close(comm_mpi *self)
+static mics_status close_barrier(comm_mpi *self)
 {
     const double timeout_s = CLOSE_TIMEOUTS * self->timeout_s;
     MPI_Request request = MPI_REQUEST_NULL;
-    comm_board_stop(&self->board);
-    MICS_TRY(comm_board_part(self, timeout_s));
+    comm_heartbeat_stop(&self->heartbeat);
+    MICS_TRY(comm_heartbeat_part(self, timeout_s));
     comm_turn_enter(&self->turn);
     int code = MPI_Ibarrier(self->world, &request);
     comm_turn_leave(&self->turn);
@@ -72,8 +72,8 @@ static mics_status meet_to_close(comm_mpi *self)
 
 static void release(comm_mpi *self)
 {
-    comm_board_fini(self);
-    comm_near_close(self);
+    comm_heartbeat_fini(self);
+    comm_intra_close(self);
     comm_turn_fini(&self->turn);
     mics_free(self->memory, self->staging);
     mics_free(self->memory, self);
@@ -83,10 +83,10 @@ static void mpi_close(void *ctx)
 {
     comm_mpi *self = ctx;
     bool joined = self->world != MPI_COMM_NULL;
-    bool met = joined && !comm_mpi_is_broken(self) && meet_to_close(self) == MICS_OK;
-    comm_board_stop(&self->board);
+    bool came = joined && !comm_mpi_is_broken(self) && close_barrier(self) == MICS_OK;
+    comm_heartbeat_stop(&self->heartbeat);
     comm_turn_enter(&self->turn);
-    if (met) {
+    if (came) {
         comm_mpi_library_close(self);
         MPI_Comm_free(&self->world);
     }
@@ -166,7 +166,7 @@ static mics_status find_sharing(comm_mpi *self)
 {
     const int32_t per_node = self->base.ranks_per_node;
     MPI_Request request = MPI_REQUEST_NULL;
-    int mine = self->near.boxes != NULL, all = 0;
+    int mine = self->intra.boxes != NULL, all = 0;
     int code = MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, self->world, &request);
     MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s, false));
     self->base.ranks_sharing = all ? per_node : 1;
@@ -200,7 +200,7 @@ static mics_status find_nodes(comm_mpi *self)
     MICS_TRY(comm_mpi_split(self, &cut, &node));
     mics_status status = compare_nodes(self, node);
     if (status == MICS_OK)
-        status = comm_near_open(self, node);
+        status = comm_intra_open(self, node);
     if (!self->broken)
         MPI_Comm_free(&node);
     return status == MICS_OK ? find_sharing(self) : status;
@@ -224,25 +224,25 @@ static mics_status join_world(comm_mpi *self)
 }
 
 // Before opening goes on, so that nobody waits for a rank without memory, which has no transport to wait with: this one
-// is only for that. *met_out: all ranks came.
-static mics_status agree_to_open(mics_status mine, double timeout_s, bool *met_out)
+// is only for that. *came_out: all ranks came.
+static mics_status agree_to_open(mics_status mine, double timeout_s, bool *came_out)
 {
-    comm_mpi meeting = {.world = MPI_COMM_NULL};
+    comm_mpi barrier = {.world = MPI_COMM_NULL};
     MPI_Request request = MPI_REQUEST_NULL;
     int rank = 0, failed = mine != MICS_OK, any = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    meeting.base.rank = rank;
+    barrier.base.rank = rank;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MICS_TRY(comm_turn_init(&meeting.turn));
+    MICS_TRY(comm_turn_init(&barrier.turn));
     const int code = MPI_Iallreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
-    const mics_status met =
-        comm_mpi_await(&meeting, code, &request, "agreeing to open", timeout_s, false);
-    comm_turn_fini(&meeting.turn);
-    *met_out = met == MICS_OK;
+    const mics_status came =
+        comm_mpi_await(&barrier, code, &request, "agreeing to open", timeout_s, false);
+    comm_turn_fini(&barrier.turn);
+    *came_out = came == MICS_OK;
     if (mine != MICS_OK)
         return mine;
-    if (met != MICS_OK)
-        return met;
+    if (came != MICS_OK)
+        return came;
     return any ? MICS_ERR_PEER : MICS_OK;
 }
 
@@ -262,7 +262,7 @@ static mics_status allocate(mics_memory *memory, comm_mpi **self_out)
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_COMM, COMM_STAGING_BYTES, &block));
     self->staging = block;
     MICS_TRY_OUT(comm_turn_init(&self->turn));
-    MICS_TRY_OUT(comm_board_open(self, rank, ranks));
+    MICS_TRY_OUT(comm_heartbeat_open(self, rank, ranks));
     *self_out = self;
     return MICS_OK;
 out:
@@ -294,9 +294,9 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
     comm_mpi *self = NULL;
     bool owns_mpi = false;
     MICS_TRY(start_mpi(&owns_mpi));
-    bool met = false;
+    bool came = false;
     mics_status own = allocate(memory, &self);
-    mics_status status = agree_to_open(own, timeout_s, &met);
+    mics_status status = agree_to_open(own, timeout_s, &came);
     if (status == MICS_OK) {
         self->timeout_s = timeout_s;
         self->base.ops = &ops;
@@ -307,13 +307,13 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
     if (status == MICS_OK)
         status = check_launcher(self->base.ranks, announced_ranks, announced_rank);
     if (status == MICS_OK)
-        status = comm_board_start(self);
+        status = comm_heartbeat_start(self);
     if (status == MICS_OK) {
         self->owns_mpi = owns_mpi;
         *comm_out = &self->base;
         return MICS_OK;
     }
-    const bool broken = !met || (own == MICS_OK && self->broken);
+    const bool broken = !came || (own == MICS_OK && self->broken);
     if (own == MICS_OK)
         mpi_close(self); // leaves MPI itself alone, as it owns nothing yet
     if (owns_mpi && !broken)

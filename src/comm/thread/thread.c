@@ -42,11 +42,11 @@ typedef struct cell {
     int32_t waits_for; // rank this one may be waiting for; MICS_RANK_NONE outside of exchanges
 } cell;
 
-// What a rank has on the board, and whether it is there. Guarded by the world's mutex.
+// A rank's newest heartbeat, and whether the rank is there. Guarded by the world's mutex.
 typedef struct place {
     bool open; // a comm of this rank exists
     bool posted;
-    mics_note note;
+    mics_note heartbeat;
 } place;
 
 // Memory in common; what the members see begins MICS_ALIGNMENT bytes behind it.
@@ -63,10 +63,10 @@ struct mics_thread_world {
     int32_t ranks;
     int64_t cells_ready; // cells whose mutex and conditions exist
     pthread_mutex_t mutex;
-    bool late_reported; // guarded by mutex
-    common *commons;    // all that exist; guarded by mutex
-    place *places;      // (ranks)
-    cell *cells;        // (ranks, MICS_CHANNELS)
+    bool timeout_reported; // guarded by mutex
+    common *commons;       // all that exist; guarded by mutex
+    place *places;         // (ranks)
+    cell *cells;           // (ranks, MICS_CHANNELS)
 };
 
 typedef struct thread_comm {
@@ -74,7 +74,7 @@ typedef struct thread_comm {
     mics_memory *memory;
     mics_thread_world *world;
     double timeout_s;
-    mics_late_handler late_handler; // NULL: fail_late says it
+    mics_late_handler late_handler; // NULL: fail_timeout says it
     void *late_ctx;
 } thread_comm;
 
@@ -115,8 +115,8 @@ static int32_t waits_for(const mics_thread_world *world, int32_t rank, int32_t c
 
 // Writes who is to blame for `peer` not coming: follows who waits for whom until a rank that is in
 // no exchange. Ranks whose exchange failed still count as waiting.
-static void explain_late(const mics_thread_world *world, int32_t peer, int32_t channel, char *text,
-                         size_t capacity)
+static void explain_timeout(const mics_thread_world *world, int32_t peer, int32_t channel,
+                            char *text, size_t capacity)
 {
     int32_t rank = peer;
     for (int32_t hop = 0; hop <= world->ranks; hop++) {
@@ -132,30 +132,30 @@ static void explain_late(const mics_thread_world *world, int32_t peer, int32_t c
     snprintf(text, capacity, "the ranks wait for one another: their collectives differ in order");
 }
 
-// Called without a lock. One word a world: the first late rank's, since others wait for the same.
-static mics_status fail_late(thread_comm *self, const mics_exchange *exchange, bool sending)
+// Called without a lock. One word a world: the first rank's that timed out, since others wait for the same.
+static mics_status fail_timeout(thread_comm *self, const mics_exchange *exchange, bool sending)
 {
     mics_thread_world *world = self->world;
     pthread_mutex_lock(&world->mutex);
-    bool first = !world->late_reported;
-    world->late_reported = true;
+    bool first = !world->timeout_reported;
+    world->timeout_reported = true;
     pthread_mutex_unlock(&world->mutex);
     if (!first)
         return MICS_ERR_TIMEOUT;
-    const mics_lateness late = {.what = exchange->what,
-                                .rank = self->base.rank,
-                                .peer = sending ? exchange->to : exchange->from,
-                                .sending = sending,
-                                .waited_s = self->timeout_s};
+    const mics_lateness timeout = {.what = exchange->what,
+                                   .rank = self->base.rank,
+                                   .peer = sending ? exchange->to : exchange->from,
+                                   .sending = sending,
+                                   .waited_s = self->timeout_s};
     if (self->late_handler != NULL) {
-        self->late_handler(self->late_ctx, &late);
+        self->late_handler(self->late_ctx, &timeout);
         return MICS_ERR_TIMEOUT;
     }
     char why[128] = "";
-    explain_late(world, late.peer, exchange->channel, why, sizeof why);
-    return mics_fail(MICS_ERR_TIMEOUT, "%s: rank %d waited %g s for rank %d to %s; %s", late.what,
-                     (int)late.rank, late.waited_s, (int)late.peer, sending ? "receive" : "send",
-                     why);
+    explain_timeout(world, timeout.peer, exchange->channel, why, sizeof why);
+    return mics_fail(MICS_ERR_TIMEOUT, "%s: rank %d waited %g s for rank %d to %s; %s",
+                     timeout.what, (int)timeout.rank, timeout.waited_s, (int)timeout.peer,
+                     sending ? "receive" : "send", why);
 }
 
 // ---- one exchange ----
@@ -183,11 +183,11 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
 static mics_status await_offer(thread_comm *self, cell *source)
 {
     struct timespec deadline = deadline_of(self);
-    int late = 0;
+    int expired = 0;
     while (!source->aborted && !(source->state == CELL_FULL && source->to == self->base.rank)) {
-        if (late == ETIMEDOUT)
+        if (expired == ETIMEDOUT)
             return MICS_ERR_TIMEOUT;
-        late = pthread_cond_timedwait(&source->offered, &source->mutex, &deadline);
+        expired = pthread_cond_timedwait(&source->offered, &source->mutex, &deadline);
     }
     return source->aborted ? MICS_ERR_PEER : MICS_OK;
 }
@@ -233,7 +233,7 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
     }
     pthread_mutex_unlock(&source->mutex);
     if (status == MICS_ERR_TIMEOUT)
-        return fail_late(self, exchange, false);
+        return fail_timeout(self, exchange, false);
     return status;
 }
 
@@ -242,9 +242,9 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
 static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
 {
     struct timespec deadline = deadline_of(self);
-    int late = 0;
-    while (mine->state == CELL_FULL && !mine->aborted && !failed && late != ETIMEDOUT)
-        late = pthread_cond_timedwait(&mine->taken, &mine->mutex, &deadline);
+    int expired = 0;
+    while (mine->state == CELL_FULL && !mine->aborted && !failed && expired != ETIMEDOUT)
+        expired = pthread_cond_timedwait(&mine->taken, &mine->mutex, &deadline);
     while (mine->state == CELL_TAKING)
         pthread_cond_wait(&mine->taken, &mine->mutex);
     cell_state end = mine->state;
@@ -269,12 +269,12 @@ static mics_status finish(thread_comm *self, const mics_exchange *exchange, mics
         if (!failed)
             status = sent;
     }
-    // A failed exchange leaves whom it waited for, for explain_late.
+    // A failed exchange leaves whom it waited for, for explain_timeout.
     if (status == MICS_OK)
         mine->waits_for = MICS_RANK_NONE;
     pthread_mutex_unlock(&mine->mutex);
     if (!failed && status == MICS_ERR_TIMEOUT)
-        return fail_late(self, exchange, true);
+        return fail_timeout(self, exchange, true);
     return status;
 }
 
@@ -314,26 +314,26 @@ static void thread_set_late_handler(void *ctx, mics_late_handler handler, void *
     self->late_ctx = handler_ctx;
 }
 
-// ---- the board ----
+// ---- heartbeats ----
 
-static void thread_post(void *ctx, const mics_note *note)
+static void thread_post(void *ctx, const mics_note *heartbeat)
 {
     thread_comm *self = ctx;
     place *mine = &self->world->places[self->base.rank];
     pthread_mutex_lock(&self->world->mutex);
-    mine->note = *note;
+    mine->heartbeat = *heartbeat;
     mine->posted = true;
     pthread_mutex_unlock(&self->world->mutex);
 }
 
-static bool thread_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+static bool thread_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
 {
     thread_comm *self = ctx;
     const place *at = &self->world->places[rank];
     pthread_mutex_lock(&self->world->mutex);
     bool posted = at->posted;
     if (posted) {
-        *note_out = at->note;
+        *heartbeat_out = at->heartbeat;
         *age_s_out = 0; // threads live as long as this process
     }
     pthread_mutex_unlock(&self->world->mutex);

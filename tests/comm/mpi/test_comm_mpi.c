@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     if (status == MICS_OK)
         status = check_opened(comm, memory, apart ? 1 : comm->ranks);
     if (status == MICS_OK && forgone)
-        mics_comm_mpi_forgo_near(comm);
+        mics_comm_mpi_forgo_intra(comm);
     if (status == MICS_OK && (how == NULL || all || apart)) {
         status = check_all(comm, memory);
         if (status == MICS_OK)
