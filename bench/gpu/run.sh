@@ -590,7 +590,7 @@ torch_row() { # SHAPE LENGTH SEQUENCES fp32|bf16
     [ $seconds -lt 150 ] || seconds=150
     keep $((seconds + 10)) "$name" env "TORCHINDUCTOR_CACHE_DIR=$work/inductor" "TRITON_CACHE_DIR=$work/triton" \
         "$python" bench/gpu/torch_gpt2.py "bench/gpu/$1.json" --length "$2" --sequences "$3" \
-        --steps 20 --params "$4" --seconds $seconds
+        --steps 20 --params "$4" --pad-vocab 64 --seconds $seconds
     line=$(grep '^{' "$logs/$name.log" | tail -n 1)
     field() { echo "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
     [ -n "$(field step_ms)" ] || { say "left out PyTorch, $1 at $2 x $3, $4 parameters: $(last_line "$name")"; return; }
