@@ -159,6 +159,8 @@ static void test_the_file_goes_before(void **state)
         {"\"gradient_clipping\": 0", "\"gradient_clipping\": 2", "gradient_clipping", "0", "file"},
         {"\"bf16\": {\"enabled\": false}", "\"run\": {\"precision\": \"bf16\"}", "run.precision",
          "\"auto\"", "default"},
+        {"\"gradient_clipping\": 1", "\"run\": {\"precision\": \"fp32\"}", "run.precision",
+         "\"fp32\"", "checkpoint"},
         {"\"fp16\": {\"enabled\": true}", "\"run\": {\"precision\": \"fp32\"}", "run.precision",
          "\"fp16\"", "auto: fp16.enabled"},
         {"\"sdp_param_persistence_threshold\": 5", "\"run\": {\"param_persistence_threshold\": 7}",
@@ -182,10 +184,23 @@ static void test_the_file_goes_before(void **state)
         check_row(run, cases[i].path, cases[i].value, cases[i].origin);
         mics_run_close(run);
     }
+    // The CPU has one precision; a GPU that is not there is no reason for another.
+    static const char *const cpu[] = {"run.device=cpu"};
+    static const char bf16[] = "{\"run\": {\"precision\": \"bf16\"}}";
+    mics_run *run = NULL;
+    write_file("run.json", RUN_PLAIN);
+    ASSERT_OK(mics_run_load(memory, "run.json", cpu, 1, &run));
+    ASSERT_OK(mics_run_keep(run, "stored", bf16));
+    ASSERT_OK(mics_run_resolve_device(run, "none is here"));
+    check_row(run, "run.precision", "\"fp32\"", "auto: fp32 on cpu");
+    mics_run_close(run);
+    run = load_kept(RUN_PLAIN, bf16);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_resolve_device(run, "none is here"));
+    ASSERT_SAID(&seen, "bf16 is for GPUs; on the cpu device fp32 works: --set run.precision=fp32");
+    mics_run_close(run);
     // --set is still --set, and what was "auto" is settled.
     static const char *const sets[] = {"gradient_clipping=3", "run.precision=auto",
                                        "wall_clock_breakdown=true"};
-    mics_run *run = NULL;
     write_file("run.json", RUN_PLAIN);
     ASSERT_OK(mics_run_load(memory, "run.json", sets, 3, &run));
     ASSERT_OK(mics_run_keep(run, "stored", "{\"run\": {\"precision\": \"fp32\"}}"));
