@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: a folder a step with one file for each rank that holds something, and a manifest
 // that is renamed into place last. A folder without a manifest does not count. Reading is by range
-// of a unit, so any mesh can read what any other wrote. docs/formats.md describes the files.
+// of a unit and by name of a state, so any mesh can read what any other wrote. Saved is version 2,
+// read are 1 and 2. docs/formats.md describes the files.
 //
 //   DIR/step-00000200/rank-00000.mics ...  config.json  tokenizer.json  manifest.json
 //   DIR/latest (names the folder that was saved last)
@@ -11,6 +12,7 @@
 #ifndef MICS_CHECKPOINT_H
 #define MICS_CHECKPOINT_H
 
+#include "mics/dtype.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stddef.h>
@@ -20,20 +22,27 @@
 extern "C" {
 #endif
 
-typedef enum mics_state {
-    MICS_STATE_PARAMS,
-    MICS_STATE_MOMENT1,
-    MICS_STATE_MOMENT2,
-    MICS_STATES
-} mics_state;
+// The state that every shard has: the master parameters. What an optimizer keeps beside them is called
+// as torch.optim calls it: "exp_avg", "exp_avg_sq", "momentum_buffer".
+#define MICS_STATE_PARAM "param"
 
-// What one rank owns of one unit: elements [begin, end) of the unit's flat buffer.
-typedef struct mics_piece {
-    const char *unit;         // unit's name
-    int64_t unit_elems;       // length of the unit's flat buffer without the mesh's padding
-    int64_t begin, end;       // 0 <= begin <= end <= unit_elems
-    float *data[MICS_STATES]; // each end - begin floats
-} mics_piece;
+enum { MICS_SHARD_STATES_MAX = 8 };
+
+// One state of a shard.
+typedef struct mics_shard_state {
+    const char *name;
+    mics_dtype dtype; // MICS_DTYPE_FP32, the only one that checkpoints hold so far
+    const void *data; // of every element of the shard; may be NULL when that has none
+} mics_shard_state;
+
+// What one rank owns of one unit: elements [begin, end) of the unit's flat buffer, in every state.
+typedef struct mics_optimizer_shard {
+    const char *unit;    // unit's name
+    int64_t unit_elems;  // length of the unit's flat buffer without the mesh's padding
+    int64_t begin, end;  // 0 <= begin <= end <= unit_elems
+    int32_t state_count; // 1 to MICS_SHARD_STATES_MAX; alike in all shards of a unit, in order too
+    mics_shard_state states[MICS_SHARD_STATES_MAX];
+} mics_optimizer_shard;
 
 // Where dynamic loss scaling is (fp16): mics_scaler of the engine.
 typedef struct mics_checkpoint_scaler {
@@ -43,6 +52,11 @@ typedef struct mics_checkpoint_scaler {
     int64_t skipped;
     int64_t hysteresis;
 } mics_checkpoint_scaler;
+
+// Ranks that shared one copy of each state.
+typedef struct mics_checkpoint_sharding {
+    int32_t params, grads, optimizer;
+} mics_checkpoint_sharding;
 
 typedef struct mics_checkpoint_meta {
     int64_t step;    // optimizer steps done
@@ -57,12 +71,18 @@ typedef struct mics_checkpoint_meta {
     size_t tokenizer_bytes;
     const char *run_json; // the resolved run, for people; may be NULL
     mics_checkpoint_scaler scaler;
+    // How the run was resolved. A checkpoint of version 1 does not say: NULL and 0.
+    const char *precision; // "fp32", "tf32", "bf16", "fp16"
+    const char *optimizer; // "AdamW"
+    mics_checkpoint_sharding sharding;
+    int32_t layered_micro_steps; // micro-steps that run side by side, at most; 1: each by itself
+    const char *program;         // version of mics that saved it; saving ignores it
 } mics_checkpoint_meta;
 
 typedef struct mics_checkpoint_writer {
     const char *dir; // the run's checkpoints/ folder; made when missing
     int32_t rank;    // rank 0 writes the manifest
-    int32_t writers; // ranks 0 .. writers - 1 pass pieces
+    int32_t writers; // ranks 0 .. writers - 1 pass shards
     int32_t keep;    // newest folders kept; 0 keeps all
     // Returns MICS_OK when every rank passed MICS_OK, and otherwise `mine` or MICS_ERR_PEER;
     // called by every rank, equally often. NULL in a world of one. Ranks wait in it for the slowest
@@ -71,11 +91,11 @@ typedef struct mics_checkpoint_writer {
     void *agree_ctx;
 } mics_checkpoint_writer;
 
-/* Saves one step. Every rank of the world calls it; ranks from `writers` on pass no pieces.
+/* Saves one step. Every rank of the world calls it; ranks from `writers` on pass no shards.
  *
  * When it returns MICS_OK on any rank, files, folder, manifest and `latest` are on disk (fsync),
- * and losing any process cannot lose them. The data goes straight from the pieces to the files.
- * The pieces of all ranks together must tile every unit exactly, which is checked before the
+ * and losing any process cannot lose them. The data goes straight from the shards to the files.
+ * The shards of all ranks together must tile every unit exactly, which is checked before the
  * manifest counts. A step that was saved before is replaced by the same one rename: until then the
  * old files stay and count. Older folders beyond `keep` are removed after that, oldest save first;
  * left-overs of failed saves are removed before the first byte is written, since they may be what
@@ -84,12 +104,12 @@ typedef struct mics_checkpoint_writer {
  *
  * Needs:   pieces: (count), count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO (path, cause and, when the disk is full, bytes); MICS_ERR_INVALID;
- * MICS_ERR_FORMAT (pieces that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
+ * MICS_ERR_UNSUPPORTED (a state that is not fp32); MICS_ERR_FORMAT (shards that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
  * returned. The checkpoints that were there before are then still there. Collective: yes.
  */
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
-                                 const mics_checkpoint_meta *meta, const mics_piece *pieces,
-                                 int32_t count);
+                                 const mics_checkpoint_meta *meta,
+                                 const mics_optimizer_shard *shards, int32_t count);
 
 typedef struct mics_checkpoint mics_checkpoint;
 
@@ -105,7 +125,8 @@ mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **
 
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2, and
+ *          the program that wrote it); MICS_ERR_MEMORY.
  * Owns:    close with mics_checkpoint_close.
  */
 mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
@@ -119,18 +140,18 @@ void mics_checkpoint_close(mics_checkpoint *checkpoint);
  */
 const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
 
-/* Reads elements [begin, end) of one state of a unit, checking the checksum of every chunk it
- * touches.
+/* Reads elements [begin, end) of the state `state` of a unit, checking the checksum of every chunk it
+ * touches. Version 1 has the states "param", "exp_avg" and "exp_avg_sq".
  *
  * Shapes:  data_out: (end - begin).
  * Units:   elements, fp32.
  * Needs:   begin <= end <= unit_elems; unit_elems as the caller's model has it.
- * Returns: MICS_OK; MICS_ERR_INVALID (no such unit, or of another length: both said);
- * MICS_ERR_FORMAT (a checksum differs: file and offset); MICS_ERR_IO; MICS_ERR_MEMORY. Threads:
- * any, one checkpoint in several threads at once.
+ * Returns: MICS_OK; MICS_ERR_INVALID (no such unit, or of another length: both said; no such state:
+ * those that it has are said); MICS_ERR_FORMAT (a checksum differs: file and offset); MICS_ERR_IO;
+ * MICS_ERR_MEMORY. Threads: any, one checkpoint in several threads at once.
  */
 mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit,
-                                 int64_t unit_elems, mics_state state, int64_t begin, int64_t end,
+                                 int64_t unit_elems, const char *state, int64_t begin, int64_t end,
                                  float *data_out);
 
 #ifdef __cplusplus

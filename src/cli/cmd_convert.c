@@ -75,7 +75,7 @@ static mics_status write_tensor(const cli_saved *saved, const mics_unit *unit,
     int64_t at = param->offset, end = param->offset + param->elems;
     while (at < end) {
         int64_t next = end - at < CHUNK_ELEMS ? end : at + CHUNK_ELEMS;
-        MICS_TRY(mics_checkpoint_read(saved->checkpoint, unit->name, unit->elems, MICS_STATE_PARAMS,
+        MICS_TRY(mics_checkpoint_read(saved->checkpoint, unit->name, unit->elems, MICS_STATE_PARAM,
                                       at, next, chunk));
         MICS_TRY(mics_safetensors_append(writer, chunk, next - at));
         at = next;

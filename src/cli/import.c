@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const cli_state_names[CLI_STATES] = {MICS_STATE_PARAM, "exp_avg", "exp_avg_sq"};
+
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);
@@ -107,11 +109,11 @@ mics_status cli_resume_fill(const mics_model *model, const mics_checkpoint *chec
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
         mics_engine_piece piece = mics_engine_piece_get(engine, unit);
-        float *states[MICS_STATES] = {piece.params, piece.moment1, piece.moment2};
+        float *const states[CLI_STATES] = {piece.params, piece.moment1, piece.moment2};
         if (piece.range.begin == piece.range.end)
             continue;
-        for (int state = 0; state < MICS_STATES; state++)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, (mics_state)state,
+        for (int state = 0; state < CLI_STATES; state++)
+            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, cli_state_names[state],
                                           piece.range.begin, piece.range.end, states[state]));
     }
     return mics_engine_push(engine);
@@ -125,7 +127,7 @@ mics_status cli_params_fill(const mics_model *model, const mics_checkpoint *chec
         mics_engine_piece piece = mics_engine_piece_get(engine, unit);
         int64_t end = piece.shard.end < of->elems ? piece.shard.end : of->elems;
         if (piece.shard.begin < end)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAMS,
+            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAM,
                                           piece.shard.begin, end, piece.shard_params));
     }
     return mics_engine_push(engine);

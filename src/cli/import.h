@@ -11,6 +11,11 @@
 #include "mics/safetensors.h"
 #include "mics/status.h"
 
+// What checkpoints of a training call its optimizer, and the states of a shard, in their order there.
+#define CLI_OPTIMIZER "AdamW"
+enum { CLI_STATES = 3 };
+extern const char *const cli_state_names[CLI_STATES];
+
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
  * attention masks and a tied classifier, which are no parameters.
  *
@@ -26,7 +31,7 @@ mics_status cli_import_check(const mics_model *model, const mics_safetensors *re
 mics_status cli_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
 
-/* Fills this rank's owned pieces, moments included; then call mics_engine_publish.
+/* Fills this rank's optimizer shards, moments included; then call mics_engine_publish.
  *
  * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
  */

@@ -112,7 +112,7 @@ mics_status cli_saved_read_params(cli_saved *saved)
         MICS_TRY(mics_size_bytes(of->elems, sizeof(float), &bytes));
         MICS_TRY(mics_alloc(saved->memory, MICS_MEM_PARAMS, bytes, &params));
         saved->params[unit] = params;
-        MICS_TRY(mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAMS, 0,
+        MICS_TRY(mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAM, 0,
                                       of->elems, params));
     }
     return MICS_OK;

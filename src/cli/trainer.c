@@ -42,28 +42,34 @@ static mics_batch_source source_of(cli_trainer *self, const cli_samples *samples
 
 // ---- opening ----
 
-static mics_status open_pieces(cli_trainer *self)
+static mics_status open_shards(cli_trainer *self)
 {
     void *block = NULL;
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)self->job->model->unit_count * sizeof(mics_piece), &block));
-    self->pieces = block;
+                        (size_t)self->job->model->unit_count * sizeof(mics_optimizer_shard),
+                        &block));
+    self->shards = block;
     return MICS_OK;
 }
 
 // As long as the engine has them on the host.
-static void fill_pieces(cli_trainer *self)
+static void fill_shards(cli_trainer *self)
 {
     const mics_model *model = self->job->model;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
-        self->pieces[unit] = (mics_piece){
+        float *const data[CLI_STATES] = {piece.params, piece.moment1, piece.moment2};
+        mics_optimizer_shard *shard = &self->shards[unit];
+        *shard = (mics_optimizer_shard){
             .unit = model->units[unit].name,
             .unit_elems = model->units[unit].elems,
             .begin = piece.range.begin,
             .end = piece.range.end,
-            .data = {piece.params, piece.moment1, piece.moment2},
+            .state_count = CLI_STATES,
         };
+        for (int state = 0; state < CLI_STATES; state++)
+            shard->states[state] = (mics_shard_state){
+                .name = cli_state_names[state], .dtype = MICS_DTYPE_FP32, .data = data[state]};
     }
 }
 
@@ -87,7 +93,7 @@ static mics_status open_engine(cli_trainer *self)
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
                         (size_t)(cli_job_sequence(job) + 1) * sizeof(int32_t), &row));
     self->row = row;
-    return open_pieces(self);
+    return open_shards(self);
 }
 
 // A run that goes on scales its losses as the one did that it goes on from.
@@ -163,7 +169,7 @@ static mics_status close_all(cli_trainer *self)
     mics_progress_close(self->progress);
     mics_status status = mics_metrics_close(self->metrics);
     cli_trace_close(self->trace);
-    mics_free(self->rank->memory, self->pieces);
+    mics_free(self->rank->memory, self->shards);
     mics_free(self->rank->memory, self->row);
     return status;
 }
@@ -242,13 +248,17 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
         .model_json = mics_json_text(job->config),
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
+        .precision = mics_run_precision_text(run->precision),
+        .optimizer = CLI_OPTIMIZER,
+        .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
+        .layered_micro_steps = mics_schedule_breadth(run->micro_steps, run->layered_micro_steps),
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(self->engine);
     MICS_TRY(mics_engine_pull(self->engine));
-    fill_pieces(self);
+    fill_shards(self);
     meta.tokenizer_text = cli_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
-    mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
+    mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->shards,
                                               rank < writers ? job->model->unit_count : 0);
     mics_engine_release(self->engine);
     return status;

@@ -18,7 +18,7 @@ typedef struct cli_trainer {
     mics_progress *progress;                  // rank 0
     mics_metrics_file *metrics;               // rank 0
     cli_trace *trace;                         // NULL: no step is traced
-    mics_piece *pieces;                       // by unit; what this rank writes into checkpoints
+    mics_optimizer_shard *shards;             // by unit; what this rank writes into checkpoints
     int32_t *row;                             // scratch of cli_samples_read
     const cli_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch

@@ -7,7 +7,9 @@
 #include "mics/checkpoint.h"
 #include <math.h>
 
-enum { STEPS = 8, STOP = 5, SEQUENCES = 16, UNITS = 8 };
+enum { STEPS = 8, STOP = 5, SEQUENCES = 16, UNITS = 8, STATES = 3 };
+
+static const char *const state_names[STATES] = {"param", "exp_avg", "exp_avg_sq"};
 
 typedef struct repeat_run {
     fixture_run run;
@@ -15,21 +17,33 @@ typedef struct repeat_run {
     char *resume;        // (optional) folder of a checkpoint to begin with
     int64_t first, last; // steps
     int64_t elems;       // of the model
-    float *state;        // (MICS_STATES, elems) after the last step
+    float *state;        // (STATES, elems) after the last step
 } repeat_run;
 
 // ---- one rank ----
 
-static void pieces_of(const repeat_run *repeat, const mics_engine *engine, mics_piece *pieces_out)
+static void states_of(const mics_engine *engine, int32_t unit, float *states_out[STATES])
 {
-    for (int32_t u = 0; u < repeat->run.model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
-        pieces_out[u] = (mics_piece){.unit = repeat->run.model->units[u].name,
-                                     .unit_elems = repeat->run.model->units[u].elems,
-                                     .begin = piece.range.begin,
-                                     .end = piece.range.end,
-                                     .data = {piece.params, piece.moment1, piece.moment2}};
-    }
+    const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+    states_out[0] = piece.params;
+    states_out[1] = piece.moment1;
+    states_out[2] = piece.moment2;
+}
+
+static mics_optimizer_shard shard_of(const repeat_run *repeat, const mics_engine *engine,
+                                     int32_t unit)
+{
+    const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+    mics_optimizer_shard shard = {.unit = repeat->run.model->units[unit].name,
+                                  .unit_elems = repeat->run.model->units[unit].elems,
+                                  .begin = piece.range.begin,
+                                  .end = piece.range.end,
+                                  .state_count = STATES};
+    float *states[STATES];
+    states_of(engine, unit, states);
+    for (int s = 0; s < STATES; s++)
+        shard.states[s] = (mics_shard_state){.name = state_names[s], .data = states[s]};
+    return shard;
 }
 
 static mics_status agree(void *ctx, mics_status mine)
@@ -39,7 +53,7 @@ static mics_status agree(void *ctx, mics_status mine)
 
 static mics_status save(const repeat_run *repeat, const ranks_self *self, mics_engine *engine)
 {
-    mics_piece pieces[UNITS];
+    mics_optimizer_shard shards[UNITS];
     const int32_t rank = self->comm->rank, writers = repeat->run.want.sharding.optimizer;
     const mics_checkpoint_writer writer = {
         .dir = repeat->dir, .rank = rank, .writers = writers, .agree = agree, .agree_ctx = engine};
@@ -47,24 +61,29 @@ static mics_status save(const repeat_run *repeat, const ranks_self *self, mics_e
                                        .samples = repeat->last * SEQUENCES,
                                        .seed = 1,
                                        .model_json = fixture_config,
-                                       .tokenizer = "bytes"};
-    pieces_of(repeat, engine, pieces);
-    return mics_checkpoint_save(self->memory, &writer, &meta, pieces,
+                                       .tokenizer = "bytes",
+                                       .precision = "fp32",
+                                       .optimizer = "AdamW",
+                                       .sharding = {1, 1, writers},
+                                       .layered_micro_steps = 1};
+    for (int32_t u = 0; u < repeat->run.model->unit_count; u++)
+        shards[u] = shard_of(repeat, engine, u);
+    return mics_checkpoint_save(self->memory, &writer, &meta, shards,
                                 rank < writers ? repeat->run.model->unit_count : 0);
 }
 
 static mics_status load(const repeat_run *repeat, const ranks_self *self, mics_engine *engine)
 {
-    mics_piece pieces[UNITS];
     mics_checkpoint *checkpoint = NULL;
     mics_status status = MICS_OK;
     MICS_TRY(mics_checkpoint_open(self->memory, repeat->resume, &checkpoint));
-    pieces_of(repeat, engine, pieces);
-    for (int32_t i = 0; i < repeat->run.model->unit_count * MICS_STATES; i++) {
-        const mics_piece *piece = &pieces[i / MICS_STATES];
-        const mics_state state = (mics_state)(i % MICS_STATES);
-        MICS_TRY_OUT(mics_checkpoint_read(checkpoint, piece->unit, piece->unit_elems, state,
-                                          piece->begin, piece->end, piece->data[state]));
+    for (int32_t i = 0; i < repeat->run.model->unit_count * STATES; i++) {
+        const mics_optimizer_shard shard = shard_of(repeat, engine, i / STATES);
+        float *states[STATES];
+        states_of(engine, i / STATES, states);
+        MICS_TRY_OUT(mics_checkpoint_read(checkpoint, shard.unit, shard.unit_elems,
+                                          state_names[i % STATES], shard.begin, shard.end,
+                                          states[i % STATES]));
     }
 out:
     mics_checkpoint_close(checkpoint);
@@ -73,14 +92,13 @@ out:
 
 static void collect(const repeat_run *repeat, const mics_engine *engine, int32_t rank)
 {
-    mics_piece pieces[UNITS];
     int64_t at = 0;
-    pieces_of(repeat, engine, pieces);
     for (int32_t u = 0; u < repeat->run.model->unit_count; u++) {
-        for (int s = 0; s < MICS_STATES && rank < repeat->run.want.sharding.optimizer; s++)
-            memcpy(repeat->state + s * repeat->elems + at + pieces[u].begin, pieces[u].data[s],
-                   (size_t)(pieces[u].end - pieces[u].begin) * sizeof(float));
-        at += pieces[u].unit_elems;
+        const mics_optimizer_shard shard = shard_of(repeat, engine, u);
+        for (int s = 0; s < STATES && rank < repeat->run.want.sharding.optimizer; s++)
+            memcpy(repeat->state + s * repeat->elems + at + shard.begin, shard.states[s].data,
+                   (size_t)(shard.end - shard.begin) * sizeof(float));
+        at += shard.unit_elems;
     }
 }
 
@@ -125,7 +143,7 @@ static void go(repeat_run *repeat, const fixture_case *want, int64_t first, int6
     repeat->elems = 0;
     for (int32_t u = 0; u < repeat->run.model->unit_count; u++)
         repeat->elems += repeat->run.model->units[u].elems;
-    repeat->state = calloc((size_t)(MICS_STATES * repeat->elems), sizeof(float));
+    repeat->state = calloc((size_t)(STATES * repeat->elems), sizeof(float));
     assert_non_null(repeat->state);
     ranks_run_ok(want->ranks, repeat_rank, repeat);
     fixture_close(&repeat->run);
@@ -140,7 +158,7 @@ static void check_same_bits(const repeat_run *a, const repeat_run *b)
     }
     assert_memory_equal(&a->run.eval_loss, &b->run.eval_loss, sizeof(double));
     assert_int_equal(a->elems, b->elems);
-    assert_memory_equal(a->state, b->state, (size_t)(MICS_STATES * a->elems) * sizeof(float));
+    assert_memory_equal(a->state, b->state, (size_t)(STATES * a->elems) * sizeof(float));
 }
 
 static const fixture_case cases[] = {

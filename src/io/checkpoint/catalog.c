@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of a checkpoint, put in order and checked for holes and overlaps.
+// The shards of a checkpoint, put in order and checked for holes and overlaps.
 #include "io/checkpoint/catalog.h"
 #include "mics/log.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,72 +28,91 @@ static mics_status load_files(mics_memory *memory, char *const *paths, int32_t c
     return MICS_OK;
 }
 
-static int compare_pieces(const void *left, const void *right)
+static int compare_shards(const void *left, const void *right)
 {
-    const mics_rank_piece *a = ((const mics_catalog_piece *)left)->piece;
-    const mics_rank_piece *b = ((const mics_catalog_piece *)right)->piece;
+    const mics_rank_shard *a = ((const mics_catalog_shard *)left)->shard;
+    const mics_rank_shard *b = ((const mics_catalog_shard *)right)->shard;
     int names = strcmp(a->unit, b->unit);
     if (names != 0)
         return names;
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-// Collects the pieces that are not empty, in order. `count_out` is how many.
-static mics_status sort_pieces(mics_memory *memory, mics_catalog *catalog, int64_t *count_out)
+// Collects the shards that are not empty, in order. `count_out` is how many.
+static mics_status sort_shards(mics_memory *memory, mics_catalog *catalog, int64_t *count_out)
 {
     size_t count = 0;
     for (int32_t i = 0; i < catalog->file_count; i++)
         count += (size_t)catalog->files[i].count;
     void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, count * sizeof *catalog->pieces, &block));
-    catalog->pieces = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, count * sizeof *catalog->shards, &block));
+    catalog->shards = block;
     count = 0;
     for (int32_t i = 0; i < catalog->file_count; i++) {
         for (int32_t k = 0; k < catalog->files[i].count; k++) {
-            const mics_rank_piece *piece = &catalog->files[i].pieces[k];
-            if (piece->begin < piece->end)
-                catalog->pieces[count++] = (mics_catalog_piece){.piece = piece, .file = i};
+            const mics_rank_shard *shard = &catalog->files[i].shards[k];
+            if (shard->begin < shard->end)
+                catalog->shards[count++] = (mics_catalog_shard){.shard = shard, .file = i};
         }
     }
-    qsort(catalog->pieces, count, sizeof *catalog->pieces, compare_pieces);
+    qsort(catalog->shards, count, sizeof *catalog->shards, compare_shards);
     *count_out = (int64_t)count;
     return MICS_OK;
 }
 
-// Says that [done, ...) of a unit is held by no piece or by two.
-static mics_status not_tiled(char *const *paths, const mics_catalog_piece *at, int64_t done)
+// Says that [done, ...) of a unit is held by no shard or by two.
+static mics_status not_tiled(char *const *paths, const mics_catalog_shard *at, int64_t done)
 {
-    const mics_rank_piece *piece = at->piece;
+    const mics_rank_shard *shard = at->shard;
     return mics_fail(MICS_ERR_FORMAT,
                      "%s: holds elements %lld to %lld of %lld of unit %s, where %lld %s",
-                     paths[at->file], (long long)piece->begin, (long long)piece->end,
-                     (long long)piece->unit_elems, piece->unit, (long long)done,
-                     piece->begin < done ? "and those before are in another piece too"
-                                         : "is the first that is in no piece");
+                     paths[at->file], (long long)shard->begin, (long long)shard->end,
+                     (long long)shard->unit_elems, shard->unit, (long long)done,
+                     shard->begin < done ? "and those before are in another shard too"
+                                         : "is the first that is in no shard");
 }
 
-// Takes the pieces of one unit from `first` on; unit_out->count is how many they are.
+static bool same_states(const mics_rank_shard *a, const mics_rank_shard *b)
+{
+    bool same = a->state_count == b->state_count;
+    for (int32_t i = 0; same && i < a->state_count; i++)
+        same = strcmp(a->states[i].name, b->states[i].name) == 0;
+    return same;
+}
+
+// What the shards of a unit must have in common.
+static mics_status check_alike(char *const *paths, const mics_catalog_shard *head,
+                               const mics_catalog_shard *at)
+{
+    if (at->shard->unit_elems != head->shard->unit_elems)
+        return mics_fail(MICS_ERR_FORMAT, "%s: unit %s has %lld elements here, %lld in %s",
+                         paths[at->file], head->shard->unit, (long long)at->shard->unit_elems,
+                         (long long)head->shard->unit_elems, paths[head->file]);
+    if (!same_states(head->shard, at->shard))
+        return mics_fail(MICS_ERR_FORMAT, "%s: unit %s has other states here than in %s",
+                         paths[at->file], head->shard->unit, paths[head->file]);
+    return MICS_OK;
+}
+
+// Takes the shards of one unit from `first` on; unit_out->count is how many they are.
 static mics_status tile_unit(const mics_catalog *catalog, char *const *paths, int64_t first,
                              int64_t total, mics_catalog_unit *unit_out)
 {
-    const mics_rank_piece *head = catalog->pieces[first].piece;
+    const mics_rank_shard *head = catalog->shards[first].shard;
     int64_t done = 0;
     int64_t next = first;
     for (; next < total; next++) {
-        const mics_catalog_piece *at = &catalog->pieces[next];
-        if (strcmp(at->piece->unit, head->unit) != 0)
+        const mics_catalog_shard *at = &catalog->shards[next];
+        if (strcmp(at->shard->unit, head->unit) != 0)
             break;
-        if (at->piece->unit_elems != head->unit_elems)
-            return mics_fail(MICS_ERR_FORMAT, "%s: unit %s has %lld elements here, %lld in %s",
-                             paths[at->file], head->unit, (long long)at->piece->unit_elems,
-                             (long long)head->unit_elems, paths[catalog->pieces[first].file]);
-        if (at->piece->begin != done)
+        MICS_TRY(check_alike(paths, &catalog->shards[first], at));
+        if (at->shard->begin != done)
             return not_tiled(paths, at, done);
-        done = at->piece->end;
+        done = at->shard->end;
     }
     if (done != head->unit_elems)
         return mics_fail(MICS_ERR_FORMAT, "%s: unit %s ends at element %lld in all files, of %lld",
-                         paths[catalog->pieces[next - 1].file], head->unit, (long long)done,
+                         paths[catalog->shards[next - 1].file], head->unit, (long long)done,
                          (long long)head->unit_elems);
     *unit_out = (mics_catalog_unit){
         .name = head->unit, .elems = head->unit_elems, .first = first, .count = next - first};
@@ -104,7 +124,7 @@ static int64_t count_units(const mics_catalog *catalog, int64_t total)
     int64_t units = 0;
     for (int64_t i = 0; i < total; i++) {
         if (i == 0 ||
-            strcmp(catalog->pieces[i - 1].piece->unit, catalog->pieces[i].piece->unit) != 0)
+            strcmp(catalog->shards[i - 1].shard->unit, catalog->shards[i].shard->unit) != 0)
             units++;
     }
     return units;
@@ -128,15 +148,15 @@ static mics_status tile_units(mics_memory *memory, char *const *paths, int64_t t
     return MICS_OK;
 }
 
-// A unit of which every file holds an empty piece would vanish from the catalog in silence.
-static mics_status check_empty_pieces(const mics_catalog *catalog, char *const *paths)
+// A unit of which every file holds an empty shard would vanish from the catalog in silence.
+static mics_status check_empty_shards(const mics_catalog *catalog, char *const *paths)
 {
     for (int32_t i = 0; i < catalog->file_count; i++) {
         for (int32_t k = 0; k < catalog->files[i].count; k++) {
-            const mics_rank_piece *piece = &catalog->files[i].pieces[k];
-            if (piece->begin == piece->end && mics_catalog_find(catalog, piece->unit) == NULL)
+            const mics_rank_shard *shard = &catalog->files[i].shards[k];
+            if (shard->begin == shard->end && mics_catalog_find(catalog, shard->unit) == NULL)
                 return mics_fail(MICS_ERR_FORMAT, "%s: unit %s is empty in every file", paths[i],
-                                 piece->unit);
+                                 shard->unit);
         }
     }
     return MICS_OK;
@@ -149,11 +169,11 @@ mics_status mics_catalog_load(mics_memory *memory, char *const *paths, int32_t c
     int64_t total = 0;
     mics_status status = load_files(memory, paths, count, step, &catalog);
     if (status == MICS_OK)
-        status = sort_pieces(memory, &catalog, &total);
+        status = sort_shards(memory, &catalog, &total);
     if (status == MICS_OK)
         status = tile_units(memory, paths, total, &catalog);
     if (status == MICS_OK)
-        status = check_empty_pieces(&catalog, paths);
+        status = check_empty_shards(&catalog, paths);
     if (status == MICS_OK)
         *catalog_out = catalog;
     else
@@ -166,7 +186,7 @@ void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog)
     for (int32_t i = 0; i < catalog->file_count; i++)
         mics_rank_file_fini(memory, &catalog->files[i]);
     mics_free(memory, catalog->files);
-    mics_free(memory, catalog->pieces);
+    mics_free(memory, catalog->shards);
     mics_free(memory, catalog->units);
     *catalog = (mics_catalog){0};
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// All pieces of all rank files of a checkpoint, by unit and place. Made when a checkpoint is
+// All shards of all rank files of a checkpoint, by unit and place. Made when a checkpoint is
 // opened, and by rank 0 before it publishes one.
 #ifndef MICS_CHECKPOINT_CATALOG_H
 #define MICS_CHECKPOINT_CATALOG_H
@@ -10,28 +10,29 @@
 #include "mics/status.h"
 #include <stdint.h>
 
-typedef struct mics_catalog_piece {
-    const mics_rank_piece *piece;
+typedef struct mics_catalog_shard {
+    const mics_rank_shard *shard;
     int32_t file;
-} mics_catalog_piece;
+} mics_catalog_shard;
 
 typedef struct mics_catalog_unit {
     const char *name;
     int64_t elems;
-    int64_t first; // of its pieces
-    int64_t count; // of them; in ascending order, they tile [0, elems) exactly
+    int64_t first; // of its shards
+    int64_t
+        count; // of them; in ascending order, they tile [0, elems) exactly, with the same states
 } mics_catalog_unit;
 
 typedef struct mics_catalog {
     mics_rank_file *files;
     int32_t file_count;
-    mics_catalog_piece *pieces; // none of them empty
+    mics_catalog_shard *shards; // none of them empty
     mics_catalog_unit *units;   // by name
     int32_t unit_count;
 } mics_catalog;
 
 /* Loads the headers of rank files 0 .. count - 1, called paths[i], and checks that they belong
- * together and that the pieces of every unit tile it.
+ * together and that the shards of every unit tile it, all with the same states.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (which file, unit and element); MICS_ERR_MEMORY.
  * Owns:    free with mics_catalog_fini; the paths are borrowed for the call.

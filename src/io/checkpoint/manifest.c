@@ -14,7 +14,7 @@
 
 #define FORMAT_NAME "mics-checkpoint"
 
-enum { FORMAT_VERSION = 1, FILES_MAX = 1 << 20, UNITS_MAX = 1 << 20 };
+enum { FORMAT_VERSION = 2, FILES_MAX = 1 << 20, UNITS_MAX = 1 << 20 };
 static const size_t TEXT_MAX = (size_t)256 << 20;
 
 // The end of the text, which the checksum does not cover: prefix, 16 hexadecimal digits, suffix.
@@ -57,17 +57,33 @@ static void write_scaler(mics_text *text, const mics_checkpoint_scaler *scaler)
         scaler->scale, scaler->steps, scaler->since_overflow, scaler->skipped, scaler->hysteresis);
 }
 
+// How the run was resolved: what a later default must not change.
+static void write_resolved(const mics_checkpoint_meta *meta, mics_text *text)
+{
+    mics_text_printf(text, "  \"precision\": ");
+    mics_text_quoted(text, meta->precision);
+    mics_text_printf(text, ",\n  \"optimizer\": ");
+    mics_text_quoted(text, meta->optimizer);
+    mics_text_printf(text,
+                     ",\n  \"sharding\": {\"params\": %d, \"grads\": %d, \"optimizer\": %d},\n"
+                     "  \"layered_micro_steps\": %d,\n",
+                     (int)meta->sharding.params, (int)meta->sharding.grads,
+                     (int)meta->sharding.optimizer, (int)meta->layered_micro_steps);
+}
+
 void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
 {
     const mics_checkpoint_meta *meta = &manifest->meta;
     size_t begin = text->used;
     mics_text_printf(text,
                      "{\n  \"format\": \"" FORMAT_NAME "\",\n  \"version\": %d,\n"
+                     "  \"program\": \"" MICS_VERSION "\",\n"
                      "  \"generation\": %" PRId64 ",\n  \"serial\": %" PRId64 ",\n"
                      "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n"
                      "  \"seed\": \"%016" PRIx64 "\",\n  \"corpus_hash\": \"%016" PRIx64 "\",\n",
                      FORMAT_VERSION, manifest->generation, manifest->serial, meta->step,
                      meta->samples, meta->seed, meta->corpus_hash);
+    write_resolved(meta, text);
     mics_text_printf(text, "  \"tokenizer\": ");
     if (manifest->tokenizer.name != NULL)
         write_file(text, &manifest->tokenizer);
@@ -208,20 +224,63 @@ static mics_status read_scaler(const mics_json *json, mics_checkpoint_scaler *sc
     return member_count(json, object, where, "hysteresis", &scaler->hysteresis);
 }
 
-static mics_status read_meta(const mics_json *json, mics_manifest *manifest)
+static mics_status member_degree(const mics_json *json, const mics_json_value *object,
+                                 const char *where, const char *key, int32_t *degree_out)
+{
+    int64_t count = 0;
+    MICS_TRY(member_count(json, object, where, key, &count));
+    if (count < 1 || count > INT32_MAX)
+        return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is %lld, not 1 to %d",
+                         mics_json_name(json), where, key, (long long)count, INT32_MAX);
+    *degree_out = (int32_t)count;
+    return MICS_OK;
+}
+
+// Version 1 does not say any of this.
+static mics_status read_resolved(const mics_json *json, mics_checkpoint_meta *meta)
+{
+    const mics_json_value *root = mics_json_root(json), *sharding = NULL;
+    const char *where = "the manifest";
+    mics_checkpoint_sharding *degrees = &meta->sharding;
+    MICS_TRY(member_text(json, root, where, "program", &meta->program));
+    MICS_TRY(member_text(json, root, where, "precision", &meta->precision));
+    MICS_TRY(member_text(json, root, where, "optimizer", &meta->optimizer));
+    MICS_TRY(member_degree(json, root, where, "layered_micro_steps", &meta->layered_micro_steps));
+    MICS_TRY(member(json, root, where, "sharding", MICS_JSON_OBJECT, &sharding));
+    MICS_TRY(member_degree(json, sharding, "the sharding", "params", &degrees->params));
+    MICS_TRY(member_degree(json, sharding, "the sharding", "grads", &degrees->grads));
+    return member_degree(json, sharding, "the sharding", "optimizer", &degrees->optimizer);
+}
+
+// Also before the checksum is looked at, which a newer version may keep elsewhere.
+static mics_status read_version(const mics_json *json, int64_t *version_out)
+{
+    const mics_json_value *root = mics_json_root(json);
+    const char *where = "the manifest", *format = NULL;
+    MICS_TRY(member_text(json, root, where, "format", &format));
+    MICS_TRY(member_count(json, root, where, "version", version_out));
+    if (strcmp(format, FORMAT_NAME) != 0 || *version_out < 1)
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: format \"%s\", version %lld; this program reads \"" FORMAT_NAME
+                         "\", versions 1 to %d",
+                         mics_json_name(json), format, (long long)*version_out, FORMAT_VERSION);
+    if (*version_out <= FORMAT_VERSION)
+        return MICS_OK;
+    const char *program = mics_json_string(mics_json_get(root, "program"));
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: is of version %lld, and mics " MICS_VERSION
+                     " reads versions 1 to %d; use mics %s, which saved it, or a later one",
+                     mics_json_name(json), (long long)*version_out, FORMAT_VERSION,
+                     program != NULL ? program : "(of an unknown version)");
+}
+
+static mics_status read_meta(const mics_json *json, int64_t version, mics_manifest *manifest)
 {
     const mics_json_value *root = mics_json_root(json);
     const char *where = "the manifest";
     mics_checkpoint_meta *meta = &manifest->meta;
-    const char *format = NULL;
-    int64_t version = 0;
-    MICS_TRY(member_text(json, root, where, "format", &format));
-    MICS_TRY(member_count(json, root, where, "version", &version));
-    if (strcmp(format, FORMAT_NAME) != 0 || version != FORMAT_VERSION)
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: format \"%s\", version %lld; this program reads \"" FORMAT_NAME
-                         "\", version %d",
-                         mics_json_name(json), format, (long long)version, FORMAT_VERSION);
+    if (version > 1)
+        MICS_TRY(read_resolved(json, meta));
     MICS_TRY(member_count(json, root, where, "generation", &manifest->generation));
     MICS_TRY(member_count(json, root, where, "serial", &manifest->serial));
     MICS_TRY(member_count(json, root, where, "step", &meta->step));
@@ -296,11 +355,14 @@ static mics_status read_units(mics_memory *memory, mics_manifest *manifest)
 mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manifest *manifest_out)
 {
     mics_manifest manifest = {0};
+    int64_t version = 0;
     mics_status status = mics_json_load(memory, path, TEXT_MAX, &manifest.json);
+    if (status == MICS_OK)
+        status = read_version(manifest.json, &version);
     if (status == MICS_OK)
         status = check_tail(path, mics_json_text(manifest.json));
     if (status == MICS_OK)
-        status = read_meta(manifest.json, &manifest);
+        status = read_meta(manifest.json, version, &manifest);
     if (status == MICS_OK)
         status = read_files(memory, &manifest);
     if (status == MICS_OK)

@@ -11,6 +11,7 @@
 #include "mics/checkpoint.h"
 #include "mics/log.h"
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -140,44 +141,66 @@ const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *chec
     return &checkpoint->meta;
 }
 
-// The piece that holds element `at` of a unit: the last that begins at or before it.
-static const mics_catalog_piece *piece_at(const mics_checkpoint *checkpoint,
+// The shard that holds element `at` of a unit: the last that begins at or before it.
+static const mics_catalog_shard *shard_at(const mics_checkpoint *checkpoint,
                                           const mics_catalog_unit *unit, int64_t at)
 {
-    const mics_catalog_piece *pieces = &checkpoint->catalog.pieces[unit->first];
+    const mics_catalog_shard *shards = &checkpoint->catalog.shards[unit->first];
     int64_t low = 0;
     int64_t high = unit->count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (pieces[middle].piece->begin <= at)
+        if (shards[middle].shard->begin <= at)
             low = middle;
         else
             high = middle;
     }
-    return &pieces[low];
+    return &shards[low];
+}
+
+static mics_status lacks_state(const char *name, const mics_rank_shard *shard, const char *state)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < shard->state_count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "",
+                                 shard->states[i].name);
+    return mics_fail(
+        MICS_ERR_INVALID,
+        "%s: unit %s has no state %s, only %s; resume with the optimizer that saved it", name,
+        shard->unit, state, names);
+}
+
+static mics_status check_range(const char *name, const mics_catalog_unit *unit, int64_t unit_elems,
+                               int64_t begin, int64_t end)
+{
+    if (unit->elems != unit_elems)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: unit %s has %lld elements in the checkpoint, %lld in the model", name,
+                         unit->name, (long long)unit->elems, (long long)unit_elems);
+    if (begin < 0 || begin > end || end > unit_elems)
+        return mics_fail(MICS_ERR_INVALID, "%s: elements %lld to %lld of unit %s, which has %lld",
+                         name, (long long)begin, (long long)end, unit->name, (long long)unit_elems);
+    return MICS_OK;
 }
 
 mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit_name,
-                                 int64_t unit_elems, mics_state state, int64_t begin, int64_t end,
+                                 int64_t unit_elems, const char *state, int64_t begin, int64_t end,
                                  float *data_out)
 {
     const char *name = mics_json_name(checkpoint->manifest.json);
     const mics_catalog_unit *unit = mics_catalog_find(&checkpoint->catalog, unit_name);
     if (unit == NULL)
         return mics_fail(MICS_ERR_INVALID, "%s: the checkpoint has no unit %s", name, unit_name);
-    if (unit->elems != unit_elems)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: unit %s has %lld elements in the checkpoint, %lld in the model", name,
-                         unit_name, (long long)unit->elems, (long long)unit_elems);
-    if (begin < 0 || begin > end || end > unit_elems || (unsigned)state >= MICS_STATES)
-        return mics_fail(
-            MICS_ERR_INVALID, "%s: elements %lld to %lld of state %d of unit %s, which has %lld",
-            name, (long long)begin, (long long)end, (int)state, unit_name, (long long)unit_elems);
+    MICS_TRY(check_range(name, unit, unit_elems, begin, end));
     while (begin < end) {
-        const mics_catalog_piece *at = piece_at(checkpoint, unit, begin);
-        int64_t stop = at->piece->end < end ? at->piece->end : end;
-        MICS_TRY(mics_rank_file_read(checkpoint->memory, checkpoint->paths[at->file], at->piece,
-                                     state, begin, stop, data_out));
+        const mics_catalog_shard *at = shard_at(checkpoint, unit, begin);
+        const mics_rank_state *found = mics_rank_shard_find(at->shard, state);
+        int64_t stop = at->shard->end < end ? at->shard->end : end;
+        if (found == NULL)
+            return lacks_state(name, at->shard, state);
+        MICS_TRY(mics_rank_file_read(checkpoint->memory, checkpoint->paths[at->file], at->shard,
+                                     found, begin, stop, data_out));
         data_out += stop - begin;
         begin = stop;
     }

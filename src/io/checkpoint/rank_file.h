@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank file: what one rank held, with a checksum for each MiB.
+// A rank file: what one rank held, with a checksum for each MiB. Written is version 2; read are both.
 //
-// All numbers are little-endian. H is header_bytes, P pieces.
+// All numbers are little-endian. H is header_bytes, R shards, S states of all shards together.
 //
 //   at  bytes  prefix
-//    0      8  "MICSCKP1"
+//    0      8  "MICSCKP2"
 //    8      8  header_bytes: length of the header, which begins at 24
 //   16      8  XXH3-64 of the header
 //
@@ -14,19 +14,24 @@
 //    8      4  rank
 //   12      4  writers: rank files of this checkpoint
 //   16      4  chunk_bytes: 1048576
-//   20      4  states: 3 (parameters, first moment, second moment)
+//   20      4  states: S
 //   24      8  file_bytes: length of the whole file
-//   32      4  pieces
+//   32      4  shards: R
 //   36      4  names_bytes: length of the names, a multiple of 8
-//   40   56 P  pieces: unit_elems, begin, end (8 each), data_offset[3] (8 each), name_at,
-//   name_bytes
-//              (4 each; name_at counts from the names' start; name_bytes without the NUL)
+//   40   40 R  shards: unit_elems, begin, end (8 each), name_at, name_bytes (4 each), states (4), 0 (4)
+//        24 S  states, in the order of shards: data_offset (8), name_at, name_bytes (4 each), dtype (4
+//              characters, "F32" and a NUL), 0 (4)
 //         ...  names, each ending in a NUL; zeros up to a multiple of 8
-//         ...  XXH3-64 of every chunk, 8 bytes each: for each piece, for each state, for each chunk
+//         ...  XXH3-64 of every chunk, 8 bytes each: for each shard, for each state, for each chunk
 //
-// Data: for each piece, for each state, end - begin fp32. Each begins on the next multiple of 64,
+// A name_at counts from the names' start; a name_bytes is without the NUL.
+//
+// Data: for each shard, for each state, end - begin fp32. Each begins on the next multiple of 64,
 // and the file ends on one; the gaps are zeros. A state's last chunk may be short. So every
 // offset follows from the lengths, and a reader refuses any other.
+//
+// Version 1 ("MICSCKP1") has 3 states a shard, "param", "exp_avg" and "exp_avg_sq", which stand in the
+// shards: unit_elems, begin, end, data_offset[3] (8 each), name_at, name_bytes (4 each). `states` is 3.
 #ifndef MICS_CHECKPOINT_RANK_FILE_H
 #define MICS_CHECKPOINT_RANK_FILE_H
 
@@ -37,9 +42,26 @@
 
 enum {
     MICS_RANK_FILE_PREFIX = 24,
+    MICS_RANK_FILE_FIXED = 40,       // bytes of the header before its shards
+    MICS_RANK_FILE_SHARD_BYTES = 40, // a shard's, of version 2
+    MICS_RANK_FILE_STATE_BYTES = 24, // a state's
+    MICS_RANK_FILE_HASH_BYTES = 8,
+    MICS_RANK_FILE_ALIGN = 64,      // of data
     MICS_RANK_FILE_CHUNK = 1 << 20, // bytes of data under one checksum
-    MICS_RANK_FILE_NAME_MAX = 4096  // bytes of a unit's name
+    MICS_RANK_FILE_NAME_MAX = 4096  // bytes of a name
 };
+
+// Versions 1 and 2; the last character is the version's.
+#define MICS_RANK_FILE_MAGIC_1 "MICSCKP1"
+#define MICS_RANK_FILE_MAGIC_2 "MICSCKP2"
+#define MICS_RANK_FILE_FP32 "F32" // as safetensors calls it
+
+// The header of 1 TB of data has 8 MB. A file that claims more than this asks for memory, not to be
+// read.
+#define MICS_RANK_FILE_HEADER_MAX ((int64_t)1 << 30)
+
+// A unit of 2^55 elements is beyond any machine, and its bytes and offsets still fit in 63 bits.
+#define MICS_RANK_FILE_ELEMS_MAX ((int64_t)1 << 55)
 
 // Who wrote a rank file, and when.
 typedef struct mics_rank_file_id {
@@ -48,42 +70,51 @@ typedef struct mics_rank_file_id {
     int32_t writers;
 } mics_rank_file_id;
 
-typedef struct mics_rank_piece {
+// One state of a shard, fp32.
+typedef struct mics_rank_state {
+    const char *name;            // inside the file's header, or constant
+    int64_t data_offset;         // bytes from the file's start
+    const unsigned char *hashes; // one little-endian u64 a chunk, inside the header
+} mics_rank_state;
+
+typedef struct mics_rank_shard {
     const char *unit; // inside the file's header
     int64_t unit_elems;
     int64_t begin, end;
-    int64_t data_offset[MICS_STATES];         // bytes from the file's start
-    const unsigned char *hashes[MICS_STATES]; // one little-endian u64 a chunk, inside the header
-} mics_rank_piece;
+    int32_t state_count;           // 1 to MICS_SHARD_STATES_MAX, with different names
+    const mics_rank_state *states; // inside the file's
+} mics_rank_shard;
 
 // A file's header as read. Zero it before; free it with mics_rank_file_fini.
 typedef struct mics_rank_file {
     unsigned char *header;
-    mics_rank_piece *pieces;
-    int32_t count;
+    mics_rank_shard *shards;
+    mics_rank_state *states; // of all shards
+    int32_t count;           // shards
     mics_rank_file_id id;
     int64_t file_bytes;
     uint64_t header_hash;
 } mics_rank_file;
 
-/* Checks pieces before anything is written.
+/* Checks shards before anything is written.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (which piece, and why).
+ * Returns: MICS_OK; MICS_ERR_INVALID (which shard, and why); MICS_ERR_UNSUPPORTED (its state's dtype).
  */
-mics_status mics_rank_file_check(const mics_piece *pieces, int32_t count);
+mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t count);
 
-/* Writes a file and brings it to disk, one chunk at a time straight from the pieces. A file that
+/* Writes a file and brings it to disk, one chunk at a time straight from the shards. A file that
  * could not be completed is removed.
  *
- * Needs:   pieces that mics_rank_file_check passed.
+ * Needs:   shards that mics_rank_file_check passed.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
-                                 const mics_piece *pieces, int32_t count);
+                                 const mics_optimizer_shard *shards, int32_t count);
 
-/* Reads and checks a file's header; the data is not touched.
+/* Reads and checks a file's header, of version 1 or 2; the data is not touched.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
+ * Owns:    free with mics_rank_file_fini.
  */
 mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank_file *file_out);
 
@@ -92,13 +123,17 @@ void mics_rank_file_fini(mics_memory *memory, mics_rank_file *file);
 /* Chunks of `elems` fp32. */
 int64_t mics_rank_file_chunks(int64_t elems);
 
-/* Reads elements [begin, end) of a piece's state, counted from the unit's start, and checks every
- * chunk that holds one of them. `path` is the piece's file.
+/* The state called `name`, or NULL. */
+const mics_rank_state *mics_rank_shard_find(const mics_rank_shard *shard, const char *name);
+
+/* Reads elements [begin, end) of a shard's state, counted from the unit's start, and checks every
+ * chunk that holds one of them. `path` is the shard's file.
  *
- * Needs:   piece->begin <= begin <= end <= piece->end.
+ * Needs:   shard->begin <= begin <= end <= shard->end; a state of the shard.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_MEMORY.      Threads: any.
  */
-mics_status mics_rank_file_read(mics_memory *memory, const char *path, const mics_rank_piece *piece,
-                                mics_state state, int64_t begin, int64_t end, float *data_out);
+mics_status mics_rank_file_read(mics_memory *memory, const char *path, const mics_rank_shard *shard,
+                                const mics_rank_state *state, int64_t begin, int64_t end,
+                                float *data_out);
 
 #endif

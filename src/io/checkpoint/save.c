@@ -14,7 +14,7 @@
 //      agree.
 //   2. each writer: its rank file, fsync.
 //      agree.
-//   3. rank 0: reads all headers back and checks that the pieces tile every unit; tokenizer.json,
+//   3. rank 0: reads all headers back and checks that the shards tile every unit; tokenizer.json,
 //      config.json; fsync of the folder; manifest.json aside, fsync, read back, rename, fsync of
 //      the folder; `latest` aside, fsync, rename, fsync; only then it removes what is no longer
 //      needed. agree.
@@ -39,7 +39,7 @@ typedef struct save_job {
     mics_memory *memory;
     const mics_checkpoint_writer *writer;
     const mics_checkpoint_meta *meta;
-    const mics_piece *pieces;
+    const mics_optimizer_shard *shards;
     int32_t count;
     char *folder;       // dir/step-...
     int64_t generation; // -1: not found out yet
@@ -72,10 +72,15 @@ static mics_status check_arguments(const save_job *job)
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: needs step and samples that are not negative, the model's "
                          "config and a tokenizer");
+    if (meta->precision == NULL || meta->optimizer == NULL || meta->sharding.params < 1 ||
+        meta->sharding.grads < 1 || meta->sharding.optimizer < 1 || meta->layered_micro_steps < 1)
+        return mics_fail(MICS_ERR_INVALID,
+                         "checkpoint: needs precision, optimizer, sharding and layered micro-steps "
+                         "as the run has them");
     if (writer->rank >= writer->writers && job->count != 0)
-        return mics_fail(MICS_ERR_INVALID, "checkpoint: rank %d passes pieces, but only %d write",
+        return mics_fail(MICS_ERR_INVALID, "checkpoint: rank %d passes shards, but only %d write",
                          (int)writer->rank, (int)writer->writers);
-    return mics_rank_file_check(job->pieces, job->count);
+    return mics_rank_file_check(job->shards, job->count);
 }
 
 static mics_status prepare(save_job *job)
@@ -126,7 +131,7 @@ static mics_status find_generation(save_job *job)
     return status;
 }
 
-static mics_status write_pieces(save_job *job)
+static mics_status write_shards(save_job *job)
 {
     const mics_checkpoint_writer *writer = job->writer;
     if (writer->rank >= writer->writers)
@@ -136,7 +141,7 @@ static mics_status write_pieces(save_job *job)
     MICS_TRY(mics_file_join(job->memory, job->folder,
                             mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
     mics_rank_file_id id = {job->meta->step, writer->rank, writer->writers};
-    mics_status status = mics_rank_file_write(job->memory, path, id, job->pieces, job->count);
+    mics_status status = mics_rank_file_write(job->memory, path, id, job->shards, job->count);
     mics_free(job->memory, path);
     MICS_TRY(status);
     // On a cluster's file system, another node's sync of the folder may not cover this one's file.
@@ -335,18 +340,18 @@ static void job_fini(save_job *job)
 }
 
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
-                                 const mics_checkpoint_meta *meta, const mics_piece *pieces,
-                                 int32_t count)
+                                 const mics_checkpoint_meta *meta,
+                                 const mics_optimizer_shard *shards, int32_t count)
 {
     save_job job = {.memory = memory,
                     .writer = writer,
                     .meta = meta,
-                    .pieces = pieces,
+                    .shards = shards,
                     .count = count,
                     .generation = -1};
     mics_status status = agree(&job, prepare(&job));
     if (status == MICS_OK)
-        status = agree(&job, write_pieces(&job));
+        status = agree(&job, write_shards(&job));
     if (status == MICS_OK)
         status = agree(&job, publish(&job));
     if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.published)

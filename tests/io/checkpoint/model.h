@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A small model in pieces, as any number of ranks would hold it, whose elements tell where they
+// A small model in shards, as any number of ranks would hold it, whose elements tell where they
 // belong: what is read back can be checked without a copy.
 #ifndef MICS_TEST_CHECKPOINT_MODEL_H
 #define MICS_TEST_CHECKPOINT_MODEL_H
@@ -15,11 +15,13 @@ typedef struct model_unit {
     int64_t elems;
 } model_unit;
 
-enum { MODEL_PIECES = 64 };
+enum { MODEL_SHARDS = 64, MODEL_STATES = 3 };
+
+static const char *const model_states[MODEL_STATES] = {"param", "exp_avg", "exp_avg_sq"};
 
 // What one rank holds; its data is on the heap.
 typedef struct model_part {
-    mics_piece pieces[MODEL_PIECES];
+    mics_optimizer_shard shards[MODEL_SHARDS];
     int32_t count;
 } model_part;
 
@@ -32,14 +34,18 @@ static inline float model_value(int unit, int state, int64_t at, int64_t salt)
 static inline void model_add(model_part *part, const model_unit *units, int unit, int64_t begin,
                              int64_t end, int64_t salt)
 {
-    mics_piece *piece = &part->pieces[part->count++];
-    *piece = (mics_piece){
-        .unit = units[unit].name, .unit_elems = units[unit].elems, .begin = begin, .end = end};
-    for (int state = 0; state < MICS_STATES; state++) {
-        piece->data[state] = malloc((size_t)(end - begin) * 4 + 4);
-        assert_non_null(piece->data[state]);
+    mics_optimizer_shard *shard = &part->shards[part->count++];
+    *shard = (mics_optimizer_shard){.unit = units[unit].name,
+                                    .unit_elems = units[unit].elems,
+                                    .begin = begin,
+                                    .end = end,
+                                    .state_count = MODEL_STATES};
+    for (int state = 0; state < MODEL_STATES; state++) {
+        float *data = malloc((size_t)(end - begin) * 4 + 4);
+        assert_non_null(data);
         for (int64_t i = begin; i < end; i++)
-            piece->data[state][i - begin] = model_value(unit, state, i, salt);
+            data[i - begin] = model_value(unit, state, i, salt);
+        shard->states[state] = (mics_shard_state){.name = model_states[state], .data = data};
     }
 }
 
@@ -54,7 +60,7 @@ static inline int64_t model_begin(int64_t elems, int32_t rank, int32_t ranks)
     return rank == 0 ? 0 : even + (even < elems ? 1 : 0);
 }
 
-// Makes a rank's share of all units; large shares come as two pieces.
+// Makes a rank's share of all units; large shares come as two shards.
 static inline void model_share(model_part *part, const model_unit *units, int unit_count,
                                int32_t rank, int32_t ranks, int64_t salt)
 {
@@ -72,10 +78,20 @@ static inline void model_share(model_part *part, const model_unit *units, int un
 static inline void model_free(model_part *part)
 {
     for (int32_t i = 0; i < part->count; i++) {
-        for (int state = 0; state < MICS_STATES; state++)
-            free(part->pieces[i].data[state]);
+        for (int state = 0; state < MODEL_STATES; state++)
+            free((void *)part->shards[i].states[state].data);
     }
     part->count = 0;
+}
+
+// Says of a save how its run was resolved, which every save must.
+static inline mics_checkpoint_meta model_meta(mics_checkpoint_meta meta)
+{
+    meta.precision = "fp32";
+    meta.optimizer = "AdamW";
+    meta.sharding = (mics_checkpoint_sharding){2, 4, 8};
+    meta.layered_micro_steps = 3;
+    return meta;
 }
 
 // Reads [begin, end) of a state and compares it.
@@ -86,7 +102,7 @@ static inline void model_check_range(const mics_checkpoint *checkpoint, const mo
     assert_non_null(data);
     data[end - begin] = -1.0f; // guard
     ASSERT_OK(mics_checkpoint_read(checkpoint, units[unit].name, units[unit].elems,
-                                   (mics_state)state, begin, end, data));
+                                   model_states[state], begin, end, data));
     for (int64_t i = begin; i < end; i++) {
         if (data[i - begin] != model_value(unit, state, i, salt))
             fail_msg("unit %s state %d element %lld is %g, not %g", units[unit].name, state,
@@ -101,7 +117,7 @@ static inline void model_check(const mics_checkpoint *checkpoint, const model_un
                                int unit_count, int64_t salt)
 {
     for (int unit = 0; unit < unit_count; unit++) {
-        for (int state = 0; state < MICS_STATES; state++)
+        for (int state = 0; state < MODEL_STATES; state++)
             model_check_range(checkpoint, units, unit, state, 0, units[unit].elems, salt);
     }
 }

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 static const model_unit UNITS[] = {{"embed", 300001}, {"h.0", 50}};
-enum { UNIT_COUNT = 2 };
+enum { UNIT_COUNT = 2, SHARDS = 3 }; // the first unit's elements come as two shards
 
 // A saved checkpoint in `folder`, and its files as they were.
 typedef struct victim {
@@ -36,9 +36,9 @@ static void victim_make(victim *it)
     model_part part = {0};
     model_share(&part, UNITS, UNIT_COUNT, 0, 1, 4);
     mics_checkpoint_writer writer = {.dir = it->place.dir, .writers = 1};
-    mics_checkpoint_meta meta = {
-        .step = 5, .samples = 4, .model_json = "{\"n\": 1}", .tokenizer = tokenizer};
-    ASSERT_OK(mics_checkpoint_save(it->memory, &writer, &meta, part.pieces, part.count));
+    mics_checkpoint_meta meta = model_meta((mics_checkpoint_meta){
+        .step = 5, .samples = 4, .model_json = "{\"n\": 1}", .tokenizer = tokenizer});
+    ASSERT_OK(mics_checkpoint_save(it->memory, &writer, &meta, part.shards, part.count));
     model_free(&part);
     snprintf(it->folder_path, sizeof it->folder_path, "%s",
              scratch_path(&it->place, "step-00000005"));
@@ -137,7 +137,17 @@ static void a_manifest_with_wrong_contents(void **state)
     victim_make(&it);
     static const char *const cases[][3] = {
         {"mics-checkpoint", "other", "format \"other\""},
-        {"\"version\": 1", "\"version\": 2", "version 2"},
+        {"\"version\": 2", "\"version\": 0", "version 0; this program reads"},
+        {"\"version\": 2", "\"version\": 3", "is of version 3, and mics "},
+        {"\"version\": 2,\n  \"program\": \"", "\"version\": 4,\n  \"program\": \"7.",
+         "reads versions 1 to 2; use mics 7."},
+        {"\"program\": \"", "\"program\": [], \"other\": \"", "\"program\" is an array"},
+        {"\"precision\"", "\"precise\"", "lacks \"precision\""},
+        {"\"optimizer\": \"", "\"optimizer\": 3, \"other\": \"", "\"optimizer\" is"},
+        {"\"layered_micro_steps\": 3", "\"layered_micro_steps\": 0",
+         "\"layered_micro_steps\" is 0"},
+        {"\"params\": 2", "\"params\": 2147483648", "\"params\" is 2147483648, not 1 to"},
+        {"\"grads\": 4, ", "", "the sharding lacks \"grads\""},
         {"\"step\": 5", "\"step\": -5", "\"step\" is negative"},
         {"\"step\": 5", "\"step\": 6", "expected rank 0 of 1 at step 6"},
         {"\"step\": 5", "\"step\": \"5\"", "\"step\" is a string"},
@@ -215,10 +225,10 @@ static void damaged_data_is_not_returned(void **state)
     mics_rank_file file = {0};
     ASSERT_OK(mics_rank_file_load(it.memory, it.rank_path, &file));
     // The last element of the second chunk of `embed`'s second moment.
-    const mics_rank_piece *piece = &file.pieces[1];
-    assert_string_equal(piece->unit, "embed");
+    const mics_rank_shard *shard = &file.shards[1];
+    assert_string_equal(shard->unit, "embed");
     int64_t bad_elem = 300000;
-    int64_t offset = piece->data_offset[2] + (bad_elem - piece->begin) * 4;
+    int64_t offset = shard->states[2].data_offset + (bad_elem - shard->begin) * 4;
     mics_rank_file_fini(it.memory, &file);
     unsigned char bad = (unsigned char)(it.rank[offset] ^ 1u);
     overwrite(it.rank_path, offset, &bad, 1);
@@ -228,8 +238,8 @@ static void damaged_data_is_not_returned(void **state)
     capture seen;
     ASSERT_OK(mics_checkpoint_open(it.memory, it.folder_path, &checkpoint));
     capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_FORMAT,
-                  mics_checkpoint_read(checkpoint, "embed", 300001, 2, 299990, 299994, data));
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_checkpoint_read(checkpoint, "embed", 300001, "exp_avg_sq",
+                                                        299990, 299994, data));
     ASSERT_SAID(&seen, "rank-00000.mics: offset");
     capture_end();
     model_check_range(checkpoint, UNITS, 0, 2, 0, 200000, 4); // the chunk before
@@ -237,8 +247,8 @@ static void damaged_data_is_not_returned(void **state)
     // A file that is cut while the checkpoint is open.
     assert_int_equal(truncate(it.rank_path, offset - 4), 0);
     capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_FORMAT,
-                  mics_checkpoint_read(checkpoint, "embed", 300001, 2, 299990, 299994, data));
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_checkpoint_read(checkpoint, "embed", 300001, "exp_avg_sq",
+                                                        299990, 299994, data));
     ASSERT_SAID(&seen, "ends");
     capture_end();
     mics_checkpoint_close(checkpoint);
@@ -268,8 +278,10 @@ static void hostile_headers(void **state)
     unsigned char *kept = malloc(24 + header_bytes);
     assert_non_null(kept);
     memcpy(kept, it.rank, 24 + header_bytes);
-    const size_t piece = 24 + 40;
+    const size_t shard = 24 + 40, states = shard + (size_t)40 * SHARDS;
     static const uint64_t far = UINT64_MAX;
+    uint64_t twice = 0; // the name of the first state, for the second
+    memcpy(&twice, kept + states + 8, 8);
     const struct {
         size_t at;
         uint64_t value;
@@ -278,18 +290,32 @@ static void hostile_headers(void **state)
         {24, far, "step is negative"},
         {32, (uint64_t)1 << 32 | 1, "rank is not below"},
         {40, 1, "chunks"},
+        {40, (uint64_t)0xffffffff << 32 | 1 << 20, "do not fit"},
         {48, 1, "its header says 1"},
         {56, (uint64_t)0x7fffffff, "do not fit"},
-        {56, (uint64_t)0xffffffff << 32 | 3, "do not fit"},
-        {piece, far, "of a unit of"},
-        {piece, 0, "of a unit of 0"},
-        {piece + 8, far, "elements 18446744073709551615"},
-        {piece + 16, (uint64_t)1 << 54, "of a unit of"},
-        {piece + 24, 64, "does not lie"},
-        {piece + 40, far - 63, "does not lie"},
-        {piece + 48, (uint64_t)6 << 32 | 0, "does not end"},
-        {piece + 48, (uint64_t)5 << 32 | 0xffffff00u, "outside the names"},
-        {piece + 48, (uint64_t)0xffffffff << 32, "outside the names"},
+        {56, (uint64_t)0xffffffff << 32 | SHARDS, "do not fit"},
+        {shard, far, "of a unit of"},
+        {shard, 0, "of a unit of 0"},
+        {shard + 8, far, "elements 18446744073709551615"},
+        {shard + 16, (uint64_t)1 << 54, "of a unit of"},
+        {shard + 24, (uint64_t)6 << 32 | 0, "does not end"},
+        {shard + 24, (uint64_t)5 << 32 | 0xffffff00u, "outside the names"},
+        {shard + 24, (uint64_t)0xffffffff << 32, "outside the names"},
+        {shard + 32, 0, "a shard with 0 states"},
+        {shard + 32, 9, "a shard with 9 states; 1 to 8"},
+        {shard + 32, far >> 32, "a shard with 4294967295 states"},
+        {shard + 32, 2, "does not lie"},
+        {shard + 32, (uint64_t)1 << 32 | 3, "a shard with 3 states"},
+        {shard + 80 + 32, 4, "more states than the header says"},
+        {shard + 80 + 32, 2, "more states than the shards have"},
+        {states, 64, "does not lie"},
+        {states + 24, far - 63, "does not lie"},
+        {states + 8, (uint64_t)5 << 32 | 0xffffff00u, "outside the names"},
+        {states + 8, (uint64_t)4 << 32 | 6, "does not end"},
+        {states + 24 + 8, twice, "name of another of its shard"},
+        {states + 16, 0x36314642, "state param is of dtype \"BF16\"; this program reads \"F32\""},
+        {states + 16, 0x0a0a0a0a, "of dtype \"????\""},
+        {states + 16, (uint64_t)1 << 32 | 0x323346, "ends in no 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memcpy(it.rank, kept, 24 + header_bytes);
@@ -381,7 +407,7 @@ static void files_of_two_saves_do_not_mix(void **state)
     model_part part = {0};
     model_share(&part, UNITS, UNIT_COUNT, 0, 1, 5);
     mics_rank_file_id id = {5, 0, 1};
-    ASSERT_OK(mics_rank_file_write(it.memory, it.rank_path, id, part.pieces, part.count));
+    ASSERT_OK(mics_rank_file_write(it.memory, it.rank_path, id, part.shards, part.count));
     expect_refused(&it, "another save");
     model_free(&part);
     victim_end(&it);

@@ -19,9 +19,9 @@ static mics_status save_number(mics_memory *memory, const char *dir, int64_t num
     model_part part = {0};
     model_share(&part, UNITS, UNIT_COUNT, 0, 1, number);
     mics_checkpoint_writer writer = {.dir = dir, .writers = 1, .keep = 2};
-    mics_checkpoint_meta meta = {
-        .step = number / 2, .samples = number, .model_json = "{}", .tokenizer = "bytes"};
-    mics_status status = mics_checkpoint_save(memory, &writer, &meta, part.pieces, part.count);
+    mics_checkpoint_meta meta = model_meta((mics_checkpoint_meta){
+        .step = number / 2, .samples = number, .model_json = "{}", .tokenizer = "bytes"});
+    mics_status status = mics_checkpoint_save(memory, &writer, &meta, part.shards, part.count);
     model_free(&part);
     return status;
 }

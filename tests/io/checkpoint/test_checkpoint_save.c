@@ -58,19 +58,19 @@ static mics_status world_agree(void *ctx, mics_status mine)
 
 static mics_checkpoint_meta meta_of(int64_t step, int64_t salt)
 {
-    return (mics_checkpoint_meta){.step = step,
-                                  .samples = salt,
-                                  .seed = UINT64_MAX - 1,
-                                  .corpus_hash = 0x8000000000000001u,
-                                  .model_json =
-                                      "{\"n_layer\": 2, \"t\": \"\\u00e9 \xc3\xa9\\n\"}\n",
-                                  .tokenizer = "bytes",
-                                  .run_json = "tab\t quote\" back\\slash\r\n \x01\x7f",
-                                  .scaler = {.scale = salt % 2 == 0 ? 0 : 0.375,
-                                             .steps = salt,
-                                             .since_overflow = 3,
-                                             .skipped = 2,
-                                             .hysteresis = 1}};
+    return model_meta(
+        (mics_checkpoint_meta){.step = step,
+                               .samples = salt,
+                               .seed = UINT64_MAX - 1,
+                               .corpus_hash = 0x8000000000000001u,
+                               .model_json = "{\"n_layer\": 2, \"t\": \"\\u00e9 \xc3\xa9\\n\"}\n",
+                               .tokenizer = "bytes",
+                               .run_json = "tab\t quote\" back\\slash\r\n \x01\x7f",
+                               .scaler = {.scale = salt % 2 == 0 ? 0 : 0.375,
+                                          .steps = salt,
+                                          .since_overflow = 3,
+                                          .skipped = 2,
+                                          .hysteresis = 1}});
 }
 
 static void *save_rank(void *ctx)
@@ -86,7 +86,7 @@ static void *save_rank(void *ctx)
                                      .agree = world_agree,
                                      .agree_ctx = me};
     mics_checkpoint_meta meta = meta_of(me->step, me->salt);
-    me->result = mics_checkpoint_save(me->memory, &writer, &meta, part.pieces, part.count);
+    me->result = mics_checkpoint_save(me->memory, &writer, &meta, part.shards, part.count);
     model_free(&part);
     return NULL;
 }
@@ -132,7 +132,7 @@ static mics_status save_small(mics_memory *memory, const char *dir, int64_t step
     model_add(&part, units, 0, 0, 1000, salt);
     mics_checkpoint_writer writer = {.dir = dir, .writers = 1, .keep = keep};
     mics_checkpoint_meta meta = meta_of(step, salt);
-    mics_status status = mics_checkpoint_save(memory, &writer, &meta, part.pieces, part.count);
+    mics_status status = mics_checkpoint_save(memory, &writer, &meta, part.shards, part.count);
     model_free(&part);
     return status;
 }
@@ -216,7 +216,7 @@ static void meta_and_texts_come_back(void **state)
     mics_checkpoint_writer writer = {.dir = scratch_path(&place, "a/b"), .writers = 1};
     mics_checkpoint_meta meta = meta_of(123456789, 77);
     meta.tokenizer = source;
-    ASSERT_OK(mics_checkpoint_save(memory, &writer, &meta, part.pieces, part.count));
+    ASSERT_OK(mics_checkpoint_save(memory, &writer, &meta, part.shards, part.count));
     unlink(source);
 
     mics_checkpoint *checkpoint = NULL;
@@ -229,6 +229,11 @@ static void meta_and_texts_come_back(void **state)
     assert_true(back->corpus_hash == 0x8000000000000001u);
     assert_string_equal(back->model_json, meta.model_json);
     assert_string_equal(back->run_json, meta.run_json);
+    assert_string_equal(back->precision, meta.precision);
+    assert_string_equal(back->optimizer, meta.optimizer);
+    assert_memory_equal(&back->sharding, &meta.sharding, sizeof meta.sharding);
+    assert_int_equal(back->layered_micro_steps, meta.layered_micro_steps);
+    assert_true(back->program[0] >= '0' && back->program[0] <= '9');
     if (meta.scaler.scale > 0)
         assert_memory_equal(&back->scaler, &meta.scaler, sizeof meta.scaler);
     else
@@ -259,16 +264,18 @@ static void wrong_requests_are_refused(void **state)
     float data[4];
     capture seen;
     capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_checkpoint_read(checkpoint, "v", 1000, 0, 0, 4, data));
+    ASSERT_STATUS(MICS_ERR_INVALID,
+                  mics_checkpoint_read(checkpoint, "v", 1000, "param", 0, 4, data));
     ASSERT_SAID(&seen, "no unit v");
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_checkpoint_read(checkpoint, "u", 999, 0, 0, 4, data));
+    ASSERT_STATUS(MICS_ERR_INVALID,
+                  mics_checkpoint_read(checkpoint, "u", 999, "param", 0, 4, data));
     ASSERT_SAID(&seen, "1000 elements in the checkpoint, 999 in the model");
     ASSERT_STATUS(MICS_ERR_INVALID,
-                  mics_checkpoint_read(checkpoint, "u", 1000, 0, 998, 1001, data));
+                  mics_checkpoint_read(checkpoint, "u", 1000, "param", 998, 1001, data));
     ASSERT_SAID(&seen, "998 to 1001");
     ASSERT_STATUS(MICS_ERR_INVALID,
-                  mics_checkpoint_read(checkpoint, "u", 1000, MICS_STATES, 0, 4, data));
-    ASSERT_SAID(&seen, "state 3");
+                  mics_checkpoint_read(checkpoint, "u", 1000, "exp_inf", 0, 4, data));
+    ASSERT_SAID(&seen, "has no state exp_inf, only param, exp_avg, exp_avg_sq");
     ASSERT_STATUS(MICS_ERR_IO, mics_checkpoint_open(memory, place.dir, &checkpoint));
     ASSERT_SAID(&seen, "manifest.json");
     capture_end();
@@ -277,51 +284,170 @@ static void wrong_requests_are_refused(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-static void bad_pieces_are_not_saved(void **state)
+// A shard with two states.
+static mics_optimizer_shard plain(const char *unit, int64_t unit_elems, int64_t begin, int64_t end)
+{
+    static const float data[16] = {1, 2, 3};
+    return (mics_optimizer_shard){
+        .unit = unit,
+        .unit_elems = unit_elems,
+        .begin = begin,
+        .end = end,
+        .state_count = 2,
+        .states = {{MICS_STATE_PARAM, MICS_DTYPE_FP32, data}, {"sum", MICS_DTYPE_FP32, data}}};
+}
+
+// The same with another state in the second's place.
+static mics_optimizer_shard with_state(int64_t begin, int64_t end, mics_shard_state state)
+{
+    mics_optimizer_shard shard = plain("u", 10, begin, end);
+    shard.states[1] = state;
+    return shard;
+}
+
+static mics_optimizer_shard with_count(int32_t state_count)
+{
+    mics_optimizer_shard shard = plain("u", 10, 0, 10);
+    shard.state_count = state_count;
+    return shard;
+}
+
+// A save of these shards fails so, and leaves nothing.
+static void expect_unsaved(mics_memory *memory, const scratch *place,
+                           const mics_optimizer_shard *shards, mics_status expected,
+                           const char *said)
+{
+    const int32_t count = shards[1].unit != NULL ? 2 : 1;
+    const mics_checkpoint_writer writer = {.dir = place->dir, .writers = 1};
+    const mics_checkpoint_meta meta = meta_of(7, 1);
+    char *path = NULL;
+    capture seen;
+    capture_begin(&seen);
+    ASSERT_STATUS(expected, mics_checkpoint_save(memory, &writer, &meta, shards, count));
+    ASSERT_SAID(&seen, said);
+    capture_end();
+    ASSERT_OK(mics_checkpoint_latest(memory, place->dir, &path));
+    assert_null(path);
+    rmdir(scratch_path(place, "step-00000007"));
+    assert_false(file_exists(scratch_path(place, "step-00000007")));
+}
+
+static void bad_shards_are_not_saved(void **state)
 {
     (void)state;
-    mics_memory *memory = NULL;
-    ASSERT_OK(mics_memory_open(&memory));
-    scratch place;
-    scratch_make(&place);
-    float data[10] = {0};
-    struct {
-        mics_piece pieces[2];
-        int32_t count;
+    static const float data[16] = {0};
+    const struct {
+        mics_optimizer_shard shards[2];
         mics_status status;
         const char *said;
     } cases[] = {
-        {{{"u", 10, 0, 9, {data, data, data}}}, 1, MICS_ERR_FORMAT, "ends at element 9"},
-        {{{"u", 10, 1, 10, {data, data, data}}}, 1, MICS_ERR_FORMAT, "0 is the first"},
-        {{{"u", 10, 0, 6, {data, data, data}}, {"u", 10, 5, 10, {data, data, data}}},
-         2,
+        {{plain("u", 10, 0, 9)}, MICS_ERR_FORMAT, "ends at element 9"},
+        {{plain("u", 10, 1, 10)}, MICS_ERR_FORMAT, "0 is the first"},
+        {{plain("u", 10, 0, 6), plain("u", 10, 5, 10)}, MICS_ERR_FORMAT, "another shard too"},
+        {{plain("u", 10, 0, 5), plain("u", 9, 5, 9)}, MICS_ERR_FORMAT, "10 in"},
+        {{plain("u", 10, 4, 4)}, MICS_ERR_FORMAT, "empty in every file"},
+        {{plain("u", 10, 0, 11)}, MICS_ERR_INVALID, "elements 0 to 11"},
+        {{plain("", 10, 0, 10)}, MICS_ERR_INVALID, "no unit name"},
+        {{plain("\xff", 10, 0, 10)}, MICS_ERR_FORMAT, "manifest.json"},
+        {{with_count(0)}, MICS_ERR_INVALID, "has 0 states; 1 to 8"},
+        {{with_count(9)}, MICS_ERR_INVALID, "has 9 states; 1 to 8"},
+        {{with_state(0, 10, (mics_shard_state){"sum", MICS_DTYPE_FP32, NULL})},
+         MICS_ERR_INVALID,
+         "state sum of unit u has no data"},
+        {{with_state(0, 10, (mics_shard_state){NULL, MICS_DTYPE_FP32, data})},
+         MICS_ERR_INVALID,
+         "state 1 of unit u has no name"},
+        {{with_state(0, 10, (mics_shard_state){MICS_STATE_PARAM, MICS_DTYPE_FP32, data})},
+         MICS_ERR_INVALID,
+         "two states called param"},
+        {{with_state(0, 10, (mics_shard_state){"sum", MICS_DTYPE_BF16, data})},
+         MICS_ERR_UNSUPPORTED,
+         "state sum of unit u is bf16"},
+        {{plain("u", 10, 0, 5),
+          with_state(5, 10, (mics_shard_state){"mean", MICS_DTYPE_FP32, data})},
          MICS_ERR_FORMAT,
-         "another piece too"},
-        {{{"u", 10, 0, 5, {data, data, data}}, {"u", 9, 5, 9, {data, data, data}}},
-         2,
-         MICS_ERR_FORMAT,
-         "10 in"},
-        {{{"u", 10, 4, 4, {data, data, data}}}, 1, MICS_ERR_FORMAT, "empty in every file"},
-        {{{"u", 10, 0, 11, {data, data, data}}}, 1, MICS_ERR_INVALID, "elements 0 to 11"},
-        {{{"u", 10, 0, 10, {data, NULL, data}}}, 1, MICS_ERR_INVALID, "lacks state 1"},
-        {{{"", 10, 0, 10, {data, data, data}}}, 1, MICS_ERR_INVALID, "no unit name"},
-        {{{"\xff", 10, 0, 10, {data, data, data}}}, 1, MICS_ERR_FORMAT, "manifest.json"},
+         "unit u has other states here"},
     };
+    mics_memory *memory = NULL;
+    scratch place;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make(&place);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_unsaved(memory, &place, cases[i].shards, cases[i].status, cases[i].said);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// Optimizers differ in how much they keep: one with nothing beside the parameters, one with three.
+static void units_have_states_of_their_own(void **state)
+{
+    (void)state;
+    static const float data[4][6] = {{1, 2, 3, 4, 5, 6}, {-1}, {7, 8}, {0.5f, 0, 9}};
+    const mics_optimizer_shard shards[] = {
+        {"bare", 6, 0, 6, 1, {{MICS_STATE_PARAM, MICS_DTYPE_FP32, data[2]}}},
+        {"rich",
+         6,
+         0,
+         6,
+         4,
+         {{"z", MICS_DTYPE_FP32, data[3]},
+          {MICS_STATE_PARAM, MICS_DTYPE_FP32, data[0]},
+          {"momentum_buffer", MICS_DTYPE_FP32, data[1]},
+          {"\xc3\xa9 \"odd\"", MICS_DTYPE_FP32, data[2]}}},
+    };
+    mics_memory *memory = NULL;
+    mics_checkpoint *checkpoint = NULL;
+    scratch place;
+    float found[6];
     capture seen;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        mics_checkpoint_writer writer = {.dir = place.dir, .writers = 1};
-        mics_checkpoint_meta meta = meta_of(7, 1);
-        capture_begin(&seen);
-        ASSERT_STATUS(cases[i].status, mics_checkpoint_save(memory, &writer, &meta, cases[i].pieces,
-                                                            cases[i].count));
-        ASSERT_SAID(&seen, cases[i].said);
-        capture_end();
-        char *path = NULL;
-        ASSERT_OK(mics_checkpoint_latest(memory, place.dir, &path));
-        assert_null(path);
-        rmdir(scratch_path(&place, "step-00000007"));
-        assert_false(file_exists(scratch_path(&place, "step-00000007")));
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make(&place);
+    const mics_checkpoint_writer writer = {.dir = place.dir, .writers = 1};
+    const mics_checkpoint_meta meta = meta_of(1, 1);
+    ASSERT_OK(mics_checkpoint_save(memory, &writer, &meta, shards, 2));
+    ASSERT_OK(mics_checkpoint_open(memory, scratch_path(&place, "step-00000001"), &checkpoint));
+    for (int unit = 0; unit < 2; unit++) {
+        for (int32_t s = 0; s < shards[unit].state_count; s++) {
+            ASSERT_OK(mics_checkpoint_read(checkpoint, shards[unit].unit, 6,
+                                           shards[unit].states[s].name, 0, 6, found));
+            assert_memory_equal(found, shards[unit].states[s].data, sizeof found);
+        }
     }
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID,
+                  mics_checkpoint_read(checkpoint, "bare", 6, "exp_avg", 0, 6, found));
+    ASSERT_SAID(&seen, "unit bare has no state exp_avg, only param;");
+    capture_end();
+    mics_checkpoint_close(checkpoint);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// Version 2 says how the run was resolved, so a save without that is refused.
+static void a_save_says_how_the_run_was_resolved(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    scratch place;
+    capture seen;
+    const mics_optimizer_shard shard = plain("u", 10, 0, 10);
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make(&place);
+    const mics_checkpoint_writer writer = {.dir = place.dir, .writers = 1};
+    mics_checkpoint_meta metas[4];
+    for (int i = 0; i < 4; i++)
+        metas[i] = meta_of(1, 1);
+    metas[0].precision = NULL;
+    metas[1].optimizer = NULL;
+    metas[2].sharding.grads = 0;
+    metas[3].layered_micro_steps = 0;
+    capture_begin(&seen);
+    for (int i = 0; i < 4; i++) {
+        ASSERT_STATUS(MICS_ERR_INVALID,
+                      mics_checkpoint_save(memory, &writer, &metas[i], &shard, 1));
+        ASSERT_SAID(&seen, "needs precision, optimizer, sharding");
+    }
+    capture_end();
     scratch_remove(&place);
     assert_int_equal(mics_memory_close(memory), 0);
 }
@@ -549,7 +675,7 @@ static void a_tokenizer_is_saved_from_its_text(void **state)
     meta.tokenizer = "/nowhere/tokenizer.json";
     meta.tokenizer_text = text;
     meta.tokenizer_bytes = sizeof text - 1;
-    ASSERT_OK(mics_checkpoint_save(memory, &writer, &meta, part.pieces, part.count));
+    ASSERT_OK(mics_checkpoint_save(memory, &writer, &meta, part.shards, part.count));
     size_t bytes = 0;
     unsigned char *saved = file_read(scratch_path(&place, "step-00000001/tokenizer.json"), &bytes);
     assert_int_equal(bytes, sizeof text - 1);
@@ -596,7 +722,7 @@ static void an_allocation_that_fails_leaks_nothing(void **state)
         if (status == MICS_OK)
             status = mics_checkpoint_open(memory, path, &checkpoint);
         if (status == MICS_OK)
-            status = mics_checkpoint_read(checkpoint, "u", 1000, MICS_STATE_PARAMS, 5, 15, data);
+            status = mics_checkpoint_read(checkpoint, "u", 1000, MICS_STATE_PARAM, 5, 15, data);
         mics_memory_fail_after(memory, 0);
         mics_checkpoint_close(checkpoint);
         mics_free(memory, path);
@@ -628,7 +754,7 @@ static void a_file_size_limit_is_an_error_not_a_signal(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     capture_end();
     assert_int_equal(status, MICS_ERR_IO);
-    ASSERT_SAID(&seen, "step-00000002/rank-00000.mics: cannot write 12288 bytes");
+    ASSERT_SAID(&seen, "step-00000002/rank-00000.mics: cannot write 12352 bytes");
     assert_false(file_exists(scratch_path(&place, "step-00000002")));
     expect_small(memory, place.dir, 1, 1);
     scratch_remove(&place);
@@ -699,7 +825,9 @@ int main(void)
         cmocka_unit_test(ranks_beyond_the_writers_take_part),
         cmocka_unit_test(meta_and_texts_come_back),
         cmocka_unit_test(wrong_requests_are_refused),
-        cmocka_unit_test(bad_pieces_are_not_saved),
+        cmocka_unit_test(bad_shards_are_not_saved),
+        cmocka_unit_test(units_have_states_of_their_own),
+        cmocka_unit_test(a_save_says_how_the_run_was_resolved),
         cmocka_unit_test(only_the_newest_are_kept_and_strangers_stay),
         cmocka_unit_test(a_step_can_be_saved_again),
         cmocka_unit_test(a_rank_that_fails_fails_the_save),
