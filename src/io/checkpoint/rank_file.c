@@ -23,6 +23,8 @@ enum {
     WRITEBACK_BYTES = 32 << 20 // after so many bytes the kernel is told to begin writing them out
 };
 
+static const char magic[8] = MICS_RANK_FILE_MAGIC "2"; // without the NUL
+
 int64_t mics_rank_file_chunks(int64_t elems)
 {
     return (elems + CHUNK_ELEMS - 1) / CHUNK_ELEMS;
@@ -148,7 +150,7 @@ static void encode_name(encoder *out, const char *name, unsigned char *record)
     const uint32_t bytes = (uint32_t)strlen(name);
     put_u32(record, out->names_used);
     put_u32(record + 4, bytes);
-    memcpy(out->names + out->names_used, name, bytes);
+    memcpy(out->names + out->names_used, name, (size_t)bytes + 1);
     out->names_used += bytes + 1;
 }
 
@@ -174,7 +176,7 @@ static void encode_shard(encoder *out, const mics_optimizer_shard *shard)
 static unsigned char *encode_header(unsigned char *file, const layout *plan, mics_rank_file_id id,
                                     const mics_optimizer_shard *shards, int32_t count)
 {
-    memcpy(file, MICS_RANK_FILE_MAGIC_2, 8);
+    memcpy(file, magic, sizeof magic);
     put_u64(file + 8, (uint64_t)plan->header_bytes);
     unsigned char *header = file + MICS_RANK_FILE_PREFIX;
     put_u64(header, (uint64_t)id.step);

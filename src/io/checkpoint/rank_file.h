@@ -51,10 +51,8 @@ enum {
     MICS_RANK_FILE_NAME_MAX = 4096  // bytes of a name
 };
 
-// Versions 1 and 2; the last character is the version's.
-#define MICS_RANK_FILE_MAGIC_1 "MICSCKP1"
-#define MICS_RANK_FILE_MAGIC_2 "MICSCKP2"
-#define MICS_RANK_FILE_FP32 "F32" // as safetensors calls it
+#define MICS_RANK_FILE_MAGIC "MICSCKP" // before one character that is the version's
+#define MICS_RANK_FILE_FP32 "F32"      // as safetensors calls it
 
 // The header of 1 TB of data has 8 MB. A file that claims more than this asks for memory, not to be
 // read.

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { V1_SHARD_BYTES = 56, V1_STATES = 3, MAGIC_BYTES = 8 };
+enum { V1_SHARD_BYTES = 56, V1_STATES = 3, STEM_BYTES = sizeof MICS_RANK_FILE_MAGIC - 1 };
 
 static const char *const v1_state_names[V1_STATES] = {MICS_STATE_PARAM, "exp_avg", "exp_avg_sq"};
 
@@ -52,12 +52,13 @@ static int64_t offset_of(const mics_rank_file *file, const unsigned char *at)
 
 static mics_status read_version(const char *path, const unsigned char *magic, int *version_out)
 {
-    const size_t stem = MAGIC_BYTES - 1;
-    if (memcmp(magic, MICS_RANK_FILE_MAGIC_2, stem) != 0)
-        return malformed(path, 0, "does not begin with MICSCKP: not a rank file, or not complete");
-    if (magic[stem] != '1' && magic[stem] != '2')
+    if (memcmp(magic, MICS_RANK_FILE_MAGIC, STEM_BYTES) != 0)
+        return malformed(path, 0,
+                         "does not begin with " MICS_RANK_FILE_MAGIC
+                         ": not a rank file, or not complete");
+    if (magic[STEM_BYTES] != '1' && magic[STEM_BYTES] != '2')
         return malformed(path, 0, "is not of version 1 or 2, which this program reads");
-    *version_out = magic[stem] - '0';
+    *version_out = magic[STEM_BYTES] - '0';
     return MICS_OK;
 }
 
