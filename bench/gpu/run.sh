@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Everything that needs a GPU, in parts of at most 9 minutes, for a GPU that is rented by the minute: one archive goes
-# there, a report and its logs come back. There it needs no network, no compiler, and Python for one phase alone.
+# there, a report and its logs come back. There it needs neither a network nor a compiler. Python is needed by the phase
+# `torch` (with a C compiler, to compile), and where the libraries of CUDA are in its wheels.
 #
 #   bench/gpu/run.sh pack [FILE]        here: builds what it packs, and makes the archive (BUILD/mics-gpu.tar.xz)
 #   run.sh 1 | 2 | 3 | PHASE...         there, beside the archive: a part, or the phases named
@@ -14,18 +15,19 @@
 #
 #   tests         the tests of tests/cuda on the chip, skips counted     large        GPT-2 1.5B, whole steps
 #   golden        logits beside another implementation's                 shapes       GPT-2 124M and a stack of Llama-3-8B's
-#   losses        short loss curves beside the processor's                            shape: graphs and autotuning on and off
+#   losses        short loss curves beside the CPU's                                  shape: graphs and autotuning on and off
 #   kernels       each beside its floor, at 1600 channels                profile      ncu over the attention kernels
 #   kernels_more  at 768 and 4096                                        torch        the same steps in PyTorch
 #   attention     our kernels beside cuDNN's                             sanitizer    compute-sanitizer over small tests
 #   shardings     all, at 1, 2, 4 and 8 ranks on the one GPU
 #
-# The most telling comes first; what no time is left for is said. Every phase asks `mics doctor` first.
+# The most telling phases come first, and the report names what no time was left for. Every phase asks `mics doctor` first.
 #
 #   ARCHIVE=         what `pack` made; by default mics-gpu.tar.xz beside this script. Without one it builds its checkout
 #   OUT=runs/gpu     gets report.txt, which grows from call to call, and logs.tar.xz; nothing else is left
 #   MINUTES=9        of a call
-#   PYTHON=python3   whose nvidia/*/lib folders have cuBLAS, cuDNN and NCCL, if it has; with torch, for the phase `torch`
+#   PYTHON=python3   has torch, for the phase `torch`; its nvidia/*/lib folders, if any, are where cuBLAS, cuDNN and NCCL
+#                    are looked for first
 #   BUILD=           build-pack for `pack`, else build-gpu
 #   EMULATED=1       tries the script on the emulated GPU of BUILD, in tiny sizes, without ncu, PyTorch and sanitizer
 #
@@ -90,8 +92,8 @@ program_in() { # FOLDER NAME
     find "$1" -maxdepth 4 -type f -name "$2" -perm -u+x | head -n 1
 }
 
-# Of the libraries that programs need those that a bare system with CUDA lacks: not the C and C++ libraries and zlib,
-# not what comes with the driver or with PyTorch.
+# The libraries that programs need and a bare system with CUDA lacks. It has the C and C++ libraries and zlib; others come
+# with the driver, the toolkit or PyTorch.
 libraries_of() { # PROGRAM...
     ldd "$@" | awk '$3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|libz|libcuda[a-z]*|libcublas[^/]*|libcudnn[^/]*|libnccl)\.so'
@@ -417,7 +419,7 @@ phase_losses() {
     local steps=100 name options=(--ranks 1 --set train_micro_batch_size_per_gpu=16)
     [ -z "$emulated" ] || steps=2 options=(--ranks 1 --set train_micro_batch_size_per_gpu=1)
     time_for 20 "loss curves" || return 0
-    demo 60 cpu-fp32 $steps "${options[@]}" --set run.device=cpu || { bad "the processor's run: $(last_line cpu-fp32)"; return; }
+    demo 60 cpu-fp32 $steps "${options[@]}" --set run.device=cpu || { bad "the CPU's run: $(last_line cpu-fp32)"; return; }
     for name in bf16 fp32 tf32 fp16; do
         time_for 5 "losses of $name" || continue
         demo 30 "gpu-$name" $steps "${options[@]}" --set run.device=cuda --set run.precision=$name ||
@@ -621,7 +623,8 @@ phase_shapes() {
 
 torch_row() { # SHAPE LENGTH SEQUENCES fp32|bf16 compiled|eager: fails where nothing could be timed
     local name=torch-$1-$2-$3-$4-$5 line seconds=$((phase_end - SECONDS - 10)) gib options=()
-    [ "$5" = compiled ] || options=(--no-compile)
+    local program="torch, $4 params"
+    [ "$5" = compiled ] || options=(--no-compile) program="torch eager, $4"
     time_for 60 "PyTorch, $1 at $2 x $3, $4 parameters" || return 0
     [ $seconds -lt 150 ] || seconds=150
     keep $((seconds + 10)) "$name" env "TORCHINDUCTOR_CACHE_DIR=$work/inductor" "TRITON_CACHE_DIR=$work/triton" \
@@ -632,7 +635,7 @@ torch_row() { # SHAPE LENGTH SEQUENCES fp32|bf16 compiled|eager: fails where not
     [ -n "$(field step_ms)" ] ||
         { say "left out PyTorch, $1 at $2 x $3, $4 parameters, $5: $(last_line "$name")"; return 1; }
     gib=$(ratio 1 "$(field memory_peak_bytes)" $GIB)
-    row "$1" "$2" "$3" "torch $5, $4" "$(field tokens_per_s)" "$(field step_ms)" - - "$(field mfu)" "$gib"
+    row "$1" "$2" "$3" "$program" "$(field tokens_per_s)" "$(field step_ms)" - - "$(field mfu)" "$gib"
 }
 
 phase_torch() {
@@ -709,7 +712,7 @@ run_phases() { # PHASE...
         phase=$1 rest=0
         shift
         for later in "$@"; do rest=$((rest + $(reserved_s "$later"))); done
-        # What is behind keeps its time; where the call has less than all need, those in front go first.
+        # Later phases keep their time. Where the call has too little for all, earlier ones come first.
         phase_end=$((deadline - rest))
         [ $((phase_end - SECONDS)) -ge "$(reserved_s "$phase")" ] || phase_end=$((SECONDS + $(reserved_s "$phase")))
         [ $phase_end -le $deadline ] || phase_end=$deadline

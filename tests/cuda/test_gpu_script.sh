@@ -78,6 +78,19 @@ has "failed: 1" "$work/failing/report.txt"
 MINUTES=0 call 0 late golden large
 has "left out golden: 0 s are left" "$work/late/report.txt"
 
+# ---- PyTorch that cannot compile: rows without ----
+cat >"$work/python" <<'SCRIPT'
+#!/bin/sh
+case "$*" in
+*--no-compile*) echo '{"tokens_per_s": 100.0, "step_ms": 2.5, "mfu": 0.125, "memory_peak_bytes": 2147483648}' ;;
+*torch_gpt2.py*) echo "there is no C compiler" >&2; exit 1 ;;
+esac
+SCRIPT
+chmod +x "$work/python"
+EMULATED='' MICS_CUDA_PLUGIN=$build/libmics_cuda_emulated.so PYTHON=$work/python call 0 torch torch
+has "left out PyTorch, gpt2-1.5b at 1024 x 8, fp32 parameters, compiled: there is no C compiler"
+has "torch eager, bf16       100.0       2.5          -         -   0.125     2.0"
+
 # ---- an archive, as a bare machine gets it ----
 tree=$work/stage/mics-gpu
 mkdir -p "$tree/bin" "$work/bare"
