@@ -331,7 +331,7 @@ static mics_status run(mics_memory *memory, const bench_options *options, mics_s
     mics_status status = cli_world_open(memory, &spec, &job.world);
     if (status == MICS_OK)
         status = run_world(&job, parsed, running_out);
-    cli_log_release(status != MICS_OK, -1);
+    mics_log_release(status != MICS_OK, -1);
     cli_world_close(job.world);
     bench_subject_close(&job.subject);
     return status;
@@ -344,7 +344,7 @@ int cmd_bench(int argc, char **argv)
     bool running = false;
     if (mics_memory_open(&memory) != MICS_OK)
         return CLI_EXIT_FAILED;
-    cli_log_hold(mics_comm_mpi_launched()); // until it is known who speaks
+    mics_log_hold(mics_comm_mpi_launched()); // until it is known who speaks
     cli_parsed parsed = parse(memory, argc, argv, &options);
     mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
     if (parsed != CLI_PARSED_HELP)

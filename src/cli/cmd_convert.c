@@ -165,7 +165,7 @@ static mics_status convert(mics_memory *memory, const convert_options *options, 
     MICS_TRY_OUT(refuse_existing(memory, dir, "config.json"));
     MICS_TRY_OUT(refuse_existing(memory, dir, "tokenizer.json"));
     MICS_TRY_OUT(mics_file_make_dirs(memory, dir));
-    cli_log_hold(false);
+    mics_log_hold(false);
     MICS_TRY_OUT(cli_saved_speak(write_model(&saved, dir, options->max_shard_bytes)));
     *running_out = true;
     MICS_TRY_OUT(write_beside(&saved, dir));

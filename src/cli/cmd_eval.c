@@ -235,7 +235,7 @@ static mics_status run_eval(mics_memory *memory, const eval_options *options, bo
                                   (int32_t)saved.model->vocab, cache.path, &corpus));
     evaluation self = {.saved = &saved, .corpus = corpus};
     *running_out = true;
-    cli_log_hold(false);
+    mics_log_hold(false);
     MICS_TRY_OUT(cli_saved_speak(evaluate(&self, length)));
     print_result(&self, options, length);
 out:

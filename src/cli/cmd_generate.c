@@ -58,7 +58,7 @@ static mics_status generate(mics_memory *memory, generate_options *options, bool
                            "knows what text its tokens are; name one in the run file",
                            saved.path);
     if (status == MICS_OK) {
-        cli_log_hold(false);
+        mics_log_hold(false);
         status = cli_saved_speak(cli_saved_read_params(&saved));
     }
     if (status == MICS_OK) {

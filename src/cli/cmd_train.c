@@ -188,7 +188,7 @@ static mics_status train(mics_memory *memory, const train_options *options, bool
         status = run_world(&job, options, status);
     else
         status = opened;
-    cli_log_release(status != MICS_OK, -1);
+    mics_log_release(status != MICS_OK, -1);
     *running_out = atomic_load(&job.running);
     cli_world_close(job.world);
     cli_job_close(&job);
@@ -205,7 +205,7 @@ int cmd_train(int argc, char **argv)
     // Whoever reads our output may leave; training goes on.
     signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
-    cli_log_hold(mics_comm_mpi_launched());
+    mics_log_hold(mics_comm_mpi_launched());
     cli_parsed parsed = parse(memory, argc, argv, &options);
     mics_status status = MICS_OK;
     if (parsed != CLI_PARSED_HELP)

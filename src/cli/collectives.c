@@ -161,7 +161,7 @@ mics_status cli_collectives_settle(cli_job *job)
     if (is_settled(job))
         return MICS_OK;
     MICS_TRY(cli_world_run(job->world, settle_rank, job));
-    cli_log_hold(!cli_world_is_first(job->world));
+    mics_log_hold(!cli_world_is_first(job->world));
     return cli_world_agree(job->world, choose(job));
 }
 

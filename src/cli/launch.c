@@ -65,7 +65,7 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
     // A failed agreement is each rank's own: then everybody speaks. Rank 0 speaks for what all
     // find alike, so it needs no name.
     bool speak = status != MICS_OK && (speaker < 0 || speaker == comm->rank);
-    cli_log_release(speak, comm->rank > 0 ? comm->rank : -1);
+    mics_log_release(speak, comm->rank > 0 ? comm->rank : -1);
     mics_free(memory, block);
     return status;
 }
@@ -124,7 +124,7 @@ static mics_status open_mpi(cli_world *world, const cli_world_spec *spec)
     MICS_TRY(mics_memory_open(&world->here[0].rank.memory));
     MICS_TRY(mics_comm_mpi_open(world->here[0].rank.memory, spec->timeout_s, &inner));
     mics_log_set_rank(-1); // until ranks run, one speaks for all
-    cli_log_set_quiet(inner->rank != 0);
+    mics_log_set_quiet(inner->rank != 0);
     world->first = inner->rank;
     world->ranks = inner->ranks;
     world->ranks_here = inner->ranks_per_node;
@@ -219,11 +219,11 @@ mics_status cli_world_agree(cli_world *world, mics_status mine)
     if (world->mpi) {
         bool heard = false;
         mics_status status = agree_one_voice(world->memory, world->here[0].rank.comm, mine, &heard);
-        cli_log_hold(world->first != 0);
+        mics_log_hold(world->first != 0);
         return status;
     }
-    cli_log_release(mine != MICS_OK, -1);
-    cli_log_hold(false);
+    mics_log_release(mine != MICS_OK, -1);
+    mics_log_hold(false);
     return mine;
 }
 
@@ -238,9 +238,9 @@ typedef struct preparation {
 static void *prepare_thread(void *argument)
 {
     preparation *preparing = argument;
-    cli_log_hold(false);
+    mics_log_hold(false);
     preparing->status = preparing->prepare(preparing->ctx);
-    cli_log_release(preparing->status != MICS_OK, -1);
+    mics_log_release(preparing->status != MICS_OK, -1);
     atomic_store(&preparing->done, 1);
     return NULL;
 }
@@ -287,9 +287,9 @@ static void *run_rank(void *argument)
     rank_thread *here = argument;
     mics_comm *comm = here->rank.comm;
     mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
-    cli_log_hold(comm->rank != 0);
+    mics_log_hold(comm->rank != 0);
     here->status = here->rank_main(here->ctx, &here->rank);
-    cli_log_release(here->status != MICS_OK, comm->ranks > 1 ? comm->rank : -1);
+    mics_log_release(here->status != MICS_OK, comm->ranks > 1 ? comm->rank : -1);
     if (here->status != MICS_OK && !here->rank.agreed)
         mics_comm_abort(comm, NULL);
     return NULL;
@@ -303,7 +303,7 @@ static mics_status worse(mics_status a, mics_status b)
 mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, cli_rank *rank),
                           void *ctx)
 {
-    cli_log_release(false, -1);
+    mics_log_release(false, -1);
     mics_status status = MICS_OK;
     for (int32_t i = 0; i < world->here_count; i++) {
         world->here[i].rank_main = rank_main;

@@ -30,7 +30,7 @@ typedef struct cli_rank {
 
 /* Opens the world.
  *
- * Until then, and until cli_world_agree, the error lines of this thread are held back (see cli.h).
+ * Until then, and until cli_world_agree, the error lines of this thread are held back (mics_log_hold).
  * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide);
  *          what a transport returned.
  * Owns:    close with cli_world_close.

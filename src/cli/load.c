@@ -77,8 +77,8 @@ void cli_saved_fini(cli_saved *saved)
 mics_status cli_saved_speak(mics_status status)
 {
     if (status == MICS_ERR_FORMAT)
-        cli_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
-    cli_log_release(status != MICS_OK, -1);
+        mics_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
+    mics_log_release(status != MICS_OK, -1);
     return status;
 }
 

@@ -31,7 +31,7 @@ typedef struct cli_saved {
 mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *saved_out);
 void cli_saved_fini(cli_saved *saved);
 
-/* Writes the error line that cli_log_hold kept back while the checkpoint's data were read; when they
+/* Writes the error line that mics_log_hold kept back while the checkpoint's data were read; when they
  * are damaged (`status`), with what to do. Returns `status`.
  */
 mics_status cli_saved_speak(mics_status status);

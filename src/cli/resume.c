@@ -261,7 +261,7 @@ void cli_job_advise_older(const cli_job *job)
                  job->checkpoints_dir, (long long)step);
     else
         snprintf(text, sizeof text, "restore it, or resume from another checkpoint");
-    cli_log_add(text);
+    mics_log_add(text);
 }
 
 mics_status cli_job_resume(cli_job *job, const char *resume)

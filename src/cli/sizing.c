@@ -260,10 +260,10 @@ typedef struct search {
 static bool try_variant(const search *self, const variant *as, size_t *bytes_out)
 {
     mics_schedule *schedule = NULL;
-    const bool muted = cli_log_mute(true);
+    const bool muted = mics_log_mute(true);
     mics_status status =
         open_variant(self->memory, self->run, self->model, self->room, as, &schedule);
-    cli_log_mute(muted);
+    mics_log_mute(muted);
     if (status == MICS_OK)
         *bytes_out = schedule->ledger.total;
     mics_schedule_close(schedule);
