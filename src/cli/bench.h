@@ -5,10 +5,10 @@
 #ifndef MICS_CLI_BENCH_H
 #define MICS_CLI_BENCH_H
 
-#include "launch.h"
 #include "mics/cluster.h"
 #include "mics/cost.h"
 #include "mics/schedule.h"
+#include "run/world.h"
 #include <stdio.h>
 
 // Where it is measured; alike on all ranks.

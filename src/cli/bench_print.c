@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics bench measured, as tables and as JSON.
 #include "bench.h"
-#include "files.h"
 #include "mics/size.h"
+#include "run/files.h"
 
 static double predicted_us(const bench_place *place, const mics_cluster *cluster,
                            const bench_row *row)

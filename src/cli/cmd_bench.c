@@ -6,8 +6,8 @@
 #include "bench.h"
 #include "bench_subject.h"
 #include "cli.h"
-#include "files.h"
 #include "mics/log.h"
+#include "run/files.h"
 #include <string.h>
 #include <time.h>
 

@@ -5,9 +5,9 @@
 #include "args.h"
 #include "base/file.h"
 #include "cli.h"
-#include "files.h"
-#include "load.h"
 #include "mics/safetensors.h"
+#include "run/files.h"
+#include "run/load.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -4,12 +4,12 @@
 #include "args.h"
 #include "cli.h"
 #include "doctor.h"
-#include "files.h"
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/device.h"
 #include "mics/op.h"
 #include "mics/size.h"
+#include "run/files.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,12 +5,12 @@
 // fill no window.
 #include "args.h"
 #include "cli.h"
-#include "files.h"
-#include "import.h"
-#include "load.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/size.h"
+#include "run/files.h"
+#include "run/import.h"
+#include "run/load.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "args.h"
 #include "cli.h"
 #include "explain.h"
-#include "gpu.h"
+#include "run/gpu.h"
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"

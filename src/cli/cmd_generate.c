@@ -3,8 +3,8 @@
 // mics generate: text that continues a prompt.
 #include "args.h"
 #include "cli.h"
-#include "load.h"
-#include "sampler.h"
+#include "run/load.h"
+#include "run/sampler.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -3,9 +3,9 @@
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "args.h"
 #include "cli.h"
-#include "files.h"
 #include "mics/data.h"
 #include "mics/size.h"
+#include "run/files.h"
 #include <stdio.h>
 #include <unistd.h>
 

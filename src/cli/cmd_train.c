@@ -3,10 +3,10 @@
 // mics train: reads the command line and the run file, opens the world, and runs its ranks.
 #include "args.h"
 #include "cli.h"
-#include "cores.h"
-#include "gpu.h"
-#include "job.h"
-#include "launch.h"
+#include "run/cores.h"
+#include "run/gpu.h"
+#include "run/job.h"
+#include "run/world.h"
 #include "signals.h"
 #include "trainer.h"
 #include <signal.h>

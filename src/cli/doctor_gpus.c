@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPUs in mics doctor: plugin, driver, NCCL, each GPU, how they reach each other, and why not.
 #include "doctor.h"
-#include "files.h"
 #include "mics/device.h"
 #include "mics/size.h"
+#include "run/files.h"
 #include <stdbool.h>
 #include <stdio.h>
 

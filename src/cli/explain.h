@@ -4,9 +4,9 @@
 #ifndef MICS_CLI_EXPLAIN_H
 #define MICS_CLI_EXPLAIN_H
 
-#include "job.h"
 #include "mics/memory.h"
 #include "mics/schedule.h"
+#include "run/job.h"
 
 /* Prints for people; a schedule that is long only in part unless `all_steps`. Needs a job with its
  * plan open.

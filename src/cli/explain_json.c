@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain --json prints.
 #include "explain.h"
-#include "files.h"
-#include "gpu.h"
+#include "run/files.h"
+#include "run/gpu.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain prints for people.
 #include "explain.h"
-#include "gpu.h"
 #include "mics/size.h"
+#include "run/gpu.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan --json prints.
-#include "files.h"
 #include "plan.h"
+#include "run/files.h"
 
 static void print_real(const char *name, double value, const char *end)
 {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sweep as a table, as JSON, and as a picture.
 #include "base/file.h"
-#include "files.h"
 #include "mics/chart.h"
 #include "plan_sweep.h"
+#include "run/files.h"
 #include <math.h>
 #include <string.h>
 

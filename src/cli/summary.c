@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
 #include "cli.h"
-#include "gpu.h"
-#include "load.h"
 #include "mics/device.h"
 #include "mics/size.h"
-#include "sampler.h"
+#include "run/gpu.h"
+#include "run/load.h"
+#include "run/sampler.h"
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>

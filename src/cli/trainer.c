@@ -9,11 +9,11 @@
 #include "trainer.h"
 #include "base/file.h"
 #include "cli.h"
-#include "files.h"
-#include "gpu.h"
-#include "import.h"
 #include "mics/log.h"
-#include "overlap.h"
+#include "run/files.h"
+#include "run/gpu.h"
+#include "run/import.h"
+#include "run/overlap.h"
 #include "signals.h"
 #include <math.h>
 #include <stdio.h>

@@ -4,11 +4,11 @@
 #ifndef MICS_CLI_TRAINER_H
 #define MICS_CLI_TRAINER_H
 
-#include "job.h"
-#include "launch.h"
 #include "mics/engine.h"
 #include "mics/report.h"
-#include "trace.h"
+#include "run/job.h"
+#include "run/trace.h"
+#include "run/world.h"
 
 // One rank's training. What only rank 0 has is NULL elsewhere.
 typedef struct cli_trainer {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resolved run (run.json, and what checkpoints hold) is a run file: whatever the first file
 // said, its text parses, loads again, and resolves to the same.
-#include "cli/job.h"
 #include "config/run_file.h"
+#include "run/job.h"
 
 static char *text_of(const char *text)
 {

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening a checkpoint in one process.
 #include "load.h"
-#include "cli.h"
 #include "files.h"
 #include "job.h"
 #include "mics/device.h"

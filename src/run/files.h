@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Small things with paths and files.
-#ifndef MICS_CLI_FILES_H
-#define MICS_CLI_FILES_H
+#ifndef MICS_RUN_FILES_H
+#define MICS_RUN_FILES_H
 
 #include "mics/data.h"
 #include "mics/memory.h"

@@ -3,7 +3,6 @@
 // Opening and closing what a process' ranks share.
 #include "job.h"
 #include "base/file.h"
-#include "cli.h"
 #include "files.h"
 #include "gpu.h"
 #include "import.h"

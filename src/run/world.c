@@ -5,8 +5,8 @@
 // Error lines. In setup every process finds the same mistakes, so each holds its line back and the
 // lowest one that failed speaks. Once ranks run, an error is one rank's own and is written at once;
 // the others learn of it from their communicators, which do not log it.
-#include "launch.h"
-#include "cli.h"
+#include "world.h"
+#include "mics/log.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 // Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
 #include "base/file.h"
-#include "cli.h"
 #include "files.h"
 #include "job.h"
 #include "mics/log.h"

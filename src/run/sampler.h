@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Writes text with a model: feeds a prompt, then draws one token after the other.
-#ifndef MICS_CLI_SAMPLER_H
-#define MICS_CLI_SAMPLER_H
+#ifndef MICS_RUN_SAMPLER_H
+#define MICS_RUN_SAMPLER_H
 
 #include "load.h"
 #include <stdio.h>

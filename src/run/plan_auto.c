@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // "sharding": "auto" where run.cluster says what the links are.
-#include "cli.h"
 #include "mics/log.h"
-#include "plan.h"
+#include "mics/plan.h"
+#include "sizing.h"
 
 // Numbers as the ranks compute with.
 static void take_accelerator(const mics_run *run, const cli_room *room, mics_plan_request *request)

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rank 0 makes of the ranks' times: the figures of times made by hand, a run that ends early, and
 // allocations that fail on any rank.
-#include "../../src/cli/overlap.h"
-#include "../../src/cli/trace.h"
 #include "base/capture.h"
 #include "mics/json.h"
 #include "ranks.h"
+#include "run/overlap.h"
+#include "run/trace.h"
 #include "schedule/models.h"
 #include <math.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world of a run: MPI's processes under an MPI launcher, else threads of this process. The
 // verbs say what one rank does, and do not know which it is.
-#ifndef MICS_CLI_LAUNCH_H
-#define MICS_CLI_LAUNCH_H
+#ifndef MICS_RUN_WORLD_H
+#define MICS_RUN_WORLD_H
 
 #include "mics/comm.h"
 #include "mics/memory.h"

@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ranks of one process share while they train: run file, model, schedule, data, and where
 // the run starts from. Opened once a process, then only read.
-#ifndef MICS_CLI_JOB_H
-#define MICS_CLI_JOB_H
+#ifndef MICS_RUN_JOB_H
+#define MICS_RUN_JOB_H
 
 #include "collectives.h"
-#include "launch.h"
 #include "mics/checkpoint.h"
 #include "mics/config.h"
 #include "mics/data.h"
@@ -16,6 +15,7 @@
 #include "mics/schedule.h"
 #include "samples.h"
 #include "sizing.h"
+#include "world.h"
 #include <stdatomic.h>
 
 typedef struct cli_job {

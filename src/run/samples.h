@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Which windows of a corpus train and which validate, and reading them.
-#ifndef MICS_CLI_SAMPLES_H
-#define MICS_CLI_SAMPLES_H
+#ifndef MICS_RUN_SAMPLES_H
+#define MICS_RUN_SAMPLES_H
 
 #include "mics/data.h"
 #include "mics/status.h"

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Makes a run's schedule, and answers whether it fits before anything is allocated.
-#ifndef MICS_CLI_SIZING_H
-#define MICS_CLI_SIZING_H
+#ifndef MICS_RUN_SIZING_H
+#define MICS_RUN_SIZING_H
 
+#include "mics/cluster.h"
 #include "mics/config.h"
 #include "mics/device.h"
 #include "mics/model.h"
@@ -61,5 +62,25 @@ mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
  */
 mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
                              const mics_schedule *schedule, const cli_room *room);
+
+// ---- cluster.c ----
+
+/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says how many.
+ *
+ * Returns: MICS_OK; what was wrong, logged.
+ */
+mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+                             int32_t *nodes_out);
+
+// ---- plan_auto.c ----
+
+/* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and collectives on
+ * that cluster with the room's ranks and memory, and a line that says what it is and why.
+ *
+ * Returns: MICS_OK, *planned_out false when nothing fits (sharding_out untouched, nothing said);
+ *          MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks a node.
+ */
+mics_status cli_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const cli_room *room, mics_sharding *sharding_out, bool *planned_out);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as one process reads it: for generate, eval, convert and the sample after training.
-#ifndef MICS_CLI_LOAD_H
-#define MICS_CLI_LOAD_H
+#ifndef MICS_RUN_LOAD_H
+#define MICS_RUN_LOAD_H
 
 #include "mics/checkpoint.h"
 #include "mics/data.h"

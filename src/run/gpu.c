@@ -3,7 +3,6 @@
 // Where a run computes. Ranks of a machine take its GPUs in turn.
 #include "gpu.h"
 #include "base/file.h"
-#include "cli.h"
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "mics/size.h"

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // GPUs for the verbs that run or size a run: which device and numbers a run file comes to, and what each rank opens.
-#ifndef MICS_CLI_GPU_H
-#define MICS_CLI_GPU_H
+#ifndef MICS_RUN_GPU_H
+#define MICS_RUN_GPU_H
 
 #include "job.h"
-#include "launch.h"
 #include "mics/engine.h"
+#include "world.h"
 
 /* Whether this process has a GPU for a run that may use one: NULL, or why not. Does not look where the run is for the CPU. */
 const char *cli_gpu_why_not(const mics_run *run);

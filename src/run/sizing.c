@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
-#include "cli.h"
 #include "mics/log.h"
 #include "mics/size.h"
-#include "plan.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

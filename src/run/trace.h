@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trace of some training steps: what every rank did when, gathered on rank 0 and written to
 // OUT/trace.json.
-#ifndef MICS_CLI_TRACE_H
-#define MICS_CLI_TRACE_H
+#ifndef MICS_RUN_TRACE_H
+#define MICS_RUN_TRACE_H
 
 #include "job.h"
-#include "launch.h"
 #include "mics/engine.h"
 #include "mics/report.h"
+#include "world.h"
 
 // What one rank keeps of the steps to trace until it has seen the last of them.
 typedef struct cli_trace cli_trace;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a run's first parameters come from: safetensors, or a checkpoint; each rank reads only the
 // ranges that it holds.
-#ifndef MICS_CLI_IMPORT_H
-#define MICS_CLI_IMPORT_H
+#ifndef MICS_RUN_IMPORT_H
+#define MICS_RUN_IMPORT_H
 
 #include "mics/checkpoint.h"
 #include "mics/engine.h"

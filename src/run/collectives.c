@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settling a run's collectives, and the table that says how.
 #include "collectives.h"
-#include "cli.h"
 #include "job.h"
 #include "mics/clock.h"
 #include "mics/size.h"

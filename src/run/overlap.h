@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How well the streams of a step overlapped, from how long each of its entries took.
-#ifndef MICS_CLI_OVERLAP_H
-#define MICS_CLI_OVERLAP_H
+#ifndef MICS_RUN_OVERLAP_H
+#define MICS_RUN_OVERLAP_H
 
 #include "mics/schedule.h"
 

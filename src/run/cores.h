@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cores that a launcher left to each rank of a machine: its own, or some that several share.
-#ifndef MICS_CLI_CORES_H
-#define MICS_CLI_CORES_H
+#ifndef MICS_RUN_CORES_H
+#define MICS_RUN_CORES_H
 
-#include "launch.h"
+#include "world.h"
 #include <sched.h>
 
 /* The cores that one of a machine's ranks has, by the masks of them all: its mask's, each divided by the

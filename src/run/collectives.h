@@ -4,14 +4,14 @@
 //
 // Times are kept in OUT/collectives.json, so that a run that goes on need not measure again, and
 // takes the algorithms that it took before. Rank 0 alone reads it, and tells the others.
-#ifndef MICS_CLI_COLLECTIVES_H
-#define MICS_CLI_COLLECTIVES_H
+#ifndef MICS_RUN_COLLECTIVES_H
+#define MICS_RUN_COLLECTIVES_H
 
-#include "launch.h"
 #include "mics/measure.h"
 #include "mics/memory.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
+#include "world.h"
 #include <stdbool.h>
 #include <stdio.h>
 
