@@ -168,7 +168,7 @@ void bench_json_links(const bench_place *place, const bench_links *links,
 void bench_json_compute(const bench_compute *compute, FILE *out)
 {
     fprintf(out, "{\"seconds\": %.3g, \"processor\": ", compute->took_s);
-    cli_write_json_string(out, compute->cpu_name);
+    run_write_json_string(out, compute->cpu_name);
     fprintf(out, ", \"gflops\": %.6g, ", compute->flops_per_s / 1e9);
     json_curve("matmul_efficiency", &compute->matmul_efficiency, 1, out);
     fprintf(out, ", ");

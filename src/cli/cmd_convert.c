@@ -68,7 +68,7 @@ static void list_tensors(const mics_model *model, mics_safetensors_entry *entrie
     }
 }
 
-static mics_status write_tensor(const cli_saved *saved, const mics_unit *unit,
+static mics_status write_tensor(const run_saved *saved, const mics_unit *unit,
                                 const mics_param *param, mics_safetensors_writer *writer,
                                 float *chunk)
 {
@@ -83,7 +83,7 @@ static mics_status write_tensor(const cli_saved *saved, const mics_unit *unit,
     return MICS_OK;
 }
 
-static mics_status write_tensors(const cli_saved *saved, mics_safetensors_writer *writer)
+static mics_status write_tensors(const run_saved *saved, mics_safetensors_writer *writer)
 {
     void *chunk = NULL;
     mics_status status = MICS_OK;
@@ -114,7 +114,7 @@ static void warn_large(const mics_safetensors_entry *entries, int32_t count, int
                  (int)larger, (long long)most);
 }
 
-static mics_status write_model(const cli_saved *saved, const char *dir, int64_t max_shard_bytes)
+static mics_status write_model(const run_saved *saved, const char *dir, int64_t max_shard_bytes)
 {
     void *entries = NULL;
     mics_safetensors_writer *writer = NULL;
@@ -145,11 +145,11 @@ static mics_status refuse_existing(mics_memory *memory, const char *dir, const c
     return status;
 }
 
-static mics_status write_beside(const cli_saved *saved, const char *dir)
+static mics_status write_beside(const run_saved *saved, const char *dir)
 {
     const char *config = saved->meta->model_json;
     size_t bytes = 0;
-    const char *tokenizer = cli_tokenizer_text(saved->tokenizer, &bytes);
+    const char *tokenizer = run_tokenizer_text(saved->tokenizer, &bytes);
     MICS_TRY(mics_file_replace(saved->memory, dir, "config.json", config, strlen(config)));
     if (tokenizer != NULL)
         MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", tokenizer, bytes));
@@ -159,20 +159,20 @@ static mics_status write_beside(const cli_saved *saved, const char *dir)
 static mics_status convert(mics_memory *memory, const convert_options *options, bool *running_out)
 {
     const char *dir = options->arguments.items[1];
-    cli_saved saved = {0};
+    run_saved saved = {0};
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(cli_saved_init(memory, options->arguments.items[0], &saved));
+    MICS_TRY_OUT(run_saved_init(memory, options->arguments.items[0], &saved));
     MICS_TRY_OUT(refuse_existing(memory, dir, "config.json"));
     MICS_TRY_OUT(refuse_existing(memory, dir, "tokenizer.json"));
     MICS_TRY_OUT(mics_file_make_dirs(memory, dir));
     mics_log_hold(false);
-    MICS_TRY_OUT(cli_saved_speak(write_model(&saved, dir, options->max_shard_bytes)));
+    MICS_TRY_OUT(run_saved_speak(write_model(&saved, dir, options->max_shard_bytes)));
     *running_out = true;
     MICS_TRY_OUT(write_beside(&saved, dir));
     printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(saved.model),
            saved.path);
 out:
-    cli_saved_fini(&saved);
+    run_saved_fini(&saved);
     return status;
 }
 

@@ -139,7 +139,7 @@ static void tell_json(const char *line, void *ctx)
 {
     bool *any = ctx;
     printf("%s", *any ? ", " : "");
-    cli_write_json_string(stdout, line);
+    run_write_json_string(stdout, line);
     *any = true;
 }
 
@@ -192,20 +192,20 @@ static void print_json(const findings *found)
     const mics_machine *machine = &found->machine;
     bool any = false;
     printf("{\"version\": \"%s\", \"compiler\": ", MICS_VERSION);
-    cli_write_json_string(stdout, COMPILER);
+    run_write_json_string(stdout, COMPILER);
     printf(", \"openmp\": %s, \"cpu\": ", OPENMP[0] == 'O' ? "true" : "false");
-    cli_write_json_string(stdout, machine->cpu_name);
+    run_write_json_string(stdout, machine->cpu_name);
     printf(", \"isa\": ");
-    cli_write_json_string(stdout, machine->isa);
+    run_write_json_string(stdout, machine->isa);
     printf(", \"cores\": %d, \"memory_total_bytes\": %zu, \"memory_available_bytes\": %zu, "
            "\"kernels\": \"%s\", \"matrix_library\": ",
            (int)machine->cores, machine->memory_total_bytes, machine->memory_available_bytes,
            found->kernels->isa);
-    cli_write_json_string(stdout, found->gemm_library);
+    run_write_json_string(stdout, found->gemm_library);
     printf(", \"gemm_gflops_one_thread\": %.1f, \"gemm_gflops_all_cores\": %.1f, \"mpi\": ",
            found->gflops_one, found->gflops_all);
     if (found->mpi != NULL)
-        cli_write_json_string(stdout, found->mpi);
+        run_write_json_string(stdout, found->mpi);
     else
         printf("null");
     printf(", \"mpi_launched\": %s, \"gpu\": ", found->launched ? "true" : "false");

@@ -33,7 +33,7 @@ typedef struct eval_options {
 
 // Where the next window begins, and what was found so far.
 typedef struct evaluation {
-    const cli_saved *saved;
+    const run_saved *saved;
     const mics_corpus *corpus;
     int64_t next;              // first token of the next window
     int64_t sequences, length; // of the running part
@@ -87,7 +87,7 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
 static mics_status run_batches(evaluation *self, mics_engine *engine, int64_t batches)
 {
     mics_batch_source source = {.read = read_windows, .ctx = self};
-    MICS_TRY(cli_params_fill(self->saved->model, self->saved->checkpoint, engine));
+    MICS_TRY(run_params_fill(self->saved->model, self->saved->checkpoint, engine));
     for (int64_t batch = 0; batch < batches; batch++) {
         mics_step_result result;
         int64_t tokens = self->sequences * self->length;
@@ -181,7 +181,7 @@ static void print_result(const evaluation *self, const eval_options *options, in
         self->saved->tokenizer != NULL && strcmp(self->saved->meta->tokenizer, "bytes") == 0;
     if (options->json) {
         printf("{\"checkpoint\": ");
-        cli_write_json_string(stdout, self->saved->path);
+        run_write_json_string(stdout, self->saved->path);
         printf(", \"step\": %lld, \"sequence\": %lld, \"tokens\": %lld, "
                "\"loss\": %.9g, \"perplexity\": %.9g",
                (long long)self->saved->meta->step, (long long)length, (long long)self->predicted,
@@ -198,7 +198,7 @@ static void print_result(const evaluation *self, const eval_options *options, in
     printf(" over %lld tokens in windows of %lld\n", (long long)self->predicted, (long long)length);
 }
 
-static mics_status choose_length(const cli_saved *saved, int64_t asked, int64_t *length_out)
+static mics_status choose_length(const run_saved *saved, int64_t asked, int64_t *length_out)
 {
     if (asked > saved->model->positions)
         return mics_fail(MICS_ERR_INVALID, "--sequence %lld: the model has %lld positions",
@@ -208,10 +208,10 @@ static mics_status choose_length(const cli_saved *saved, int64_t asked, int64_t 
 }
 
 // A text has no tokens for a model whose tokenizer nobody knows.
-static mics_status check_data(const cli_saved *saved, const cli_list *data)
+static mics_status check_data(const run_saved *saved, const cli_list *data)
 {
     for (int32_t i = 0; i < data->count && saved->tokenizer == NULL; i++) {
-        if (!cli_is_shard(data->items[i]))
+        if (!run_is_shard(data->items[i]))
             return mics_fail(MICS_ERR_INVALID,
                              "%s: is a text, but %s was trained on token shards without a "
                              "data.tokenizer; give shards (.bin)",
@@ -222,26 +222,26 @@ static mics_status check_data(const cli_saved *saved, const cli_list *data)
 
 static mics_status run_eval(mics_memory *memory, const eval_options *options, bool *running_out)
 {
-    cli_saved saved = {0};
-    cli_temp_dir cache = {0};
+    run_saved saved = {0};
+    run_temp_dir cache = {0};
     mics_corpus *corpus = NULL;
     int64_t length = 0;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(cli_saved_init(memory, options->arguments.items[0], &saved));
+    MICS_TRY_OUT(run_saved_init(memory, options->arguments.items[0], &saved));
     MICS_TRY_OUT(check_data(&saved, &options->data));
     MICS_TRY_OUT(choose_length(&saved, options->sequence, &length));
-    MICS_TRY_OUT(cli_temp_dir_init(&cache));
+    MICS_TRY_OUT(run_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(memory, options->data.items, options->data.count, saved.tokenizer,
                                   (int32_t)saved.model->vocab, cache.path, &corpus));
     evaluation self = {.saved = &saved, .corpus = corpus};
     *running_out = true;
     mics_log_hold(false);
-    MICS_TRY_OUT(cli_saved_speak(evaluate(&self, length)));
+    MICS_TRY_OUT(run_saved_speak(evaluate(&self, length)));
     print_result(&self, options, length);
 out:
     mics_corpus_close(corpus);
-    cli_temp_dir_fini(&cache);
-    cli_saved_fini(&saved);
+    run_temp_dir_fini(&cache);
+    run_saved_fini(&saved);
     return status;
 }
 

@@ -43,7 +43,7 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, explain_opti
 
 static mics_status explain(mics_memory *memory, const explain_options *options)
 {
-    cli_job job = {.memory = memory, .lock_file = -1};
+    mics_job job = {.memory = memory, .lock_file = -1};
     int32_t ranks = (int32_t)options->ranks, nodes = (int32_t)options->nodes;
     mics_status status = mics_run_load(memory, options->arguments.items[0], options->sets.items,
                                        options->sets.count, &job.run);
@@ -54,16 +54,16 @@ static mics_status explain(mics_memory *memory, const explain_options *options)
                            (int)nodes, (int)ranks);
     // Each node is taken to be a machine like this one. Threads of one process stage nothing.
     if (status == MICS_OK)
-        status = cli_gpu_resolve_unseen(job.run);
+        status = run_gpu_resolve_unseen(job.run);
     if (status == MICS_OK)
-        status = cli_job_open_model(&job, ranks, nodes, ranks / nodes,
+        status = run_job_open_model(&job, ranks, nodes, ranks / nodes,
                                     mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);
     if (status == MICS_OK)
-        status = cli_job_open_schedule(&job);
+        status = run_job_open_schedule(&job);
     if (status == MICS_OK)
         status =
             options->json ? cli_explain_json(&job) : cli_explain_text(&job, options->all_steps);
-    cli_job_close(&job);
+    run_job_close(&job);
     return status;
 }
 

@@ -20,7 +20,7 @@ static const char notes[] =
 typedef struct generate_options {
     cli_list arguments;
     const char *prompt;
-    cli_sampling sampling;
+    run_sampling sampling;
     int64_t seed;
 } generate_options;
 
@@ -50,8 +50,8 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, generate_opt
 
 static mics_status generate(mics_memory *memory, generate_options *options, bool *running_out)
 {
-    cli_saved saved;
-    mics_status status = cli_saved_init(memory, options->arguments.items[0], &saved);
+    run_saved saved;
+    mics_status status = run_saved_init(memory, options->arguments.items[0], &saved);
     if (status == MICS_OK && saved.tokenizer == NULL)
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: was trained on token shards without a data.tokenizer, so nobody "
@@ -59,16 +59,16 @@ static mics_status generate(mics_memory *memory, generate_options *options, bool
                            saved.path);
     if (status == MICS_OK) {
         mics_log_hold(false);
-        status = cli_saved_speak(cli_saved_read_params(&saved));
+        status = run_saved_speak(run_saved_read_params(&saved));
     }
     if (status == MICS_OK) {
         *running_out = true;
         options->sampling.seed = (uint64_t)options->seed;
         fputs(options->prompt, stdout);
-        status = cli_sample_text(&saved, options->prompt, &options->sampling, stdout);
+        status = run_sample_text(&saved, options->prompt, &options->sampling, stdout);
         fputc('\n', stdout);
     }
-    cli_saved_fini(&saved);
+    run_saved_fini(&saved);
     return status;
 }
 

@@ -87,23 +87,23 @@ static mics_status load_run(mics_memory *memory, const train_options *options, m
 
 // ---- setup, alike in all processes ----
 
-static mics_status open_model(cli_job *job)
+static mics_status open_model(mics_job *job)
 {
-    size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
-    MICS_TRY(cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
-                                cli_world_ranks_here(job->world), staging));
-    job->room.shares = cli_world_shares(job->world);
+    size_t staging = run_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
+    MICS_TRY(run_job_open_model(job, run_world_ranks(job->world), run_world_nodes(job->world),
+                                run_world_ranks_here(job->world), staging));
+    job->room.shares = run_world_shares(job->world);
     if (job->run->share_params && !job->room.shares && !job->room.accelerator.used &&
-        cli_world_is_first(job->world) && cli_world_ranks(job->world) > cli_world_nodes(job->world))
+        run_world_is_first(job->world) && run_world_ranks(job->world) > run_world_nodes(job->world))
         mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
                                 "common here (or --nodes says otherwise than the launcher), so "
                                 "gathers copy");
     return MICS_OK;
 }
 
-static mics_status open_schedule(cli_job *job)
+static mics_status open_schedule(mics_job *job)
 {
-    if (job->run->collectives == MICS_COLLECTIVES_LIBRARY && !cli_world_is_mpi(job->world))
+    if (job->run->collectives == MICS_COLLECTIVES_LIBRARY && !run_world_is_mpi(job->world))
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"library\" is the MPI library's all-gather, and these ranks are "
                               "threads; use \"ring\" or \"two-stage\", or mpirun");
@@ -112,37 +112,37 @@ static mics_status open_schedule(cli_job *job)
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"measured\" and \"library\" are of the processor's collectives; on "
                               "cuda use \"auto\", \"two-stage\" or \"ring\"");
-    MICS_TRY(cli_job_open_schedule(job));
-    return cli_check_memory(job->memory, job->run, job->schedule, &job->room);
+    MICS_TRY(run_job_open_schedule(job));
+    return run_check_memory(job->memory, job->run, job->schedule, &job->room);
 }
 
 // Processes read their machines' memory and cores at other moments, or have other machines; the
 // poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their own or shared.
-static mics_status share_room(cli_job *job)
+static mics_status share_room(mics_job *job)
 {
     int32_t cores = 0;
-    MICS_TRY(cli_cores_read(job->world, job->memory, &cores));
+    MICS_TRY(run_cores_read(job->world, job->memory, &cores));
     if (job->run->threads == 0 && cores > 0)
         job->room.threads = cores;
     int64_t least[] = {-(int64_t)job->room.limit_bytes, -(int64_t)job->room.threads};
-    MICS_TRY(cli_world_max(job->world, least, 2));
+    MICS_TRY(run_world_max(job->world, least, 2));
     job->room.limit_bytes = (size_t)-least[0];
     job->room.threads = (int32_t)-least[1];
     return MICS_OK;
 }
 
 typedef struct data_request {
-    cli_job *job;
+    mics_job *job;
     const char *resume;
 } data_request;
 
 static mics_status open_data(void *ctx)
 {
     const data_request *request = ctx;
-    return cli_job_open_data(request->job, request->resume);
+    return run_job_open_data(request->job, request->resume);
 }
 
-static void print_finished(const cli_job *job)
+static void print_finished(const mics_job *job)
 {
     const char *out = job->run->out;
     printf("%s holds the finished run: step %lld of %lld is in %s\n"
@@ -151,47 +151,47 @@ static void print_finished(const cli_job *job)
            out, (long long)job->start_step, (long long)job->run->steps, job->checkpoint_path, out);
 }
 
-static mics_status run_world(cli_job *job, const train_options *options, mics_status loaded)
+static mics_status train_world(mics_job *job, const train_options *options, mics_status loaded)
 {
     data_request request = {.job = job,
                             .resume = options->resume != NULL ? options->resume : "auto"};
-    MICS_TRY(cli_world_agree(job->world, loaded));
-    MICS_TRY(cli_gpu_resolve_all(job->world, job->run));
-    MICS_TRY(cli_world_agree(job->world, open_model(job)));
+    MICS_TRY(run_world_agree(job->world, loaded));
+    MICS_TRY(run_gpu_resolve_all(job->world, job->run));
+    MICS_TRY(run_world_agree(job->world, open_model(job)));
     MICS_TRY(share_room(job));
-    MICS_TRY(cli_world_agree(job->world, open_schedule(job)));
-    MICS_TRY(cli_world_first(job->world, open_data, &request));
+    MICS_TRY(run_world_agree(job->world, open_schedule(job)));
+    MICS_TRY(run_world_first(job->world, open_data, &request));
     if (job->finished) {
-        if (cli_world_is_first(job->world))
+        if (run_world_is_first(job->world))
             print_finished(job);
         return MICS_OK;
     }
-    MICS_TRY(cli_collectives_settle(job));
-    cli_signals_training(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,
+    MICS_TRY(run_collectives_settle(job));
+    cli_signals_training(run_world_is_mpi(job->world) ? run_world_first_rank(job->world) : -1,
                          job->lock_file);
-    return cli_world_run(job->world, cli_train_rank, job);
+    return run_world_run(job->world, cli_train_rank, job);
 }
 
 // `parsed` is false when the command line was wrong: then the world is opened only to say so once.
 static mics_status train(mics_memory *memory, const train_options *options, bool parsed,
                          bool *running_out)
 {
-    cli_job job = {.memory = memory, .lock_file = -1};
+    mics_job job = {.memory = memory, .lock_file = -1};
     mics_status status = parsed ? load_run(memory, options, &job.run) : MICS_ERR_INVALID;
-    cli_world_spec spec = {
+    run_world_spec spec = {
         .ranks = (int32_t)options->ranks,
         .nodes = (int32_t)options->nodes,
         .timeout_s = job.run != NULL ? job.run->comm_timeout_s : SETUP_TIMEOUT_S,
     };
-    mics_status opened = cli_world_open(memory, &spec, &job.world);
+    mics_status opened = run_world_open(memory, &spec, &job.world);
     if (opened == MICS_OK)
-        status = run_world(&job, options, status);
+        status = train_world(&job, options, status);
     else
         status = opened;
     mics_log_release(status != MICS_OK, -1);
     *running_out = atomic_load(&job.running);
-    cli_world_close(job.world);
-    cli_job_close(&job);
+    run_world_close(job.world);
+    run_job_close(&job);
     return status;
 }
 

@@ -93,7 +93,7 @@ static void write_text(const char *name, const char *text)
 {
     printf("\"%s\": ", name);
     if (text[0] != '\0')
-        cli_write_json_string(stdout, text);
+        run_write_json_string(stdout, text);
     else
         printf("null");
 }

@@ -13,10 +13,10 @@
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, before anything is printed.
  */
-mics_status cli_explain_text(const cli_job *job, bool all_steps);
+mics_status cli_explain_text(const mics_job *job, bool all_steps);
 
 /* Prints one JSON object. Returns: as cli_explain_text. */
-mics_status cli_explain_json(const cli_job *job);
+mics_status cli_explain_json(const mics_job *job);
 
 // ---- explain_collectives.c ----
 

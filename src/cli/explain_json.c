@@ -13,12 +13,12 @@ static void print_keys(const mics_run *run)
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
         printf("%s\n    {\"key\": ", i > 0 ? "," : "");
-        cli_write_json_string(stdout, row.key);
+        run_write_json_string(stdout, row.key);
         // As text: long values are cut, and then no JSON.
         printf(", \"value\": ");
-        cli_write_json_string(stdout, row.value);
+        run_write_json_string(stdout, row.value);
         printf(", \"origin\": ");
-        cli_write_json_string(stdout, row.origin);
+        run_write_json_string(stdout, row.origin);
         printf("}");
     }
     printf("\n  ],\n");
@@ -95,16 +95,16 @@ static void print_steps(const mics_schedule *schedule)
     printf("\n  ]\n");
 }
 
-static void print_device(const cli_job *job)
+static void print_device(const mics_job *job)
 {
-    const cli_gpu_words words = cli_gpu_explain(job);
+    const run_gpu_words words = run_gpu_explain(job);
     printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", words.device,
            mics_run_precision_text(job->run->precision));
-    cli_write_json_string(stdout, words.why);
+    run_write_json_string(stdout, words.why);
     printf("},\n");
 }
 
-mics_status cli_explain_json(const cli_job *job)
+mics_status cli_explain_json(const mics_job *job)
 {
     cli_operations operations;
     MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));

@@ -62,15 +62,15 @@ static void print_mesh(const mics_mesh *mesh)
     }
 }
 
-static void print_device(const cli_job *job)
+static void print_device(const mics_job *job)
 {
-    const cli_gpu_words words = cli_gpu_explain(job);
+    const run_gpu_words words = run_gpu_explain(job);
     printf("\ndevice\n  %s, %s; %s\n", words.device, words.numbers, words.why);
 }
 
-static void print_limit(const cli_job *job)
+static void print_limit(const mics_job *job)
 {
-    const cli_room *room = &job->room;
+    const run_room *room = &job->room;
     char text[32];
     if (room->limit_bytes == SIZE_MAX) {
         printf("  there is no GPU here that says what a rank may use; run.memory_limit says it\n");
@@ -84,7 +84,7 @@ static void print_limit(const cli_job *job)
                                     : ", its share of what this machine has available");
 }
 
-static void print_memory(const cli_job *job)
+static void print_memory(const mics_job *job)
 {
     const mics_memory_ledger *ledger = &job->schedule->ledger;
     char text[32];
@@ -209,7 +209,7 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     }
 }
 
-mics_status cli_explain_text(const cli_job *job, bool all_steps)
+mics_status cli_explain_text(const mics_job *job, bool all_steps)
 {
     cli_operations operations;
     MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));

@@ -26,7 +26,7 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
-static void print_start(const cli_job *job)
+static void print_start(const mics_job *job)
 {
     if (job->checkpoint != NULL)
         printf("start     step %lld, resumed from %s\n", (long long)job->start_step,
@@ -37,7 +37,7 @@ static void print_start(const cli_job *job)
         printf("start     random weights, seed %llu\n", (unsigned long long)job->run->seed);
 }
 
-static void print_validation(const cli_job *job)
+static void print_validation(const mics_job *job)
 {
     if (job->validation != NULL)
         printf(", validation on %lld more", (long long)mics_corpus_tokens(job->validation));
@@ -46,7 +46,7 @@ static void print_validation(const cli_job *job)
                (long long)job->validation_samples.windows);
 }
 
-void cli_print_beginning(const cli_job *job)
+void cli_print_beginning(const mics_job *job)
 {
     const mics_run *run = job->run;
     const mics_schedule *schedule = job->schedule;
@@ -60,11 +60,11 @@ void cli_print_beginning(const cli_job *job)
            "%d; %s, %d thread%s each\n",
            (int)mesh->ranks, (int)nodes, plural(nodes), mics_mesh_name(mesh, name, sizeof name),
            (int)mesh->sharding.params, (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
-           cli_world_is_mpi(job->world) ? "MPI processes" : "threads of this process",
+           run_world_is_mpi(job->world) ? "MPI processes" : "threads of this process",
            (int)job->room.threads, plural(job->room.threads));
-    cli_gpu_print(job);
+    run_gpu_print(job);
     printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
-           (long long)run->global_batch, (long long)cli_job_sequence(job), (int)run->micro_steps,
+           (long long)run->global_batch, (long long)run_job_sequence(job), (int)run->micro_steps,
            plural(run->micro_steps), (long long)run->micro_batch, (int)mesh->ranks,
            plural(mesh->ranks));
     if (schedule->spec.breadth > 1)
@@ -76,7 +76,7 @@ void cli_print_beginning(const cli_job *job)
     printf("\nmemory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
     print_start(job);
-    cli_collectives_print(job, stdout);
+    run_collectives_print(job, stdout);
     printf("\n");
     fflush(stdout);
 }
@@ -115,11 +115,11 @@ static void print_sample(const char *text, size_t bytes)
 }
 
 // The whole model in one process, so only where it is small beside the machine.
-static mics_status sample(const cli_job *job)
+static mics_status sample(const mics_job *job)
 {
     mics_machine machine;
-    cli_saved saved = {0};
-    cli_sampling sampling = {
+    run_saved saved = {0};
+    run_sampling sampling = {
         .tokens = SAMPLE_TOKENS, .temperature = 0.8, .top_k = 40, .seed = job->run->seed};
     char *text = NULL;
     size_t bytes = 0;
@@ -133,22 +133,22 @@ static mics_status sample(const cli_job *job)
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL)
         return mics_fail(MICS_ERR_MEMORY, "no memory for a sample of text");
-    mics_status status = cli_saved_init(job->memory, job->checkpoints_dir, &saved);
+    mics_status status = run_saved_init(job->memory, job->checkpoints_dir, &saved);
     if (status == MICS_OK)
-        status = cli_saved_read_params(&saved);
+        status = run_saved_read_params(&saved);
     if (status == MICS_OK)
-        status = cli_sample_text(&saved, "\n", &sampling, out);
+        status = run_sample_text(&saved, "\n", &sampling, out);
     fclose(out);
     if (status == MICS_OK) {
         printf("\nwhat the model writes (temperature 0.8):\n");
         print_sample(text, bytes);
     }
     free(text);
-    cli_saved_fini(&saved);
+    run_saved_fini(&saved);
     return status;
 }
 
-static mics_status print_memory(const cli_job *job, const int64_t measured[MICS_MEM_TAGS + 1])
+static mics_status print_memory(const mics_job *job, const int64_t measured[MICS_MEM_TAGS + 1])
 {
     mics_compare_row rows[MICS_MEM_TAGS + 1];
     int32_t count = 0;
@@ -166,7 +166,7 @@ static mics_status print_memory(const cli_job *job, const int64_t measured[MICS_
 
 // Each rank has checked in each step that it sent what the schedule says (check_sent), so the
 // totals that are printed as measured are.
-static mics_status print_bytes(const cli_job *job)
+static mics_status print_bytes(const mics_job *job)
 {
     mics_bytes sent = mics_schedule_all_bytes(job->schedule, MICS_PHASE_TRAIN);
     mics_compare_row rows[] = {{"inside nodes", sent.intra, sent.intra},
@@ -176,7 +176,7 @@ static mics_status print_bytes(const cli_job *job)
 
 mics_status cli_print_end(const cli_trainer *trainer, const int64_t measured[MICS_MEM_TAGS + 1])
 {
-    const cli_job *job = trainer->job;
+    const mics_job *job = trainer->job;
     const char *out = job->run->out;
     printf("\n");
     if (!isnan(trainer->validation_first))

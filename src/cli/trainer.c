@@ -26,12 +26,12 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     const cli_trainer *self = ctx;
     int64_t count = self->job->run->micro_batch;
     int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
-    cli_samples_read(self->samples, self->first_sample + place * count, count, self->row,
+    run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
                      inputs_out, targets_out);
     return MICS_OK;
 }
 
-static mics_batch_source source_of(cli_trainer *self, const cli_samples *samples,
+static mics_batch_source source_of(cli_trainer *self, const run_samples *samples,
                                    int64_t first_sample)
 {
     self->samples = samples;
@@ -68,7 +68,7 @@ static void fill_pieces(cli_trainer *self)
 
 static mics_status open_engine(cli_trainer *self)
 {
-    const cli_job *job = self->job;
+    const mics_job *job = self->job;
     const mics_run *run = job->run;
     mics_engine_spec spec = {
         .memory = self->rank->memory,
@@ -81,10 +81,10 @@ static mics_status open_engine(cli_trainer *self)
         .clip = (float)run->clip,
     };
     void *row = NULL;
-    cli_gpu_fill(job, self->rank, &spec);
+    run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)(cli_job_sequence(job) + 1) * sizeof(int32_t), &row));
+                        (size_t)(run_job_sequence(job) + 1) * sizeof(int32_t), &row));
     self->row = row;
     return open_pieces(self);
 }
@@ -104,22 +104,22 @@ static void fill_scaler(cli_trainer *self)
 
 static mics_status fill_parameters(cli_trainer *self)
 {
-    const cli_job *job = self->job;
+    const mics_job *job = self->job;
     if (job->checkpoint != NULL) {
-        mics_status status = cli_resume_fill(job->model, job->checkpoint, self->engine);
+        mics_status status = run_resume_fill(job->model, job->checkpoint, self->engine);
         fill_scaler(self);
         if (status == MICS_ERR_FORMAT)
-            cli_job_advise_older(job);
+            run_job_advise_older(job);
         return status;
     }
     if (job->import != NULL)
-        return cli_import_fill(job->model, job->import, self->engine);
+        return run_import_fill(job->model, job->import, self->engine);
     return mics_engine_init_random(self->engine, job->run->seed);
 }
 
 static mics_status open_reports(cli_trainer *self)
 {
-    const cli_job *job = self->job;
+    const mics_job *job = self->job;
     char *path = NULL;
     if (self->rank->comm->rank != 0)
         return MICS_OK;
@@ -129,7 +129,7 @@ static mics_status open_reports(cli_trainer *self)
     mics_free(self->rank->memory, path);
     MICS_TRY(status);
     // Launchers give ranks terminals of their own, whatever becomes of their output.
-    bool mpi = cli_world_is_mpi(self->rank->world);
+    bool mpi = run_world_is_mpi(self->rank->world);
     return mics_progress_open(self->rank->memory, NULL,
                               mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO, job->run->log_every,
                               &self->progress);
@@ -140,18 +140,18 @@ static mics_status open_all(cli_trainer *self)
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
-    MICS_TRY(cli_trace_open(self->job, self->rank, &self->trace));
+    MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     return open_reports(self);
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
 static mics_status setup(cli_trainer *self)
 {
-    MICS_TRY(cli_gpu_open(self->job, self->rank));
+    MICS_TRY(run_gpu_open(self->job, self->rank));
     mics_comm *comm = self->rank->comm;
-    MICS_TRY(mics_comm_set_timeout(comm, cli_job_files_timeout_s(self->job)));
-    MICS_TRY(cli_rank_agree(self->rank, open_all(self)));
-    MICS_TRY(cli_gpu_time_products(self->job, self->rank, self->engine));
+    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
+    MICS_TRY(run_rank_agree(self->rank, open_all(self)));
+    MICS_TRY(run_gpu_time_products(self->job, self->rank, self->engine));
     return mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
 }
 
@@ -161,7 +161,7 @@ static mics_status close_all(cli_trainer *self)
     mics_engine_close(self->engine);
     mics_progress_close(self->progress);
     mics_status status = mics_metrics_close(self->metrics);
-    cli_trace_close(self->trace);
+    run_trace_close(self->trace);
     mics_free(self->rank->memory, self->pieces);
     mics_free(self->rank->memory, self->row);
     return status;
@@ -207,7 +207,7 @@ static mics_status agree_to_save(void *ctx, mics_status mine)
 // For who must say, when a signal comes, where the run can go on: one rank a process.
 static bool tells_signals(const cli_trainer *self)
 {
-    return self->rank->comm->rank == 0 || cli_world_is_mpi(self->rank->world);
+    return self->rank->comm->rank == 0 || run_world_is_mpi(self->rank->world);
 }
 
 static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
@@ -222,7 +222,7 @@ static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
 
 static mics_status save_waiting(cli_trainer *self, int64_t step)
 {
-    const cli_job *job = self->job;
+    const mics_job *job = self->job;
     const mics_run *run = job->run;
     int32_t rank = self->rank->comm->rank, writers = run->sharding.optimizer;
     mics_checkpoint_writer writer = {
@@ -246,7 +246,7 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
         meta.scaler = scaler_of(self->engine);
     MICS_TRY(mics_engine_pull(self->engine));
     fill_pieces(self);
-    meta.tokenizer_text = cli_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    meta.tokenizer_text = run_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
                                               rank < writers ? job->model->unit_count : 0);
     mics_engine_release(self->engine);
@@ -255,7 +255,7 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
 
 static mics_status save(cli_trainer *self, int64_t step)
 {
-    const double files_s = cli_job_files_timeout_s(self->job);
+    const double files_s = run_job_files_timeout_s(self->job);
     if (self->progress != NULL && step == self->job->run->steps)
         mics_progress_note(self->progress, "saving step %lld", (long long)step);
     if (tells_signals(self))
@@ -297,13 +297,13 @@ static double utilisation(const cli_trainer *self, double tokens_per_s)
     const double peak = self->job->run->peak_tflops * 1e12 * self->rank->comm->ranks;
     if (peak <= 0)
         return NAN;
-    return mics_model_flops_per_token(self->job->model, cli_job_sequence(self->job)) *
+    return mics_model_flops_per_token(self->job->model, run_job_sequence(self->job)) *
            tokens_per_s / peak;
 }
 
 static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
 {
-    const cli_exposed exposed = cli_exposed_sum(result->exposed_us);
+    const run_exposed exposed = run_exposed_sum(result->exposed_us);
     metrics->exposed_comm_ms = result->exposed_comm_us / 1e3;
     metrics->exposed_gather_ms = exposed.gather / 1e3;
     metrics->exposed_reduce_ms = exposed.reduce / 1e3;
@@ -317,7 +317,7 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
     if (self->metrics == NULL)
         return MICS_OK;
     const mics_run *run = self->job->run;
-    int64_t tokens = run->global_batch * cli_job_sequence(self->job);
+    int64_t tokens = run->global_batch * run_job_sequence(self->job);
     mics_bytes sent = mics_schedule_all_bytes(self->job->schedule, MICS_PHASE_TRAIN);
     mics_memory_stats stats;
     mics_memory_stats_get(self->rank->memory, &stats);
@@ -391,7 +391,7 @@ static mics_status run_steps(cli_trainer *self)
             mics_engine_ask_stop(self->engine);
         MICS_TRY(run_step(self, step));
         const bool stop = self->newest.stop;
-        MICS_TRY(cli_trace_step(self->trace, self->engine, step, &self->newest, self->progress));
+        MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest, self->progress));
         if (last || stop || is_due(run->checkpoint_every, step))
             MICS_TRY(save(self, step));
         if (last || (is_due(run->validate_every, step) && !stop))
@@ -428,12 +428,12 @@ static mics_status measure_memory(cli_trainer *self, int64_t measured[MICS_MEM_T
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
         measured[tag] = (int64_t)stats.peak[tag];
     measured[MICS_MEM_TAGS] = (int64_t)stats.total_peak;
-    return cli_rank_max(self->rank, measured, MICS_MEM_TAGS + 1);
+    return run_rank_max(self->rank, measured, MICS_MEM_TAGS + 1);
 }
 
-mics_status cli_train_rank(void *ctx, cli_rank *rank)
+mics_status cli_train_rank(void *ctx, run_rank *rank)
 {
-    cli_job *job = ctx;
+    mics_job *job = ctx;
     cli_trainer self = {.job = job,
                         .rank = rank,
                         .saved_step = job->start_step,
@@ -450,6 +450,6 @@ mics_status cli_train_rank(void *ctx, cli_rank *rank)
     MICS_TRY(closed);
     MICS_TRY(measure_memory(&self, measured));
     // Rank 0 now writes text with the whole model, and the others wait for it in their end.
-    MICS_TRY(mics_comm_set_timeout(rank->comm, cli_job_files_timeout_s(job)));
+    MICS_TRY(mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(job)));
     return rank->comm->rank == 0 ? cli_print_end(&self, measured) : MICS_OK;
 }

@@ -12,28 +12,28 @@
 
 // One rank's training. What only rank 0 has is NULL elsewhere.
 typedef struct cli_trainer {
-    cli_job *job;
-    cli_rank *rank;
+    mics_job *job;
+    run_rank *rank;
     mics_engine *engine;
     mics_progress *progress;                  // rank 0
     mics_metrics_file *metrics;               // rank 0
-    cli_trace *trace;                         // NULL: no step is traced
+    run_trace *trace;                         // NULL: no step is traced
     mics_piece *pieces;                       // by unit; what this rank writes into checkpoints
-    int32_t *row;                             // scratch of cli_samples_read
-    const cli_samples *samples;               // what the batch source reads now
+    int32_t *row;                             // scratch of run_samples_read
+    const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
     int64_t saved_step;                       // newest checkpoint; 0: none
     double validation_first, validation_last; // NaN: none
     mics_step_result newest;                  // step
 } cli_trainer;
 
-/* One rank of a run, from engine to summary; `ctx` is the cli_job. For cli_world_run. */
-mics_status cli_train_rank(void *ctx, cli_rank *rank);
+/* One rank of a run, from engine to summary; `ctx` is the mics_job. For run_world_run. */
+mics_status cli_train_rank(void *ctx, run_rank *rank);
 
 // ---- summary.c ----
 
 /* Before training: what is trained, on what, and what it will take (rank 0). */
-void cli_print_beginning(const cli_job *job);
+void cli_print_beginning(const mics_job *job);
 
 /* After training: losses, a sample of text, predicted against measured, and where everything is.
  *

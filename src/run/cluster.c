@@ -25,7 +25,7 @@ static mics_status load_cluster(mics_memory *memory, const char *path, mics_clus
     return status;
 }
 
-mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+mics_status run_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
                              int32_t *nodes_out)
 {
     char name[4096];

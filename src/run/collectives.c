@@ -7,7 +7,7 @@
 #include "mics/size.h"
 #include <string.h>
 
-static const mics_mesh *mesh_of(const cli_job *job)
+static const mics_mesh *mesh_of(const mics_job *job)
 {
     return &job->schedule->spec.mesh;
 }
@@ -18,16 +18,16 @@ static const mics_mesh *mesh_of(const cli_job *job)
 typedef struct found {
     mics_timings timings;
     bool read;
-    char reason[CLI_REASON_BYTES];
+    char reason[RUN_REASON_BYTES];
 } found;
 
 // What ranks may use beside what their transport holds.
-static size_t room_left(const cli_room *room)
+static size_t room_left(const run_room *room)
 {
     return room->limit_bytes > room->staging_bytes ? room->limit_bytes - room->staging_bytes : 0;
 }
 
-static mics_measure_spec spec_of(const cli_job *job, const cli_rank *rank, bool library)
+static mics_measure_spec spec_of(const mics_job *job, const run_rank *rank, bool library)
 {
     return (mics_measure_spec){.memory = rank->memory,
                                .comm = rank->comm,
@@ -38,8 +38,8 @@ static mics_measure_spec spec_of(const cli_job *job, const cli_rank *rank, bool 
                                .limit_bytes = room_left(&job->room)};
 }
 
-static mics_status measure(const cli_job *job, cli_rank *rank, const cli_collectives_key *key,
-                           cli_collectives *collectives)
+static mics_status measure(const mics_job *job, run_rank *rank, const run_collectives_key *key,
+                           run_collectives *collectives)
 {
     const mics_measure_spec spec = spec_of(job, rank, key->library);
     const double begin_us = mics_clock_us();
@@ -47,16 +47,16 @@ static mics_status measure(const cli_job *job, cli_rank *rank, const cli_collect
     collectives->took_s = (mics_clock_us() - begin_us) / 1e6;
     mics_memory_reset_peak(rank->memory); // training's own peak is to be seen
     if (rank->comm->rank == 0)
-        cli_collectives_write(rank->memory, job->run->out, key, &collectives->timings);
+        run_collectives_write(rank->memory, job->run->out, key, &collectives->timings);
     return MICS_OK;
 }
 
 // Names of hosts say nothing of a link that was made slower or faster. Ranks that are threads have
 // none.
-static mics_status check_links(const cli_job *job, cli_rank *rank, bool library, found *there)
+static mics_status check_links(const mics_job *job, run_rank *rank, bool library, found *there)
 {
     const mics_measure_spec spec = spec_of(job, rank, library);
-    if (!there->read || !cli_world_is_mpi(job->world))
+    if (!there->read || !run_world_is_mpi(job->world))
         return MICS_OK;
     MICS_TRY(mics_measure_check(&spec, &there->timings, &there->read));
     mics_memory_reset_peak(rank->memory);
@@ -66,13 +66,13 @@ static mics_status check_links(const cli_job *job, cli_rank *rank, bool library,
     return MICS_OK;
 }
 
-static mics_status read_or_measure(const cli_job *job, cli_rank *rank,
-                                   const cli_collectives_key *key, cli_collectives *collectives)
+static mics_status read_or_measure(const mics_job *job, run_rank *rank,
+                                   const run_collectives_key *key, run_collectives *collectives)
 {
     found there = {.timings = collectives->timings};
     if (rank->comm->rank == 0)
         there.read =
-            cli_collectives_read(rank->memory, job->run->out, key, &there.timings, there.reason);
+            run_collectives_read(rank->memory, job->run->out, key, &there.timings, there.reason);
     MICS_TRY(mics_comm_broadcast(rank->comm, 0, &there, sizeof there));
     MICS_TRY(check_links(job, rank, key->library, &there));
     collectives->read = there.read;
@@ -84,24 +84,24 @@ static mics_status read_or_measure(const cli_job *job, cli_rank *rank,
 }
 
 // Where there is something to choose.
-static mics_status settle_by_times(const cli_job *job, cli_rank *rank, bool library,
-                                   cli_collectives *collectives)
+static mics_status settle_by_times(const mics_job *job, run_rank *rank, bool library,
+                                   run_collectives *collectives)
 {
-    cli_place place;
-    const cli_collectives_key key = {
+    run_place place;
+    const run_collectives_key key = {
         .schedule = job->schedule, .place = &place, .library = library};
-    MICS_TRY(cli_place_find(rank, mesh_of(job)->ranks_per_node, &place));
+    MICS_TRY(run_place_find(rank, mesh_of(job)->ranks_per_node, &place));
     return read_or_measure(job, rank, &key, collectives);
 }
 
-static mics_status settle_rank(void *ctx, cli_rank *rank)
+static mics_status settle_rank(void *ctx, run_rank *rank)
 {
-    cli_job *job = ctx;
-    cli_collectives collectives = {.read = false};
+    mics_job *job = ctx;
+    run_collectives collectives = {.read = false};
     bool library = false;
     MICS_TRY(mics_measure_library(rank->memory, rank->comm, mesh_of(job), &library));
     if (job->run->collectives == MICS_COLLECTIVES_LIBRARY)
-        return cli_rank_agree(
+        return run_rank_agree(
             rank, library ? MICS_OK
                           : mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                                            "this transport has no gathers of its own; take "
@@ -109,7 +109,7 @@ static mics_status settle_rank(void *ctx, cli_rank *rank)
     mics_measure_plan(job->schedule, library, &collectives.timings);
     if (collectives.timings.row_count > 0)
         MICS_TRY(settle_by_times(job, rank, library, &collectives));
-    if (rank->comm->rank == cli_world_first_rank(job->world)) // one a process
+    if (rank->comm->rank == run_world_first_rank(job->world)) // one a process
         job->collectives = collectives;
     return MICS_OK;
 }
@@ -117,7 +117,7 @@ static mics_status settle_rank(void *ctx, cli_rank *rank)
 // ---- once a process ----
 
 // The same schedule with the choices that were found.
-static mics_status choose(cli_job *job)
+static mics_status choose(mics_job *job)
 {
     const mics_timings *timings = &job->collectives.timings;
     mics_schedule_spec spec = job->schedule->spec;
@@ -129,7 +129,7 @@ static mics_status choose(cli_job *job)
     MICS_TRY(mics_schedule_open(job->memory, &spec, &chosen));
     mics_schedule_close(job->schedule);
     job->schedule = chosen;
-    return cli_check_memory(job->memory, job->run, chosen, &job->room);
+    return run_check_memory(job->memory, job->run, chosen, &job->room);
 }
 
 static bool gathers_by_library(const mics_schedule *schedule)
@@ -142,7 +142,7 @@ static bool gathers_by_library(const mics_schedule *schedule)
     return false;
 }
 
-static bool is_settled(const cli_job *job)
+static bool is_settled(const mics_job *job)
 {
     const mics_collectives wanted = job->run->collectives;
     mics_timings at_most;
@@ -155,18 +155,18 @@ static bool is_settled(const cli_job *job)
            at_most.row_count == 0;
 }
 
-mics_status cli_collectives_settle(cli_job *job)
+mics_status run_collectives_settle(mics_job *job)
 {
     if (is_settled(job))
         return MICS_OK;
-    MICS_TRY(cli_world_run(job->world, settle_rank, job));
-    mics_log_hold(!cli_world_is_first(job->world));
-    return cli_world_agree(job->world, choose(job));
+    MICS_TRY(run_world_run(job->world, settle_rank, job));
+    mics_log_hold(!run_world_is_first(job->world));
+    return run_world_agree(job->world, choose(job));
 }
 
 // ---- the table ----
 
-static double node_bytes_per_s(const cli_job *job, mics_measure_op op, mics_algorithm algorithm,
+static double node_bytes_per_s(const mics_job *job, mics_measure_op op, mics_algorithm algorithm,
                                const mics_timing *timing)
 {
     if (timing->us[algorithm] <= 0)
@@ -176,7 +176,7 @@ static double node_bytes_per_s(const cli_job *job, mics_measure_op op, mics_algo
 }
 
 // The fastest that any algorithm was between nodes.
-static double most_bytes_per_s(const cli_job *job)
+static double most_bytes_per_s(const mics_job *job)
 {
     const mics_timings *timings = &job->collectives.timings;
     double most = 0;
@@ -204,7 +204,7 @@ static void print_source(const mics_timing *timing, FILE *out)
         fprintf(out, "  follows from %s", mics_size_text((double)timing->bytes, size, sizeof size));
 }
 
-static void print_times(const cli_job *job, mics_measure_op op, int32_t at, double most, FILE *out)
+static void print_times(const mics_job *job, mics_measure_op op, int32_t at, double most, FILE *out)
 {
     const mics_timing *timing = &job->collectives.timings.rows[at].of[op];
     const mics_collective_choice *choice = &job->schedule->spec.choices[at];
@@ -231,9 +231,9 @@ static void print_times(const cli_job *job, mics_measure_op op, int32_t at, doub
     fputc('\n', out);
 }
 
-static void print_title(const cli_job *job, FILE *out)
+static void print_title(const mics_job *job, FILE *out)
 {
-    const cli_collectives *collectives = &job->collectives;
+    const run_collectives *collectives = &job->collectives;
     const mics_mesh *mesh = mesh_of(job);
     fprintf(out, "collectives, us a unit on the slowest rank; ");
     if (collectives->read)
@@ -251,7 +251,7 @@ static void print_title(const cli_job *job, FILE *out)
     fprintf(out, "  %18s  runs\n", "leaves a node");
 }
 
-void cli_collectives_print(const cli_job *job, FILE *out)
+void run_collectives_print(const mics_job *job, FILE *out)
 {
     const mics_timings *timings = &job->collectives.timings;
     bool follows = false;

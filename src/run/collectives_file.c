@@ -35,11 +35,11 @@ typedef struct file_key {
     } texts[TEXTS];
 } file_key;
 
-static file_key key_of(const cli_collectives_key *key)
+static file_key key_of(const run_collectives_key *key)
 {
     const mics_schedule_spec *spec = &key->schedule->spec;
     const mics_mesh *mesh = &spec->mesh;
-    const cli_place *place = key->place;
+    const run_place *place = key->place;
     return (file_key){.ints = {{"mesh.ranks", "another mesh", mesh->ranks},
                                {"mesh.ranks_per_node", "another mesh", mesh->ranks_per_node},
                                {"mesh.params", "another sharding", mesh->sharding.params},
@@ -77,22 +77,22 @@ static const char *said(const mics_json *json, const char *path, char text[SAID_
 }
 
 // The reason with names, where there are some.
-static void tell(const mics_json *json, const cli_place *place, const char *of, char *reason)
+static void tell(const mics_json *json, const run_place *place, const char *of, char *reason)
 {
     char first[SAID_BYTES], last[SAID_BYTES];
     if (strcmp(of, other_hosts) == 0)
-        snprintf(reason, CLI_REASON_BYTES, "%s (%s ... %s, not %.40s ... %.40s)", of,
+        snprintf(reason, RUN_REASON_BYTES, "%s (%s ... %s, not %.40s ... %.40s)", of,
                  said(json, "hosts.first", first), said(json, "hosts.last", last),
                  place->first_host, place->last_host);
     else if (strcmp(of, another_mpi) == 0)
-        snprintf(reason, CLI_REASON_BYTES, "%s (%s, not %.80s)", of,
+        snprintf(reason, RUN_REASON_BYTES, "%s (%s, not %.80s)", of,
                  said(json, "transport.version", first), place->version);
     else
-        snprintf(reason, CLI_REASON_BYTES, "%s", of);
+        snprintf(reason, RUN_REASON_BYTES, "%s", of);
 }
 
 // Whether the file is for this key, and else what it is for; FORMAT when it does not say.
-static mics_status compare_key(const mics_json *json, const cli_collectives_key *key, char *reason)
+static mics_status compare_key(const mics_json *json, const run_collectives_key *key, char *reason)
 {
     const file_key expected = key_of(key);
     const char *of = NULL;
@@ -100,7 +100,7 @@ static mics_status compare_key(const mics_json *json, const cli_collectives_key 
     if (format == NULL || mics_json_type_of(format) != MICS_JSON_INT)
         return fail(json, "format", "is no number of a table of times");
     if (mics_json_int(format) != FORMAT) {
-        snprintf(reason, CLI_REASON_BYTES, "another version of this program");
+        snprintf(reason, RUN_REASON_BYTES, "another version of this program");
         return MICS_OK;
     }
     for (int i = 0; i < INTS; i++) {
@@ -130,7 +130,7 @@ static bool is_number(const mics_json_value *value)
 
 // The size of the units comes first: other ones are of another model.
 static mics_status read_timing(const mics_json *json, const mics_json_value *value,
-                               const cli_collectives_key *key, mics_measure_op op,
+                               const run_collectives_key *key, mics_measure_op op,
                                mics_timing *timing, bool *same_out)
 {
     const mics_json_value *unit = mics_json_get(value, "unit_bytes");
@@ -156,7 +156,7 @@ static mics_status read_timing(const mics_json *json, const mics_json_value *val
 }
 
 // Rows must be those of the plan: a model with units of other sizes wants others.
-static mics_status read_rows(const mics_json *json, const cli_collectives_key *key,
+static mics_status read_rows(const mics_json *json, const run_collectives_key *key,
                              mics_timings *timings, bool *same_out)
 {
     const mics_json_value *rows = mics_json_at(json, "rows");
@@ -181,7 +181,7 @@ static mics_status read_rows(const mics_json *json, const cli_collectives_key *k
     return MICS_OK;
 }
 
-static mics_status read_file(mics_memory *memory, const char *path, const cli_collectives_key *key,
+static mics_status read_file(mics_memory *memory, const char *path, const run_collectives_key *key,
                              mics_timings *timings, char *reason)
 {
     mics_json *json = NULL;
@@ -191,13 +191,13 @@ static mics_status read_file(mics_memory *memory, const char *path, const cli_co
     if (status == MICS_OK && reason[0] == '\0')
         status = read_rows(json, key, timings, &same);
     if (!same)
-        snprintf(reason, CLI_REASON_BYTES, "another model");
+        snprintf(reason, RUN_REASON_BYTES, "another model");
     mics_json_close(json);
     return status;
 }
 
-bool cli_collectives_read(mics_memory *memory, const char *dir, const cli_collectives_key *key,
-                          mics_timings *timings, char reason[CLI_REASON_BYTES])
+bool run_collectives_read(mics_memory *memory, const char *dir, const run_collectives_key *key,
+                          mics_timings *timings, char reason[RUN_REASON_BYTES])
 {
     char *path = NULL;
     mics_timings read = *timings;
@@ -232,7 +232,7 @@ static void write_timing(mics_text *text, mics_measure_op op, const mics_timing 
     mics_text_printf(text, "}");
 }
 
-static void write_place(mics_text *text, const cli_place *place)
+static void write_place(mics_text *text, const run_place *place)
 {
     mics_text_printf(text, "{\n  \"format\": %d,\n  \"transport\": {\"name\": ", FORMAT);
     mics_text_quoted(text, place->transport);
@@ -248,7 +248,7 @@ static void write_place(mics_text *text, const cli_place *place)
                      (long long)place->network_mbit, place->machines);
 }
 
-static void write_text(mics_text *text, const cli_collectives_key *key, const mics_timings *timings)
+static void write_text(mics_text *text, const run_collectives_key *key, const mics_timings *timings)
 {
     const mics_schedule_spec *spec = &key->schedule->spec;
     const mics_mesh *mesh = &spec->mesh;
@@ -274,7 +274,7 @@ static void write_text(mics_text *text, const cli_collectives_key *key, const mi
     mics_text_printf(text, "\n  ]\n}\n");
 }
 
-void cli_collectives_write(mics_memory *memory, const char *dir, const cli_collectives_key *key,
+void run_collectives_write(mics_memory *memory, const char *dir, const run_collectives_key *key,
                            const mics_timings *timings)
 {
     mics_text text = {.memory = memory};

@@ -15,7 +15,7 @@ static const char network_dir[] = "/sys/class/net";
 
 // What a rank tells the others of its node.
 typedef struct record {
-    char host[CLI_HOST_BYTES];
+    char host[RUN_HOST_BYTES];
     char processor[sizeof((mics_machine *)NULL)->cpu_name];
     int64_t network_mbit;
 } record;
@@ -78,7 +78,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 }
 
 // Of the first rank of each node, node by node.
-static void sum_up(const record *all, int32_t ranks, int32_t per_node, cli_place *place)
+static void sum_up(const record *all, int32_t ranks, int32_t per_node, run_place *place)
 {
     uint64_t hosts = 0xcbf29ce484222325u, machines = hosts;
     for (int32_t rank = 0; rank < ranks; rank += per_node) {
@@ -95,21 +95,21 @@ static void sum_up(const record *all, int32_t ranks, int32_t per_node, cli_place
     snprintf(place->machines, sizeof place->machines, "%016llx", (unsigned long long)machines);
 }
 
-mics_status cli_place_find(cli_rank *rank, int32_t per_node, cli_place *place_out)
+mics_status run_place_find(run_rank *rank, int32_t per_node, run_place *place_out)
 {
     mics_comm *comm = rank->comm;
     void *block = NULL;
     const mics_ring ring = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "who is on which host"};
-    const bool mpi = cli_world_is_mpi(rank->world);
+    const bool mpi = run_world_is_mpi(rank->world);
     mics_status status =
         mics_alloc(rank->memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(record), &block);
     MICS_TRY_OUT(mics_comm_agree(comm, status));
     record *all = block;
     all[comm->rank] = describe();
     MICS_TRY_OUT(mics_comm_all_gather(comm, &ring, all, sizeof *all));
-    *place_out = (cli_place){.transport = mpi ? "mpi" : "threads"};
+    *place_out = (run_place){.transport = mpi ? "mpi" : "threads"};
     snprintf(place_out->version, sizeof place_out->version, "%s",
              mpi ? mics_comm_mpi_version() : "");
     sum_up(all, comm->ranks, per_node, place_out);

@@ -13,14 +13,14 @@
  *
  * Returns: 0 where a mask is empty, which stands for one that is not known.
  */
-int32_t cli_cores_share(const cpu_set_t *masks, int32_t ranks, int32_t rank);
+int32_t run_cores_share(const cpu_set_t *masks, int32_t ranks, int32_t rank);
 
 /* The same for this process' rank, under MPI; no more than its share of the control group's quota.
  *
  * cores_out: 0 where ranks are threads of one process, and where a mask is not known.
  * Returns: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_IO, on all processes.   Collective: over processes, before
- * cli_world_run.
+ * run_world_run.
  */
-mics_status cli_cores_read(cli_world *world, mics_memory *memory, int32_t *cores_out);
+mics_status run_cores_read(run_world *world, mics_memory *memory, int32_t *cores_out);
 
 #endif

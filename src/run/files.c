@@ -22,7 +22,7 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
     return MICS_OK;
 }
 
-mics_status cli_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
+mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
 {
     bool is_checkpoint = false, has_checkpoints = false;
     char *dir = NULL, *found = NULL;
@@ -44,7 +44,7 @@ mics_status cli_checkpoint_find(mics_memory *memory, const char *path, char **fo
     return MICS_OK;
 }
 
-void cli_write_json_string(FILE *out, const char *text)
+void run_write_json_string(FILE *out, const char *text)
 {
     fputc('"', out);
     for (; *text != '\0'; text++) {
@@ -59,25 +59,25 @@ void cli_write_json_string(FILE *out, const char *text)
     fputc('"', out);
 }
 
-bool cli_is_shard(const char *path)
+bool run_is_shard(const char *path)
 {
     size_t length = strlen(path);
     return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-bool cli_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
+bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
 {
     enum { BYTES = 256 };
     return only_shards && strcmp(tokenizer, "bytes") == 0 && vocab != BYTES;
 }
 
-const char *cli_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
+const char *run_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
 {
     *bytes_out = 0;
     return tokenizer != NULL ? mics_tokenizer_text(tokenizer, bytes_out) : NULL;
 }
 
-mics_status cli_temp_dir_init(cli_temp_dir *dir_out)
+mics_status run_temp_dir_init(run_temp_dir *dir_out)
 {
     const char *parent = getenv("TMPDIR");
     char path[sizeof dir_out->path];
@@ -90,7 +90,7 @@ mics_status cli_temp_dir_init(cli_temp_dir *dir_out)
     return MICS_OK;
 }
 
-void cli_temp_dir_fini(cli_temp_dir *dir)
+void run_temp_dir_fini(run_temp_dir *dir)
 {
     DIR *entries = dir->path[0] != '\0' ? opendir(dir->path) : NULL;
     if (entries == NULL)

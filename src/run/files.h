@@ -11,33 +11,33 @@
 #include <stdio.h>
 
 /* Writes text as a JSON string, quotes included. */
-void cli_write_json_string(FILE *out, const char *text);
+void run_write_json_string(FILE *out, const char *text);
 
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  *
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none.    Owns: mics_free *folder_out.
  */
-mics_status cli_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
+mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
 
 /* Whether a file is a token shard by its name. */
-bool cli_is_shard(const char *path);
+bool run_is_shard(const char *path);
 
 /* Whether nobody can say what text a run's tokens are: all of its data are token shards
  * (`only_shards`), and no tokenizer.json was given for them. Then data.tokenizer's default has no
  * say. A model of exactly 256 tokens is taken to be one of bytes.
  */
-bool cli_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
+bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
 
 /* As mics_tokenizer_text; NULL for a NULL tokenizer. */
-const char *cli_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
+const char *run_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
 
 // A folder under TMPDIR (or /tmp) that is gone afterwards.
-typedef struct cli_temp_dir {
+typedef struct run_temp_dir {
     char path[256]; // "" until init
-} cli_temp_dir;
+} run_temp_dir;
 
-mics_status cli_temp_dir_init(cli_temp_dir *dir_out);
+mics_status run_temp_dir_init(run_temp_dir *dir_out);
 /* Removes the folder and the files in it. */
-void cli_temp_dir_fini(cli_temp_dir *dir);
+void run_temp_dir_fini(run_temp_dir *dir);
 
 #endif

@@ -16,14 +16,14 @@ enum { PIECE_BYTES = 4 << 20 };
 // Kinds of groups, each on one of the channels.
 enum { RINGS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
 
-static bool on_gpu(const cli_job *job)
+static bool on_gpu(const mics_job *job)
 {
     return job->room.accelerator.used;
 }
 
 // ---- what the run file comes to ----
 
-const char *cli_gpu_why_not(const mics_run *run)
+const char *run_gpu_why_not(const mics_run *run)
 {
     if (run->device == MICS_RUN_DEVICE_CPU)
         return "run.device is cpu";
@@ -33,32 +33,32 @@ const char *cli_gpu_why_not(const mics_run *run)
     return mics_op_table_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
 }
 
-mics_status cli_gpu_resolve(mics_run *run)
+mics_status run_gpu_resolve(mics_run *run)
 {
-    return mics_run_resolve_device(run, cli_gpu_why_not(run));
+    return mics_run_resolve_device(run, run_gpu_why_not(run));
 }
 
-mics_status cli_gpu_resolve_unseen(mics_run *run)
+mics_status run_gpu_resolve_unseen(mics_run *run)
 {
     const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
-    return mics_run_resolve_device(run, asked ? NULL : cli_gpu_why_not(run));
+    return mics_run_resolve_device(run, asked ? NULL : run_gpu_why_not(run));
 }
 
-mics_status cli_gpu_resolve_all(cli_world *world, mics_run *run)
+mics_status run_gpu_resolve_all(run_world *world, mics_run *run)
 {
-    const char *why_not = cli_gpu_why_not(run);
+    const char *why_not = run_gpu_why_not(run);
     int64_t lacks = why_not != NULL;
-    MICS_TRY(cli_world_max(world, &lacks, 1));
+    MICS_TRY(run_world_max(world, &lacks, 1));
     if (lacks && why_not == NULL)
         why_not = "another machine of this run has none that can be used (see `mics doctor` there)";
-    return cli_world_agree(world, mics_run_resolve_device(run, why_not));
+    return run_world_agree(world, mics_run_resolve_device(run, why_not));
 }
 
-cli_accelerator cli_gpu_accelerator(const mics_run *run)
+run_accelerator run_gpu_accelerator(const mics_run *run)
 {
     if (run->device != MICS_RUN_DEVICE_CUDA)
-        return (cli_accelerator){.used = false};
-    return (cli_accelerator){
+        return (run_accelerator){.used = false};
+    return (run_accelerator){
         .used = true,
         .ops = mics_op_table_cuda(),
         .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
@@ -78,7 +78,7 @@ static bool find(const char *name, void *function_out)
     return address != NULL;
 }
 
-static mics_status open_device(const cli_job *job, cli_rank *rank)
+static mics_status open_device(const mics_job *job, run_rank *rank)
 {
     const int32_t local = rank->comm->rank % job->room.ranks_here;
     MICS_TRY(mics_device_cuda_open(local % job->room.accelerator.devices,
@@ -94,7 +94,7 @@ static mics_status open_device(const cli_job *job, cli_rank *rank)
 
 // The rank's ring of each kind of group that the schedule has collectives of, once a channel; the agreement is the host's.
 // `blocks` holds RINGS_MOST times the world's ranks.
-static int32_t list_rings(const cli_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
+static int32_t list_rings(const mics_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
                           int32_t *blocks)
 {
     const mics_mesh *mesh = &job->schedule->spec.mesh;
@@ -125,7 +125,7 @@ static int32_t list_rings(const cli_job *job, int32_t rank, mics_ring rings[RING
 
 // Puts the collectives of the device between what the rank counts by and its transport; who has the
 // rank's comm keeps it.
-static mics_status equip_comm(const cli_job *job, cli_rank *rank, int32_t *blocks)
+static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *blocks)
 {
     mics_ring rings[RINGS_MOST];
     mics_comm *equipped = NULL;
@@ -143,11 +143,11 @@ static mics_status equip_comm(const cli_job *job, cli_rank *rank, int32_t *block
     return MICS_OK;
 }
 
-mics_status cli_gpu_open(const cli_job *job, cli_rank *rank)
+mics_status run_gpu_open(const mics_job *job, run_rank *rank)
 {
     if (!on_gpu(job))
         return MICS_OK;
-    MICS_TRY(cli_rank_agree(rank, open_device(job, rank)));
+    MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
     void *blocks = NULL;
     MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST,
                         (size_t)RINGS_MOST * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
@@ -176,7 +176,7 @@ static bool find_products(products *to)
 }
 
 // Whether OUT has choices that this rank's GPU takes.
-static mics_status load_products(const products *with, cli_rank *rank, const char *path,
+static mics_status load_products(const products *with, run_rank *rank, const char *path,
                                  bool *taken_out)
 {
     void *bytes = NULL;
@@ -190,7 +190,7 @@ static mics_status load_products(const products *with, cli_rank *rank, const cha
     return MICS_OK;
 }
 
-static mics_status save_products(const products *with, const cli_job *job, cli_rank *rank)
+static mics_status save_products(const products *with, const mics_job *job, run_rank *rank)
 {
     const size_t size = with->save(rank->device, NULL, 0);
     void *bytes = NULL;
@@ -202,7 +202,7 @@ static mics_status save_products(const products *with, const cli_job *job, cli_r
     return status;
 }
 
-static mics_status time_products(const products *with, const cli_job *job, cli_rank *rank,
+static mics_status time_products(const products *with, const mics_job *job, run_rank *rank,
                                  mics_engine *engine)
 {
     const double begin_us = mics_clock_us();
@@ -219,7 +219,7 @@ static mics_status time_products(const products *with, const cli_job *job, cli_r
     return MICS_OK;
 }
 
-static mics_status choose_products(const products *with, const cli_job *job, cli_rank *rank,
+static mics_status choose_products(const products *with, const mics_job *job, run_rank *rank,
                                    mics_engine *engine, const char *path)
 {
     const bool first = rank->comm->rank == 0;
@@ -229,9 +229,9 @@ static mics_status choose_products(const products *with, const cli_job *job, cli
         status = load_products(with, rank, path, &taken);
     if (first && status == MICS_OK && !taken)
         status = time_products(with, job, rank, engine);
-    MICS_TRY(cli_rank_agree(rank, status));
+    MICS_TRY(run_rank_agree(rank, status));
     if (first)
-        return cli_rank_agree(rank, MICS_OK);
+        return run_rank_agree(rank, MICS_OK);
     status = load_products(with, rank, path, &taken);
     if (status == MICS_OK && !taken)
         mics_log(
@@ -239,10 +239,10 @@ static mics_status choose_products(const products *with, const cli_job *job, cli
             "%s is not for the GPU and cuBLASLt of rank %d, which takes what the library names "
             "first; run on GPUs of one kind, and keep OUT on a disk that all ranks see",
             path, (int)rank->comm->rank);
-    return cli_rank_agree(rank, status);
+    return run_rank_agree(rank, status);
 }
 
-mics_status cli_gpu_time_products(const cli_job *job, cli_rank *rank, mics_engine *engine)
+mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engine *engine)
 {
     products with = {.time = NULL};
     char *path = NULL;
@@ -254,14 +254,14 @@ mics_status cli_gpu_time_products(const cli_job *job, cli_rank *rank, mics_engin
                            "the plugin cannot time products; set run.time_products false");
     if (status == MICS_OK)
         status = mics_file_join(rank->memory, job->run->out, products_name, &path);
-    status = cli_rank_agree(rank, status);
+    status = run_rank_agree(rank, status);
     if (status == MICS_OK && path != NULL)
         status = choose_products(&with, job, rank, engine, path);
     mics_free(rank->memory, path);
     return status;
 }
 
-void cli_gpu_fill(const cli_job *job, const cli_rank *rank, mics_engine_spec *spec)
+void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec)
 {
     const mics_loss_scale *scale = &job->run->loss_scale;
     if (!on_gpu(job))
@@ -297,12 +297,12 @@ static const char *numbers(mics_run_precision precision)
     }
 }
 
-cli_gpu_words cli_gpu_explain(const cli_job *job)
+run_gpu_words run_gpu_explain(const mics_job *job)
 {
     const mics_run *run = job->run;
     const mics_cuda_findings *found = mics_cuda_find();
     const bool here = found->devices > 0 && mics_op_table_cuda() != NULL;
-    cli_gpu_words words = {.device = mics_run_device_text(run->device),
+    run_gpu_words words = {.device = mics_run_device_text(run->device),
                            .numbers = numbers(run->precision)};
     mics_device_info info = {.name = "GPU"};
     if (run->device == MICS_RUN_DEVICE_CPU && !run->device_auto) {
@@ -321,7 +321,7 @@ cli_gpu_words cli_gpu_explain(const cli_job *job)
     return words;
 }
 
-void cli_gpu_print(const cli_job *job)
+void run_gpu_print(const mics_job *job)
 {
     const mics_run *run = job->run;
     mics_device_info info = {.name = "GPU"};

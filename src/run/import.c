@@ -59,7 +59,7 @@ static mics_status check_param(const mics_param *param, const mics_safetensors *
                      path, info->name, theirs, ours);
 }
 
-mics_status cli_import_check(const mics_model *model, const mics_safetensors *reader,
+mics_status run_import_check(const mics_model *model, const mics_safetensors *reader,
                              const char *path)
 {
     for (int32_t i = 0; i < mics_safetensors_count(reader); i++) {
@@ -90,7 +90,7 @@ static mics_status fill_param(const mics_param *param, const mics_safetensors *r
                                  end - begin, piece->shard_params + (begin - piece->shard.begin));
 }
 
-mics_status cli_import_fill(const mics_model *model, const mics_safetensors *reader,
+mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
@@ -101,7 +101,7 @@ mics_status cli_import_fill(const mics_model *model, const mics_safetensors *rea
     return mics_engine_push(engine);
 }
 
-mics_status cli_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
+mics_status run_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
                             mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
@@ -117,7 +117,7 @@ mics_status cli_resume_fill(const mics_model *model, const mics_checkpoint *chec
     return mics_engine_push(engine);
 }
 
-mics_status cli_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
+mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
                             mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {

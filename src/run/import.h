@@ -16,28 +16,28 @@
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, naming the tensor.        Threads: any.
  */
-mics_status cli_import_check(const mics_model *model, const mics_safetensors *reader,
+mics_status run_import_check(const mics_model *model, const mics_safetensors *reader,
                              const char *path);
 
-/* Fills this rank's parameter shards. Needs cli_import_check to have passed.
+/* Fills this rank's parameter shards. Needs run_import_check to have passed.
  *
  * Returns: MICS_OK; what reading returned.       Threads: any, on one reader.   Collective: no.
  */
-mics_status cli_import_fill(const mics_model *model, const mics_safetensors *reader,
+mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
 
 /* Fills this rank's owned pieces, moments included; then call mics_engine_publish.
  *
  * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
  */
-mics_status cli_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
+mics_status run_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
                             mics_engine *engine);
 
 /* Fills this rank's parameter shards from a checkpoint, without the optimizer's state.
  *
  * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
  */
-mics_status cli_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
+mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
                             mics_engine *engine);
 
 #endif

@@ -15,31 +15,31 @@
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
-int64_t cli_job_sequence(const cli_job *job)
+int64_t run_job_sequence(const mics_job *job)
 {
     return job->schedule->spec.batch.length;
 }
 
-mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes)
 {
     mics_run *run = job->run;
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
     MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
     MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
-    const cli_accelerator accelerator = cli_gpu_accelerator(run);
-    MICS_TRY(cli_room_read(run, ranks, nodes, ranks_here, &accelerator, &job->room));
+    const run_accelerator accelerator = run_gpu_accelerator(run);
+    MICS_TRY(run_room_read(run, ranks, nodes, ranks_here, &accelerator, &job->room));
     // What a transport holds on the host is not of the GPU's memory.
     job->room.staging_bytes = accelerator.used ? 0 : staging_bytes;
     return MICS_OK;
 }
 
-mics_status cli_job_open_schedule(cli_job *job)
+mics_status run_job_open_schedule(mics_job *job)
 {
-    return cli_schedule_open(job->memory, job->run, job->model, &job->room, &job->schedule);
+    return run_schedule_open(job->memory, job->run, job->model, &job->room, &job->schedule);
 }
 
-double cli_job_files_timeout_s(const cli_job *job)
+double run_job_files_timeout_s(const mics_job *job)
 {
     return fmax(job->run->files_timeout_s, job->run->comm_timeout_s);
 }
@@ -50,16 +50,16 @@ static bool only_shards(const mics_run *run)
 {
     bool shards = true;
     for (int32_t i = 0; i < run->train_count; i++)
-        shards = shards && cli_is_shard(run->train[i]);
+        shards = shards && run_is_shard(run->train[i]);
     for (int32_t i = 0; i < run->validation_count; i++)
-        shards = shards && cli_is_shard(run->validation[i]);
+        shards = shards && run_is_shard(run->validation[i]);
     return shards;
 }
 
-static mics_status open_tokenizer(cli_job *job)
+static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
-    if (cli_tokens_unknown(run->tokenizer, only_shards(run), job->model->vocab))
+    if (run_tokens_unknown(run->tokenizer, only_shards(run), job->model->vocab))
         return MICS_OK; // nothing is read or written as text
     MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     int32_t vocab = mics_tokenizer_vocab(job->tokenizer);
@@ -72,7 +72,7 @@ static mics_status open_tokenizer(cli_job *job)
                           run->model_config);
 }
 
-static mics_status open_corpora(cli_job *job)
+static mics_status open_corpora(mics_job *job)
 {
     const mics_run *run = job->run;
     char *cache = NULL;
@@ -85,24 +85,24 @@ static mics_status open_corpora(cli_job *job)
                                   job->tokenizer, vocab, cache, &job->validation);
     mics_free(job->memory, cache);
     MICS_TRY(status);
-    return cli_samples_divide(job->train, job->validation, run->seed, cli_job_sequence(job),
+    return run_samples_divide(job->train, job->validation, run->seed, run_job_sequence(job),
                               run->validation_batches > 0, &job->train_samples,
                               &job->validation_samples);
 }
 
-static mics_status open_import(cli_job *job)
+static mics_status open_import(mics_job *job)
 {
     const char *init = job->run->model_init;
     if (strcmp(init, "random") == 0)
         return MICS_OK;
     MICS_TRY(mics_safetensors_open(job->memory, init, &job->import));
-    return cli_import_check(job->model, job->import, init);
+    return run_import_check(job->model, job->import, init);
 }
 
 // ---- output folder ----
 
 // Byte 0 of OUT/lock belongs to the run that writes there; the system gives it up when we end.
-static mics_status lock_out(cli_job *job)
+static mics_status lock_out(mics_job *job)
 {
     char *path = NULL;
     MICS_TRY(mics_file_make_dirs(job->memory, job->run->out));
@@ -113,7 +113,7 @@ static mics_status lock_out(cli_job *job)
         status = mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", path,
                            strerror(errno));
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    bool first = cli_world_is_first(job->world);
+    bool first = run_world_is_first(job->world);
     // A file system without locks is no reason not to train.
     if (status == MICS_OK && first && fcntl(job->lock_file, F_SETLK, &byte) != 0 &&
         (errno == EACCES || errno == EAGAIN))
@@ -123,30 +123,30 @@ static mics_status lock_out(cli_job *job)
     return status;
 }
 
-static mics_status write_run_json(cli_job *job)
+static mics_status write_run_json(mics_job *job)
 {
     const char *out = job->run->out;
-    MICS_TRY(cli_run_text(job->memory, job->run, &job->run_json));
-    if (!cli_world_is_first(job->world) || job->finished)
+    MICS_TRY(run_run_text(job->memory, job->run, &job->run_json));
+    if (!run_world_is_first(job->world) || job->finished)
         return MICS_OK;
     MICS_TRY(mics_file_replace(job->memory, out, "run.json", job->run_json, strlen(job->run_json)));
     return mics_file_sync_dir(out);
 }
 
-mics_status cli_job_open_data(cli_job *job, const char *resume)
+mics_status run_job_open_data(mics_job *job, const char *resume)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(lock_out(job));
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
-    MICS_TRY(cli_job_resume(job, resume));
+    MICS_TRY(run_job_resume(job, resume));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));
     return write_run_json(job);
 }
 
-void cli_job_close(cli_job *job)
+void run_job_close(mics_job *job)
 {
     if (job->lock_file >= 0)
         close(job->lock_file);

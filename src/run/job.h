@@ -18,18 +18,18 @@
 #include "world.h"
 #include <stdatomic.h>
 
-typedef struct cli_job {
+typedef struct mics_job {
     mics_memory *memory;
-    cli_world *world; // borrowed
+    run_world *world; // borrowed
     mics_run *run;
     mics_json *config; // the model's
     mics_model *model;
-    cli_room room;
+    run_room room;
     mics_schedule *schedule;
-    cli_collectives collectives;     // what was measured for it
+    run_collectives collectives;     // what was measured for it
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
-    cli_samples train_samples, validation_samples;
+    run_samples train_samples, validation_samples;
     mics_safetensors *import;    // NULL: random, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *checkpoint_path;       // of `checkpoint`
@@ -39,54 +39,54 @@ typedef struct cli_job {
     bool finished;               // nothing is left to do
     int lock_file;               // OUT/lock, held by the first process; -1: none
     atomic_bool running;         // training has begun: what fails now is no configuration error
-} cli_job;
+} mics_job;
 
 /* The model, and what memory and threads this process' ranks may use (job->room); needs no data and
  * no output folder. `run`, whose device is settled (gpu.h), is resolved.
  *
  * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (the job holds what
- * was opened; cli_job_close it). For train and explain.
+ * was opened; run_job_close it). For train and explain.
  */
-mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes);
 
 /* The schedule for job->room, which all processes must have alike: an automatic sharding is chosen
- * by it. Returns: as cli_job_open_model.
+ * by it. Returns: as run_job_open_model.
  */
-mics_status cli_job_open_schedule(cli_job *job);
+mics_status run_job_open_schedule(mics_job *job);
 
 /* The rest, for training: output folder, resumption, tokenizer, corpora, safetensors. Writes only
  * on the first process, and nothing before everything was found to be in order.
  *
  * `resume`: "auto", "none" or a folder.
  */
-mics_status cli_job_open_data(cli_job *job, const char *resume);
+mics_status run_job_open_data(mics_job *job, const char *resume);
 
-void cli_job_close(cli_job *job);
+void run_job_close(mics_job *job);
 
 /* Tokens of a sequence, of one micro-step, and so on. */
-int64_t cli_job_sequence(const cli_job *job);
+int64_t run_job_sequence(const mics_job *job);
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
-double cli_job_files_timeout_s(const cli_job *job);
+double run_job_files_timeout_s(const mics_job *job);
 
 // ---- resume.c ----
 
 /* Finds what to resume from and checks that it is the same run: sets checkpoint, start_step and
  * finished. Needs the corpora open.
  */
-mics_status cli_job_resume(cli_job *job, const char *resume);
+mics_status run_job_resume(mics_job *job, const char *resume);
 
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
  * what job->checkpoint holds was found to be damaged.
  */
-void cli_job_advise_older(const cli_job *job);
+void run_job_advise_older(const mics_job *job);
 
 // ---- run_json.c ----
 
 /* The resolved run as a run file that gives the same run again. The caller frees *text_out with
  * mics_free.
  */
-mics_status cli_run_text(mics_memory *memory, const mics_run *run, char **text_out);
+mics_status run_run_text(mics_memory *memory, const mics_run *run, char **text_out);
 
 #endif

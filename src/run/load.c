@@ -18,14 +18,14 @@ static bool only_shards(const mics_json *run)
     for (int list = 0; list < 2; list++) {
         for (int32_t i = 0; i < mics_json_count(lists[list]); i++) {
             const char *path = mics_json_string(mics_json_element(lists[list], i));
-            shards = shards && path != NULL && cli_is_shard(path);
+            shards = shards && path != NULL && run_is_shard(path);
         }
     }
     return shards;
 }
 
 // What the run says: its data, and its sequences, which may use fewer positions than the model has.
-static mics_status read_run(cli_saved *saved)
+static mics_status read_run(run_saved *saved)
 {
     mics_json *run = NULL;
     const char *text = saved->meta->run_json;
@@ -41,10 +41,10 @@ static mics_status read_run(cli_saved *saved)
     return MICS_OK;
 }
 
-mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *saved_out)
+mics_status run_saved_init(mics_memory *memory, const char *path, run_saved *saved_out)
 {
-    *saved_out = (cli_saved){.memory = memory};
-    MICS_TRY(cli_checkpoint_find(memory, path, &saved_out->path));
+    *saved_out = (run_saved){.memory = memory};
+    MICS_TRY(run_checkpoint_find(memory, path, &saved_out->path));
     MICS_TRY(mics_checkpoint_open(memory, saved_out->path, &saved_out->checkpoint));
     saved_out->meta = mics_checkpoint_meta_get(saved_out->checkpoint);
     const char *config = saved_out->meta->model_json;
@@ -52,13 +52,13 @@ mics_status cli_saved_init(mics_memory *memory, const char *path, cli_saved *sav
     // Only training has dropout.
     MICS_TRY(mics_model_from_config(memory, saved_out->config, true, &saved_out->model));
     MICS_TRY(read_run(saved_out));
-    if (cli_tokens_unknown(saved_out->meta->tokenizer, saved_out->only_shards,
+    if (run_tokens_unknown(saved_out->meta->tokenizer, saved_out->only_shards,
                            saved_out->model->vocab))
         return MICS_OK;
     return mics_tokenizer_open(memory, saved_out->meta->tokenizer, &saved_out->tokenizer);
 }
 
-void cli_saved_fini(cli_saved *saved)
+void run_saved_fini(run_saved *saved)
 {
     if (saved->params != NULL) {
         for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
@@ -70,10 +70,10 @@ void cli_saved_fini(cli_saved *saved)
     mics_json_close(saved->config);
     mics_checkpoint_close(saved->checkpoint);
     mics_free(saved->memory, saved->path);
-    *saved = (cli_saved){0};
+    *saved = (run_saved){0};
 }
 
-mics_status cli_saved_speak(mics_status status)
+mics_status run_saved_speak(mics_status status)
 {
     if (status == MICS_ERR_FORMAT)
         mics_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
@@ -81,7 +81,7 @@ mics_status cli_saved_speak(mics_status status)
     return status;
 }
 
-static mics_status check_fits(const cli_saved *saved)
+static mics_status check_fits(const run_saved *saved)
 {
     mics_machine machine;
     double bytes = 0;
@@ -96,7 +96,7 @@ static mics_status check_fits(const cli_saved *saved)
                      mics_size_text((double)machine.memory_available_bytes, there, sizeof there));
 }
 
-mics_status cli_saved_read_params(cli_saved *saved)
+mics_status run_saved_read_params(run_saved *saved)
 {
     const mics_model *model = saved->model;
     void *block = NULL;

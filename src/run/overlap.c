@@ -27,7 +27,7 @@ static bool is_reduction(const mics_step *step)
 }
 
 // When the first computation can begin.
-static double first_gather(const mics_step_list *list, const cli_chain *chains)
+static double first_gather(const mics_step_list *list, const run_chain *chains)
 {
     for (int32_t i = 0; i < list->count; i++) {
         if (!mics_step_is_comm(&list->steps[i]))
@@ -47,7 +47,7 @@ static int32_t last_backward(const mics_step_list *list)
 
 // The longest chain of reductions behind the last backward, along the entries' own waits. Overwrites
 // chains[i].earliest: up to the end of entry i; -1 where that does not depend on the last backward.
-static double last_reduce(const mics_step_list *list, const double *took_us, cli_chain *chains)
+static double last_reduce(const mics_step_list *list, const double *took_us, run_chain *chains)
 {
     const int32_t last = last_backward(list);
     double longest = 0;
@@ -73,7 +73,7 @@ static double last_reduce(const mics_step_list *list, const double *took_us, cli
 // ---- the ideal ----
 
 // `index` waits for the end of `wait`.
-static void note_wait(const mics_step_list *list, const double *took_us, cli_chain *chains,
+static void note_wait(const mics_step_list *list, const double *took_us, run_chain *chains,
                       int32_t index, int32_t wait)
 {
     const int32_t needed_by =
@@ -85,11 +85,11 @@ static void note_wait(const mics_step_list *list, const double *took_us, cli_cha
 
 // From the last entry to the first: what waits for each. The norm names the newest entry of each stream, and
 // means all of them.
-static void look_behind(const mics_step_list *list, const double *took_us, cli_chain *chains)
+static void look_behind(const mics_step_list *list, const double *took_us, run_chain *chains)
 {
     int32_t next = -1; // computation
     for (int32_t i = 0; i < list->count; i++)
-        chains[i] = (cli_chain){.needed_by = list->count, .from = {INFINITY, INFINITY, INFINITY}};
+        chains[i] = (run_chain){.needed_by = list->count, .from = {INFINITY, INFINITY, INFINITY}};
     for (int32_t i = list->count - 1; i >= 0; i--) {
         const mics_step *step = &list->steps[i];
         if (!mics_step_is_comm(step)) {
@@ -108,13 +108,13 @@ static void look_behind(const mics_step_list *list, const double *took_us, cli_c
 
 // When a computation can begin for the collectives of one stream that must be before it, one at a time: all of
 // them from the start, or those that no computation before it needed from when they can begin.
-static double after_collectives(const cli_chain *chain, int stream, double *work)
+static double after_collectives(const run_chain *chain, int stream, double *work)
 {
     *work += chain->work[stream];
     return chain->work[stream] > 0 ? larger(*work, chain->from[stream] + chain->work[stream]) : 0;
 }
 
-static double after_waits(const mics_step *step, const double *took_us, const cli_chain *chains)
+static double after_waits(const mics_step *step, const double *took_us, const run_chain *chains)
 {
     double earliest = 0;
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
@@ -126,12 +126,12 @@ static double after_waits(const mics_step *step, const double *took_us, const cl
 }
 
 // From the first entry to the last: when each can begin.
-static void look_ahead(const mics_step_list *list, const double *took_us, cli_chain *chains)
+static void look_ahead(const mics_step_list *list, const double *took_us, run_chain *chains)
 {
     double work[MICS_STREAMS] = {0}, computed = 0, newest = 0; // ends: of computation, of whatever
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        cli_chain *chain = &chains[i];
+        run_chain *chain = &chains[i];
         chain->earliest = after_waits(step, took_us, chains);
         if (!mics_step_is_comm(step)) {
             chain->earliest = larger(chain->earliest, computed);
@@ -142,7 +142,7 @@ static void look_ahead(const mics_step_list *list, const double *took_us, cli_ch
                 chain->earliest = larger(chain->earliest, newest);
             computed = chain->earliest + took_us[i];
         } else if (chain->needed_by < list->count) {
-            cli_chain *first = &chains[chain->needed_by];
+            run_chain *first = &chains[chain->needed_by];
             first->work[step->stream] += took_us[i];
             first->from[step->stream] = smaller(first->from[step->stream], chain->earliest);
         }
@@ -152,7 +152,7 @@ static void look_ahead(const mics_step_list *list, const double *took_us, cli_ch
 
 // The work of a stream from some entry on, between the earliest of their beginnings and the shortest of what
 // is behind them: the largest of these sums.
-static double bound_by(const mics_step_list *list, const double *took_us, const cli_chain *chains,
+static double bound_by(const mics_step_list *list, const double *took_us, const run_chain *chains,
                        mics_stream stream)
 {
     double work = 0, before = INFINITY, behind = INFINITY, largest = 0;
@@ -167,7 +167,7 @@ static double bound_by(const mics_step_list *list, const double *took_us, const 
     return largest;
 }
 
-static double find_ideal(const mics_step_list *list, const double *took_us, const cli_chain *chains)
+static double find_ideal(const mics_step_list *list, const double *took_us, const run_chain *chains)
 {
     double ideal = 0;
     for (int32_t i = 0; i < list->count; i++)
@@ -177,10 +177,10 @@ static double find_ideal(const mics_step_list *list, const double *took_us, cons
     return ideal;
 }
 
-void cli_overlap_sum(const mics_step_list *list, const double *took_us, cli_chain *scratch,
-                     cli_overlap *overlap_out)
+void run_overlap_sum(const mics_step_list *list, const double *took_us, run_chain *scratch,
+                     run_overlap *overlap_out)
 {
-    cli_overlap sum = {{0}, 0, 0, 0};
+    run_overlap sum = {{0}, 0, 0, 0};
     for (int32_t i = 0; i < list->count; i++)
         sum.busy[list->steps[i].stream] += took_us[i];
     look_behind(list, took_us, scratch);
@@ -191,9 +191,9 @@ void cli_overlap_sum(const mics_step_list *list, const double *took_us, cli_chai
     *overlap_out = sum;
 }
 
-cli_exposed cli_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
+run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
 {
-    cli_exposed sum = {0};
+    run_exposed sum = {0};
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         const double us = exposed_us[kind];
         switch (mics_step_kind_whole((mics_step_kind)kind)) {

@@ -7,7 +7,7 @@
 #include "mics/schedule.h"
 
 // All in microseconds.
-typedef struct cli_overlap {
+typedef struct run_overlap {
     double busy[MICS_STREAMS]; // in entries of the stream
     // What nothing can hide: the collectives that the first computation waits for (the longest chain, or
     // those of one stream), and the longest chain of reductions that depend on the last backward.
@@ -16,33 +16,33 @@ typedef struct cli_overlap {
     // waits for: the longest chain, or the work of a stream from some entry on, and what must be before
     // and behind it.
     double ideal;
-} cli_overlap;
+} run_overlap;
 
-// Of one entry. Filled by cli_overlap_sum.
-typedef struct cli_chain {
+// Of one entry. Filled by run_overlap_sum.
+typedef struct run_chain {
     double earliest, behind; // when it can begin; the longest chain of what waits for its end
     int32_t needed_by; // of a collective: the first computation that cannot be before it; or none
     // Of a computation: by stream, the collectives that it is the first to need, and when one of
     // them can begin.
     double work[MICS_STREAMS], from[MICS_STREAMS];
-} cli_chain;
+} run_chain;
 
 /* Sums up one run of a training list.
  *
  * Needs:   took_us[i]: how long entry i took; scratch: as many.       Pure.
  */
-void cli_overlap_sum(const mics_step_list *list, const double *took_us, cli_chain *scratch,
-                     cli_overlap *overlap_out);
+void run_overlap_sum(const mics_step_list *list, const double *took_us, run_chain *scratch,
+                     run_overlap *overlap_out);
 
 // How long computation waited, in microseconds, by what it waited for.
-typedef struct cli_exposed {
+typedef struct run_exposed {
     double gather; // parameters: gathers and publication
     double reduce; // first hop
     double second_hop;
     double agree;
-} cli_exposed;
+} run_exposed;
 
 /* Sums up mics_step_result.exposed_us.       Pure. */
-cli_exposed cli_exposed_sum(const double exposed_us[MICS_STEP_KINDS]);
+run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS]);
 
 #endif

@@ -6,9 +6,9 @@
 #include "sizing.h"
 
 // Numbers as the ranks compute with.
-static void take_accelerator(const mics_run *run, const cli_room *room, mics_plan_request *request)
+static void take_accelerator(const mics_run *run, const run_room *room, mics_plan_request *request)
 {
-    const cli_accelerator *accelerator = &room->accelerator;
+    const run_accelerator *accelerator = &room->accelerator;
     if (!accelerator->used)
         return;
     request->accelerator = true;
@@ -21,7 +21,7 @@ static void take_accelerator(const mics_run *run, const cli_room *room, mics_pla
 }
 
 static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
-                                const cli_room *room, mics_planner **planner_out)
+                                const run_room *room, mics_planner **planner_out)
 {
     mics_plan_request request = {
         .model = model,
@@ -33,7 +33,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        .share_params = cli_shares_params(run, room),
+        .share_params = run_shares_params(run, room),
         .staging_bytes = room->staging_bytes,
         .threads = room->threads,
         // Where nobody knows it, what the cluster's ranks have.
@@ -41,7 +41,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     };
     int32_t nodes = 0;
     take_accelerator(run, room, &request);
-    MICS_TRY(cli_cluster_open(memory, run->cluster, &request.cluster, &nodes));
+    MICS_TRY(run_cluster_open(memory, run->cluster, &request.cluster, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
     if (per_node != room->ranks / room->nodes)
         return mics_json_fail(
@@ -81,8 +81,8 @@ static void say(const mics_run *run, const mics_planner *planner, mics_plan_resu
              best->name, best->step_us * 1e-3, best->why);
 }
 
-mics_status cli_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
-                              const cli_room *room, mics_sharding *sharding_out, bool *planned_out)
+mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const run_room *room, mics_sharding *sharding_out, bool *planned_out)
 {
     const mics_plan_space space = space_of(run);
     mics_planner *planner = NULL;

@@ -15,7 +15,7 @@
 
 enum { RUN_MAX_BYTES = 1 << 20 };
 
-static mics_status differs(const cli_job *job, const char *what, const char *theirs,
+static mics_status differs(const mics_job *job, const char *what, const char *theirs,
                            const char *ours)
 {
     return mics_fail(MICS_ERR_INVALID,
@@ -24,7 +24,7 @@ static mics_status differs(const cli_job *job, const char *what, const char *the
                      job->checkpoint_path, what, theirs, ours);
 }
 
-static mics_status differs_int(const cli_job *job, const char *what, int64_t theirs, int64_t ours)
+static mics_status differs_int(const mics_job *job, const char *what, int64_t theirs, int64_t ours)
 {
     char left[32], right[32];
     snprintf(left, sizeof left, "%lld", (long long)theirs);
@@ -69,7 +69,7 @@ static bool is_note(const char *key)
     return false;
 }
 
-static mics_status compare_configs(const cli_job *job, const mics_json_value *theirs,
+static mics_status compare_configs(const mics_job *job, const mics_json_value *theirs,
                                    const mics_json_value *ours)
 {
     const mics_json_value *const walks[] = {theirs, ours};
@@ -88,7 +88,7 @@ static mics_status compare_configs(const cli_job *job, const mics_json_value *th
     return MICS_OK;
 }
 
-static mics_status check_model(const cli_job *job, const mics_checkpoint_meta *meta)
+static mics_status check_model(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     mics_json *json = NULL;
     if (strcmp(meta->model_json, mics_json_text(job->config)) == 0)
@@ -103,10 +103,10 @@ static mics_status check_model(const cli_job *job, const mics_checkpoint_meta *m
 // ---- data ----
 
 // The text that this run's tokens were made with, which its file need not hold any more.
-static mics_status check_tokenizer(const cli_job *job, const mics_checkpoint_meta *meta)
+static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     size_t our_bytes = 0, their_bytes = 0;
-    const char *ours = cli_tokenizer_text(job->tokenizer, &our_bytes);
+    const char *ours = run_tokenizer_text(job->tokenizer, &our_bytes);
     void *theirs = NULL;
     if (strcmp(meta->tokenizer, "bytes") != 0)
         MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &theirs, &their_bytes));
@@ -116,7 +116,7 @@ static mics_status check_tokenizer(const cli_job *job, const mics_checkpoint_met
     return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer);
 }
 
-static mics_status check_data(const cli_job *job, const mics_checkpoint_meta *meta)
+static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     MICS_TRY(check_tokenizer(job, meta));
     if (meta->corpus_hash != mics_corpus_hash(job->train))
@@ -128,7 +128,7 @@ static mics_status check_data(const cli_job *job, const mics_checkpoint_meta *me
 }
 
 // What is held out for validation does not train, so it decides the order of all that does.
-static mics_status check_hold_out(const cli_job *job, const mics_json *theirs)
+static mics_status check_hold_out(const mics_job *job, const mics_json *theirs)
 {
     static const char *const shares[] = {"nothing", "the last twentieth"};
     const mics_run *run = job->run;
@@ -145,7 +145,7 @@ static mics_status check_hold_out(const cli_job *job, const mics_json *theirs)
 }
 
 // Which windows of the text train: run_json, which is for people, is who knows.
-static mics_status check_windows(const cli_job *job, const mics_checkpoint_meta *meta)
+static mics_status check_windows(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     mics_json *json = NULL;
     if (meta->run_json == NULL)
@@ -156,14 +156,14 @@ static mics_status check_windows(const cli_job *job, const mics_checkpoint_meta 
     int64_t theirs = mics_json_int(value);
     if (theirs == 0) // the model's positions
         theirs = job->model->positions;
-    mics_status status = differs_int(job, "data.sequence_length", theirs, cli_job_sequence(job));
+    mics_status status = differs_int(job, "data.sequence_length", theirs, run_job_sequence(job));
     if (status == MICS_OK)
         status = check_hold_out(job, json);
     mics_json_close(json);
     return status;
 }
 
-static mics_status check_same_run(const cli_job *job)
+static mics_status check_same_run(const mics_job *job)
 {
     const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
     MICS_TRY(check_model(job, meta));
@@ -193,7 +193,7 @@ static bool lies_in(const char *path, const char *dir)
 
 // Sets checkpoint_path when there is something to resume from. An older step of the same folder is
 // a way back: the next save is the newest then, whatever its step, and replaces a step of its name.
-static mics_status choose(cli_job *job, const char *resume)
+static mics_status choose(mics_job *job, const char *resume)
 {
     bool automatic = strcmp(resume, "auto") == 0;
     bool named = !automatic && strcmp(resume, "none") != 0;
@@ -205,7 +205,7 @@ static mics_status choose(cli_job *job, const char *resume)
     }
     mics_status status = MICS_OK;
     if (named)
-        status = cli_checkpoint_find(job->memory, resume, &job->checkpoint_path);
+        status = run_checkpoint_find(job->memory, resume, &job->checkpoint_path);
     bool ours = status == MICS_OK && named && lies_in(job->checkpoint_path, job->checkpoints_dir);
     if (status == MICS_OK && newest != NULL && !ours)
         status = mics_fail(MICS_ERR_INVALID,
@@ -229,7 +229,7 @@ static int64_t step_of_name(const char *name)
 }
 
 // Folders of the run that are not the one that was chosen; the highest step with a manifest.
-static int64_t other_step(const cli_job *job)
+static int64_t other_step(const mics_job *job)
 {
     int64_t best = -1;
     const char *slash = strrchr(job->checkpoint_path, '/');
@@ -250,7 +250,7 @@ static int64_t other_step(const cli_job *job)
     return best;
 }
 
-void cli_job_advise_older(const cli_job *job)
+void run_job_advise_older(const mics_job *job)
 {
     char text[4200];
     const bool ours = lies_in(job->checkpoint_path, job->checkpoints_dir);
@@ -263,14 +263,14 @@ void cli_job_advise_older(const cli_job *job)
     mics_log_add(text);
 }
 
-mics_status cli_job_resume(cli_job *job, const char *resume)
+mics_status run_job_resume(mics_job *job, const char *resume)
 {
     MICS_TRY(choose(job, resume));
     if (job->checkpoint_path == NULL)
         return MICS_OK;
     mics_status opened = mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint);
     if (opened == MICS_ERR_FORMAT)
-        cli_job_advise_older(job);
+        run_job_advise_older(job);
     MICS_TRY(opened);
     MICS_TRY(check_same_run(job));
     job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;

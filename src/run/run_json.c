@@ -30,7 +30,7 @@ static void write_strings(FILE *out, const char *const *texts, int32_t count)
     fputc('[', out);
     for (int32_t i = 0; i < count; i++) {
         fputs(i > 0 ? ", " : "", out);
-        cli_write_json_string(out, texts[i]);
+        run_write_json_string(out, texts[i]);
     }
     fputc(']', out);
 }
@@ -47,7 +47,7 @@ static void write_value(FILE *out, const mics_run *run, const row_text *row)
                  {"run.out", run->out}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(row->key, texts[i].key) == 0 && texts[i].text != NULL) {
-            cli_write_json_string(out, texts[i].text);
+            run_write_json_string(out, texts[i].text);
             return;
         }
     }
@@ -170,7 +170,7 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
     return kept;
 }
 
-mics_status cli_run_text(mics_memory *memory, const mics_run *run, char **text_out)
+mics_status run_run_text(mics_memory *memory, const mics_run *run, char **text_out)
 {
     void *rows = NULL;
     char *text = NULL;

@@ -7,12 +7,12 @@
 #include "load.h"
 #include <stdio.h>
 
-typedef struct cli_sampling {
+typedef struct run_sampling {
     int64_t tokens;     // to draw
     double temperature; // 0: always the most likely token
     int64_t top_k;      // draw among so many; 0: all
     uint64_t seed;
-} cli_sampling;
+} run_sampling;
 
 /* Writes the prompt's continuation to a stream, token by token.
  *
@@ -22,7 +22,7 @@ typedef struct cli_sampling {
  * separator. Needs:   the parameters read. Returns: MICS_OK; MICS_ERR_IO (the stream);
  * MICS_ERR_MEMORY.
  */
-mics_status cli_sample_text(const cli_saved *saved, const char *prompt,
-                            const cli_sampling *sampling, FILE *out);
+mics_status run_sample_text(const run_saved *saved, const char *prompt,
+                            const run_sampling *sampling, FILE *out);
 
 #endif

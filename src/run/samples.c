@@ -22,9 +22,9 @@ static mics_status check_windows(const char *what, const mics_corpus *corpus, in
                      (long long)(needed * sequence + 1));
 }
 
-mics_status cli_samples_divide(const mics_corpus *train, const mics_corpus *validation,
+mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *validation,
                                uint64_t seed, int64_t sequence, bool hold_out,
-                               cli_samples *train_out, cli_samples *validation_out)
+                               run_samples *train_out, run_samples *validation_out)
 {
     hold_out = hold_out && validation == NULL;
     int64_t windows = mics_sample_count(mics_corpus_tokens(train), sequence);
@@ -32,7 +32,7 @@ mics_status cli_samples_divide(const mics_corpus *train, const mics_corpus *vali
     int64_t held = hold_out ? windows / HOLD_OUT_SHARE : 0;
     if (hold_out && held == 0)
         held = 1;
-    cli_samples other = {.corpus = train,
+    run_samples other = {.corpus = train,
                          .seed = seed ^ VALIDATION_SEED,
                          .sequence = sequence,
                          .first_window = windows - held,
@@ -43,13 +43,13 @@ mics_status cli_samples_divide(const mics_corpus *train, const mics_corpus *vali
         other.windows = mics_sample_count(mics_corpus_tokens(validation), sequence);
         MICS_TRY(check_windows("data.validation", validation, sequence, other.windows, 1));
     }
-    *train_out = (cli_samples){
+    *train_out = (run_samples){
         .corpus = train, .seed = seed, .sequence = sequence, .windows = windows - held};
     *validation_out = other;
     return MICS_OK;
 }
 
-void cli_samples_read(const cli_samples *samples, int64_t first, int64_t count, int32_t *row,
+void run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
                       int32_t *inputs_out, int32_t *targets_out)
 {
     int64_t length = samples->sequence;

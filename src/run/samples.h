@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 // Windows [first_window, first_window + windows) of a corpus, in the order that `seed` gives.
-typedef struct cli_samples {
+typedef struct run_samples {
     const mics_corpus *corpus; // borrowed
     uint64_t seed;
     int64_t sequence;
     int64_t first_window, windows;
-} cli_samples;
+} run_samples;
 
 /* Divides what there is.
  *
@@ -24,15 +24,15 @@ typedef struct cli_samples {
  * `hold_out`. Validation's order has a seed of its own made from `seed`.
  * Returns: MICS_OK; MICS_ERR_INVALID: a text too short for what it must do.
  */
-mics_status cli_samples_divide(const mics_corpus *train, const mics_corpus *validation,
+mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *validation,
                                uint64_t seed, int64_t sequence, bool hold_out,
-                               cli_samples *train_out, cli_samples *validation_out);
+                               run_samples *train_out, run_samples *validation_out);
 
 /* Reads `count` samples from number `first` on as inputs and targets, each (count, sequence).
  *
  * Needs:   row: sequence + 1 tokens of scratch.     Threads: any.
  */
-void cli_samples_read(const cli_samples *samples, int64_t first, int64_t count, int32_t *row,
+void run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
                       int32_t *inputs_out, int32_t *targets_out);
 
 #endif

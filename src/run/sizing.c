@@ -43,7 +43,7 @@ static size_t gpu_bytes(void)
 
 // Memory that a rank may have, of all that its machine has.
 static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
-                          const cli_accelerator *accelerator, size_t *available_out)
+                          const run_accelerator *accelerator, size_t *available_out)
 {
     if (!accelerator->used) {
         *available_out = machine->memory_available_bytes;
@@ -59,8 +59,8 @@ static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
     return gpu_bytes() / (size_t)sharers;
 }
 
-mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                          const cli_accelerator *accelerator, cli_room *room_out)
+mics_status run_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                          const run_accelerator *accelerator, run_room *room_out)
 {
     mics_machine machine;
     MICS_TRY(mics_machine_read(&machine));
@@ -68,7 +68,7 @@ mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int
     bool set = run->memory_limit_bytes > 0;
     size_t available = 0;
     const size_t room = share_bytes(&machine, ranks_here, accelerator, &available);
-    *room_out = (cli_room){
+    *room_out = (run_room){
         .ranks = ranks,
         .nodes = nodes,
         .ranks_here = ranks_here,
@@ -111,12 +111,12 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
         run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
 }
 
-bool cli_shares_params(const mics_run *run, const cli_room *room)
+bool run_shares_params(const mics_run *run, const run_room *room)
 {
     return run->share_params && room->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
 }
 
-static void fill_accelerator(const cli_accelerator *accelerator, mics_schedule_spec *spec)
+static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_spec *spec)
 {
     if (!accelerator->used)
         return;
@@ -126,7 +126,7 @@ static void fill_accelerator(const cli_accelerator *accelerator, mics_schedule_s
 }
 
 static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
-                                const cli_room *room, const variant *as, mics_schedule **out)
+                                const run_room *room, const variant *as, mics_schedule **out)
 {
     mics_schedule_spec spec = {
         .model = model,
@@ -142,7 +142,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        .share_params = cli_shares_params(run, room),
+        .share_params = run_shares_params(run, room),
         .comm_staging_bytes = room->staging_bytes,
     };
     choose_collectives(run, &spec);
@@ -151,7 +151,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
     return mics_schedule_open(memory, &spec, out);
 }
 
-static void say_smallest(const mics_run *run, const mics_schedule *schedule, const cli_room *room)
+static void say_smallest(const mics_run *run, const mics_schedule *schedule, const run_room *room)
 {
     char name[48], bytes[32], limit[32];
     mics_mesh_name(&schedule->spec.mesh, name, sizeof name);
@@ -175,12 +175,12 @@ static void say_smallest(const mics_run *run, const mics_schedule *schedule, con
 
 // The first sharding whose schedule fits, or the last, with the prefetch of `as`; or that which is planned.
 static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
-                                   const mics_model *model, const cli_room *room, variant *as,
+                                   const mics_model *model, const run_room *room, variant *as,
                                    mics_schedule **schedule_out)
 {
     bool planned = false;
     if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
-        MICS_TRY(cli_plan_sharding(memory, run, model, room, &as->sharding, &planned));
+        MICS_TRY(run_plan_sharding(memory, run, model, room, &as->sharding, &planned));
     if (planned)
         return open_variant(memory, run, model, room, as, schedule_out);
     for (int32_t index = 0;; index++) {
@@ -203,7 +203,7 @@ static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
 
 // The deepest prefetch whose schedule fits, or the last; *schedule is made anew.
 static mics_status choose_prefetch(mics_memory *memory, const mics_run *run,
-                                   const mics_model *model, const cli_room *room, variant *as,
+                                   const mics_model *model, const run_room *room, variant *as,
                                    mics_schedule **schedule)
 {
     bool fits = false;
@@ -216,8 +216,8 @@ static mics_status choose_prefetch(mics_memory *memory, const mics_run *run,
     return MICS_OK;
 }
 
-mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
-                              const cli_room *room, mics_schedule **schedule_out)
+mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
+                              const run_room *room, mics_schedule **schedule_out)
 {
     if (run->sequence_length > model->positions)
         return mics_json_fail(run->json, "data.sequence_length", MICS_ERR_INVALID,
@@ -249,7 +249,7 @@ typedef struct search {
     mics_memory *memory;
     const mics_run *run;
     const mics_model *model;
-    const cli_room *room;
+    const run_room *room;
     char text[TEXT_BYTES];
 } search;
 
@@ -306,7 +306,7 @@ static bool suggest_micro_batch(search *self, variant as, const char *words)
 // run.memory_limit, where it is what stands in the way.
 static void suggest_limit(search *self, size_t needed)
 {
-    const cli_room *room = self->room;
+    const run_room *room = self->room;
     const size_t mib = (size_t)1 << 20;
     if (room->limit_is_set && needed <= room->available_bytes / (size_t)room->ranks_here)
         append(self->text, "raise run.memory_limit to %zuMiB", (needed + mib - 1) / mib);
@@ -316,7 +316,7 @@ static void suggest_all(search *self, size_t needed)
 {
     char words[96];
     const mics_run *run = self->run;
-    const cli_room *room = self->room;
+    const run_room *room = self->room;
     suggest_limit(self, needed);
     variant as = variant_of(run);
     as.prefetch = 0;
@@ -364,8 +364,8 @@ static void ledger_text(const mics_memory_ledger *ledger, char text[TEXT_BYTES])
     }
 }
 
-mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
-                             const mics_schedule *schedule, const cli_room *room)
+mics_status run_check_memory(mics_memory *memory, const mics_run *run,
+                             const mics_schedule *schedule, const run_room *room)
 {
     const mics_memory_ledger *ledger = &schedule->ledger;
     if (ledger->total <= room->limit_bytes)

@@ -13,15 +13,15 @@
 #include "mics/status.h"
 
 // What ranks on GPUs compute with.
-typedef struct cli_accelerator {
+typedef struct run_accelerator {
     bool used;                // else the ranks compute on the processor
     const mics_op_table *ops; // NULL where this machine has no GPU, for what is sized and not run
     mics_dtype dtype;
     int32_t devices; // GPUs of this machine, which its ranks take in turn; 0: none
-} cli_accelerator;
+} run_accelerator;
 
 // What the schedule must fit in.
-typedef struct cli_room {
+typedef struct run_room {
     int32_t ranks, nodes;
     int32_t ranks_here; // that share this machine's memory and cores
     size_t staging_bytes;
@@ -30,20 +30,20 @@ typedef struct cli_room {
     bool limit_is_set;           // by run.memory_limit
     int32_t threads;             // of one rank
     bool shares;                 // ranks of a node can share memory
-    cli_accelerator accelerator; // whose memory `limit_bytes` is then
-} cli_room;
+    run_accelerator accelerator; // whose memory `limit_bytes` is then
+} run_room;
 
 /* Looks at the machine, whose ranks are taken to share memory. Memory of a rank is run.memory_limit, or an equal share of what is
  * available, of the machine or of the GPUs (nobody knows that of GPUs which are not here); threads are run.threads, or an equal share of the cores.
  *
  * Returns: MICS_OK; MICS_ERR_IO.
  */
-mics_status cli_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                          const cli_accelerator *accelerator, cli_room *room_out);
+mics_status run_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                          const run_accelerator *accelerator, run_room *room_out);
 
 /* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are had by who
  * asks for them. */
-bool cli_shares_params(const mics_run *run, const cli_room *room);
+bool run_shares_params(const mics_run *run, const run_room *room);
 
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or without
  * one the first candidate that fits, which is stored in run->sharding (the last one when none fits), and then, with run.prefetch "auto",
@@ -52,16 +52,16 @@ bool cli_shares_params(const mics_run *run, const cli_room *room);
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.
  * Owns:    the caller closes *schedule_out.
  */
-mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
-                              const cli_room *room, mics_schedule **schedule_out);
+mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
+                              const run_room *room, mics_schedule **schedule_out);
 
 /* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
  * which changes would fit (found by making their schedules).
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY.
  */
-mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
-                             const mics_schedule *schedule, const cli_room *room);
+mics_status run_check_memory(mics_memory *memory, const mics_run *run,
+                             const mics_schedule *schedule, const run_room *room);
 
 // ---- cluster.c ----
 
@@ -69,7 +69,7 @@ mics_status cli_check_memory(mics_memory *memory, const mics_run *run,
  *
  * Returns: MICS_OK; what was wrong, logged.
  */
-mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+mics_status run_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
                              int32_t *nodes_out);
 
 // ---- plan_auto.c ----
@@ -80,7 +80,7 @@ mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster
  * Returns: MICS_OK, *planned_out false when nothing fits (sharding_out untouched, nothing said);
  *          MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks a node.
  */
-mics_status cli_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
-                              const cli_room *room, mics_sharding *sharding_out, bool *planned_out);
+mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const run_room *room, mics_sharding *sharding_out, bool *planned_out);
 
 #endif

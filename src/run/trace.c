@@ -16,20 +16,20 @@
 
 enum { ROUND_TRIPS = 16 };
 
-struct cli_trace {
-    const cli_job *job;
-    cli_rank *rank;
+struct run_trace {
+    const mics_job *job;
+    run_rank *rank;
     int64_t first, last; // steps to trace
     int32_t count;       // of them kept
     int32_t entries;     // of the training list
-    cli_traced_step *steps;
+    run_traced_step *steps;
     mics_step_time *times; // by step, by entry
 };
 
 // ---- room ----
 
 static mics_status make_room(mics_memory *memory, int64_t steps, int32_t entries,
-                             cli_traced_step **steps_out, mics_step_time **times_out)
+                             run_traced_step **steps_out, mics_step_time **times_out)
 {
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * sizeof **steps_out, &block));
@@ -40,7 +40,7 @@ static mics_status make_room(mics_memory *memory, int64_t steps, int32_t entries
     return MICS_OK;
 }
 
-mics_status cli_trace_open(const cli_job *job, cli_rank *rank, cli_trace **trace_out)
+mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trace_out)
 {
     const mics_run *run = job->run;
     const int64_t last = run->trace_step + run->trace_steps - 1;
@@ -49,8 +49,8 @@ mics_status cli_trace_open(const cli_job *job, cli_rank *rank, cli_trace **trace
     *trace_out = NULL;
     if (run->trace_step == 0 || first > last)
         return MICS_OK;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, sizeof(cli_trace), &block));
-    cli_trace *trace = block;
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, sizeof(run_trace), &block));
+    run_trace *trace = block;
     trace->job = job;
     trace->rank = rank;
     trace->first = first;
@@ -61,11 +61,11 @@ mics_status cli_trace_open(const cli_job *job, cli_rank *rank, cli_trace **trace
     if (status == MICS_OK)
         *trace_out = trace;
     else
-        cli_trace_close(trace);
+        run_trace_close(trace);
     return status;
 }
 
-void cli_trace_close(cli_trace *trace)
+void run_trace_close(run_trace *trace)
 {
     if (trace == NULL)
         return;
@@ -75,10 +75,10 @@ void cli_trace_close(cli_trace *trace)
     mics_free(memory, trace);
 }
 
-static void keep(cli_trace *trace, const mics_engine *engine, int64_t step,
+static void keep(run_trace *trace, const mics_engine *engine, int64_t step,
                  const mics_step_result *result)
 {
-    cli_traced_step *kept = &trace->steps[trace->count];
+    run_traced_step *kept = &trace->steps[trace->count];
     kept->step = step;
     kept->step_us = result->step_us;
     memcpy(kept->exposed_us, result->exposed_us, sizeof kept->exposed_us);
@@ -126,7 +126,7 @@ static mics_status tell_clock(mics_comm *comm)
     return MICS_OK;
 }
 
-static mics_status ask_clock(mics_comm *comm, cli_traced *traced)
+static mics_status ask_clock(mics_comm *comm, run_traced *traced)
 {
     traced->clock_accuracy_us = INFINITY;
     for (int trip = 0; trip < ROUND_TRIPS; trip++) {
@@ -145,17 +145,17 @@ static mics_status ask_clock(mics_comm *comm, cli_traced *traced)
     return MICS_OK;
 }
 
-static size_t steps_bytes(const cli_trace *trace)
+static size_t steps_bytes(const run_trace *trace)
 {
     return (size_t)trace->count * sizeof *trace->steps;
 }
 
-static size_t times_bytes(const cli_trace *trace)
+static size_t times_bytes(const run_trace *trace)
 {
     return (size_t)trace->count * (size_t)trace->entries * sizeof *trace->times;
 }
 
-static mics_status give(const cli_trace *trace)
+static mics_status give(const run_trace *trace)
 {
     mics_comm *comm = trace->rank->comm;
     MICS_TRY(tell_clock(comm));
@@ -166,41 +166,41 @@ static mics_status give(const cli_trace *trace)
 // ---- rank 0 ----
 
 // Takes the other ranks into room for one.
-static mics_status take_others(const cli_trace *trace, cli_trace_file *file, cli_traced_step *steps,
+static mics_status take_others(const run_trace *trace, run_trace_file *file, run_traced_step *steps,
                                mics_step_time *times)
 {
     mics_comm *comm = trace->rank->comm;
     for (int32_t rank = 1; rank < comm->ranks; rank++) {
-        cli_traced theirs = {.rank = rank, .count = trace->count, .steps = steps, .times = times};
+        run_traced theirs = {.rank = rank, .count = trace->count, .steps = steps, .times = times};
         MICS_TRY(ask_clock(comm, &theirs));
         MICS_TRY(receive(comm, rank, steps, steps_bytes(trace), steps_what));
         MICS_TRY(receive(comm, rank, times, times_bytes(trace), times_what));
-        cli_trace_file_add(file, &theirs);
+        run_trace_file_add(file, &theirs);
     }
     return MICS_OK;
 }
 
-static mics_status take(const cli_trace *trace, mics_progress *progress)
+static mics_status take(const run_trace *trace, mics_progress *progress)
 {
     mics_memory *memory = trace->rank->memory;
-    const cli_traced mine = {.count = trace->count, .steps = trace->steps, .times = trace->times};
-    cli_trace_file *file = NULL;
-    cli_traced_step *steps = NULL;
+    const run_traced mine = {.count = trace->count, .steps = trace->steps, .times = trace->times};
+    run_trace_file *file = NULL;
+    run_traced_step *steps = NULL;
     mics_step_time *times = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(make_room(memory, trace->count, trace->entries, &steps, &times));
-    MICS_TRY_OUT(cli_trace_file_open(trace->job, memory, trace->count, &file));
-    cli_trace_file_add(file, &mine);
+    MICS_TRY_OUT(run_trace_file_open(trace->job, memory, trace->count, &file));
+    run_trace_file_add(file, &mine);
     MICS_TRY_OUT(take_others(trace, file, steps, times));
-    MICS_TRY_OUT(cli_trace_file_finish(file, progress));
+    MICS_TRY_OUT(run_trace_file_finish(file, progress));
 out:
-    cli_trace_file_close(file);
+    run_trace_file_close(file);
     mics_free(memory, times);
     mics_free(memory, steps);
     return status;
 }
 
-mics_status cli_trace_step(cli_trace *trace, const mics_engine *engine, int64_t step,
+mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t step,
                            const mics_step_result *result, mics_progress *progress)
 {
     if (trace == NULL || step < trace->first || step > trace->last)
@@ -210,7 +210,7 @@ mics_status cli_trace_step(cli_trace *trace, const mics_engine *engine, int64_t 
         return MICS_OK;
     // The others wait while rank 0 writes.
     mics_comm *comm = trace->rank->comm;
-    MICS_TRY(mics_comm_set_timeout(comm, cli_job_files_timeout_s(trace->job)));
+    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(trace->job)));
     MICS_TRY(comm->rank == 0 ? take(trace, progress) : give(trace));
     return mics_comm_set_timeout(comm, trace->job->run->comm_timeout_s);
 }

@@ -48,15 +48,15 @@ static const char *const figure_names[FIGURES] = {
     [CLOCK_ACCURACY] = "clock_accuracy_us",
 };
 
-struct cli_trace_file {
-    const cli_job *job;
+struct run_trace_file {
+    const mics_job *job;
     mics_memory *memory;
     char *path;
     mics_trace *trace;
     const mics_step_list *list;
     int32_t ranks, count;
     int64_t first_step;
-    cli_chain *chains; // by entry: scratch
+    run_chain *chains; // by entry: scratch
     double *numbers;   // the block of what follows
     double *took;      // by entry: of one step of one rank
     double *apart;     // by step, by entry: the shortest of all ranks; of computation the sum
@@ -65,7 +65,7 @@ struct cli_trace_file {
 
 // ---- opening ----
 
-static mics_status take_numbers(cli_trace_file *file)
+static mics_status take_numbers(run_trace_file *file)
 {
     const size_t entries = (size_t)file->list->count, all = entries * (size_t)file->count;
     void *block = NULL;
@@ -75,18 +75,18 @@ static mics_status take_numbers(cli_trace_file *file)
     file->took = file->numbers;
     file->apart = file->took + entries;
     file->figures = file->apart + all;
-    MICS_TRY(mics_alloc(file->memory, MICS_MEM_HOST, entries * sizeof(cli_chain), &block));
+    MICS_TRY(mics_alloc(file->memory, MICS_MEM_HOST, entries * sizeof(run_chain), &block));
     file->chains = block;
     return MICS_OK;
 }
 
-mics_status cli_trace_file_open(const cli_job *job, mics_memory *memory, int32_t count,
-                                cli_trace_file **file_out)
+mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_t count,
+                                run_trace_file **file_out)
 {
     void *block = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(cli_trace_file), &block));
-    cli_trace_file *file = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_trace_file), &block));
+    run_trace_file *file = block;
     file->job = job;
     file->memory = memory;
     file->list = &job->schedule->lists[MICS_PHASE_TRAIN];
@@ -98,11 +98,11 @@ mics_status cli_trace_file_open(const cli_job *job, mics_memory *memory, int32_t
     *file_out = file;
     file = NULL;
 out:
-    cli_trace_file_close(file);
+    run_trace_file_close(file);
     return status;
 }
 
-void cli_trace_file_close(cli_trace_file *file)
+void run_trace_file_close(run_trace_file *file)
 {
     if (file == NULL)
         return;
@@ -115,7 +115,7 @@ void cli_trace_file_close(cli_trace_file *file)
 
 // ---- events ----
 
-static const char *unit_name(const cli_trace_file *file, const mics_step *step)
+static const char *unit_name(const run_trace_file *file, const mics_step *step)
 {
     return step->unit >= 0 ? file->job->model->units[step->unit].name : "";
 }
@@ -137,7 +137,7 @@ static void add_number(event_text *text, const char *name, double value)
     text->args[text->arg_count++] = (mics_trace_arg){.name = name, .value = value};
 }
 
-static void describe(const cli_trace_file *file, int32_t rank, int32_t entry, int64_t step_number,
+static void describe(const run_trace_file *file, int32_t rank, int32_t entry, int64_t step_number,
                      event_text *text)
 {
     const mics_schedule *schedule = file->job->schedule;
@@ -165,7 +165,7 @@ static void describe(const cli_trace_file *file, int32_t rank, int32_t entry, in
         add_number(text, "units", step->member_count);
 }
 
-static mics_trace_event event_of(const cli_trace_file *file, const cli_traced *traced, int32_t s,
+static mics_trace_event event_of(const run_trace_file *file, const run_traced *traced, int32_t s,
                                  int32_t entry, event_text *text)
 {
     const mics_step *step = &file->list->steps[entry];
@@ -183,7 +183,7 @@ static mics_trace_event event_of(const cli_trace_file *file, const cli_traced *t
 
 // Arrows from the collectives that a computation waited for: those that ended after the
 // computation before it.
-static void draw_waits(const cli_trace_file *file, const cli_traced *traced, int32_t s,
+static void draw_waits(const run_trace_file *file, const run_traced *traced, int32_t s,
                        const mics_trace_event *event, int32_t entry, double free_us)
 {
     const mics_step *step = &file->list->steps[entry];
@@ -197,7 +197,7 @@ static void draw_waits(const cli_trace_file *file, const cli_traced *traced, int
     }
 }
 
-static void write_step(const cli_trace_file *file, const cli_traced *traced, int32_t s)
+static void write_step(const run_trace_file *file, const run_traced *traced, int32_t s)
 {
     double free_us = 0; // when computation was free for its next entry
     for (int32_t entry = 0; entry < file->list->count; entry++) {
@@ -211,7 +211,7 @@ static void write_step(const cli_trace_file *file, const cli_traced *traced, int
     }
 }
 
-static void name_tracks(const cli_trace_file *file, int32_t rank)
+static void name_tracks(const run_trace_file *file, int32_t rank)
 {
     char name[NAME_BYTES];
     bool used[MICS_STREAMS] = {false};
@@ -228,16 +228,16 @@ static void name_tracks(const cli_trace_file *file, int32_t rank)
 
 // ---- figures ----
 
-static double *figure_of(const cli_trace_file *file, figure which, int32_t rank)
+static double *figure_of(const run_trace_file *file, figure which, int32_t rank)
 {
     return &file->figures[(int64_t)which * file->ranks + rank];
 }
 
-static void add_figures(cli_trace_file *file, int32_t rank, const cli_traced_step *step)
+static void add_figures(run_trace_file *file, int32_t rank, const run_traced_step *step)
 {
-    cli_overlap overlap;
-    const cli_exposed exposed = cli_exposed_sum(step->exposed_us);
-    cli_overlap_sum(file->list, file->took, file->chains, &overlap);
+    run_overlap overlap;
+    const run_exposed exposed = run_exposed_sum(step->exposed_us);
+    run_overlap_sum(file->list, file->took, file->chains, &overlap);
     const double values[FIGURES] = {
         [STEP] = step->step_us,
         [COMPUTE_BUSY] = overlap.busy[MICS_STREAM_COMPUTE],
@@ -256,7 +256,7 @@ static void add_figures(cli_trace_file *file, int32_t rank, const cli_traced_ste
         *figure_of(file, (figure)which, rank) += values[which] / file->count;
 }
 
-void cli_trace_file_add(cli_trace_file *file, const cli_traced *traced)
+void run_trace_file_add(run_trace_file *file, const run_traced *traced)
 {
     const int32_t entries = file->list->count, rank = traced->rank;
     file->first_step = traced->steps[0].step;
@@ -279,7 +279,7 @@ void cli_trace_file_add(cli_trace_file *file, const cli_traced *traced)
     *figure_of(file, CLOCK_ACCURACY, rank) = traced->clock_accuracy_us;
 }
 
-static double mean_of(const cli_trace_file *file, figure which)
+static double mean_of(const run_trace_file *file, figure which)
 {
     double sum = 0;
     for (int32_t rank = 0; rank < file->ranks; rank++)
@@ -288,19 +288,19 @@ static double mean_of(const cli_trace_file *file, figure which)
 }
 
 // The ideal when nobody waits for anybody: who comes last to a collective waits for none.
-static double ideal_apart(const cli_trace_file *file)
+static double ideal_apart(const run_trace_file *file)
 {
     double sum = 0;
     for (int32_t s = 0; s < file->count; s++) {
-        cli_overlap overlap;
-        cli_overlap_sum(file->list, &file->apart[(int64_t)s * file->list->count], file->chains,
+        run_overlap overlap;
+        run_overlap_sum(file->list, &file->apart[(int64_t)s * file->list->count], file->chains,
                         &overlap);
         sum += overlap.ideal;
     }
     return sum / file->count;
 }
 
-static void note_run(const cli_trace_file *file)
+static void note_run(const run_trace_file *file)
 {
     char name[NAME_BYTES];
     mics_trace *trace = file->trace;
@@ -318,7 +318,7 @@ static void note_run(const cli_trace_file *file)
                          "half of its shortest round trip");
 }
 
-static void note_figures(const cli_trace_file *file)
+static void note_figures(const run_trace_file *file)
 {
     for (int which = 0; which < FIGURES; which++) {
         char name[NAME_BYTES];
@@ -335,12 +335,12 @@ static void note_figures(const cli_trace_file *file)
 
 // ---- the end ----
 
-static double ms_of(const cli_trace_file *file, figure which)
+static double ms_of(const run_trace_file *file, figure which)
 {
     return mean_of(file, which) / 1e3;
 }
 
-static void print_summary(const cli_trace_file *file, mics_progress *progress)
+static void print_summary(const run_trace_file *file, mics_progress *progress)
 {
     const long long first = file->first_step, last = first + file->count - 1;
     if (file->count == 1)
@@ -368,7 +368,7 @@ static void print_summary(const cli_trace_file *file, mics_progress *progress)
                        mean_of(file, STEP) / mean_of(file, IDEAL));
 }
 
-mics_status cli_trace_file_finish(cli_trace_file *file, mics_progress *progress)
+mics_status run_trace_file_finish(run_trace_file *file, mics_progress *progress)
 {
     note_run(file);
     note_figures(file);

@@ -13,15 +13,15 @@
 #include <time.h>
 
 typedef struct rank_thread {
-    cli_rank rank;
+    run_rank rank;
     pthread_t thread;
     bool started;
     mics_status status;
-    mics_status (*rank_main)(void *ctx, cli_rank *rank);
+    mics_status (*rank_main)(void *ctx, run_rank *rank);
     void *ctx;
 } rank_thread;
 
-struct cli_world {
+struct run_world {
     mics_memory *memory;
     mics_thread_world *threads; // NULL under MPI
     bool mpi;
@@ -72,7 +72,7 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
 
 // ---- opening ----
 
-static mics_status check_nodes(cli_world *world)
+static mics_status check_nodes(run_world *world)
 {
     if (world->ranks % world->nodes == 0)
         return MICS_OK;
@@ -80,7 +80,7 @@ static mics_status check_nodes(cli_world *world)
                      (int)world->nodes, (int)world->ranks);
 }
 
-static mics_status open_rank(cli_world *world, int32_t index, mics_comm *inner)
+static mics_status open_rank(run_world *world, int32_t index, mics_comm *inner)
 {
     rank_thread *here = &world->here[index];
     mics_status status = mics_comm_count_open_take(here->rank.memory, inner,
@@ -90,7 +90,7 @@ static mics_status open_rank(cli_world *world, int32_t index, mics_comm *inner)
     return status;
 }
 
-static mics_status open_threads(cli_world *world, const cli_world_spec *spec)
+static mics_status open_threads(run_world *world, const run_world_spec *spec)
 {
     world->ranks = world->ranks_here = spec->ranks > 0 ? spec->ranks : 1;
     world->nodes = spec->nodes > 0 ? spec->nodes : 1;
@@ -112,7 +112,7 @@ static mics_status open_threads(cli_world *world, const cli_world_spec *spec)
     return MICS_OK;
 }
 
-static mics_status open_mpi(cli_world *world, const cli_world_spec *spec)
+static mics_status open_mpi(run_world *world, const run_world_spec *spec)
 {
     void *block = NULL;
     mics_comm *inner = NULL;
@@ -144,23 +144,23 @@ static mics_status open_mpi(cli_world *world, const cli_world_spec *spec)
     return open_rank(world, 0, inner);
 }
 
-mics_status cli_world_open(mics_memory *memory, const cli_world_spec *spec, cli_world **world_out)
+mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_world **world_out)
 {
     void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(cli_world), &block));
-    cli_world *world = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_world), &block));
+    run_world *world = block;
     world->memory = memory;
     mics_status status =
         mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
     if (status != MICS_OK) {
-        cli_world_close(world);
+        run_world_close(world);
         return status;
     }
     *world_out = world;
     return MICS_OK;
 }
 
-void cli_world_close(cli_world *world)
+void run_world_close(run_world *world)
 {
     if (world == NULL)
         return;
@@ -177,44 +177,44 @@ void cli_world_close(cli_world *world)
 
 // ---- questions ----
 
-int32_t cli_world_ranks(const cli_world *world)
+int32_t run_world_ranks(const run_world *world)
 {
     return world->ranks;
 }
 
-int32_t cli_world_nodes(const cli_world *world)
+int32_t run_world_nodes(const run_world *world)
 {
     return world->nodes;
 }
 
-bool cli_world_is_mpi(const cli_world *world)
+bool run_world_is_mpi(const run_world *world)
 {
     return world->mpi;
 }
 
-bool cli_world_is_first(const cli_world *world)
+bool run_world_is_first(const run_world *world)
 {
     return world->first == 0;
 }
 
-int32_t cli_world_first_rank(const cli_world *world)
+int32_t run_world_first_rank(const run_world *world)
 {
     return world->first;
 }
 
-bool cli_world_shares(const cli_world *world)
+bool run_world_shares(const run_world *world)
 {
     return world->here[0].rank.comm->ranks_sharing % (world->ranks / world->nodes) == 0;
 }
 
-int32_t cli_world_ranks_here(const cli_world *world)
+int32_t run_world_ranks_here(const run_world *world)
 {
     return world->ranks_here;
 }
 
 // ---- setup ----
 
-mics_status cli_world_agree(cli_world *world, mics_status mine)
+mics_status run_world_agree(run_world *world, mics_status mine)
 {
     if (world->mpi) {
         bool heard = false;
@@ -259,10 +259,10 @@ static mics_status await_first(mics_comm *comm, preparation *preparing)
     return MICS_OK;
 }
 
-mics_status cli_world_first(cli_world *world, mics_status (*prepare)(void *ctx), void *ctx)
+mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx), void *ctx)
 {
     if (!world->mpi)
-        return cli_world_agree(world, prepare(ctx));
+        return run_world_agree(world, prepare(ctx));
     preparation preparing = {.prepare = prepare, .ctx = ctx};
     pthread_t thread;
     bool first = world->first == 0;
@@ -276,13 +276,13 @@ mics_status cli_world_first(cli_world *world, mics_status (*prepare)(void *ctx),
     if (first)
         pthread_join(thread, NULL);
     MICS_TRY(status);
-    MICS_TRY(cli_world_agree(world, preparing.status));
-    return cli_world_agree(world, world->first == 0 ? MICS_OK : prepare(ctx));
+    MICS_TRY(run_world_agree(world, preparing.status));
+    return run_world_agree(world, world->first == 0 ? MICS_OK : prepare(ctx));
 }
 
 // ---- running ----
 
-static void *run_rank(void *argument)
+static void *rank_main_thread(void *argument)
 {
     rank_thread *here = argument;
     mics_comm *comm = here->rank.comm;
@@ -300,7 +300,7 @@ static mics_status worse(mics_status a, mics_status b)
     return a > b ? a : b;
 }
 
-mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, cli_rank *rank),
+mics_status run_world_run(run_world *world, mics_status (*rank_main)(void *ctx, run_rank *rank),
                           void *ctx)
 {
     mics_log_release(false, -1);
@@ -311,13 +311,13 @@ mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, 
     }
     // One rank needs no thread of its own: it is simply called.
     if (world->here_count == 1) {
-        run_rank(&world->here[0]);
+        rank_main_thread(&world->here[0]);
         mics_log_set_rank(-1);
         return world->here[0].status;
     }
     for (int32_t i = 0; i < world->here_count && status == MICS_OK; i++) {
         rank_thread *here = &world->here[i];
-        here->started = pthread_create(&here->thread, NULL, run_rank, here) == 0;
+        here->started = pthread_create(&here->thread, NULL, rank_main_thread, here) == 0;
         if (!here->started) {
             status =
                 mics_fail(MICS_ERR_MEMORY, "the system starts no more than %d threads", (int)i);
@@ -333,7 +333,7 @@ mics_status cli_world_run(cli_world *world, mics_status (*rank_main)(void *ctx, 
     return status;
 }
 
-mics_status cli_rank_agree(cli_rank *rank, mics_status mine)
+mics_status run_rank_agree(run_rank *rank, mics_status mine)
 {
     bool heard = false;
     mics_status status = agree_one_voice(rank->memory, rank->comm, mine, &heard);
@@ -341,18 +341,18 @@ mics_status cli_rank_agree(cli_rank *rank, mics_status mine)
     return status;
 }
 
-mics_status cli_world_gather(cli_world *world, const void *mine, size_t bytes, void *all_out)
+mics_status run_world_gather(run_world *world, const void *mine, size_t bytes, void *all_out)
 {
     memcpy((char *)all_out + (size_t)world->first * bytes, mine, bytes);
     return world->mpi ? gather_all(world->here[0].rank.comm, all_out, bytes, "setup") : MICS_OK;
 }
 
-mics_status cli_world_max(cli_world *world, int64_t *values, int32_t count)
+mics_status run_world_max(run_world *world, int64_t *values, int32_t count)
 {
-    return world->mpi ? cli_rank_max(&world->here[0].rank, values, count) : MICS_OK;
+    return world->mpi ? run_rank_max(&world->here[0].rank, values, count) : MICS_OK;
 }
 
-mics_status cli_rank_max(cli_rank *rank, int64_t *values, int32_t count)
+mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count)
 {
     void *block = NULL;
     mics_comm *comm = rank->comm;

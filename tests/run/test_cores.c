@@ -16,7 +16,7 @@ static cpu_set_t cores(size_t first, size_t count)
 static void assert_shares(const cpu_set_t *masks, int32_t ranks, const int32_t *expected)
 {
     for (int32_t rank = 0; rank < ranks; rank++)
-        assert_int_equal(cli_cores_share(masks, ranks, rank), expected[rank]);
+        assert_int_equal(run_cores_share(masks, ranks, rank), expected[rank]);
 }
 
 // Nobody is bound: the whole machine is shared, as evenly as whole cores go, and nobody has none.
@@ -29,7 +29,7 @@ static void test_unbound(void **state)
             for (int32_t rank = 0; rank < ranks; rank++)
                 masks[rank] = cores(0, (size_t)machine);
             const int32_t share = machine / ranks;
-            assert_int_equal(cli_cores_share(masks, ranks, ranks - 1), share > 0 ? share : 1);
+            assert_int_equal(run_cores_share(masks, ranks, ranks - 1), share > 0 ? share : 1);
         }
     }
 }

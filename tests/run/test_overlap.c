@@ -20,21 +20,21 @@ typedef struct row {
     double took;
 } row;
 
-static cli_overlap sum(const row *rows, int32_t count)
+static run_overlap sum(const row *rows, int32_t count)
 {
     static mics_step steps[MOST];
     double took[MOST];
-    cli_chain scratch[MOST];
-    cli_overlap overlap;
+    run_chain scratch[MOST];
+    run_overlap overlap;
     assert_true(count <= MOST);
     for (int32_t i = 0; i < count; i++) {
         steps[i] = (mics_step){.kind = rows[i].kind, .stream = rows[i].stream};
         for (int stream = 0; stream < MICS_STREAMS; stream++)
             steps[i].wait[stream] = rows[i].wait[stream];
         took[i] = rows[i].took;
-        scratch[i] = (cli_chain){1e9, 1e9, 3, {1e9}, {-1e9}}; // whatever stood there
+        scratch[i] = (run_chain){1e9, 1e9, 3, {1e9}, {-1e9}}; // whatever stood there
     }
-    cli_overlap_sum(&(mics_step_list){steps, count}, took, scratch, &overlap);
+    run_overlap_sum(&(mics_step_list){steps, count}, took, scratch, &overlap);
     return overlap;
 }
 
@@ -61,7 +61,7 @@ static void test_two_units(void **state)
         {MICS_STEP_AGREE, F, {14, -1, -1}, 9},          // 15
         {MICS_STEP_UPDATE, C, {-1, -1, 15}, 8},         // 16
     };
-    const cli_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
+    const run_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
     assert_true(overlap.busy[C] == 94);
     assert_true(overlap.busy[N] == 63);
     assert_true(overlap.busy[F] == 112);
@@ -89,7 +89,7 @@ static void test_second_hop(void **state)
         {MICS_STEP_AGREE, F, {7, -1, -1}, 2},       // 8
         {MICS_STEP_UPDATE, C, {-1, -1, 8}, 3},      // 9
     };
-    const cli_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
+    const run_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
     assert_true(overlap.busy[C] == 69 && overlap.busy[F] == 82);
     assert_true(overlap.ideal == 60 + 40 + 40 + 1 + 2 + 3);
 }
@@ -178,18 +178,18 @@ static double run_as_listed(const mics_step_list *list, const double *took)
 
 static void check_schedule(const mics_schedule *schedule)
 {
-    static cli_chain scratch[MOST_ENTRIES];
+    static run_chain scratch[MOST_ENTRIES];
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     double took[MOST_ENTRIES];
     assert_true(list->count <= MOST_ENTRIES);
     for (uint64_t seed = 0; seed < 12; seed++) {
-        cli_overlap overlap;
+        run_overlap overlap;
         double least = 0;
         for (int32_t i = 0; i < list->count;
              i++) // by turns computation, or a stream, is the slowest
             took[i] = mics_rng_uniform(seed, 0, (uint64_t)i) *
                       (list->steps[i].stream == (mics_stream)(seed % MICS_STREAMS) ? 5 : 1);
-        cli_overlap_sum(list, took, scratch, &overlap);
+        run_overlap_sum(list, took, scratch, &overlap);
         for (int stream = 0; stream < MICS_STREAMS; stream++)
             least = fmax(least, overlap.busy[stream]);
         assert_true(overlap.ideal >= least * (1 - 1e-12));
@@ -240,7 +240,7 @@ static void test_no_communication(void **state)
         {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 2},
         {MICS_STEP_UPDATE, C, {-1, -1, -1}, 4},
     };
-    const cli_overlap overlap = sum(rows, 3);
+    const run_overlap overlap = sum(rows, 3);
     assert_true(overlap.first_gather == 0 && overlap.last_reduce == 0);
     assert_true(overlap.ideal == 7);
     assert_true(sum(rows, 1).ideal == 1); // no backward
@@ -253,7 +253,7 @@ static void test_exposed(void **state)
     double exposed_us[MICS_STEP_KINDS];
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         exposed_us[kind] = 1 << kind;
-    const cli_exposed exposed = cli_exposed_sum(exposed_us);
+    const run_exposed exposed = run_exposed_sum(exposed_us);
     assert_true(exposed.gather == (1 << MICS_STEP_PUBLISH_ACROSS) + (1 << MICS_STEP_PUBLISH) +
                                       (1 << MICS_STEP_GATHER_ACROSS) + (1 << MICS_STEP_GATHER));
     assert_true(exposed.reduce == (1 << MICS_STEP_REDUCE_INSIDE) + (1 << MICS_STEP_REDUCE));

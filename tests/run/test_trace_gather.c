@@ -16,11 +16,11 @@ enum { RANKS = 4, MOST_ENTRIES = 256 };
 static mics_memory *memory;
 static capture seen;
 static char folder[] = "/tmp/mics-gather-XXXXXX";
-static cli_job job;
+static mics_job job;
 static mics_run run;
 
 // What trace.c needs of the program and of the engine: in these tests the engine is its times.
-double cli_job_files_timeout_s(const cli_job *any)
+double run_job_files_timeout_s(const mics_job *any)
 {
     (void)any;
     return RANKS_TIMEOUT_S;
@@ -47,20 +47,20 @@ static double took_us(const mics_step *step, int64_t number, int32_t rank)
     return (2.0 + rank) * (number == 3 ? 2 : 1);
 }
 
-static mics_status run_rank(ranks_self *self)
+static mics_status trace_rank(ranks_self *self)
 {
     const script *s = self->arg;
     const int32_t number = self->comm->rank;
-    cli_rank rank = {.memory = self->memory, .comm = self->comm};
+    run_rank rank = {.memory = self->memory, .comm = self->comm};
     mics_progress *progress = NULL;
-    cli_trace *trace = NULL;
+    run_trace *trace = NULL;
     mics_step_time times[MOST_ENTRIES];
     const mics_step_list *list = &job.schedule->lists[MICS_PHASE_TRAIN];
     RANKS_EXPECT(list->count <= MOST_ENTRIES);
     MICS_TRY(mics_progress_open(self->memory, stdout, MICS_PROGRESS_OFF, 0, &progress));
     if (number == s->failing)
         mics_memory_fail_after(self->memory, s->countdown);
-    mics_status status = cli_trace_open(&job, &rank, &trace);
+    mics_status status = run_trace_open(&job, &rank, &trace);
     for (int64_t step = 1; status == MICS_OK && step <= s->steps; step++) {
         mics_step_result result = {.step_us = 1000.0 * (double)step + number,
                                    .stop = step == s->stop_at};
@@ -70,10 +70,10 @@ static mics_status run_rank(ranks_self *self)
             const double begin = 1e9 + 1e6 * (double)step + 10 * i;
             times[i] = (mics_step_time){begin, begin + took_us(&list->steps[i], step, number)};
         }
-        status = cli_trace_step(trace, (const mics_engine *)times, step, &result, progress);
+        status = run_trace_step(trace, (const mics_engine *)times, step, &result, progress);
     }
     mics_memory_fail_after(self->memory, 0);
-    cli_trace_close(trace);
+    run_trace_close(trace);
     mics_progress_close(progress);
     return status;
 }
@@ -115,12 +115,12 @@ static int32_t entries_of(mics_stream stream)
 static double ideal_alone(int64_t number)
 {
     const mics_step_list *list = &job.schedule->lists[MICS_PHASE_TRAIN];
-    static cli_chain chains[MOST_ENTRIES];
+    static run_chain chains[MOST_ENTRIES];
     double took[MOST_ENTRIES];
-    cli_overlap overlap;
+    run_overlap overlap;
     for (int32_t i = 0; i < list->count; i++)
         took[i] = mics_step_is_comm(&list->steps[i]) ? took_us(&list->steps[i], number, 0) : 2.5;
-    cli_overlap_sum(list, took, chains, &overlap);
+    run_overlap_sum(list, took, chains, &overlap);
     return overlap.ideal;
 }
 
@@ -130,7 +130,7 @@ static void test_figures(void **state)
 {
     (void)state;
     script s = {.steps = 5, .failing = -1};
-    ranks_run_ok(RANKS, run_rank, &s);
+    ranks_run_ok(RANKS, trace_rank, &s);
     mics_json *json = load();
     // Means of ranks 0 to 3 and of steps 2 and 3.
     check_figure(json, "first_step", 2);
@@ -158,7 +158,7 @@ static void test_early_end(void **state)
 {
     (void)state;
     script s = {.steps = 2, .stop_at = 2, .failing = -1};
-    ranks_run_ok(RANKS, run_rank, &s);
+    ranks_run_ok(RANKS, trace_rank, &s);
     mics_json *json = load();
     check_figure(json, "steps", 1);
     check_figure(json, "step_us", 2001.5);
@@ -176,7 +176,7 @@ static void test_allocations_fail(void **state)
             script s = {.steps = 3, .failing = failing[f], .countdown = n};
             assert_true(n < 50);
             unlink("trace.json");
-            ranks_run_timeout(RANKS, RANKS_TIMEOUT_S, run_rank, &s, statuses);
+            ranks_run_timeout(RANKS, RANKS_TIMEOUT_S, trace_rank, &s, statuses);
             good = statuses[failing[f]] == MICS_OK;
             if (!good)
                 assert_int_equal(statuses[failing[f]], MICS_ERR_MEMORY);
@@ -205,7 +205,7 @@ static int setup(void **state)
                      .trace_steps = 2,
                      .micro_steps = 1,
                      .comm_timeout_s = RANKS_TIMEOUT_S};
-    job = (cli_job){.memory = memory, .run = &run, .model = model_gpt2(memory, 2, true)};
+    job = (mics_job){.memory = memory, .run = &run, .model = model_gpt2(memory, 2, true)};
     mics_schedule_spec spec = {
         .model = job.model,
         .batch = {.sequences = 1, .length = 8, .threads = 1},
