@@ -3,11 +3,11 @@
 // mics bench: measures links and computation where it runs, and merges them into a cluster file. What the file
 // lacks of the other half is measured too, in short, as a file must have both.
 #include "args.h"
+#include "base/text.h"
 #include "bench.h"
 #include "bench_subject.h"
 #include "cli.h"
 #include "mics/log.h"
-#include "run/files.h"
 #include <string.h>
 #include <time.h>
 
@@ -263,7 +263,7 @@ static mics_status print_json(const bench_job *job)
     char *text = NULL;
     MICS_TRY(mics_cluster_text(job->memory, &job->cluster, &text));
     printf("{\"file\": ");
-    run_write_json_string(stdout, job->options->out);
+    mics_text_write_quoted(stdout, job->options->out);
     printf(", \"ranks\": %d, \"nodes\": %d, \"threads\": %d, \"transport\": \"%s\", "
            "\"shared_cores\": %s, \"comm\": ",
            (int)job->place.ranks, (int)job->place.nodes, (int)job->place.threads,

@@ -4,6 +4,8 @@
 // exactly once: whole windows in batches, then the windows that fill no batch, then the tokens that
 // fill no window.
 #include "args.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "cli.h"
 #include "mics/device.h"
 #include "mics/engine.h"
@@ -181,7 +183,7 @@ static void print_result(const evaluation *self, const eval_options *options, in
         self->saved->tokenizer != NULL && strcmp(self->saved->meta->tokenizer, "bytes") == 0;
     if (options->json) {
         printf("{\"checkpoint\": ");
-        run_write_json_string(stdout, self->saved->path);
+        mics_text_write_quoted(stdout, self->saved->path);
         printf(", \"step\": %lld, \"sequence\": %lld, \"tokens\": %lld, "
                "\"loss\": %.9g, \"perplexity\": %.9g",
                (long long)self->saved->meta->step, (long long)length, (long long)self->predicted,
@@ -223,14 +225,14 @@ static mics_status check_data(const run_saved *saved, const cli_list *data)
 static mics_status run_eval(mics_memory *memory, const eval_options *options, bool *running_out)
 {
     run_saved saved = {0};
-    run_temp_dir cache = {0};
+    mics_temp_dir cache = {0};
     mics_corpus *corpus = NULL;
     int64_t length = 0;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(run_saved_init(memory, options->arguments.items[0], &saved));
     MICS_TRY_OUT(check_data(&saved, &options->data));
     MICS_TRY_OUT(choose_length(&saved, options->sequence, &length));
-    MICS_TRY_OUT(run_temp_dir_init(&cache));
+    MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(memory, options->data.items, options->data.count, saved.tokenizer,
                                   (int32_t)saved.model->vocab, cache.path, &corpus));
     evaluation self = {.saved = &saved, .corpus = corpus};
@@ -240,7 +242,7 @@ static mics_status run_eval(mics_memory *memory, const eval_options *options, bo
     print_result(&self, options, length);
 out:
     mics_corpus_close(corpus);
-    run_temp_dir_fini(&cache);
+    mics_temp_dir_fini(&cache);
     run_saved_fini(&saved);
     return status;
 }

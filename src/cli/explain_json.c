@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain --json prints.
+#include "base/text.h"
 #include "explain.h"
-#include "run/files.h"
 #include "run/gpu.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +13,12 @@ static void print_keys(const mics_run *run)
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
         printf("%s\n    {\"key\": ", i > 0 ? "," : "");
-        run_write_json_string(stdout, row.key);
+        mics_text_write_quoted(stdout, row.key);
         // As text: long values are cut, and then no JSON.
         printf(", \"value\": ");
-        run_write_json_string(stdout, row.value);
+        mics_text_write_quoted(stdout, row.value);
         printf(", \"origin\": ");
-        run_write_json_string(stdout, row.origin);
+        mics_text_write_quoted(stdout, row.origin);
         printf("}");
     }
     printf("\n  ],\n");
@@ -100,7 +100,7 @@ static void print_device(const mics_job *job)
     const run_gpu_words words = run_gpu_explain(job);
     printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", words.device,
            mics_run_precision_text(job->run->precision));
-    run_write_json_string(stdout, words.why);
+    mics_text_write_quoted(stdout, words.why);
     printf("},\n");
 }
 

@@ -5,7 +5,6 @@
 #include "mics/log.h"
 #include "mics/size.h"
 #include "plan.h"
-#include "run/files.h"
 #include <string.h>
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };

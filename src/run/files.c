@@ -5,10 +5,7 @@
 #include "base/file.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
-#include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,21 +41,6 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     return MICS_OK;
 }
 
-void run_write_json_string(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}
-
 bool run_is_shard(const char *path)
 {
     size_t length = strlen(path);
@@ -75,30 +57,4 @@ const char *run_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_ou
 {
     *bytes_out = 0;
     return tokenizer != NULL ? mics_tokenizer_text(tokenizer, bytes_out) : NULL;
-}
-
-mics_status run_temp_dir_init(run_temp_dir *dir_out)
-{
-    const char *parent = getenv("TMPDIR");
-    char path[sizeof dir_out->path];
-    if (parent == NULL || parent[0] == '\0')
-        parent = "/tmp";
-    int length = snprintf(path, sizeof path, "%s/mics-XXXXXX", parent);
-    if (length < 0 || (size_t)length >= sizeof path || mkdtemp(path) == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: no temporary folder: %s", parent, strerror(errno));
-    memcpy(dir_out->path, path, sizeof path);
-    return MICS_OK;
-}
-
-void run_temp_dir_fini(run_temp_dir *dir)
-{
-    DIR *entries = dir->path[0] != '\0' ? opendir(dir->path) : NULL;
-    if (entries == NULL)
-        return;
-    const struct dirent *entry;
-    while ((entry = readdir(entries)) != NULL)
-        (void)unlinkat(dirfd(entries), entry->d_name, 0); // "." and ".." stay
-    closedir(entries);
-    rmdir(dir->path);
-    dir->path[0] = '\0';
 }

@@ -8,10 +8,6 @@
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
-#include <stdio.h>
-
-/* Writes text as a JSON string, quotes included. */
-void run_write_json_string(FILE *out, const char *text);
 
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  *
@@ -30,14 +26,5 @@ bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
 
 /* As mics_tokenizer_text; NULL for a NULL tokenizer. */
 const char *run_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
-
-// A folder under TMPDIR (or /tmp) that is gone afterwards.
-typedef struct run_temp_dir {
-    char path[256]; // "" until init
-} run_temp_dir;
-
-mics_status run_temp_dir_init(run_temp_dir *dir_out);
-/* Removes the folder and the files in it. */
-void run_temp_dir_fini(run_temp_dir *dir);
 
 #endif

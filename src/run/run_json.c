@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The resolved run as a run file: the rows of its keys, nested again.
-#include "files.h"
+#include "base/text.h"
 #include "job.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void write_strings(FILE *out, const char *const *texts, int32_t count)
     fputc('[', out);
     for (int32_t i = 0; i < count; i++) {
         fputs(i > 0 ? ", " : "", out);
-        run_write_json_string(out, texts[i]);
+        mics_text_write_quoted(out, texts[i]);
     }
     fputc(']', out);
 }
@@ -47,7 +47,7 @@ static void write_value(FILE *out, const mics_run *run, const row_text *row)
                  {"run.out", run->out}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(row->key, texts[i].key) == 0 && texts[i].text != NULL) {
-            run_write_json_string(out, texts[i].text);
+            mics_text_write_quoted(out, texts[i].text);
             return;
         }
     }
