@@ -16,9 +16,7 @@ typedef struct rank_thread {
     run_rank rank;
     pthread_t thread;
     bool started;
-    mics_status status;
-    mics_status (*rank_main)(void *ctx, run_rank *rank);
-    void *ctx;
+    mics_status status; // of the newest call
 } rank_thread;
 
 struct run_world {
@@ -29,6 +27,14 @@ struct run_world {
     int32_t first;      // rank of here[0]
     rank_thread *here;  // ranks of this process
     int32_t here_count; // all of them with threads, one under MPI
+    // What the ranks' threads do, which live as long as the world: `call` numbers what they are asked for.
+    pthread_mutex_t mutex; // guards the rest
+    pthread_cond_t asked, answered;
+    int64_t call;
+    int32_t busy; // ranks that have not answered the newest call
+    bool ends;
+    mics_status (*rank_main)(void *ctx, run_rank *rank);
+    void *ctx;
 };
 
 // ---- agreement with one voice ----
@@ -150,6 +156,9 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_world), &block));
     run_world *world = block;
     world->memory = memory;
+    pthread_mutex_init(&world->mutex, NULL);
+    pthread_cond_init(&world->asked, NULL);
+    pthread_cond_init(&world->answered, NULL);
     mics_status status =
         mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
     if (status != MICS_OK) {
@@ -160,10 +169,23 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
     return MICS_OK;
 }
 
+static void end_threads(run_world *world)
+{
+    pthread_mutex_lock(&world->mutex);
+    world->ends = true;
+    pthread_cond_broadcast(&world->asked);
+    pthread_mutex_unlock(&world->mutex);
+    for (int32_t i = 0; i < world->here_count; i++) {
+        if (world->here[i].started)
+            pthread_join(world->here[i].thread, NULL);
+    }
+}
+
 void run_world_close(run_world *world)
 {
     if (world == NULL)
         return;
+    end_threads(world);
     for (int32_t i = 0; i < world->here_count; i++) {
         mics_comm_close(world->here[i].rank.comm);
         mics_device_close(world->here[i].rank.device);
@@ -171,6 +193,9 @@ void run_world_close(run_world *world)
             mics_memory_close(world->here[i].rank.memory);
     }
     mics_thread_world_close(world->threads);
+    pthread_cond_destroy(&world->answered);
+    pthread_cond_destroy(&world->asked);
+    pthread_mutex_destroy(&world->mutex);
     mics_free(world->memory, world->here);
     mics_free(world->memory, world);
 }
@@ -282,16 +307,39 @@ mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx),
 
 // ---- running ----
 
-static void *rank_main_thread(void *argument)
+static void answer(run_world *world, rank_thread *here)
 {
-    rank_thread *here = argument;
     mics_comm *comm = here->rank.comm;
-    mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
+    const int32_t named = comm->ranks > 1 ? comm->rank : -1;
+    mics_log_set_rank(named);
     mics_log_hold(comm->rank != 0);
-    here->status = here->rank_main(here->ctx, &here->rank);
-    mics_log_release(here->status != MICS_OK, comm->ranks > 1 ? comm->rank : -1);
+    here->rank.agreed = false;
+    here->status = world->rank_main(world->ctx, &here->rank);
+    mics_log_release(here->status != MICS_OK, named);
     if (here->status != MICS_OK && !here->rank.agreed)
         mics_comm_abort(comm, NULL);
+}
+
+// One thread a rank for all calls: what a rank opens may be bound to the thread that opened it.
+static void *serve_rank(void *argument)
+{
+    rank_thread *here = argument;
+    run_world *world = here->rank.world;
+    int64_t answered = 0;
+    pthread_mutex_lock(&world->mutex);
+    for (;;) {
+        while (world->call == answered && !world->ends)
+            pthread_cond_wait(&world->asked, &world->mutex);
+        if (world->call == answered)
+            break;
+        answered = world->call;
+        pthread_mutex_unlock(&world->mutex);
+        answer(world, here);
+        pthread_mutex_lock(&world->mutex);
+        if (--world->busy == 0)
+            pthread_cond_signal(&world->answered);
+    }
+    pthread_mutex_unlock(&world->mutex);
     return NULL;
 }
 
@@ -300,35 +348,52 @@ static mics_status worse(mics_status a, mics_status b)
     return a > b ? a : b;
 }
 
+// A rank without a thread fails for all: the others learn of it from their communicators.
+static mics_status start_threads(run_world *world)
+{
+    for (int32_t i = 0; i < world->here_count; i++) {
+        rank_thread *here = &world->here[i];
+        if (here->started)
+            continue;
+        here->started = pthread_create(&here->thread, NULL, serve_rank, here) == 0;
+        if (!here->started) {
+            mics_comm_abort(here->rank.comm, NULL);
+            return mics_fail(MICS_ERR_MEMORY, "the system starts no more than %d threads", (int)i);
+        }
+    }
+    return MICS_OK;
+}
+
+static void ask_threads(run_world *world)
+{
+    pthread_mutex_lock(&world->mutex);
+    world->busy = 0;
+    for (int32_t i = 0; i < world->here_count; i++)
+        world->busy += world->here[i].started;
+    world->call++;
+    pthread_cond_broadcast(&world->asked);
+    while (world->busy > 0)
+        pthread_cond_wait(&world->answered, &world->mutex);
+    pthread_mutex_unlock(&world->mutex);
+}
+
 mics_status run_world_run(run_world *world, mics_status (*rank_main)(void *ctx, run_rank *rank),
                           void *ctx)
 {
     mics_log_release(false, -1);
-    mics_status status = MICS_OK;
-    for (int32_t i = 0; i < world->here_count; i++) {
-        world->here[i].rank_main = rank_main;
-        world->here[i].ctx = ctx;
-    }
+    world->rank_main = rank_main;
+    world->ctx = ctx;
     // One rank needs no thread of its own: it is simply called.
     if (world->here_count == 1) {
-        rank_main_thread(&world->here[0]);
+        answer(world, &world->here[0]);
         mics_log_set_rank(-1);
         return world->here[0].status;
     }
-    for (int32_t i = 0; i < world->here_count && status == MICS_OK; i++) {
-        rank_thread *here = &world->here[i];
-        here->started = pthread_create(&here->thread, NULL, rank_main_thread, here) == 0;
-        if (!here->started) {
-            status =
-                mics_fail(MICS_ERR_MEMORY, "the system starts no more than %d threads", (int)i);
-            mics_comm_abort(here->rank.comm, NULL);
-        }
-    }
+    mics_status status = start_threads(world);
+    ask_threads(world);
     for (int32_t i = 0; i < world->here_count; i++) {
-        if (!world->here[i].started)
-            continue;
-        pthread_join(world->here[i].thread, NULL);
-        status = worse(status, world->here[i].status);
+        if (world->here[i].started)
+            status = worse(status, world->here[i].status);
     }
     return status;
 }

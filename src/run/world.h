@@ -67,8 +67,9 @@ mics_status run_world_agree(run_world *world, mics_status mine);
  */
 mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx), void *ctx);
 
-/* Runs `rank_main` once a rank and waits for all. A rank that fails ends all others, unless it set
- * rank->agreed. Its error line is held back until it calls run_rank_agree or ends.
+/* Runs `rank_main` once a rank, each on the thread that it has in all calls, and waits for all. A rank that
+ * fails ends all others, unless it set rank->agreed. Its error line is held back until it calls
+ * run_rank_agree or ends.
  *
  * Returns: the worst status of this process' ranks, but another rank's failure only if there is
  * nothing else.
