@@ -9,7 +9,7 @@
 #include "mics/json.h"
 #include "mics/model.h"
 #include "mics/plan.h"
-#include "run/sizing.h"
+#include "mics/run.h"
 #include <stdio.h>
 
 typedef struct cli_plan_options {

@@ -17,7 +17,7 @@ static mics_status open_cluster(cli_plan *plan, const cli_plan_options *options)
     if (options->cluster == NULL)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
-    MICS_TRY(run_cluster_open(plan->memory, options->cluster, &plan->cluster, &plan->nodes));
+    MICS_TRY(mics_cluster_open(plan->memory, options->cluster, &plan->cluster, &plan->nodes));
     if (plan->nodes == 0 && !swept)
         return mics_fail(MICS_ERR_INVALID,
                          "--cluster %s does not say how many nodes; write %s:8 for eight, or "

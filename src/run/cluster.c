@@ -3,7 +3,7 @@
 // Clusters by name or file.
 #include "mics/json.h"
 #include "mics/log.h"
-#include "sizing.h"
+#include "mics/run.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -25,8 +25,8 @@ static mics_status load_cluster(mics_memory *memory, const char *path, mics_clus
     return status;
 }
 
-mics_status run_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
-                             int32_t *nodes_out)
+mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+                              int32_t *nodes_out)
 {
     char name[4096];
     int32_t nodes = 0;

@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "mics/clock.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -283,7 +282,7 @@ void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *s
 
 // ---- what it says ----
 
-static const char *numbers(mics_run_precision precision)
+const char *run_gpu_numbers(mics_run_precision precision)
 {
     switch (precision) {
     case MICS_RUN_PRECISION_BF16:
@@ -297,49 +296,26 @@ static const char *numbers(mics_run_precision precision)
     }
 }
 
-run_gpu_words run_gpu_explain(const mics_job *job)
+void run_gpu_why(mics_job *job)
 {
     const mics_run *run = job->run;
-    const mics_cuda_findings *found = mics_cuda_find();
-    const bool here = found->devices > 0 && mics_op_table_cuda() != NULL;
-    run_gpu_words words = {.device = mics_run_device_text(run->device),
-                           .numbers = numbers(run->precision)};
+    const size_t bytes = sizeof job->device_why;
     mics_device_info info = {.name = "GPU"};
     if (run->device == MICS_RUN_DEVICE_CPU && !run->device_auto) {
-        snprintf(words.why, sizeof words.why, "run.device is \"cpu\"");
-    } else if (!here) {
-        snprintf(words.why, sizeof words.why, "%s: %s",
+        snprintf(job->device_why, bytes, "run.device is \"cpu\"");
+        return;
+    }
+    const mics_cuda_findings *found = mics_cuda_find();
+    const bool here = found->devices > 0 && mics_op_table_cuda() != NULL;
+    if (!here) {
+        snprintf(job->device_why, bytes, "%s: %s",
                  run->device_auto ? "run.device is \"auto\", and no GPU can be used here"
                                   : "run.device is \"cuda\", though none can be used here",
                  found->devices == 0 ? found->why_not : "the plugin has no kernels");
     } else {
         mics_cuda_device_info(0, &info);
-        snprintf(words.why, sizeof words.why, "run.device is \"%s\", and %d GPU%s here: %s",
+        snprintf(job->device_why, bytes, "run.device is \"%s\", and %d GPU%s here: %s",
                  run->device_auto ? "auto" : "cuda", (int)found->devices,
                  found->devices == 1 ? " is" : "s are", info.name);
     }
-    return words;
-}
-
-void run_gpu_print(const mics_job *job)
-{
-    const mics_run *run = job->run;
-    mics_device_info info = {.name = "GPU"};
-    char memory[32];
-    if (!on_gpu(job)) {
-        const mics_cuda_findings *found =
-            run->device_auto ? mics_cuda_find() : &(mics_cuda_findings){.plugin = false};
-        // A build without the plugin is not worth a line each time; one whose GPUs cannot be used is.
-        printf("device    cpu, %s%s%s\n", numbers(run->precision),
-               found->plugin ? "; no GPU: " : "", found->plugin ? found->why_not : "");
-        return;
-    }
-    const int32_t devices = job->room.accelerator.devices, ranks = job->room.ranks_here;
-    mics_cuda_device_info(0, &info);
-    printf("device    cuda, %s; %d GPU%s on this machine: %s, %s", numbers(run->precision),
-           (int)devices, devices == 1 ? "" : "s", info.name,
-           mics_size_text((double)info.memory_total_bytes, memory, sizeof memory));
-    if (ranks > devices)
-        printf(", shared by %d ranks, whose collectives go through the host's memory", (int)ranks);
-    printf("\n");
 }

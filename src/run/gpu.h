@@ -39,16 +39,10 @@ mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engi
 /* What an engine's spec says of the device. */
 void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec);
 
-// What a run computes on, and why.
-typedef struct run_gpu_words {
-    const char *device, *numbers;
-    char why[400];
-} run_gpu_words;
+/* What numbers it computes with: "bf16 with fp32 masters". */
+const char *run_gpu_numbers(mics_run_precision precision);
 
-/* Of a job whose run.device is settled. */
-run_gpu_words run_gpu_explain(const mics_job *job);
-
-/* The line of the beginning that says where the run computes (rank 0). */
-void run_gpu_print(const mics_job *job);
+/* Says in job->device_why why the run, whose device is settled, computes where it does. */
+void run_gpu_why(mics_job *job);
 
 #endif

@@ -146,7 +146,7 @@ mics_status run_job_open_data(mics_job *job, const char *resume)
     return write_run_json(job);
 }
 
-void run_job_close(mics_job *job)
+void run_job_close_parts(mics_job *job)
 {
     if (job->lock_file >= 0)
         close(job->lock_file);

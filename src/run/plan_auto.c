@@ -3,6 +3,7 @@
 // "sharding": "auto" where run.cluster says what the links are.
 #include "mics/log.h"
 #include "mics/plan.h"
+#include "mics/run.h"
 #include "sizing.h"
 
 // Numbers as the ranks compute with.
@@ -41,7 +42,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     };
     int32_t nodes = 0;
     take_accelerator(run, room, &request);
-    MICS_TRY(run_cluster_open(memory, run->cluster, &request.cluster, &nodes));
+    MICS_TRY(mics_cluster_open(memory, run->cluster, &request.cluster, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
     if (per_node != room->ranks / room->nodes)
         return mics_json_fail(

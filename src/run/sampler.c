@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Sampling of text.
-#include "sampler.h"
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/rng.h"
+#include "saved.h"
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -20,8 +20,8 @@ typedef struct candidate {
 } candidate;
 
 typedef struct writer {
-    const run_saved *saved;
-    const run_sampling *sampling;
+    const mics_saved *saved;
+    const mics_sampling *sampling;
     FILE *out;
     mics_decoder *decoder;
     int64_t capacity;      // tokens that the decoder holds
@@ -46,7 +46,7 @@ static int compare_candidates(const void *a, const void *b)
 
 static int32_t draw(const writer *self, const float *logits, int64_t index)
 {
-    const run_sampling *sampling = self->sampling;
+    const mics_sampling *sampling = self->sampling;
     for (int32_t token = 0; token < self->vocab; token++)
         self->candidates[token] = (candidate){logits[token], token};
     qsort(self->candidates, (size_t)self->vocab, sizeof *self->candidates, compare_candidates);
@@ -85,7 +85,7 @@ static mics_status feed(writer *self, int32_t token, const float **logits_out)
 
 static mics_status feed_prompt(writer *self, const char *prompt, const float **logits_out)
 {
-    const run_saved *saved = self->saved;
+    const mics_saved *saved = self->saved;
     int32_t *tokens = NULL, separator = mics_tokenizer_separator(saved->tokenizer);
     int64_t count = 0;
     MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt), 0, &tokens, &count));
@@ -125,7 +125,7 @@ static mics_status write_all(writer *self, const char *prompt)
 
 static mics_status open_writer(writer *self)
 {
-    const run_saved *saved = self->saved;
+    const mics_saved *saved = self->saved;
     const mics_model *model = saved->model;
     void *window = NULL, *candidates = NULL;
     int32_t known = mics_tokenizer_vocab(saved->tokenizer);
@@ -142,8 +142,8 @@ static mics_status open_writer(writer *self)
     return MICS_OK;
 }
 
-mics_status run_sample_text(const run_saved *saved, const char *prompt,
-                            const run_sampling *sampling, FILE *out)
+mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
+                                const mics_sampling *sampling, FILE *out)
 {
     writer self = {.saved = saved, .sampling = sampling, .out = out};
     mics_status status = open_writer(&self);

@@ -63,15 +63,6 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
 mics_status run_check_memory(mics_memory *memory, const mics_run *run,
                              const mics_schedule *schedule, const run_room *room);
 
-// ---- cluster.c ----
-
-/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says how many.
- *
- * Returns: MICS_OK; what was wrong, logged.
- */
-mics_status run_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
-                             int32_t *nodes_out);
-
 // ---- plan_auto.c ----
 
 /* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and collectives on

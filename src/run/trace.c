@@ -180,7 +180,7 @@ static mics_status take_others(const run_trace *trace, run_trace_file *file, run
     return MICS_OK;
 }
 
-static mics_status take(const run_trace *trace, mics_progress *progress)
+static mics_status take(const run_trace *trace)
 {
     mics_memory *memory = trace->rank->memory;
     const run_traced mine = {.count = trace->count, .steps = trace->steps, .times = trace->times};
@@ -192,7 +192,7 @@ static mics_status take(const run_trace *trace, mics_progress *progress)
     MICS_TRY_OUT(run_trace_file_open(trace->job, memory, trace->count, &file));
     run_trace_file_add(file, &mine);
     MICS_TRY_OUT(take_others(trace, file, steps, times));
-    MICS_TRY_OUT(run_trace_file_finish(file, progress));
+    MICS_TRY_OUT(run_trace_file_finish(file));
 out:
     run_trace_file_close(file);
     mics_free(memory, times);
@@ -201,7 +201,7 @@ out:
 }
 
 mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t step,
-                           const mics_step_result *result, mics_progress *progress)
+                           const mics_step_result *result)
 {
     if (trace == NULL || step < trace->first || step > trace->last)
         return MICS_OK;
@@ -211,6 +211,6 @@ mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t 
     // The others wait while rank 0 writes.
     mics_comm *comm = trace->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(trace->job)));
-    MICS_TRY(comm->rank == 0 ? take(trace, progress) : give(trace));
+    MICS_TRY(comm->rank == 0 ? take(trace) : give(trace));
     return mics_comm_set_timeout(comm, trace->job->run->comm_timeout_s);
 }

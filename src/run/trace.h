@@ -24,12 +24,12 @@ void run_trace_close(run_trace *trace);
 /* Keeps the engine's newest step if it is to be traced. After the last of these, and after one that ends the
  * run (result->stop), rank 0 gets all ranks' times, writes the file and says where it is.
  *
- * Needs:   called after each step; the engine at rest: its comm is used here. progress: rank 0's.
+ * Needs:   called after each step; the engine at rest: its comm is used here.
  * Returns: MICS_OK, at once for trace NULL; as mics_comm_exchange; MICS_ERR_IO; MICS_ERR_MEMORY.
  * Collective: yes.
  */
 mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t step,
-                           const mics_step_result *result, mics_progress *progress);
+                           const mics_step_result *result);
 
 // ---- trace_file.c: rank 0's ----
 
@@ -59,11 +59,11 @@ mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_
 /* Adds a rank. Each once, in any order; `count` as given to open. */
 void run_trace_file_add(run_trace_file *file, const run_traced *traced);
 
-/* Adds the figures of all, completes the file, and prints a summary.
+/* Adds the figures of all, completes the file, and notes a summary.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
-mics_status run_trace_file_finish(run_trace_file *file, mics_progress *progress);
+mics_status run_trace_file_finish(run_trace_file *file);
 void run_trace_file_close(run_trace_file *file);
 
 #endif

@@ -340,39 +340,38 @@ static double ms_of(const run_trace_file *file, figure which)
     return mean_of(file, which) / 1e3;
 }
 
-static void print_summary(const run_trace_file *file, mics_progress *progress)
+static void tell_summary(const run_trace_file *file)
 {
     const long long first = file->first_step, last = first + file->count - 1;
     if (file->count == 1)
-        mics_progress_note(progress, "trace of step %lld written to %s; open it at ui.perfetto.dev",
-                           first, file->path);
+        run_job_note(file->job, "trace of step %lld written to %s; open it at ui.perfetto.dev",
+                     first, file->path);
     else
-        mics_progress_note(progress,
-                           "trace of steps %lld to %lld written to %s; open it at ui.perfetto.dev",
-                           first, last, file->path);
-    mics_progress_note(progress,
-                       "  a step took %.2f ms, mean of all ranks; busy: compute %.2f, near %.2f, "
-                       "far %.2f",
-                       ms_of(file, STEP), ms_of(file, COMPUTE_BUSY), ms_of(file, NEAR_BUSY),
-                       ms_of(file, FAR_BUSY));
-    mics_progress_note(progress,
-                       "  computation waited %.2f ms: gather %.2f, reduce %.2f, second hop %.2f, "
-                       "agree %.2f",
-                       ms_of(file, EXPOSED), ms_of(file, EXPOSED_GATHER),
-                       ms_of(file, EXPOSED_REDUCE), ms_of(file, EXPOSED_SECOND_HOP),
-                       ms_of(file, EXPOSED_AGREE));
-    mics_progress_note(progress,
-                       "  at least, whatever the order of collectives: %.2f ms (first gather %.2f, "
-                       "last reduce %.2f); the step took %.2f times that",
-                       ms_of(file, IDEAL), ms_of(file, FIRST_GATHER), ms_of(file, LAST_REDUCE),
-                       mean_of(file, STEP) / mean_of(file, IDEAL));
+        run_job_note(file->job,
+                     "trace of steps %lld to %lld written to %s; open it at ui.perfetto.dev", first,
+                     last, file->path);
+    run_job_note(file->job,
+                 "  a step took %.2f ms, mean of all ranks; busy: compute %.2f, near %.2f, "
+                 "far %.2f",
+                 ms_of(file, STEP), ms_of(file, COMPUTE_BUSY), ms_of(file, NEAR_BUSY),
+                 ms_of(file, FAR_BUSY));
+    run_job_note(file->job,
+                 "  computation waited %.2f ms: gather %.2f, reduce %.2f, second hop %.2f, "
+                 "agree %.2f",
+                 ms_of(file, EXPOSED), ms_of(file, EXPOSED_GATHER), ms_of(file, EXPOSED_REDUCE),
+                 ms_of(file, EXPOSED_SECOND_HOP), ms_of(file, EXPOSED_AGREE));
+    run_job_note(file->job,
+                 "  at least, whatever the order of collectives: %.2f ms (first gather %.2f, "
+                 "last reduce %.2f); the step took %.2f times that",
+                 ms_of(file, IDEAL), ms_of(file, FIRST_GATHER), ms_of(file, LAST_REDUCE),
+                 mean_of(file, STEP) / mean_of(file, IDEAL));
 }
 
-mics_status run_trace_file_finish(run_trace_file *file, mics_progress *progress)
+mics_status run_trace_file_finish(run_trace_file *file)
 {
     note_run(file);
     note_figures(file);
     MICS_TRY(mics_trace_finish(file->trace));
-    print_summary(file, progress);
+    tell_summary(file);
     return MICS_OK;
 }

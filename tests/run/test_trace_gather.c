@@ -52,12 +52,10 @@ static mics_status trace_rank(ranks_self *self)
     const script *s = self->arg;
     const int32_t number = self->comm->rank;
     run_rank rank = {.memory = self->memory, .comm = self->comm};
-    mics_progress *progress = NULL;
     run_trace *trace = NULL;
     mics_step_time times[MOST_ENTRIES];
     const mics_step_list *list = &job.schedule->lists[MICS_PHASE_TRAIN];
     RANKS_EXPECT(list->count <= MOST_ENTRIES);
-    MICS_TRY(mics_progress_open(self->memory, stdout, MICS_PROGRESS_OFF, 0, &progress));
     if (number == s->failing)
         mics_memory_fail_after(self->memory, s->countdown);
     mics_status status = run_trace_open(&job, &rank, &trace);
@@ -70,11 +68,10 @@ static mics_status trace_rank(ranks_self *self)
             const double begin = 1e9 + 1e6 * (double)step + 10 * i;
             times[i] = (mics_step_time){begin, begin + took_us(&list->steps[i], step, number)};
         }
-        status = run_trace_step(trace, (const mics_engine *)times, step, &result, progress);
+        status = run_trace_step(trace, (const mics_engine *)times, step, &result);
     }
     mics_memory_fail_after(self->memory, 0);
     run_trace_close(trace);
-    mics_progress_close(progress);
     return status;
 }
 

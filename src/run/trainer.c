@@ -8,22 +8,20 @@
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
 #include "base/file.h"
-#include "cli.h"
+#include "files.h"
+#include "gpu.h"
+#include "import.h"
 #include "mics/log.h"
-#include "run/files.h"
-#include "run/gpu.h"
-#include "run/import.h"
-#include "run/overlap.h"
-#include "signals.h"
+#include "overlap.h"
 #include <math.h>
-#include <stdio.h>
+#include <string.h>
 
 // ---- batches ----
 
 static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
                               int32_t *targets_out)
 {
-    const cli_trainer *self = ctx;
+    const run_trainer *self = ctx;
     int64_t count = self->job->run->micro_batch;
     int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
     run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
@@ -31,7 +29,7 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     return MICS_OK;
 }
 
-static mics_batch_source source_of(cli_trainer *self, const run_samples *samples,
+static mics_batch_source source_of(run_trainer *self, const run_samples *samples,
                                    int64_t first_sample)
 {
     self->samples = samples;
@@ -41,7 +39,7 @@ static mics_batch_source source_of(cli_trainer *self, const run_samples *samples
 
 // ---- opening ----
 
-static mics_status open_pieces(cli_trainer *self)
+static mics_status open_pieces(run_trainer *self)
 {
     void *block = NULL;
     MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
@@ -51,7 +49,7 @@ static mics_status open_pieces(cli_trainer *self)
 }
 
 // As long as the engine has them on the host.
-static void fill_pieces(cli_trainer *self)
+static void fill_pieces(run_trainer *self)
 {
     const mics_model *model = self->job->model;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
@@ -66,7 +64,7 @@ static void fill_pieces(cli_trainer *self)
     }
 }
 
-static mics_status open_engine(cli_trainer *self)
+static mics_status open_engine(run_trainer *self)
 {
     const mics_job *job = self->job;
     const mics_run *run = job->run;
@@ -90,7 +88,7 @@ static mics_status open_engine(cli_trainer *self)
 }
 
 // A run that goes on scales its losses as the one did that it goes on from.
-static void fill_scaler(cli_trainer *self)
+static void fill_scaler(run_trainer *self)
 {
     const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
     const mics_scaler scaler = {.scale = saved->scale,
@@ -102,7 +100,7 @@ static void fill_scaler(cli_trainer *self)
         mics_engine_set_scaler(self->engine, &scaler);
 }
 
-static mics_status fill_parameters(cli_trainer *self)
+static mics_status fill_parameters(run_trainer *self)
 {
     const mics_job *job = self->job;
     if (job->checkpoint != NULL) {
@@ -117,7 +115,7 @@ static mics_status fill_parameters(cli_trainer *self)
     return mics_engine_init_random(self->engine, job->run->seed);
 }
 
-static mics_status open_reports(cli_trainer *self)
+static mics_status open_metrics(run_trainer *self)
 {
     const mics_job *job = self->job;
     char *path = NULL;
@@ -127,74 +125,104 @@ static mics_status open_reports(cli_trainer *self)
     mics_status status =
         mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
     mics_free(self->rank->memory, path);
-    MICS_TRY(status);
-    // Launchers give ranks terminals of their own, whatever becomes of their output.
-    bool mpi = run_world_is_mpi(self->rank->world);
-    return mics_progress_open(self->rank->memory, NULL,
-                              mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO, job->run->log_every,
-                              &self->progress);
+    return status;
 }
 
-static mics_status open_all(cli_trainer *self)
+static mics_status open_all(run_trainer *self)
 {
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
-    return open_reports(self);
+    return open_metrics(self);
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
-static mics_status setup(cli_trainer *self)
+static mics_status setup(run_trainer *self)
 {
     MICS_TRY(run_gpu_open(self->job, self->rank));
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
     MICS_TRY(run_rank_agree(self->rank, open_all(self)));
     MICS_TRY(run_gpu_time_products(self->job, self->rank, self->engine));
-    return mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
+    MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
+    return self->job->checkpoint != NULL ? mics_engine_publish(self->engine) : MICS_OK;
 }
 
-// Frees what the run held; the engine first, as it uses the rest.
-static mics_status close_all(cli_trainer *self)
+static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
 {
-    mics_engine_close(self->engine);
-    mics_progress_close(self->progress);
+    return &job->trainers[rank->comm->rank - run_world_first_rank(job->world)];
+}
+
+mics_status run_trainer_open(void *ctx, run_rank *rank)
+{
+    mics_job *job = ctx;
+    run_trainer *self = trainer_of(job, rank);
+    *self = (run_trainer){.job = job,
+                          .rank = rank,
+                          .step = job->start_step,
+                          .saved_step = job->start_step,
+                          .validation_first = NAN,
+                          .validation_last = NAN};
+    if (rank->comm->rank == 0 && job->calls.start != NULL)
+        job->calls.start(job->calls.ctx, job);
+    return setup(self);
+}
+
+mics_status run_trainer_close(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    if (self->rank == NULL)
+        return MICS_OK;
+    mics_engine_close(self->engine); // first, as it uses the rest
     mics_status status = mics_metrics_close(self->metrics);
     run_trace_close(self->trace);
-    mics_free(self->rank->memory, self->pieces);
-    mics_free(self->rank->memory, self->row);
+    mics_free(rank->memory, self->pieces);
+    mics_free(rank->memory, self->row);
+    self->rank = NULL;
+    if (status == MICS_OK && ((mics_job *)ctx)->failed == MICS_OK)
+        status = mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(ctx));
     return status;
 }
 
 // ---- validation ----
 
-static mics_status validate(cli_trainer *self, int64_t step)
+static mics_status find_loss(run_trainer *self, double *loss_out)
 {
     const mics_run *run = self->job->run;
     int64_t calls = run->validation_batches * run->micro_steps;
     int64_t samples = run->micro_batch * self->rank->comm->ranks;
     double sum = 0;
-    if (calls == 0)
-        return MICS_OK;
     for (int64_t call = 0; call < calls; call++) {
         mics_step_result result;
         mics_batch_source source = source_of(self, &self->job->validation_samples, call * samples);
         MICS_TRY(mics_engine_eval(self->engine, &source, &result));
         sum += result.loss;
     }
-    self->validation_last = sum / (double)calls;
+    *loss_out = sum / (double)calls;
+    return MICS_OK;
+}
+
+static mics_status validate(run_trainer *self, int64_t step)
+{
+    const mics_job_calls *calls = &self->job->calls;
+    if (self->job->run->validation_batches == 0)
+        return MICS_OK;
+    MICS_TRY(find_loss(self, &self->validation_last));
     if (isnan(self->validation_first))
         self->validation_first = self->validation_last;
-    if (self->progress != NULL && step == 0)
-        mics_progress_note(self->progress, "validation loss %.4f before training",
-                           self->validation_last);
-    else if (self->progress != NULL)
-        mics_progress_note(self->progress, "validation loss %.4f after step %lld",
-                           self->validation_last, (long long)step);
-    return self->metrics != NULL
-               ? mics_metrics_write_validation(self->metrics, step, self->validation_last)
-               : MICS_OK;
+    if (self->rank->comm->rank != 0)
+        return MICS_OK;
+    if (calls->validation != NULL)
+        calls->validation(calls->ctx, step, self->validation_last);
+    return mics_metrics_write_validation(self->metrics, step, self->validation_last);
+}
+
+mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    mics_log_release(false, -1);
+    return find_loss(self, &self->evaluated);
 }
 
 // ---- checkpoints ----
@@ -204,10 +232,19 @@ static mics_status agree_to_save(void *ctx, mics_status mine)
     return mics_engine_agree(ctx, mine);
 }
 
-// For who must say, when a signal comes, where the run can go on: one rank a process.
-static bool tells_signals(const cli_trainer *self)
+// One rank a process hears what is asked of the process.
+static bool hears(const run_trainer *self)
 {
-    return self->rank->comm->rank == 0 || run_world_is_mpi(self->rank->world);
+    return self->rank->comm->rank == run_world_first_rank(self->rank->world);
+}
+
+static void tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
+{
+    if (hears(self))
+        run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
+                                                        .saved_step = self->saved_step,
+                                                        .saving = saving,
+                                                        .seconds = seconds});
 }
 
 static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
@@ -220,7 +257,7 @@ static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
                                     .hysteresis = scaler.hysteresis};
 }
 
-static mics_status save_waiting(cli_trainer *self, int64_t step)
+static mics_status save_waiting(run_trainer *self, int64_t step)
 {
     const mics_job *job = self->job;
     const mics_run *run = job->run;
@@ -253,32 +290,57 @@ static mics_status save_waiting(cli_trainer *self, int64_t step)
     return status;
 }
 
-static mics_status save(cli_trainer *self, int64_t step)
+static void tell_saved(const run_trainer *self, int64_t step)
 {
+    const mics_job *job = self->job;
+    char path[RUN_PATH_BYTES];
+    if (self->rank->comm->rank != 0 || job->calls.checkpoint == NULL)
+        return;
+    snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, (long long)step);
+    job->calls.checkpoint(job->calls.ctx, step, path);
+}
+
+static mics_status save(run_trainer *self, int64_t step)
+{
+    const mics_job_calls *calls = &self->job->calls;
     const double files_s = run_job_files_timeout_s(self->job);
-    if (self->progress != NULL && step == self->job->run->steps)
-        mics_progress_note(self->progress, "saving step %lld", (long long)step);
-    if (tells_signals(self))
-        cli_signals_saving(files_s);
+    if (self->rank->comm->rank == 0 && calls->saving != NULL)
+        calls->saving(calls->ctx, step);
+    tell_phase(self, step, true, files_s);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
     MICS_TRY(save_waiting(self, step));
     // Whoever goes on from here has none either.
     mics_engine_forget_residual(self->engine);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
     self->saved_step = step;
-    if (tells_signals(self))
-        cli_signals_progress(step, step);
-    if (self->progress != NULL)
-        mics_progress_note(self->progress, "checkpoint step %lld written to %s/step-%08lld",
-                           (long long)step, self->job->checkpoints_dir, (long long)step);
+    tell_phase(self, step, false, 0);
+    tell_saved(self, step);
     return MICS_OK;
+}
+
+mics_status run_trainer_save(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    mics_log_release(false, -1);
+    return self->step == self->saved_step ? MICS_OK : save(self, self->step);
+}
+
+mics_status run_trainer_write(void *ctx, run_rank *rank)
+{
+    mics_job *job = ctx;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(job)));
+    if (rank->comm->rank == 0)
+        status = job->write(job, job->write_ctx);
+    MICS_TRY(run_rank_agree(rank, status));
+    return mics_comm_set_timeout(rank->comm, job->run->comm_timeout_s);
 }
 
 // ---- one step ----
 
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
 // the schedule's total over all ranks is a measured one, without a message to gather it.
-static mics_status check_sent(const cli_trainer *self, const mics_step_result *result)
+static mics_status check_sent(const run_trainer *self, const mics_step_result *result)
 {
     mics_bytes expected =
         mics_schedule_rank_bytes(self->job->schedule, MICS_PHASE_TRAIN, self->rank->comm->rank);
@@ -292,7 +354,7 @@ static mics_status check_sent(const cli_trainer *self, const mics_step_result *r
 }
 
 // Model FLOPs utilisation, recomputation not counted; unknown unless the run file says what a rank's peak is.
-static double utilisation(const cli_trainer *self, double tokens_per_s)
+static double utilisation(const run_trainer *self, double tokens_per_s)
 {
     const double peak = self->job->run->peak_tflops * 1e12 * self->rank->comm->ranks;
     if (peak <= 0)
@@ -311,7 +373,7 @@ static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
     metrics->exposed_agree_ms = exposed.agree / 1e3;
 }
 
-static mics_status report_step(cli_trainer *self, int64_t step, double lr,
+static mics_status report_step(run_trainer *self, int64_t step, double lr,
                                const mics_step_result *result)
 {
     if (self->metrics == NULL)
@@ -337,15 +399,15 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
     };
     fill_exposed(result, &metrics);
     MICS_TRY(mics_metrics_write(self->metrics, &metrics));
-    mics_progress_step(self->progress, &metrics);
+    if (self->job->calls.step != NULL)
+        self->job->calls.step(self->job->calls.ctx, &metrics);
     if (result->skipped)
-        mics_progress_note(self->progress,
-                           "step %lld is left out: gradients overflowed fp16 at loss scale %g",
-                           (long long)step, result->loss_scale);
+        run_job_note(self->job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
+                     (long long)step, result->loss_scale);
     return MICS_OK;
 }
 
-static mics_status run_step(cli_trainer *self, int64_t step)
+static mics_status run_step(run_trainer *self, int64_t step)
 {
     const mics_run *run = self->job->run;
     double lr = mics_lr_at(&run->lr, step);
@@ -356,23 +418,6 @@ static mics_status run_step(cli_trainer *self, int64_t step)
     return report_step(self, step, lr, &self->newest);
 }
 
-// ---- stopping ----
-
-static mics_status interrupted(cli_trainer *self, int64_t step)
-{
-    self->rank->agreed = true;
-    cli_signals_done();
-    if (self->rank->comm->rank != 0)
-        return MICS_ERR_INTERRUPTED;
-    mics_progress_break(self->progress);
-    const char *by = cli_signals_asked();
-    mics_log_set_rank(-1); // all ranks stopped, as they were asked to: nobody's error
-    mics_log(
-        MICS_LOG_INFO, "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
-        by != NULL ? by : "a signal to another rank", (long long)step, self->job->checkpoints_dir);
-    return MICS_ERR_INTERRUPTED;
-}
-
 // ---- the loop ----
 
 static bool is_due(int64_t every, int64_t step)
@@ -380,76 +425,58 @@ static bool is_due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
-static mics_status run_steps(cli_trainer *self)
+static bool must_stop(const run_trainer *self)
+{
+    const mics_job_calls *calls = &self->job->calls;
+    return hears(self) && calls->should_stop != NULL && calls->should_stop(calls->ctx);
+}
+
+static mics_status train_step(run_trainer *self, int64_t step)
 {
     const mics_run *run = self->job->run;
-    for (int64_t step = self->job->start_step + 1; step <= run->steps; step++) {
-        const bool last = step == run->steps;
-        if (tells_signals(self))
-            cli_signals_progress(step, self->saved_step);
-        if (cli_signals_asked() != NULL) // a signal may reach one process and not the next
-            mics_engine_ask_stop(self->engine);
-        MICS_TRY(run_step(self, step));
-        const bool stop = self->newest.stop;
-        MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest, self->progress));
-        if (last || stop || is_due(run->checkpoint_every, step))
-            MICS_TRY(save(self, step));
-        if (last || (is_due(run->validate_every, step) && !stop))
-            MICS_TRY(validate(self, step));
-        if (stop && !last)
-            return interrupted(self, step);
-    }
-    if (tells_signals(self))
-        cli_signals_done();
+    const bool last = step == run->steps;
+    tell_phase(self, step, false, 0);
+    if (must_stop(self)) // one process may be told to, and not the next
+        mics_engine_ask_stop(self->engine);
+    MICS_TRY(run_step(self, step));
+    const bool stop = self->newest.stop;
+    self->step = step;
+    MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
+    if (last || stop || is_due(run->checkpoint_every, step))
+        MICS_TRY(save(self, step));
+    if (last || (is_due(run->validate_every, step) && !stop))
+        MICS_TRY(validate(self, step));
+    return stop && !last ? MICS_ERR_INTERRUPTED : MICS_OK;
+}
+
+static mics_status train(run_trainer *self, int64_t until)
+{
+    if (!self->begun)
+        MICS_TRY(validate(self, self->step));
+    self->begun = true;
+    while (self->step < until)
+        MICS_TRY(train_step(self, self->step + 1));
     return MICS_OK;
 }
 
-static mics_status train(cli_trainer *self)
-{
-    mics_status status = MICS_OK;
-    atomic_store(&self->job->running, true);
-    if (self->job->checkpoint != NULL)
-        status = mics_engine_publish(self->engine);
-    if (status == MICS_OK)
-        status = validate(self, self->job->start_step);
-    if (status == MICS_OK)
-        status = run_steps(self);
-    // Every rank found the same numbers, so nobody waits for another.
-    if (status == MICS_ERR_NUMERIC)
-        self->rank->agreed = true;
-    return status;
-}
-
 // The largest of all ranks, by tag and in total.
-static mics_status measure_memory(cli_trainer *self, int64_t measured[MICS_MEM_TAGS + 1])
+static mics_status measure_memory(run_trainer *self)
 {
     mics_memory_stats stats;
     mics_memory_stats_get(self->rank->memory, &stats);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
-        measured[tag] = (int64_t)stats.peak[tag];
-    measured[MICS_MEM_TAGS] = (int64_t)stats.total_peak;
-    return run_rank_max(self->rank, measured, MICS_MEM_TAGS + 1);
+        self->peak_bytes[tag] = (int64_t)stats.peak[tag];
+    self->peak_bytes[MICS_MEM_TAGS] = (int64_t)stats.total_peak;
+    return run_rank_max(self->rank, self->peak_bytes, MICS_MEM_TAGS + 1);
 }
 
-mics_status cli_train_rank(void *ctx, run_rank *rank)
+mics_status run_trainer_train(void *ctx, run_rank *rank)
 {
     mics_job *job = ctx;
-    cli_trainer self = {.job = job,
-                        .rank = rank,
-                        .saved_step = job->start_step,
-                        .validation_first = NAN,
-                        .validation_last = NAN};
-    int64_t measured[MICS_MEM_TAGS + 1];
-    if (rank->comm->rank == 0)
-        cli_print_beginning(job);
-    mics_status status = setup(&self);
-    if (status == MICS_OK)
-        status = train(&self);
-    mics_status closed = close_all(&self);
-    MICS_TRY(status);
-    MICS_TRY(closed);
-    MICS_TRY(measure_memory(&self, measured));
-    // Rank 0 now writes text with the whole model, and the others wait for it in their end.
-    MICS_TRY(mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(job)));
-    return rank->comm->rank == 0 ? cli_print_end(&self, measured) : MICS_OK;
+    run_trainer *self = trainer_of(job, rank);
+    mics_log_release(false, -1);
+    mics_status status = train(self, job->train_until);
+    // Every rank was told to stop, or found the same numbers, so nobody waits for another.
+    rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    return status == MICS_OK ? measure_memory(self) : status;
 }
