@@ -476,7 +476,9 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(job, rank);
     mics_log_release(false, -1);
     mics_status status = train(self, job->train_until);
+    if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
+        MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
     rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
-    return status == MICS_OK ? measure_memory(self) : status;
+    return status;
 }
