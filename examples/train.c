@@ -40,7 +40,7 @@ int main(int argc, char **argv)
         .file = argv[1],
         .ranks = argc == 3 ? atoi(argv[2]) : 0,
         .resume = "auto",
-        .calls = {.step = print_step},
+        .callbacks = {.step = print_step},
     };
     mics_status status = train(&spec);
     mics_memory_close(memory);

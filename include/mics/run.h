@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The front door: whole trainings, from a run file or from a structure filled in C. Open a job, train
-// with a callback a step, evaluate, save, export, generate, close. Ranks are threads of this process, or
-// MPI's processes; with GPUs their collectives are NCCL's. A saved job is opened by mics_saved_open.
+// The front door: whole trainings, from a run file or from a structure filled in C. Open a job,
+// train with a callback a step, evaluate, save, export, generate, close. Ranks are threads of this
+// process, or MPI's processes; with GPUs their collectives are NCCL's. A saved job is opened by
+// mics_saved_open.
 //
-//     mics_job_spec spec = {.memory = memory, .file = "run.json", .ranks = 4, .calls = {.step = print}};
+//     mics_job_spec spec = {.memory = memory, .file = "run.json", .ranks = 4};
 //     mics_job *job = NULL;
 //     mics_status status = mics_job_open(&spec, &job);
 //     if (status == MICS_OK)
@@ -31,8 +32,8 @@ typedef struct mics_job mics_job;
 
 // ---- what a job is made from ----
 
-// A run described in C. What is 0 or NULL takes the default that a run file would; docs/config.md has
-// each key's meaning beside the name that follows it here.
+// A run described in C. What is 0 or NULL takes the default that a run file would; docs/config.md
+// has each key's meaning beside the name that follows it here.
 typedef struct mics_run_values {
     const char *model_config; // model.config
     const char *model_init;   // model.init: "random" or a folder of safetensors
@@ -62,10 +63,10 @@ typedef struct mics_job_phase {
     double seconds; // that saving may take, at most; else 0
 } mics_job_phase;
 
-// What a program may hear of its job. All are optional, and get `ctx`. They are called on the thread of
-// rank 0, in the first process, but for `phase` and `should_stop`: on one rank of each process.
-// They must not call functions of run.h that change the job.
-typedef struct mics_job_calls {
+// What a program may hear of its job. All are optional, and get `ctx`. They are called on the
+// thread of rank 0, in the first process, but for `phase` and `should_stop`: on one rank of each
+// process. They must not call functions of run.h that change the job.
+typedef struct mics_job_callbacks {
     void *ctx;
     // What is trained on what is settled, and nothing is loaded yet; mics_job_facts_get works.
     void (*start)(void *ctx, const mics_job *job);
@@ -75,10 +76,11 @@ typedef struct mics_job_calls {
     void (*checkpoint)(void *ctx, int64_t step, const char *path); // it is on disk
     void (*note)(void *ctx, const char *line);                     // what else is worth a line
     void (*phase)(void *ctx, const mics_job_phase *phase);         // something else begins
-    bool (*should_stop)(
-        void *ctx); // asked before each step: true saves that step and ends training
-} mics_job_calls;
+    // Asked before each step: true saves that step and ends training.
+    bool (*should_stop)(void *ctx);
+} mics_job_callbacks;
 
+// How a job is opened.
 typedef struct mics_job_spec {
     mics_memory *memory;     // borrowed until close; ranks count theirs by themselves
     const char *file;        // a run file, or NULL: `values`
@@ -87,11 +89,10 @@ typedef struct mics_job_spec {
     const mics_run_values *values; // borrowed for the call
     int32_t ranks;                 // 0: MPI's under its launcher, else 1 thread
     int32_t nodes;                 // treat the ranks as so many nodes; 0: what MPI finds, or 1
-    const char
-        *resume; // "auto" (also NULL): the newest checkpoint of the output folder; "none"; a folder
-    mics_job_calls calls;
-    // What this process came to before: a failure (its line kept back by mics_log_hold) is then agreed
-    // on by all processes, and said once.
+    const char *resume; // "auto" (or NULL): the output folder's newest checkpoint; "none"; a folder
+    mics_job_callbacks callbacks;
+    // What this process came to before: a failure (its line kept back by mics_log_hold) is then
+    // agreed on by all processes, and said once.
     mics_status status;
 } mics_job_spec;
 
@@ -111,63 +112,70 @@ typedef struct mics_sampling {
 
 // ---- a job ----
 
-/* Opens a run: reads what describes it, settles ranks, sharding and memory, opens data, finds what to
- * resume from, and loads parameters on every rank. A run that is finished already loads nothing until
- * something needs it (mics_job_facts.finished).
+/* Opens a run: reads what describes it, settles ranks, sharding and memory, opens data, finds what
+ * to resume from, and loads parameters on every rank. A run that is finished already loads nothing
+ * until something needs it (mics_job_facts.finished).
  *
- * Needs:   SIGINT and SIGTERM blocked or handled on an alternate stack (docs/architecture.md, Failure).
+ * Needs:   SIGINT and SIGTERM blocked or handled on an alternate stack (docs/architecture.md,
+ *          Failure).
  * Returns: MICS_OK; else what was wrong, logged once by one of all processes, and the same on all:
- *          MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY (with what
- *          would fit), MICS_ERR_COMM, MICS_ERR_PEER.
- * Owns:    close with mics_job_close.    Threads: one job a process under MPI.    Collective: over processes.
+ *          MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
+ *          (with what would fit), MICS_ERR_COMM, MICS_ERR_PEER.
+ * Owns:    close with mics_job_close.    Threads: one job a process under MPI.
+ * Collective: over processes.
  */
 mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
 
-/* Settles and sizes a run, on so many ranks of machines like this one, without running anything: no data
- * are read, no folder is written, and "cuda" needs no GPU. What comes out answers mics_job_run, _model,
- * _schedule and _facts_get, and nothing else.
+/* Settles and sizes a run, on so many ranks of machines like this one, without running anything: no
+ * data are read, no folder is written, and "cuda" needs no GPU. What comes out answers
+ * mics_job_run, _model, _schedule and _facts_get, and nothing else.
  *
- * Needs:   spec->ranks and spec->nodes as meant; 0 is 1. calls and resume are not used.
+ * Needs:   spec->ranks and spec->nodes as meant; 0 is 1. callbacks and resume are not used.
  * Returns: as mics_job_open; what does not fit is no error.    Owns: close with mics_job_close.
  */
 mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
 
-/* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it. Validates and saves as the
- * run says, and always at its end.
+/* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
+ * Validates and saves as the run says, and always at its end.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
- * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to stop, the step is
- *          done and saved on all, and training may go on; MICS_ERR_NUMERIC: a loss or norm is not finite;
- *          MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY, logged by a rank that failed. After a
- *          failure only mics_job_close has an effect; other calls return that status again.
+ * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
+ *          stop, the step is done and saved on all, and training may go on; MICS_ERR_NUMERIC: a
+ *          loss or norm is not finite; MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
+ *          logged by a rank that failed. After a failure only mics_job_close has an effect; other
+ *          calls return that status again.
  * Collective: over processes.     Blocks: while it trains.
  */
 mics_status mics_job_train(mics_job *job, int64_t steps);
 
 /* The mean loss over the run's validation batches, with the parameters as they are.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: the run holds nothing out for validation (loss_out untouched); as
- *          mics_job_train.         Collective: over processes.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the run holds nothing out for validation (loss_out
+ *          untouched); as mics_job_train.
+ * Collective: over processes.
  */
 mics_status mics_job_evaluate(mics_job *job, double *loss_out);
 
 /* Saves a checkpoint of the step that was done last; nothing when that is saved already.
  *
- * Returns: MICS_OK: it survives the loss of any process; as mics_job_train.    Collective: over processes.
+ * Returns: MICS_OK: it survives the loss of any process; as mics_job_train.
+ * Collective: over processes.
  */
 mics_status mics_job_save(mics_job *job);
 
 /* Saves, and writes the parameters as Hugging Face safetensors, as mics_saved_export does.
  *
- * Returns: as mics_job_save and mics_saved_export.    Collective: over processes; the first one writes.
+ * Returns: as mics_job_save and mics_saved_export.
+ * Collective: over processes; the first one writes.
  */
 mics_status mics_job_export(mics_job *job, const char *dir, int64_t max_file_bytes);
 
-/* Saves, and writes text that continues a prompt to a stream, as mics_saved_generate does: with the whole model in
- * the first process.
+/* Saves, and writes text that continues a prompt to a stream, as mics_saved_generate does: with the
+ * whole model in the first process.
  *
- * out: used in the first process alone.
- * Returns: as mics_job_save, mics_saved_load and mics_saved_generate.    Collective: over processes.
+ * Needs:   out in the first process; others may give NULL.
+ * Returns: as mics_job_save, mics_saved_load and mics_saved_generate.
+ * Collective: over processes.
  */
 mics_status mics_job_generate(mics_job *job, const char *prompt, const mics_sampling *sampling,
                               FILE *out);
@@ -201,8 +209,8 @@ typedef struct mics_job_facts {
     size_t limit_bytes;     // that it may have; SIZE_MAX: nobody knows
     bool limit_is_set;      // by run.memory_limit
     size_t host_copy_bytes; // beside a GPU's, on the host, to load and save
-    int64_t peak_bytes[MICS_MEM_TAGS +
-                       1]; // measured, the largest of all ranks, by tag and in all; after training
+    // Measured by training: the largest of all ranks, by tag and in all.
+    int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.
     const char *tokenizer; // NULL: token shards of which nobody knows the text
     int64_t train_tokens;
@@ -211,19 +219,28 @@ typedef struct mics_job_facts {
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;
-    bool imported; // began with safetensors
-    bool finished; // no step is left
-    int64_t start_step, step,
-        saved_step; // optimizer steps: before, now, in the newest checkpoint (0: none)
+    bool imported;                            // began with safetensors
+    bool finished;                            // no step is left
+    int64_t start_step;                       // optimizer steps that were done before
+    int64_t step;                             // that are done
+    int64_t saved_step;                       // in the newest checkpoint; 0: none
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 
-/* What is known now. Needs no other call to run.       Owns: nothing; see mics_job_facts. */
+/* What is known now.
+ *
+ * Needs:   no other call that runs, but from a callback.
+ * Owns:    nothing; see mics_job_facts.
+ */
 mics_job_facts mics_job_facts_get(const mics_job *job);
 
-/* The run as resolved; the model; the schedule that runs. Owns: nothing, they are the job's. */
+/* The run as resolved: sharding, batch and prefetch are those that run.    Owns: it is the job's. */
 const mics_run *mics_job_run(const mics_job *job);
+
+/* The model that is trained.                        Owns: it is the job's. */
 const mics_model *mics_job_model(const mics_job *job);
+
+/* The schedule that runs, with its ledger of memory. Owns: it is the job's. */
 const mics_schedule *mics_job_schedule(const mics_job *job);
 
 /* Prints the table of collectives that were timed and what runs; nothing where nothing was. */
@@ -261,8 +278,8 @@ void mics_saved_close(mics_saved *saved);
 /* What is known of it.       Owns: nothing; all of it is the checkpoint's. */
 mics_saved_facts mics_saved_facts_get(const mics_saved *saved);
 
-/* Whether the whole model takes more than a quarter of the memory that this machine has available: too much to
- * load it unasked.
+/* Whether the whole model takes more than a quarter of the memory that this machine has available:
+ * too much to load it unasked.
  *
  * Returns: MICS_OK; MICS_ERR_IO.
  */
@@ -270,46 +287,48 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
 
 /* Reads all parameters, as mics_saved_generate needs them; nothing when they are read.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text; MICS_ERR_MEMORY: the machine has too little, which is
- *          said before any is taken; MICS_ERR_FORMAT: they are damaged; MICS_ERR_IO. Logged.
+ * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text; MICS_ERR_MEMORY: the machine has too
+ *          little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
+ *          MICS_ERR_IO. Logged.
  */
 mics_status mics_saved_load(mics_saved *saved);
 
 /* Writes text that continues a prompt to a stream, token by token.
  *
- * Text may grow past the positions that training used: when they are used up, the newer half of what stands there
- * is fed again, and generation goes on from that. A longer prompt counts with its end. An empty one starts from
- * the tokenizer's separator.
+ * Text may grow past the positions that training used: when they are used up, the newer half of
+ * what stands there is fed again, and generation goes on from that. A longer prompt counts with its
+ * end. An empty one starts from the tokenizer's separator.
  * Needs:   mics_saved_load.
  * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_MEMORY.
  */
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);
 
-/* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in training). Every token
- * but the first is predicted exactly once.
+/* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
+ * training). Every token but the first is predicted exactly once.
  *
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
- * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody knows the tokens),
- *          MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
+ * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody
+ *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
                                 int32_t file_count, int64_t sequence, bool *begun_out,
                                 mics_evaluation *evaluation_out);
 
-/* Writes the parameters as Hugging Face safetensors (fp32) into a folder, with config.json and, where there is one,
- * tokenizer.json; tensor by tensor, in bounded memory.
+/* Writes the parameters as Hugging Face safetensors (fp32) into a folder, with config.json and,
+ * where there is one, tokenizer.json; tensor by tensor, in bounded memory.
  *
  * Units:   max_file_bytes: several files of at most so many bytes each, or one tensor; 0: one file.
  * Needs:   no config.json and tokenizer.json in the folder, which is made if need be.
- * Returns: MICS_OK; MICS_ERR_INVALID (they exist), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged),
- *          MICS_ERR_MEMORY, logged.
+ * Returns: MICS_OK; MICS_ERR_INVALID (they exist), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is
+ *          damaged), MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_export(const mics_saved *saved, const char *dir, int64_t max_file_bytes);
 
 // ---- clusters ----
 
-/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says how many.
+/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says
+ * how many.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_IO, MICS_ERR_FORMAT, logged.
  */

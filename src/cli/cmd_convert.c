@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run file.)
+// mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
+// file.)
 #include "args.h"
 #include "cli.h"
 #include "mics/run.h"

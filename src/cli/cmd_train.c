@@ -198,8 +198,8 @@ static mics_status train(mics_memory *memory, const train_options *options, mics
         .nodes = (int32_t)options->nodes,
         .resume = options->resume,
         .status = parsed,
-        .calls = {&self, begin, show_step, show_validation, show_saving, show_checkpoint, show_note,
-                  follow_phase, is_asked_to_stop},
+        .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
+                      show_note, follow_phase, is_asked_to_stop},
     };
     const char **sets = NULL;
     mics_status status = join_sets(memory, options, &texts, &sets, &spec.set_count);

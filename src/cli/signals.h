@@ -26,8 +26,8 @@
  */
 mics_status cli_signals_start(void);
 
-/* What this process does from now on: mics_job_calls.phase. With the first one a signal asks for an end, and no
- * longer ends the process.
+/* What this process does from now on: mics_job_callbacks.phase. With the first one a signal asks for an
+ * end, and no longer ends the process.
  *
  * Threads: any, one at a time.
  */

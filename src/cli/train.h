@@ -18,8 +18,8 @@ typedef struct cli_train {
 /* Before training: what is trained, on what, and what it will take. For the first process. */
 void cli_print_beginning(const mics_job *job);
 
-/* After training: losses, a sample of text, predicted against measured, and where everything is. For the first
- * process.
+/* After training: losses, a sample of text, predicted against measured, and where everything is.
+ * For the first process.
  */
 mics_status cli_print_end(mics_memory *memory, const mics_job *job);
 

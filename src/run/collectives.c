@@ -22,9 +22,10 @@ typedef struct found {
 } found;
 
 // What ranks may use beside what their transport holds.
-static size_t room_left(const run_room *room)
+static size_t bytes_left(const run_budget *budget)
 {
-    return room->limit_bytes > room->staging_bytes ? room->limit_bytes - room->staging_bytes : 0;
+    return budget->limit_bytes > budget->staging_bytes ? budget->limit_bytes - budget->staging_bytes
+                                                       : 0;
 }
 
 static mics_measure_spec spec_of(const mics_job *job, const run_rank *rank, bool library)
@@ -35,7 +36,7 @@ static mics_measure_spec spec_of(const mics_job *job, const run_rank *rank, bool
                                .library = library,
                                .reductions_too = job->run->collectives == MICS_COLLECTIVES_MEASURED,
                                .budget_s = MICS_MEASURE_S,
-                               .limit_bytes = room_left(&job->room)};
+                               .limit_bytes = bytes_left(&job->budget)};
 }
 
 static mics_status measure(const mics_job *job, run_rank *rank, const run_collectives_key *key,
@@ -129,7 +130,7 @@ static mics_status choose(mics_job *job)
     MICS_TRY(mics_schedule_open(job->memory, &spec, &chosen));
     mics_schedule_close(job->schedule);
     job->schedule = chosen;
-    return run_check_memory(job->memory, job->run, chosen, &job->room);
+    return run_check_memory(job->memory, job->run, chosen, &job->budget);
 }
 
 static bool gathers_by_library(const mics_schedule *schedule)
@@ -146,7 +147,7 @@ static bool is_settled(const mics_job *job)
 {
     const mics_collectives wanted = job->run->collectives;
     mics_timings at_most;
-    if (job->room.accelerator.used) // what is measured is the processor's
+    if (job->budget.accelerator.used) // what is measured is the processor's
         return true;
     if (wanted == MICS_COLLECTIVES_LIBRARY)
         return !gathers_by_library(job->schedule);

@@ -33,8 +33,8 @@ struct mics_job;
  * with what is the fastest. Opens the transport's own gathers where they may run.
  *
  * Needs:   the schedule, and the output folder; no engine.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (run.collectives is "library", and the transport has none);
- *          MICS_ERR_MEMORY; as mics_comm_exchange.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (run.collectives is "library", and the transport has
+ *          none); MICS_ERR_MEMORY; as mics_comm_exchange.
  * Collective: over processes.
  */
 mics_status run_collectives_settle(struct mics_job *job);

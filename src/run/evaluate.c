@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Loss of a checkpoint on texts. Every token but the first is predicted exactly once: whole windows in
-// batches, then the windows that fill no batch, then the tokens that fill no window.
+// Loss of a checkpoint on texts. Every token but the first is predicted exactly once: whole windows
+// in batches, then the windows that fill no batch, then the tokens that fill no window.
 #include "base/file.h"
 #include "files.h"
 #include "import.h"

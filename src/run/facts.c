@@ -27,10 +27,10 @@ const mics_schedule *mics_job_schedule(const mics_job *job)
 
 static void fill_world(const mics_job *job, mics_job_facts *facts)
 {
-    facts->ranks = job->room.ranks;
-    facts->nodes = job->room.nodes;
-    facts->ranks_here = job->room.ranks_here;
-    facts->threads = job->room.threads;
+    facts->ranks = job->budget.ranks;
+    facts->nodes = job->budget.nodes;
+    facts->ranks_here = job->budget.ranks_here;
+    facts->threads = job->budget.threads;
     if (job->world == NULL)
         return;
     facts->mpi = run_world_is_mpi(job->world);
@@ -39,17 +39,18 @@ static void fill_world(const mics_job *job, mics_job_facts *facts)
 
 static void fill_device(const mics_job *job, mics_job_facts *facts)
 {
-    const run_accelerator *accelerator = &job->room.accelerator;
+    const run_accelerator *accelerator = &job->budget.accelerator;
     mics_device_info info = {.name = "GPU"};
     facts->accelerator = accelerator->used;
     facts->device = mics_run_device_text(job->run->device);
     facts->numbers = run_gpu_numbers(job->run->precision);
     facts->device_why = job->device_why;
     facts->devices = accelerator->devices;
-    facts->limit_bytes = job->room.limit_bytes;
-    facts->limit_is_set = job->room.limit_is_set;
+    facts->limit_bytes = job->budget.limit_bytes;
+    facts->limit_is_set = job->budget.limit_is_set;
     if (!accelerator->used) {
-        // A build without the plugin is not worth a word each time; one whose GPUs cannot be used is.
+        // A build without the plugin is not worth a word each time; one whose GPUs cannot be used
+        // is.
         if (job->run->device_auto && mics_cuda_find()->plugin)
             facts->no_device = mics_cuda_find()->why_not;
         return;

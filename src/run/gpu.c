@@ -17,7 +17,7 @@ enum { RINGS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
 
 static bool on_gpu(const mics_job *job)
 {
-    return job->room.accelerator.used;
+    return job->budget.accelerator.used;
 }
 
 // ---- what the run file comes to ----
@@ -79,8 +79,8 @@ static bool find(const char *name, void *function_out)
 
 static mics_status open_device(const mics_job *job, run_rank *rank)
 {
-    const int32_t local = rank->comm->rank % job->room.ranks_here;
-    MICS_TRY(mics_device_cuda_open(local % job->room.accelerator.devices,
+    const int32_t local = rank->comm->rank % job->budget.ranks_here;
+    MICS_TRY(mics_device_cuda_open(local % job->budget.accelerator.devices,
                                    mics_engine_events(job->schedule), &rank->device));
     if (job->run->precision != MICS_RUN_PRECISION_TF32)
         return MICS_OK;
@@ -91,8 +91,8 @@ static mics_status open_device(const mics_job *job, run_rank *rank)
     return MICS_OK;
 }
 
-// The rank's ring of each kind of group that the schedule has collectives of, once a channel; the agreement is the host's.
-// `blocks` holds RINGS_MOST times the world's ranks.
+// The rank's ring of each kind of group that the schedule has collectives of, once a channel; the
+// agreement is the host's. `blocks` holds RINGS_MOST times the world's ranks.
 static int32_t list_rings(const mics_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
                           int32_t *blocks)
 {
@@ -266,8 +266,8 @@ void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *s
     if (!on_gpu(job))
         return;
     spec->device = rank->device;
-    spec->ops = job->room.accelerator.ops;
-    spec->dtype = job->room.accelerator.dtype;
+    spec->ops = job->budget.accelerator.ops;
+    spec->dtype = job->budget.accelerator.dtype;
     spec->graphs = job->run->graphs;
     spec->timeout_s = job->run->comm_timeout_s;
     spec->loss_scaling = (mics_loss_scaling){

@@ -28,15 +28,15 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
     MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
     MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
     const run_accelerator accelerator = run_gpu_accelerator(run);
-    MICS_TRY(run_room_read(run, ranks, nodes, ranks_here, &accelerator, &job->room));
+    MICS_TRY(run_budget_read(run, ranks, nodes, ranks_here, &accelerator, &job->budget));
     // What a transport holds on the host is not of the GPU's memory.
-    job->room.staging_bytes = accelerator.used ? 0 : staging_bytes;
+    job->budget.staging_bytes = accelerator.used ? 0 : staging_bytes;
     return MICS_OK;
 }
 
 mics_status run_job_open_schedule(mics_job *job)
 {
-    return run_schedule_open(job->memory, job->run, job->model, &job->room, &job->schedule);
+    return run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule);
 }
 
 double run_job_files_timeout_s(const mics_job *job)

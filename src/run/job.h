@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one process share: run file, model, schedule, data, and where the run starts from.
-// Opened once a process, then only read, but for what its calls ask of the ranks.
+// What the ranks of one process share: run file, model, schedule, data, and where the run starts
+// from. Opened once a process, then only read, but for what its calls ask of the ranks.
 #ifndef MICS_RUN_JOB_H
 #define MICS_RUN_JOB_H
 
@@ -28,7 +28,7 @@ struct mics_job {
     mics_run *run;
     mics_json *config; // the model's
     mics_model *model;
-    run_room room;
+    run_budget budget;
     mics_schedule *schedule;
     run_collectives collectives;     // what was measured for it
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
@@ -43,7 +43,7 @@ struct mics_job {
     bool finished;               // nothing was left to do
     int lock_file;               // OUT/lock, held by the first process; -1: none
     char device_why[400];        // why it computes where it does
-    mics_job_calls calls;
+    mics_job_callbacks callbacks;
     run_trainer *trainers; // by rank of this process; NULL until they are loaded
     mics_status failed;    // of a call: nothing works any more
     // What the ranks are asked for, by the calling thread.
@@ -52,15 +52,16 @@ struct mics_job {
     void *write_ctx;
 };
 
-/* The model, and what memory and threads this process' ranks may use (job->room); needs no data and
- * no output folder. `run`, whose device is settled (gpu.h), is resolved.
+/* The model, and what memory and threads this process' ranks may use (job->budget); needs no data
+ * and no output folder. `run`, whose device is settled (gpu.h), is resolved.
  *
- * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (the job holds what was opened).  */
+ * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (the job holds what
+ * was opened). */
 mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes);
 
-/* The schedule for job->room, which all processes must have alike: an automatic sharding is chosen
- * by it. Returns: as run_job_open_model.
+/* The schedule for job->budget, which all processes must have alike: an automatic sharding is
+ * chosen by it. Returns: as run_job_open_model.
  */
 mics_status run_job_open_schedule(mics_job *job);
 

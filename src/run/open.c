@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of a job: what all processes settle before ranks run, and what they are asked for then.
 //
-// Setup is alike in all processes, each of which holds its error line back; they agree, and one speaks.
+// Setup is alike in all processes, each of which holds its error line back; they agree, and one
+// speaks.
 #include "cores.h"
 #include "files.h"
 #include "gpu.h"
@@ -50,8 +51,8 @@ static mics_status open_model(mics_job *job)
     size_t staging = run_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
     MICS_TRY(run_job_open_model(job, run_world_ranks(job->world), run_world_nodes(job->world),
                                 run_world_ranks_here(job->world), staging));
-    job->room.shares = run_world_shares(job->world);
-    if (job->run->share_params && !job->room.shares && !job->room.accelerator.used &&
+    job->budget.shares = run_world_shares(job->world);
+    if (job->run->share_params && !job->budget.shares && !job->budget.accelerator.used &&
         run_world_is_first(job->world) && run_world_ranks(job->world) > run_world_nodes(job->world))
         mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
                                 "common here (or --nodes says otherwise than the launcher), so "
@@ -66,27 +67,28 @@ static mics_status open_schedule(mics_job *job)
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"library\" is the MPI library's all-gather, and these ranks are "
                               "threads; use \"ring\" or \"two-stage\", or mpirun");
-    if (job->room.accelerator.used &&
+    if (job->budget.accelerator.used &&
         (wanted == MICS_COLLECTIVES_MEASURED || wanted == MICS_COLLECTIVES_LIBRARY))
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"measured\" and \"library\" are of the processor's collectives; on "
                               "cuda use \"auto\", \"two-stage\" or \"ring\"");
     MICS_TRY(run_job_open_schedule(job));
-    return run_check_memory(job->memory, job->run, job->schedule, &job->room);
+    return run_check_memory(job->memory, job->run, job->schedule, &job->budget);
 }
 
 // Processes read their machines' memory and cores at other moments, or have other machines; the
-// poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their own or shared.
-static mics_status share_room(mics_job *job)
+// poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their
+// own or shared.
+static mics_status share_budget(mics_job *job)
 {
     int32_t cores = 0;
     MICS_TRY(run_cores_read(job->world, job->memory, &cores));
     if (job->run->threads == 0 && cores > 0)
-        job->room.threads = cores;
-    int64_t least[] = {-(int64_t)job->room.limit_bytes, -(int64_t)job->room.threads};
+        job->budget.threads = cores;
+    int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads};
     MICS_TRY(run_world_max(job->world, least, 2));
-    job->room.limit_bytes = (size_t)-least[0];
-    job->room.threads = (int32_t)-least[1];
+    job->budget.limit_bytes = (size_t)-least[0];
+    job->budget.threads = (int32_t)-least[1];
     return MICS_OK;
 }
 
@@ -120,7 +122,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_agree(job->world, loaded));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run));
     MICS_TRY(run_world_agree(job->world, open_model(job)));
-    MICS_TRY(share_room(job));
+    MICS_TRY(share_budget(job));
     MICS_TRY(run_world_agree(job->world, open_schedule(job)));
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, &request));
@@ -135,7 +137,7 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)
         mics_log_hold(mics_comm_mpi_launched());
     mics_status status = open_job(spec->memory, &job), loaded = MICS_OK;
     if (status == MICS_OK) {
-        job->calls = spec->calls;
+        job->callbacks = spec->callbacks;
         loaded = load_run(spec, &job->run);
         const run_world_spec world = {
             .ranks = spec->ranks,

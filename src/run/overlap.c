@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums over a step, and its ideal: a bound from below, so that the step over it says what the order of
-// collectives and the running of them lost, and not what the schedule's waits forbid.
+// Sums over a step, and its ideal: a bound from below, so that the step over it says what the order
+// of collectives and the running of them lost, and not what the schedule's waits forbid.
 //
-// Computation has an order, which is the list's. Collectives are taken in any order here that their waits
-// allow, one at a time on each stream.
+// Computation has an order, which is the list's. Collectives are taken in any order here that their
+// waits allow, one at a time on each stream.
 #include "overlap.h"
 #include <math.h>
 
@@ -45,8 +45,9 @@ static int32_t last_backward(const mics_step_list *list)
     return -1;
 }
 
-// The longest chain of reductions behind the last backward, along the entries' own waits. Overwrites
-// chains[i].earliest: up to the end of entry i; -1 where that does not depend on the last backward.
+// The longest chain of reductions behind the last backward, along the entries' own waits.
+// Overwrites chains[i].earliest: up to the end of entry i; -1 where that does not depend on the
+// last backward.
 static double last_reduce(const mics_step_list *list, const double *took_us, run_chain *chains)
 {
     const int32_t last = last_backward(list);
@@ -83,8 +84,8 @@ static void note_wait(const mics_step_list *list, const double *took_us, run_cha
         chains[wait].needed_by = needed_by;
 }
 
-// From the last entry to the first: what waits for each. The norm names the newest entry of each stream, and
-// means all of them.
+// From the last entry to the first: what waits for each. The norm names the newest entry of each
+// stream, and means all of them.
 static void look_behind(const mics_step_list *list, const double *took_us, run_chain *chains)
 {
     int32_t next = -1; // computation
@@ -106,8 +107,9 @@ static void look_behind(const mics_step_list *list, const double *took_us, run_c
     }
 }
 
-// When a computation can begin for the collectives of one stream that must be before it, one at a time: all of
-// them from the start, or those that no computation before it needed from when they can begin.
+// When a computation can begin for the collectives of one stream that must be before it, one at a
+// time: all of them from the start, or those that no computation before it needed from when they
+// can begin.
 static double after_collectives(const run_chain *chain, int stream, double *work)
 {
     *work += chain->work[stream];
@@ -150,8 +152,8 @@ static void look_ahead(const mics_step_list *list, const double *took_us, run_ch
     }
 }
 
-// The work of a stream from some entry on, between the earliest of their beginnings and the shortest of what
-// is behind them: the largest of these sums.
+// The work of a stream from some entry on, between the earliest of their beginnings and the
+// shortest of what is behind them: the largest of these sums.
 static double bound_by(const mics_step_list *list, const double *took_us, const run_chain *chains,
                        mics_stream stream)
 {

@@ -9,12 +9,13 @@
 // All in microseconds.
 typedef struct run_overlap {
     double busy[MICS_STREAMS]; // in entries of the stream
-    // What nothing can hide: the collectives that the first computation waits for (the longest chain, or
-    // those of one stream), and the longest chain of reductions that depend on the last backward.
+    // What nothing can hide: the collectives that the first computation waits for (the longest
+    // chain, or those of one stream), and the longest chain of reductions that depend on the last
+    // backward.
     double first_gather, last_reduce;
-    // What the entries would take at least, however collectives were ordered, each waiting for what it
-    // waits for: the longest chain, or the work of a stream from some entry on, and what must be before
-    // and behind it.
+    // What the entries would take at least, however collectives were ordered, each waiting for what
+    // it waits for: the longest chain, or the work of a stream from some entry on, and what must be
+    // before and behind it.
     double ideal;
 } run_overlap;
 

@@ -7,9 +7,10 @@
 #include "sizing.h"
 
 // Numbers as the ranks compute with.
-static void take_accelerator(const mics_run *run, const run_room *room, mics_plan_request *request)
+static void take_accelerator(const mics_run *run, const run_budget *budget,
+                             mics_plan_request *request)
 {
-    const run_accelerator *accelerator = &room->accelerator;
+    const run_accelerator *accelerator = &budget->accelerator;
     if (!accelerator->used)
         return;
     request->accelerator = true;
@@ -22,11 +23,11 @@ static void take_accelerator(const mics_run *run, const run_room *room, mics_pla
 }
 
 static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
-                                const run_room *room, mics_planner **planner_out)
+                                const run_budget *budget, mics_planner **planner_out)
 {
     mics_plan_request request = {
         .model = model,
-        .nodes = room->nodes,
+        .nodes = budget->nodes,
         .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
         .global_batch = run->global_batch,
         .whole_below = run->whole_below,
@@ -34,28 +35,28 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        .share_params = run_shares_params(run, room),
-        .staging_bytes = room->staging_bytes,
-        .threads = room->threads,
+        .share_params = run_shares_params(run, budget),
+        .staging_bytes = budget->staging_bytes,
+        .threads = budget->threads,
         // Where nobody knows it, what the cluster's ranks have.
-        .memory_bytes = room->limit_bytes == SIZE_MAX ? 0 : (double)room->limit_bytes,
+        .memory_bytes = budget->limit_bytes == SIZE_MAX ? 0 : (double)budget->limit_bytes,
     };
     int32_t nodes = 0;
-    take_accelerator(run, room, &request);
+    take_accelerator(run, budget, &request);
     MICS_TRY(mics_cluster_open(memory, run->cluster, &request.cluster, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
-    if (per_node != room->ranks / room->nodes)
+    if (per_node != budget->ranks / budget->nodes)
         return mics_json_fail(
             run->json, "run.cluster", MICS_ERR_INVALID,
             "%s has %d ranks a node, and this run %d (%d ranks, %d nodes); take a "
             "cluster with as many, or leave run.cluster out",
-            run->cluster, (int)per_node, (int)(room->ranks / room->nodes), (int)room->ranks,
-            (int)room->nodes);
+            run->cluster, (int)per_node, (int)(budget->ranks / budget->nodes), (int)budget->ranks,
+            (int)budget->nodes);
     return mics_planner_open(memory, &request, planner_out);
 }
 
-// What the run file leaves open is the sharding alone. Deeper prefetches than are planned cost no less memory,
-// so they are left to what fits afterwards.
+// What the run file leaves open is the sharding alone. Deeper prefetches than are planned cost no
+// less memory, so they are left to what fits afterwards.
 static mics_plan_space space_of(const mics_run *run)
 {
     const bool two_stage = run->collectives != MICS_COLLECTIVES_RING;
@@ -83,12 +84,13 @@ static void say(const mics_run *run, const mics_planner *planner, mics_plan_resu
 }
 
 mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
-                              const run_room *room, mics_sharding *sharding_out, bool *planned_out)
+                              const run_budget *budget, mics_sharding *sharding_out,
+                              bool *planned_out)
 {
     const mics_plan_space space = space_of(run);
     mics_planner *planner = NULL;
     mics_plan_result *result = NULL;
-    MICS_TRY(open_planner(memory, run, model, room, &planner));
+    MICS_TRY(open_planner(memory, run, model, budget, &planner));
     const mics_status status = mics_planner_search(planner, &space, 1, &result);
     *planned_out = status == MICS_OK && result->count > 0;
     if (*planned_out) {

@@ -24,8 +24,8 @@ struct mics_saved {
     float **params;   // by unit, the flat buffers; NULL until mics_saved_load
 };
 
-/* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's data are
- * damaged, and writes it. Returns `status`.
+/* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's
+ * data are damaged, and writes it. Returns `status`.
  */
 mics_status run_saved_speak(mics_status status);
 

@@ -30,8 +30,8 @@ MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, 
     va_end(args);
 }
 
-// What a GPU has for a rank's arenas: less what the context, NCCL's buffers and the libraries' own take, some 1.5 GiB on
-// an H200 with CUDA 13 (assumed), of small ones an eighth.
+// What a GPU has for a rank's arenas: less what the context, NCCL's buffers and the libraries' own
+// take, some 1.5 GiB on an H200 with CUDA 13 (assumed), of small ones an eighth.
 static size_t gpu_bytes(void)
 {
     mics_device_info info;
@@ -59,20 +59,20 @@ static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
     return gpu_bytes() / (size_t)sharers;
 }
 
-mics_status run_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                          const run_accelerator *accelerator, run_room *room_out)
+mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                            const run_accelerator *accelerator, run_budget *budget_out)
 {
     mics_machine machine;
     MICS_TRY(mics_machine_read(&machine));
     int32_t share = machine.cores / ranks_here;
     bool set = run->memory_limit_bytes > 0;
     size_t available = 0;
-    const size_t room = share_bytes(&machine, ranks_here, accelerator, &available);
-    *room_out = (run_room){
+    const size_t equal = share_bytes(&machine, ranks_here, accelerator, &available);
+    *budget_out = (run_budget){
         .ranks = ranks,
         .nodes = nodes,
         .ranks_here = ranks_here,
-        .limit_bytes = set ? (size_t)run->memory_limit_bytes : room,
+        .limit_bytes = set ? (size_t)run->memory_limit_bytes : equal,
         .available_bytes = available,
         .accelerator = *accelerator,
         .limit_is_set = set,
@@ -111,9 +111,9 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
         run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
 }
 
-bool run_shares_params(const mics_run *run, const run_room *room)
+bool run_shares_params(const mics_run *run, const run_budget *budget)
 {
-    return run->share_params && room->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
+    return run->share_params && budget->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
 }
 
 static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_spec *spec)
@@ -126,13 +126,13 @@ static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_s
 }
 
 static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
-                                const run_room *room, const variant *as, mics_schedule **out)
+                                const run_budget *budget, const variant *as, mics_schedule **out)
 {
     mics_schedule_spec spec = {
         .model = model,
         .batch = {.sequences = as->micro_batch,
                   .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
-                  .threads = room->threads},
+                  .threads = budget->threads},
         .micro_steps = as->micro_steps,
         .prefetch = as->prefetch,
         .breadth = as->breadth,
@@ -142,58 +142,60 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .gather_wires = run->gather_wires,
         .reduce_wires = run->reduce_wires,
         .second_hop_wires = run->second_hop_wires,
-        .share_params = run_shares_params(run, room),
-        .comm_staging_bytes = room->staging_bytes,
+        .share_params = run_shares_params(run, budget),
+        .comm_staging_bytes = budget->staging_bytes,
     };
     choose_collectives(run, &spec);
-    fill_accelerator(&room->accelerator, &spec);
-    MICS_TRY(mics_mesh_init(room->ranks, room->nodes, as->sharding, &spec.mesh));
+    fill_accelerator(&budget->accelerator, &spec);
+    MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, as->sharding, &spec.mesh));
     return mics_schedule_open(memory, &spec, out);
 }
 
-static void say_smallest(const mics_run *run, const mics_schedule *schedule, const run_room *room)
+static void say_smallest(const mics_run *run, const mics_schedule *schedule,
+                         const run_budget *budget)
 {
     char name[48], bytes[32], limit[32];
     mics_mesh_name(&schedule->spec.mesh, name, sizeof name);
-    if (room->limit_bytes == SIZE_MAX && strcmp(run->cluster, "none") != 0)
+    if (budget->limit_bytes == SIZE_MAX && strcmp(run->cluster, "none") != 0)
         mics_log(MICS_LOG_WARNING,
                  "\"sharding\": \"auto\": %s, as none fits the ranks of %s with "
                  "train_micro_batch_size_per_gpu %lld",
                  name, run->cluster, (long long)run->micro_batch);
-    else if (room->limit_bytes == SIZE_MAX)
+    else if (budget->limit_bytes == SIZE_MAX)
         mics_log(MICS_LOG_INFO,
                  "\"sharding\": \"auto\": %s, as no GPU here says what memory a rank may have; "
                  "run.memory_limit says it, or run.cluster",
                  name);
-    else if (room->ranks > 1)
+    else if (budget->ranks > 1)
         mics_log(MICS_LOG_INFO,
                  "\"sharding\": \"auto\": %s, the smallest mics(p) that fits: %s of %s a rank; "
                  "run.cluster would have it planned",
                  name, mics_size_text((double)schedule->ledger.total, bytes, sizeof bytes),
-                 mics_size_text((double)room->limit_bytes, limit, sizeof limit));
+                 mics_size_text((double)budget->limit_bytes, limit, sizeof limit));
 }
 
-// The first sharding whose schedule fits, or the last, with the prefetch of `as`; or that which is planned.
+// The first sharding whose schedule fits, or the last, with the prefetch of `as`; or that which is
+// planned.
 static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
-                                   const mics_model *model, const run_room *room, variant *as,
+                                   const mics_model *model, const run_budget *budget, variant *as,
                                    mics_schedule **schedule_out)
 {
     bool planned = false;
     if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
-        MICS_TRY(run_plan_sharding(memory, run, model, room, &as->sharding, &planned));
+        MICS_TRY(run_plan_sharding(memory, run, model, budget, &as->sharding, &planned));
     if (planned)
-        return open_variant(memory, run, model, room, as, schedule_out);
+        return open_variant(memory, run, model, budget, as, schedule_out);
     for (int32_t index = 0;; index++) {
         mics_sharding next;
         mics_schedule *schedule = NULL;
         bool more = run->sharding_auto &&
-                    mics_sharding_candidate(room->ranks, room->nodes, index + 1, &next);
+                    mics_sharding_candidate(budget->ranks, budget->nodes, index + 1, &next);
         if (run->sharding_auto)
-            (void)mics_sharding_candidate(room->ranks, room->nodes, index, &as->sharding);
-        MICS_TRY(open_variant(memory, run, model, room, as, &schedule));
-        if (!more || schedule->ledger.total <= room->limit_bytes) {
-            if (run->sharding_auto && schedule->ledger.total <= room->limit_bytes)
-                say_smallest(run, schedule, room);
+            (void)mics_sharding_candidate(budget->ranks, budget->nodes, index, &as->sharding);
+        MICS_TRY(open_variant(memory, run, model, budget, as, &schedule));
+        if (!more || schedule->ledger.total <= budget->limit_bytes) {
+            if (run->sharding_auto && schedule->ledger.total <= budget->limit_bytes)
+                say_smallest(run, schedule, budget);
             *schedule_out = schedule;
             return MICS_OK;
         }
@@ -203,21 +205,21 @@ static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
 
 // The deepest prefetch whose schedule fits, or the last; *schedule is made anew.
 static mics_status choose_prefetch(mics_memory *memory, const mics_run *run,
-                                   const mics_model *model, const run_room *room, variant *as,
+                                   const mics_model *model, const run_budget *budget, variant *as,
                                    mics_schedule **schedule)
 {
     bool fits = false;
     for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &as->prefetch); index++) {
         mics_schedule_close(*schedule);
         *schedule = NULL;
-        MICS_TRY(open_variant(memory, run, model, room, as, schedule));
-        fits = (*schedule)->ledger.total <= room->limit_bytes;
+        MICS_TRY(open_variant(memory, run, model, budget, as, schedule));
+        fits = (*schedule)->ledger.total <= budget->limit_bytes;
     }
     return MICS_OK;
 }
 
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
-                              const run_room *room, mics_schedule **schedule_out)
+                              const run_budget *budget, mics_schedule **schedule_out)
 {
     if (run->sequence_length > model->positions)
         return mics_json_fail(run->json, "data.sequence_length", MICS_ERR_INVALID,
@@ -228,13 +230,13 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     mics_schedule *schedule = NULL;
     mics_status status = MICS_OK;
     if (!run->sharding_auto)
-        MICS_TRY(mics_run_check_wires(run, room->ranks, room->nodes));
-    MICS_TRY(choose_sharding(memory, run, model, room, &as, &schedule));
+        MICS_TRY(mics_run_check_wires(run, budget->ranks, budget->nodes));
+    MICS_TRY(choose_sharding(memory, run, model, budget, &as, &schedule));
     if (run->prefetch_auto)
-        MICS_TRY_OUT(choose_prefetch(memory, run, model, room, &as, &schedule));
+        MICS_TRY_OUT(choose_prefetch(memory, run, model, budget, &as, &schedule));
     run->sharding = as.sharding;
     run->prefetch = as.prefetch;
-    MICS_TRY_OUT(mics_run_check_wires(run, room->ranks, room->nodes));
+    MICS_TRY_OUT(mics_run_check_wires(run, budget->ranks, budget->nodes));
     *schedule_out = schedule;
     return MICS_OK;
 out:
@@ -249,7 +251,7 @@ typedef struct search {
     mics_memory *memory;
     const mics_run *run;
     const mics_model *model;
-    const run_room *room;
+    const run_budget *budget;
     char text[TEXT_BYTES];
 } search;
 
@@ -260,7 +262,7 @@ static bool try_variant(const search *self, const variant *as, size_t *bytes_out
     mics_schedule *schedule = NULL;
     const bool muted = mics_log_mute(true);
     mics_status status =
-        open_variant(self->memory, self->run, self->model, self->room, as, &schedule);
+        open_variant(self->memory, self->run, self->model, self->budget, as, &schedule);
     mics_log_mute(muted);
     if (status == MICS_OK)
         *bytes_out = schedule->ledger.total;
@@ -273,7 +275,7 @@ static bool suggest(search *self, const variant *as, const char *words)
 {
     char size[32];
     size_t bytes = 0;
-    if (!try_variant(self, as, &bytes) || bytes > self->room->limit_bytes)
+    if (!try_variant(self, as, &bytes) || bytes > self->budget->limit_bytes)
         return false;
     append(self->text, "%s%s (%s)", self->text[0] != '\0' ? ", or " : "", words,
            mics_size_text((double)bytes, size, sizeof size));
@@ -306,9 +308,9 @@ static bool suggest_micro_batch(search *self, variant as, const char *words)
 // run.memory_limit, where it is what stands in the way.
 static void suggest_limit(search *self, size_t needed)
 {
-    const run_room *room = self->room;
+    const run_budget *budget = self->budget;
     const size_t mib = (size_t)1 << 20;
-    if (room->limit_is_set && needed <= room->available_bytes / (size_t)room->ranks_here)
+    if (budget->limit_is_set && needed <= budget->available_bytes / (size_t)budget->ranks_here)
         append(self->text, "raise run.memory_limit to %zuMiB", (needed + mib - 1) / mib);
 }
 
@@ -316,7 +318,7 @@ static void suggest_all(search *self, size_t needed)
 {
     char words[96];
     const mics_run *run = self->run;
-    const run_room *room = self->room;
+    const run_budget *budget = self->budget;
     suggest_limit(self, needed);
     variant as = variant_of(run);
     as.prefetch = 0;
@@ -327,8 +329,8 @@ static void suggest_all(search *self, size_t needed)
     if (run->breadth > 1)
         suggest(self, &as, "run.breadth 1");
     as = variant_of(run);
-    for (int32_t index = 0; mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
-         index++) {
+    for (int32_t index = 0;
+         mics_sharding_candidate(budget->ranks, budget->nodes, index, &as.sharding); index++) {
         int32_t p = as.sharding.params;
         snprintf(words, sizeof words,
                  "\"sharding\": {\"params\": %d, \"grads\": %d, \"optimizer\": %d}", (int)p, (int)p,
@@ -341,7 +343,7 @@ static void suggest_all(search *self, size_t needed)
     if (!run->recompute)
         suggest(self, &as, "run.recompute true");
     suggest_micro_batch(self, variant_of(run), "");
-    as.sharding = (mics_sharding){room->ranks, room->ranks, room->ranks};
+    as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
     as.breadth = 1;
     if (self->text[0] != '\0')
         return;
@@ -365,24 +367,24 @@ static void ledger_text(const mics_memory_ledger *ledger, char text[TEXT_BYTES])
 }
 
 mics_status run_check_memory(mics_memory *memory, const mics_run *run,
-                             const mics_schedule *schedule, const run_room *room)
+                             const mics_schedule *schedule, const run_budget *budget)
 {
     const mics_memory_ledger *ledger = &schedule->ledger;
-    if (ledger->total <= room->limit_bytes)
+    if (ledger->total <= budget->limit_bytes)
         return MICS_OK;
     char table[TEXT_BYTES] = "", needed[32], there[32], all[32];
     search fits = {
-        .memory = memory, .run = run, .model = schedule->spec.model, .room = room, .text = ""};
+        .memory = memory, .run = run, .model = schedule->spec.model, .budget = budget, .text = ""};
     ledger_text(ledger, table);
     suggest_all(&fits, ledger->total);
     mics_size_text((double)ledger->total, needed, sizeof needed);
-    mics_size_text((double)room->limit_bytes, there, sizeof there);
-    mics_size_text((double)room->available_bytes, all, sizeof all);
+    mics_size_text((double)budget->limit_bytes, there, sizeof there);
+    mics_size_text((double)budget->available_bytes, all, sizeof all);
     return mics_fail(MICS_ERR_MEMORY,
                      "a rank needs %s (%s), but %s%s (the machine%s %s available for %d "
                      "rank%s); what fits: %s",
-                     needed, table, room->limit_is_set ? "run.memory_limit is " : "there is ",
-                     there, room->accelerator.used ? "'s GPUs have" : " has", all,
-                     (int)room->ranks_here, room->ranks_here == 1 ? "" : "s",
+                     needed, table, budget->limit_is_set ? "run.memory_limit is " : "there is ",
+                     there, budget->accelerator.used ? "'s GPUs have" : " has", all,
+                     (int)budget->ranks_here, budget->ranks_here == 1 ? "" : "s",
                      fits.text[0] != '\0' ? fits.text : "nothing on these ranks; use more nodes");
 }

@@ -21,7 +21,7 @@ typedef struct run_accelerator {
 } run_accelerator;
 
 // What the schedule must fit in.
-typedef struct run_room {
+typedef struct run_budget {
     int32_t ranks, nodes;
     int32_t ranks_here; // that share this machine's memory and cores
     size_t staging_bytes;
@@ -31,29 +31,31 @@ typedef struct run_room {
     int32_t threads;             // of one rank
     bool shares;                 // ranks of a node can share memory
     run_accelerator accelerator; // whose memory `limit_bytes` is then
-} run_room;
+} run_budget;
 
-/* Looks at the machine, whose ranks are taken to share memory. Memory of a rank is run.memory_limit, or an equal share of what is
- * available, of the machine or of the GPUs (nobody knows that of GPUs which are not here); threads are run.threads, or an equal share of the cores.
+/* Looks at the machine, whose ranks are taken to share memory. Memory of a rank is
+ * run.memory_limit, or an equal share of what is available, of the machine or of the GPUs (nobody
+ * knows that of GPUs which are not here); threads are run.threads, or an equal share of the cores.
  *
  * Returns: MICS_OK; MICS_ERR_IO.
  */
-mics_status run_room_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
-                          const run_accelerator *accelerator, run_room *room_out);
+mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                            const run_accelerator *accelerator, run_budget *budget_out);
 
-/* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are had by who
- * asks for them. */
-bool run_shares_params(const mics_run *run, const run_room *room);
+/* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are
+ * had by who asks for them. */
+bool run_shares_params(const mics_run *run, const run_budget *budget);
 
-/* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or without
- * one the first candidate that fits, which is stored in run->sharding (the last one when none fits), and then, with run.prefetch "auto",
- * the deepest prefetch that fits, in run->prefetch (0 when none fits).
+/* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
+ * without one the first candidate that fits, which is stored in run->sharding (the last one when
+ * none fits), and then, with run.prefetch "auto", the deepest prefetch that fits, in run->prefetch
+ * (0 when none fits).
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.
  * Owns:    the caller closes *schedule_out.
  */
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
-                              const run_room *room, mics_schedule **schedule_out);
+                              const run_budget *budget, mics_schedule **schedule_out);
 
 /* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
  * which changes would fit (found by making their schedules).
@@ -61,17 +63,19 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
  * Returns: MICS_OK; MICS_ERR_MEMORY.
  */
 mics_status run_check_memory(mics_memory *memory, const mics_run *run,
-                             const mics_schedule *schedule, const run_room *room);
+                             const mics_schedule *schedule, const run_budget *budget);
 
 // ---- plan_auto.c ----
 
-/* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and collectives on
- * that cluster with the room's ranks and memory, and a line that says what it is and why.
+/* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and
+ * collectives on that cluster with the budget's ranks and memory, and a line that says what it is
+ * and why.
  *
  * Returns: MICS_OK, *planned_out false when nothing fits (sharding_out untouched, nothing said);
  *          MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks a node.
  */
 mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
-                              const run_room *room, mics_sharding *sharding_out, bool *planned_out);
+                              const run_budget *budget, mics_sharding *sharding_out,
+                              bool *planned_out);
 
 #endif

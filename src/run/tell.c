@@ -9,20 +9,20 @@ void run_job_note(const mics_job *job, const char *format, ...)
 {
     char line[1024];
     va_list args;
-    if (job->calls.note == NULL)
+    if (job->callbacks.note == NULL)
         return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    job->calls.note(job->calls.ctx, line);
+    job->callbacks.note(job->callbacks.ctx, line);
 }
 
 void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase)
 {
     mics_job_phase told = *phase;
-    if (job->calls.phase == NULL)
+    if (job->callbacks.phase == NULL)
         return;
     told.rank = run_world_is_mpi(job->world) ? run_world_first_rank(job->world) : -1;
     told.out = job->run->out;
-    job->calls.phase(job->calls.ctx, &told);
+    job->callbacks.phase(job->callbacks.ctx, &told);
 }

@@ -3,12 +3,13 @@
 // Keeping the times of traced steps, and gathering them on rank 0.
 //
 // Times are kept until the last traced step is done, so that the steps after the first begin as any
-// other step does. Then rank 0 takes the ranks one by one: it compares clocks, receives, and writes.
+// other step does. Then rank 0 takes the ranks one by one: it compares clocks, receives, and
+// writes.
 //
-// Clocks. Each machine's starts anywhere. Rank 0 sends some empty letters to and fro; the answer to one
-// carries the other clock's time, which was taken between rank 0's sending and receiving. The
-// quickest round trip tells the difference best: to half its time. A difference within that is taken
-// as none: ranks of one machine read the same clock, and those of two are never so close.
+// Clocks. Each machine's starts anywhere. Rank 0 sends some empty letters to and fro; the answer to
+// one carries the other clock's time, which was taken between rank 0's sending and receiving. The
+// quickest round trip tells the difference best: to half its time. A difference within that is
+// taken as none: ranks of one machine read the same clock, and those of two are never so close.
 #include "trace.h"
 #include "mics/clock.h"
 #include <math.h>

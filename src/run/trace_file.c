@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// OUT/trace.json: a process a rank, a track a stream, an event an entry of the schedule; under "otherData"
-// how well the streams overlapped. Figures are means over the traced steps, by rank and of all ranks.
+// OUT/trace.json: a process a rank, a track a stream, an event an entry of the schedule; under
+// "otherData" how well the streams overlapped. Figures are means over the traced steps, by rank and
+// of all ranks.
 //
-// Ranks come one by one and are not kept, so the file's size is not bounded by memory. What is compared
-// between ranks is summed up as they come.
+// Ranks come one by one and are not kept, so the file's size is not bounded by memory. What is
+// compared between ranks is summed up as they come.
 #include "base/file.h"
 #include "overlap.h"
 #include "trace.h"

@@ -164,8 +164,8 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
                           .saved_step = job->start_step,
                           .validation_first = NAN,
                           .validation_last = NAN};
-    if (rank->comm->rank == 0 && job->calls.start != NULL)
-        job->calls.start(job->calls.ctx, job);
+    if (rank->comm->rank == 0 && job->callbacks.start != NULL)
+        job->callbacks.start(job->callbacks.ctx, job);
     return setup(self);
 }
 
@@ -205,7 +205,7 @@ static mics_status find_loss(run_trainer *self, double *loss_out)
 
 static mics_status validate(run_trainer *self, int64_t step)
 {
-    const mics_job_calls *calls = &self->job->calls;
+    const mics_job_callbacks *callbacks = &self->job->callbacks;
     if (self->job->run->validation_batches == 0)
         return MICS_OK;
     MICS_TRY(find_loss(self, &self->validation_last));
@@ -213,8 +213,8 @@ static mics_status validate(run_trainer *self, int64_t step)
         self->validation_first = self->validation_last;
     if (self->rank->comm->rank != 0)
         return MICS_OK;
-    if (calls->validation != NULL)
-        calls->validation(calls->ctx, step, self->validation_last);
+    if (callbacks->validation != NULL)
+        callbacks->validation(callbacks->ctx, step, self->validation_last);
     return mics_metrics_write_validation(self->metrics, step, self->validation_last);
 }
 
@@ -294,18 +294,18 @@ static void tell_saved(const run_trainer *self, int64_t step)
 {
     const mics_job *job = self->job;
     char path[RUN_PATH_BYTES];
-    if (self->rank->comm->rank != 0 || job->calls.checkpoint == NULL)
+    if (self->rank->comm->rank != 0 || job->callbacks.checkpoint == NULL)
         return;
     snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, (long long)step);
-    job->calls.checkpoint(job->calls.ctx, step, path);
+    job->callbacks.checkpoint(job->callbacks.ctx, step, path);
 }
 
 static mics_status save(run_trainer *self, int64_t step)
 {
-    const mics_job_calls *calls = &self->job->calls;
+    const mics_job_callbacks *callbacks = &self->job->callbacks;
     const double files_s = run_job_files_timeout_s(self->job);
-    if (self->rank->comm->rank == 0 && calls->saving != NULL)
-        calls->saving(calls->ctx, step);
+    if (self->rank->comm->rank == 0 && callbacks->saving != NULL)
+        callbacks->saving(callbacks->ctx, step);
     tell_phase(self, step, true, files_s);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
     MICS_TRY(save_waiting(self, step));
@@ -353,7 +353,8 @@ static mics_status check_sent(const run_trainer *self, const mics_step_result *r
                      (long long)expected.intra, (long long)expected.inter);
 }
 
-// Model FLOPs utilisation, recomputation not counted; unknown unless the run file says what a rank's peak is.
+// Model FLOPs utilisation, recomputation not counted; unknown unless the run file says what a
+// rank's peak is.
 static double utilisation(const run_trainer *self, double tokens_per_s)
 {
     const double peak = self->job->run->peak_tflops * 1e12 * self->rank->comm->ranks;
@@ -399,8 +400,8 @@ static mics_status report_step(run_trainer *self, int64_t step, double lr,
     };
     fill_exposed(result, &metrics);
     MICS_TRY(mics_metrics_write(self->metrics, &metrics));
-    if (self->job->calls.step != NULL)
-        self->job->calls.step(self->job->calls.ctx, &metrics);
+    if (self->job->callbacks.step != NULL)
+        self->job->callbacks.step(self->job->callbacks.ctx, &metrics);
     if (result->skipped)
         run_job_note(self->job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
                      (long long)step, result->loss_scale);
@@ -427,8 +428,8 @@ static bool is_due(int64_t every, int64_t step)
 
 static bool must_stop(const run_trainer *self)
 {
-    const mics_job_calls *calls = &self->job->calls;
-    return hears(self) && calls->should_stop != NULL && calls->should_stop(calls->ctx);
+    const mics_job_callbacks *callbacks = &self->job->callbacks;
+    return hears(self) && callbacks->should_stop != NULL && callbacks->should_stop(callbacks->ctx);
 }
 
 static mics_status train_step(run_trainer *self, int64_t step)

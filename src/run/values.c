@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A run filled in C becomes the text of a run file, so that both are checked by one table of keys, and
-// error lines name the same keys.
+// A run filled in C becomes the text of a run file, so that both are checked by one table of keys,
+// and error lines name the same keys.
 #include "base/text.h"
 #include "job.h"
 #include <stdbool.h>

@@ -27,7 +27,8 @@ struct run_world {
     int32_t first;      // rank of here[0]
     rank_thread *here;  // ranks of this process
     int32_t here_count; // all of them with threads, one under MPI
-    // What the ranks' threads do, which live as long as the world: `call` numbers what they are asked for.
+    // What the ranks' threads do, which live as long as the world: `call` numbers what they are
+    // asked for.
     pthread_mutex_t mutex; // guards the rest
     pthread_cond_t asked, answered;
     int64_t call;

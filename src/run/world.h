@@ -30,7 +30,8 @@ typedef struct run_rank {
 
 /* Opens the world.
  *
- * Until then, and until run_world_agree, the error lines of this thread are held back (mics_log_hold).
+ * Until then, and until run_world_agree, the error lines of this thread are held back
+ * (mics_log_hold).
  * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide);
  *          what a transport returned.
  * Owns:    close with run_world_close.
@@ -67,9 +68,9 @@ mics_status run_world_agree(run_world *world, mics_status mine);
  */
 mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx), void *ctx);
 
-/* Runs `rank_main` once a rank, each on the thread that it has in all calls, and waits for all. A rank that
- * fails ends all others, unless it set rank->agreed. Its error line is held back until it calls
- * run_rank_agree or ends.
+/* Runs `rank_main` once a rank, each on the thread that it has in all calls, and waits for all. A
+ * rank that fails ends all others, unless it set rank->agreed. Its error line is held back until it
+ * calls run_rank_agree or ends.
  *
  * Returns: the worst status of this process' ranks, but another rank's failure only if there is
  * nothing else.
@@ -87,8 +88,8 @@ mics_status run_rank_agree(run_rank *rank, mics_status mine);
  */
 mics_status run_world_max(run_world *world, int64_t *values, int32_t count);
 
-/* Every process' `mine`, by its rank, in `all_out`, which holds as many as there are processes. Setup only, before
- * run_world_run.
+/* Every process' `mine`, by its rank, in `all_out`, which holds as many as there are processes.
+ * Setup only, before run_world_run.
  */
 mics_status run_world_gather(run_world *world, const void *mine, size_t bytes, void *all_out);
 

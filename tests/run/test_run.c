@@ -100,8 +100,8 @@ static mics_job_spec spec_of(const mics_run_values *values, heard *ears)
                            .set_count = sizeof sets / sizeof sets[0],
                            .ranks = RANKS,
                            .nodes = 1,
-                           .calls = {ears, hear_start, hear_step, hear_validation, hear_saving,
-                                     hear_checkpoint, NULL, hear_phase, stop}};
+                           .callbacks = {ears, hear_start, hear_step, hear_validation, hear_saving,
+                                         hear_checkpoint, NULL, hear_phase, stop}};
 }
 
 static mics_job *open_good(const char *out, heard *ears, const char *resume)
@@ -277,7 +277,7 @@ static void test_errors(void **state)
     static const char *const unknown[] = {"run.stepz=3"};
     mics_run_values values = values_of("errors");
     mics_job_spec spec = spec_of(&values, NULL);
-    spec.calls = (mics_job_calls){0};
+    spec.callbacks = (mics_job_callbacks){0};
     values.sharding = (mics_sharding){3, 3, 3};
     expect_failure(&spec, MICS_ERR_INVALID, "sharding");
     values = values_of("errors");
@@ -314,7 +314,7 @@ static void test_wrong_calls(void **state)
     const mics_run_values values = values_of("wrong");
     mics_job_spec spec = spec_of(&values, NULL);
     mics_job *job = NULL;
-    spec.calls = (mics_job_calls){0}; // nobody listens
+    spec.callbacks = (mics_job_callbacks){0}; // nobody listens
     spec.sets = nothing_held;
     spec.set_count = 2;
     ASSERT_OK(mics_job_open(&spec, &job));
@@ -348,7 +348,7 @@ static void test_allocations(void **state)
         mics_memory *scarce = NULL;
         ASSERT_OK(mics_memory_open(&scarce));
         mics_job_spec spec = spec_of(&values, NULL);
-        spec.calls = (mics_job_calls){0};
+        spec.callbacks = (mics_job_callbacks){0};
         spec.memory = scarce;
         mics_memory_fail_after(scarce, n);
         capture_begin(&seen);
