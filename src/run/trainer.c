@@ -11,6 +11,7 @@
 #include "files.h"
 #include "gpu.h"
 #include "import.h"
+#include "mics/clock.h"
 #include "mics/log.h"
 #include "overlap.h"
 #include <math.h>
@@ -374,7 +375,7 @@ static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
     metrics->exposed_agree_ms = exposed.agree / 1e3;
 }
 
-static mics_status report_step(run_trainer *self, int64_t step, double lr,
+static mics_status report_step(run_trainer *self, int64_t step, double step_us, double lr,
                                const mics_step_result *result)
 {
     if (self->metrics == NULL)
@@ -391,9 +392,9 @@ static mics_status report_step(run_trainer *self, int64_t step, double lr,
         .lr = lr,
         .grad_norm = result->grad_norm,
         .tokens = step * tokens,
-        .tokens_per_s = (double)tokens * 1e6 / result->step_us,
-        .step_ms = result->step_us / 1e3,
-        .mfu = utilisation(self, (double)tokens * 1e6 / result->step_us),
+        .tokens_per_s = (double)tokens * 1e6 / step_us,
+        .step_ms = step_us / 1e3,
+        .mfu = utilisation(self, (double)tokens * 1e6 / step_us),
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
@@ -408,6 +409,15 @@ static mics_status report_step(run_trainer *self, int64_t step, double lr,
     return MICS_OK;
 }
 
+// From the end of the step before to the end of this one, so that steps leave no time between them;
+// the engine's own figure begins with its list.
+static double step_us(run_trainer *self)
+{
+    const double begin_us = self->begin_us;
+    self->begin_us = mics_clock_us();
+    return self->begin_us - begin_us;
+}
+
 static mics_status run_step(run_trainer *self, int64_t step)
 {
     const mics_run *run = self->job->run;
@@ -415,8 +425,9 @@ static mics_status run_step(run_trainer *self, int64_t step)
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
     MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
+    const double taken_us = step_us(self);
     MICS_TRY(check_sent(self, &self->newest));
-    return report_step(self, step, lr, &self->newest);
+    return report_step(self, step, taken_us, lr, &self->newest);
 }
 
 // ---- the loop ----
@@ -432,22 +443,30 @@ static bool must_stop(const run_trainer *self)
     return hears(self) && callbacks->should_stop != NULL && callbacks->should_stop(callbacks->ctx);
 }
 
-static mics_status train_step(run_trainer *self, int64_t step)
+// What is due after a step. Its time is neither that step's nor the next one's.
+static mics_status follow_step(run_trainer *self, int64_t step)
 {
     const mics_run *run = self->job->run;
-    const bool last = step == run->steps;
-    tell_phase(self, step, false, 0);
-    if (must_stop(self)) // one process may be told to, and not the next
-        mics_engine_ask_stop(self->engine);
-    MICS_TRY(run_step(self, step));
-    const bool stop = self->newest.stop;
-    self->step = step;
+    const bool last = step == run->steps, stop = self->newest.stop;
+    const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
     if (last || stop || is_due(run->checkpoint_every, step))
         MICS_TRY(save(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
-    return stop && !last ? MICS_ERR_INTERRUPTED : MICS_OK;
+    self->begin_us += mics_clock_us() - end_us;
+    return MICS_OK;
+}
+
+static mics_status train_step(run_trainer *self, int64_t step)
+{
+    tell_phase(self, step, false, 0);
+    if (must_stop(self)) // one process may be told to, and not the next
+        mics_engine_ask_stop(self->engine);
+    MICS_TRY(run_step(self, step));
+    self->step = step;
+    MICS_TRY(follow_step(self, step));
+    return self->newest.stop && step < self->job->run->steps ? MICS_ERR_INTERRUPTED : MICS_OK;
 }
 
 static mics_status train(run_trainer *self, int64_t until)
@@ -455,6 +474,7 @@ static mics_status train(run_trainer *self, int64_t until)
     if (!self->begun)
         MICS_TRY(validate(self, self->step));
     self->begun = true;
+    self->begin_us = mics_clock_us();
     while (self->step < until)
         MICS_TRY(train_step(self, self->step + 1));
     return MICS_OK;

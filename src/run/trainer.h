@@ -22,6 +22,7 @@ struct run_trainer {
     int64_t first_sample;                     // of the running step, or validation batch
     bool begun;                               // training: validated before its first step
     int64_t step;                             // done
+    double begin_us;                          // of the running step
     int64_t saved_step;                       // newest checkpoint; 0: none
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
