@@ -15,11 +15,6 @@
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
-int64_t run_job_sequence(const mics_job *job)
-{
-    return job->schedule->spec.batch.length;
-}
-
 mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes)
 {

@@ -75,8 +75,11 @@ mics_status run_job_open_data(mics_job *job, const char *resume);
 /* Closes what was opened; the job itself is left. */
 void run_job_close_parts(mics_job *job);
 
-/* Tokens of a sequence, of one micro-step, and so on. */
-int64_t run_job_sequence(const mics_job *job);
+/* Tokens of a sequence. */
+static inline int64_t run_job_sequence(const mics_job *job)
+{
+    return job->schedule->spec.batch.length;
+}
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
 double run_job_files_timeout_s(const mics_job *job);

@@ -106,11 +106,13 @@ static mics_status open_data(void *ctx)
 // Opens the engines.
 static mics_status start(mics_job *job)
 {
+    const int32_t here = run_world_is_mpi(job->world) ? 1 : run_world_ranks(job->world);
     void *block = NULL;
     MICS_TRY(run_collectives_settle(job));
-    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST,
-                        (size_t)run_world_ranks(job->world) * sizeof(run_trainer), &block));
+    mics_status status =
+        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)here * sizeof(run_trainer), &block);
     job->trainers = block;
+    MICS_TRY(run_world_agree(job->world, status));
     run_job_tell_phase(job,
                        &(mics_job_phase){.step = job->start_step, .saved_step = job->start_step});
     return run_world_run(job->world, run_trainer_open, job);

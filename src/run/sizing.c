@@ -111,11 +111,6 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
         run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
 }
 
-bool run_shares_params(const mics_run *run, const run_budget *budget)
-{
-    return run->share_params && budget->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
-}
-
 static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_spec *spec)
 {
     if (!accelerator->used)

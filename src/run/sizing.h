@@ -44,7 +44,10 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
 
 /* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are
  * had by who asks for them. */
-bool run_shares_params(const mics_run *run, const run_budget *budget);
+static inline bool run_shares_params(const mics_run *run, const run_budget *budget)
+{
+    return run->share_params && budget->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
+}
 
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
  * without one the first candidate that fits, which is stored in run->sharding (the last one when
