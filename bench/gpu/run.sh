@@ -40,7 +40,7 @@ readonly LIMIT_BYTES=$((20 * 1024 * 1024)) # of the archive
 readonly GIB=$((1024 * 1024 * 1024))
 readonly PACKING_S=12                      # kept for the logs at the end
 readonly TORCH_S=400                       # for all rows of PyTorch together, compiling included
-readonly AUTOTUNE=run.time_products        # the run file's key
+readonly AUTOTUNE=run.gemm_autotune        # the run file's key
 readonly benches=(gpu_op_speed gpu_attention_speed gpu_random_tokens)
 readonly phases=(tests golden losses kernels kernels_more attention large shapes shardings profile torch sanitizer)
 # Shape, length and sequences of whole steps.
@@ -404,7 +404,7 @@ phase_shardings() {
     local ranks steps=10 counts="1 2 4 8" name degrees
     [ -z "$emulated" ] || { steps=1 counts="2"; }
     local options=(--set run.device=cuda --set train_batch_size=16 --set gradient_accumulation_steps=2
-        --set train_micro_batch_size_per_gpu=null --set run.precision=bf16 --set run.whole_below=0)
+        --set train_micro_batch_size_per_gpu=null --set run.precision=bf16 --set run.param_persistence_threshold=0)
     [ -z "$emulated" ] || options+=(--set train_batch_size=4)
     time_for 10 "shardings" || return 0
     demo 60 one $steps --ranks 1 "${options[@]}" || { bad "one rank: $(last_line one)"; return; }

@@ -150,6 +150,7 @@ mics_status mics_job_train(mics_job *job, int64_t steps);
 
 /* The mean loss over the run's validation batches, with the parameters as they are.
  *
+ * Units:   nats a token.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: the run holds nothing out for validation (loss_out
  *          untouched); as mics_job_train.
  * Collective: over processes.
@@ -165,6 +166,7 @@ mics_status mics_job_save(mics_job *job);
 
 /* Saves, and writes the parameters as Hugging Face safetensors, as mics_saved_export does.
  *
+ * Needs:   max_file_bytes >= 0; a folder without a config.json and a tokenizer.json.
  * Returns: as mics_job_save and mics_saved_export.
  * Collective: over processes; the first one writes.
  */
@@ -234,13 +236,22 @@ typedef struct mics_job_facts {
  */
 mics_job_facts mics_job_facts_get(const mics_job *job);
 
-/* The run as resolved: sharding, batch and prefetch are those that run.    Owns: it is the job's. */
+/* The run as resolved: sharding, batch and prefetch are those that run.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
 const mics_run *mics_job_run(const mics_job *job);
 
-/* The model that is trained.                        Owns: it is the job's. */
+/* The model that is trained.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
 const mics_model *mics_job_model(const mics_job *job);
 
-/* The schedule that runs, with its ledger of memory. Owns: it is the job's. */
+/* The schedule that runs, with its ledger of memory.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
 const mics_schedule *mics_job_schedule(const mics_job *job);
 
 /* Prints the table of collectives that were timed and what runs; nothing where nothing was. */
@@ -307,6 +318,7 @@ mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
 /* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
  * training). Every token but the first is predicted exactly once.
  *
+ * Needs:   file_count >= 1, sequence >= 0.
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
  * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody
  *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
@@ -331,6 +343,7 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir, int64_t 
  * how many.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_IO, MICS_ERR_FORMAT, logged.
+ * Owns:    nothing is kept open.
  */
 mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
                               int32_t *nodes_out);

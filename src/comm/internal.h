@@ -19,8 +19,8 @@
 enum {
     COMM_CHUNK_BYTES = 1024 * 1024,
     COMM_WINDOW = 4,
-    COMM_FAR_CHUNK_BYTES = 60 * 1024,
-    COMM_FAR_WINDOW = 16,
+    COMM_INTER_CHUNK_BYTES = 60 * 1024,
+    COMM_INTER_WINDOW = 16,
     COMM_SMALL_BYTES = 4096,
     // Of a channel: one piece a chunk, and a small message each way.
     COMM_CHANNEL_BYTES = COMM_WINDOW * COMM_CHUNK_BYTES + 2 * COMM_SMALL_BYTES,
@@ -39,7 +39,7 @@ int32_t mics_comm_mpi_announced_rank(void);
 void mics_comm_mpi_limit_library(mics_comm *comm, size_t bytes);
 
 /* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
-void mics_comm_mpi_forgo_near(mics_comm *comm);
+void mics_comm_mpi_forgo_intra(mics_comm *comm);
 
 /* What every collective needs of its ring and buffer (comm.h).   Returns: MICS_OK;
  * MICS_ERR_INVALID, logged. */

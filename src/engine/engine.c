@@ -17,11 +17,12 @@ static mics_status check_steps(const mics_schedule *schedule)
             const mics_step *step = &list->steps[i];
             if (mics_step_is_comm(step) && step->packed &&
                 !(mics_step_kind_is_second_hop(step->kind) && step->wire == MICS_WIRE_BF16))
-                return mics_fail(MICS_ERR_UNSUPPORTED,
-                                 "%s as %s: on a GPU numbers travel as they are held, but for a "
-                                 "second hop in bf16; leave the rest of run.wire as it is there, "
-                                 "and see run.precision",
-                                 mics_step_kind_text(step->kind), mics_wire_text(step->wire));
+                return mics_fail(
+                    MICS_ERR_UNSUPPORTED,
+                    "%s as %s: on a GPU numbers travel as they are held, but for a "
+                    "second hop in bf16; leave the rest of run.comm_dtype as it is there, "
+                    "and see run.precision",
+                    mics_step_kind_text(step->kind), mics_wire_text(step->wire));
             if (mics_step_is_comm(step) && step->library)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "gathers by the MPI library are the CPU's; use the ring or two "

@@ -36,7 +36,8 @@ mics_status run_job_open_schedule(mics_job *job)
 
 double run_job_files_timeout_s(const mics_job *job)
 {
-    return fmax(job->run->files_timeout_s, job->run->comm_timeout_s);
+    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
+    return fmax(LEAST_S, OF_COLLECTIVES * job->run->comm_timeout_s);
 }
 
 // ---- data ----
@@ -128,14 +129,13 @@ static mics_status write_run_json(mics_job *job)
     return mics_file_sync_dir(out);
 }
 
-mics_status run_job_open_data(mics_job *job, const char *resume)
+mics_status run_job_open_data(mics_job *job)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(lock_out(job));
     MICS_TRY(open_corpora(job));
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
-    MICS_TRY(run_job_resume(job, resume));
+    MICS_TRY(run_job_resume(job));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));
     return write_run_json(job);

@@ -65,12 +65,10 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
  */
 mics_status run_job_open_schedule(mics_job *job);
 
-/* The rest, for training: output folder, resumption, tokenizer, corpora, safetensors. Writes only
+/* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Writes only
  * on the first process, and nothing before everything was found to be in order.
- *
- * `resume`: "auto", "none" or a folder.
  */
-mics_status run_job_open_data(mics_job *job, const char *resume);
+mics_status run_job_open_data(mics_job *job);
 
 /* Closes what was opened; the job itself is left. */
 void run_job_close_parts(mics_job *job);
@@ -98,10 +96,17 @@ mics_status run_values_load(mics_memory *memory, const mics_run_values *values,
 
 // ---- resume.c ----
 
-/* Finds what to resume from and checks that it is the same run: sets checkpoint, start_step and
- * finished. Needs the corpora open.
+/* Finds what to resume from, if anything: sets checkpoint, and the run keeps what it has resolved
+ * (mics_run_keep). Needs the run, not yet resolved.
+ *
+ * `resume`: "auto", "none" or a folder.
  */
-mics_status run_job_resume(mics_job *job, const char *resume);
+mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
+
+/* Checks that `checkpoint` is of the same run: sets start_step and finished. Needs the corpora
+ * open.
+ */
+mics_status run_job_resume(mics_job *job);
 
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
  * what job->checkpoint holds was found to be damaged.

@@ -92,15 +92,33 @@ static mics_status share_budget(mics_job *job)
     return MICS_OK;
 }
 
-typedef struct data_request {
-    mics_job *job;
-    const char *resume;
-} data_request;
-
 static mics_status open_data(void *ctx)
 {
-    const data_request *request = ctx;
-    return run_job_open_data(request->job, request->resume);
+    return run_job_open_data(ctx);
+}
+
+// What the run file says for another engine, and has no effect here, is named once.
+static void say_hints(const mics_run *run)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        if (row.hint && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", row.key);
+    }
+    if (used > 0)
+        mics_log(MICS_LOG_INFO, "without effect here (mics explain says why): %s%s", names,
+                 used < sizeof names ? "" : "...");
+}
+
+static void say_kept(const mics_job *job)
+{
+    const char *kept = mics_run_kept_text(job->run);
+    if (*kept != '\0')
+        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
+                 job->checkpoint_path, kept);
 }
 
 // Opens the engines.
@@ -120,15 +138,22 @@ static mics_status start(mics_job *job)
 
 static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
 {
-    data_request request = {.job = job, .resume = resume != NULL ? resume : "auto"};
     MICS_TRY(run_world_agree(job->world, loaded));
+    MICS_TRY(run_world_agree(job->world,
+                             run_job_find_checkpoint(job, resume != NULL ? resume : "auto")));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run));
     MICS_TRY(run_world_agree(job->world, open_model(job)));
     MICS_TRY(share_budget(job));
     MICS_TRY(run_world_agree(job->world, open_schedule(job)));
     run_gpu_why(job);
-    MICS_TRY(run_world_first(job->world, open_data, &request));
-    return job->finished ? MICS_OK : start(job);
+    MICS_TRY(run_world_first(job->world, open_data, job));
+    if (job->finished)
+        return MICS_OK;
+    if (run_world_is_first(job->world)) {
+        say_hints(job->run);
+        say_kept(job);
+    }
+    return start(job);
 }
 
 mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)

@@ -32,8 +32,8 @@ contains traced/trace.json '"name": "agree"'
 
 # The second hop: mics(2), its last step; units apart.
 run 0 hop "$mics" train run.json --ranks 4 --nodes 2 --out hop --set run.trace_step=8 \
-    --set run.join_below=0
-"$check_trace" hop/trace.json 4 "$(entries --ranks 4 --nodes 2 --set run.join_below=0)" 8 1 || fail "hop/trace.json is wrong"
+    --set run.coalesce_below=0
+"$check_trace" hop/trace.json 4 "$(entries --ranks 4 --nodes 2 --set run.coalesce_below=0)" 8 1 || fail "hop/trace.json is wrong"
 contains hop.out "trace of step 8 written to hop/trace.json"
 contains hop/trace.json '"name": "all-reduce h.0"'
 
