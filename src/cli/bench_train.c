@@ -151,7 +151,7 @@ static mics_status measure(bench *b, const bench_subject *subject, int32_t micro
 {
     trainer self = {.bench = b, .subject = subject, .memory = b->rank->memory};
     double mine = 0;
-    mics_status status = cli_rank_agree(b->rank, open_trainer(&self, micro_steps));
+    mics_status status = run_rank_agree(b->rank, open_trainer(&self, micro_steps));
     if (status == MICS_OK)
         status = time_steps(&self, seconds, &mine);
     close_trainer(&self);
@@ -169,7 +169,7 @@ static mics_status expect_now(bench *b, const bench_subject *subject, const benc
     if (status == MICS_OK)
         status = expect(&self, compute, expected_out);
     close_trainer(&self);
-    return cli_rank_agree(b->rank, status);
+    return run_rank_agree(b->rank, status);
 }
 
 mics_status bench_train(bench_ops *self, const bench_subject *subject, double seconds,

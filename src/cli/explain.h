@@ -4,8 +4,8 @@
 #ifndef MICS_CLI_EXPLAIN_H
 #define MICS_CLI_EXPLAIN_H
 
-#include "job.h"
 #include "mics/memory.h"
+#include "mics/run.h"
 #include "mics/schedule.h"
 
 /* Prints for people; a schedule that is long only in part unless `all_steps`. Needs a job with its
@@ -13,10 +13,10 @@
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, before anything is printed.
  */
-mics_status cli_explain_text(const cli_job *job, bool all_steps);
+mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_steps);
 
 /* Prints one JSON object. Returns: as cli_explain_text. */
-mics_status cli_explain_json(const cli_job *job);
+mics_status cli_explain_json(mics_memory *memory, const mics_job *job);
 
 // ---- explain_collectives.c ----
 

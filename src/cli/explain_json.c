@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain --json prints.
+#include "base/text.h"
 #include "explain.h"
-#include "files.h"
-#include "gpu.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +12,12 @@ static void print_keys(const mics_run *run)
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
         printf("%s\n    {\"key\": ", i > 0 ? "," : "");
-        cli_write_json_string(stdout, row.key);
+        mics_text_write_quoted(stdout, row.key);
         // As text: long values are cut, and then no JSON.
         printf(", \"value\": ");
-        cli_write_json_string(stdout, row.value);
+        mics_text_write_quoted(stdout, row.value);
         printf(", \"origin\": ");
-        cli_write_json_string(stdout, row.origin);
+        mics_text_write_quoted(stdout, row.origin);
         printf("}");
     }
     printf("\n  ],\n");
@@ -30,8 +29,9 @@ static void print_bytes(const char *name, mics_bytes bytes, const char *end)
            (long long)bytes.inter, end);
 }
 
-static void print_ledgers(const mics_schedule *schedule)
+static void print_ledgers(const mics_job *job)
 {
+    const mics_schedule *schedule = mics_job_schedule(job);
     const mics_memory_ledger *ledger = &schedule->ledger;
     printf("  \"memory_bytes\": {");
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
@@ -39,7 +39,7 @@ static void print_ledgers(const mics_schedule *schedule)
             printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag), ledger->bytes[tag]);
     }
     printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"sent_bytes\": {", ledger->total,
-           schedule->spec.accelerator ? mics_engine_copy_bytes(schedule) : 0);
+           mics_job_facts_get(job).host_copy_bytes);
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         mics_bytes bytes =
             mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);
@@ -95,33 +95,33 @@ static void print_steps(const mics_schedule *schedule)
     printf("\n  ]\n");
 }
 
-static void print_device(const cli_job *job)
+static void print_device(const mics_job *job)
 {
-    const cli_gpu_words words = cli_gpu_explain(job);
-    printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", words.device,
-           mics_run_precision_text(job->run->precision));
-    cli_write_json_string(stdout, words.why);
+    const mics_job_facts facts = mics_job_facts_get(job);
+    printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", facts.device,
+           mics_run_precision_text(mics_job_run(job)->precision));
+    mics_text_write_quoted(stdout, facts.device_why);
     printf("},\n");
 }
 
-mics_status cli_explain_json(const cli_job *job)
+mics_status cli_explain_json(mics_memory *memory, const mics_job *job)
 {
     cli_operations operations;
-    MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));
-    const mics_mesh *mesh = &job->schedule->spec.mesh;
+    MICS_TRY(cli_operations_list(memory, mics_job_schedule(job), &operations));
+    const mics_mesh *mesh = &mics_job_schedule(job)->spec.mesh;
     char name[64];
     printf("{\n");
-    print_keys(job->run);
+    print_keys(mics_job_run(job));
     printf("  \"mesh\": {\"ranks\": %d, \"ranks_per_node\": %d, \"params\": %d, \"grads\": %d, "
            "\"optimizer\": %d, \"name\": \"%s\"},\n",
            (int)mesh->ranks, (int)mesh->ranks_per_node, (int)mesh->sharding.params,
            (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            mics_mesh_name(mesh, name, sizeof name));
     print_device(job);
-    printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(job->model));
-    print_ledgers(job->schedule);
+    printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(mics_job_model(job)));
+    print_ledgers(job);
     print_operations(&operations);
-    print_steps(job->schedule);
+    print_steps(mics_job_schedule(job));
     printf("}\n");
     return MICS_OK;
 }

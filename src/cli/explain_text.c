@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain prints for people.
 #include "explain.h"
-#include "gpu.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
@@ -62,31 +61,31 @@ static void print_mesh(const mics_mesh *mesh)
     }
 }
 
-static void print_device(const cli_job *job)
+static void print_device(const mics_job *job)
 {
-    const cli_gpu_words words = cli_gpu_explain(job);
-    printf("\ndevice\n  %s, %s; %s\n", words.device, words.numbers, words.why);
+    const mics_job_facts facts = mics_job_facts_get(job);
+    printf("\ndevice\n  %s, %s; %s\n", facts.device, facts.numbers, facts.device_why);
 }
 
-static void print_limit(const cli_job *job)
+static void print_limit(const mics_job *job)
 {
-    const cli_room *room = &job->room;
+    const mics_job_facts facts = mics_job_facts_get(job);
     char text[32];
-    if (room->limit_bytes == SIZE_MAX) {
+    if (facts.limit_bytes == SIZE_MAX) {
         printf("  there is no GPU here that says what a rank may use; run.memory_limit says it\n");
         return;
     }
     printf("  %s: a rank may use %s%s\n",
-           job->schedule->ledger.total <= room->limit_bytes ? "fits" : "DOES NOT FIT",
-           mics_size_text((double)room->limit_bytes, text, sizeof text),
-           room->limit_is_set       ? " (run.memory_limit)"
-           : room->accelerator.used ? ", its share of what this machine's GPUs have"
-                                    : ", its share of what this machine has available");
+           mics_job_schedule(job)->ledger.total <= facts.limit_bytes ? "fits" : "DOES NOT FIT",
+           mics_size_text((double)facts.limit_bytes, text, sizeof text),
+           facts.limit_is_set  ? " (run.memory_limit)"
+           : facts.accelerator ? ", its share of what this machine's GPUs have"
+                               : ", its share of what this machine has available");
 }
 
-static void print_memory(const cli_job *job)
+static void print_memory(const mics_job *job)
 {
-    const mics_memory_ledger *ledger = &job->schedule->ledger;
+    const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
     char text[32];
     printf("\nmemory of a rank\n");
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
@@ -97,8 +96,8 @@ static void print_memory(const cli_job *job)
     }
     printf("  %-28s %12s %16zu B\n", "in all",
            mics_size_text((double)ledger->total, text, sizeof text), ledger->total);
-    if (job->room.accelerator.used) {
-        const size_t host = mics_engine_copy_bytes(job->schedule);
+    if (mics_job_facts_get(job).accelerator) {
+        const size_t host = mics_job_facts_get(job).host_copy_bytes;
         printf("  %-28s %12s %16zu B\n", "host, to load and save",
                mics_size_text((double)host, text, sizeof text), host);
     }
@@ -209,18 +208,19 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     }
 }
 
-mics_status cli_explain_text(const cli_job *job, bool all_steps)
+mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_steps)
 {
     cli_operations operations;
-    MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));
-    print_keys(job->run);
-    printf("\nmodel\n  %s, %lld parameters in %d units\n", job->model->architecture,
-           (long long)mics_model_param_count(job->model), (int)job->model->unit_count);
+    MICS_TRY(cli_operations_list(memory, mics_job_schedule(job), &operations));
+    print_keys(mics_job_run(job));
+    printf("\nmodel\n  %s, %lld parameters in %d units\n", mics_job_model(job)->architecture,
+           (long long)mics_model_param_count(mics_job_model(job)),
+           (int)mics_job_model(job)->unit_count);
     print_device(job);
-    print_mesh(&job->schedule->spec.mesh);
+    print_mesh(&mics_job_schedule(job)->spec.mesh);
     print_memory(job);
-    print_operations(job->schedule, &operations);
-    print_bytes(job->schedule);
-    print_steps(job->schedule, all_steps);
+    print_operations(mics_job_schedule(job), &operations);
+    print_bytes(mics_job_schedule(job));
+    print_steps(mics_job_schedule(job), all_steps);
     return MICS_OK;
 }

@@ -151,7 +151,7 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].stop = atomic_load(&engine->stop_asked) ? 1 : 0;
+    engine->agreements[engine->rank].stop = atomic_exchange(&engine->stop_asked, false) ? 1 : 0;
     send_sums(engine);
 }
 
