@@ -43,7 +43,7 @@ static void add_packed(const mics_engine *engine, mics_wire wire, float *sum, co
 static mics_status reduce_packed(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                                  float *buffer, float *residual)
 {
-    const group_ring *group = &engine->rings[step->group];
+    const group_ring *group = ring_of(engine, step);
     const int32_t size = group->group.size, index = group->group.index;
     const int64_t elems = step->block_elems;
     char *outgoing = engine->wire[step->stream], *incoming = outgoing + step->block_bytes;
@@ -51,8 +51,8 @@ static mics_status reduce_packed(mics_engine *engine, const mics_step *step, con
     for (int32_t hop = 1; hop < size; hop++) {
         const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
         const int64_t at = group->block_of[to] * elems;
-        pack(engine, step->wire, outgoing, buffer + at, residual != NULL ? residual + at : NULL,
-             elems);
+        pack(engine, step->dtype.sent, outgoing, buffer + at,
+             residual != NULL ? residual + at : NULL, elems);
         const mics_exchange exchange = {.to = mics_group_rank(group->group, to),
                                         .from = mics_group_rank(group->group, from),
                                         .send = outgoing,
@@ -62,7 +62,7 @@ static mics_status reduce_packed(mics_engine *engine, const mics_step *step, con
                                         .channel = ring->channel,
                                         .what = ring->what};
         MICS_TRY(mics_comm_exchange(engine->spec.comm, &exchange));
-        add_packed(engine, step->wire, own, incoming, elems);
+        add_packed(engine, step->dtype.sent, own, incoming, elems);
     }
     return MICS_OK;
 }
@@ -70,7 +70,7 @@ static mics_status reduce_packed(mics_engine *engine, const mics_step *step, con
 static mics_status reduce_scatter(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                                   float *buffer, float *residual)
 {
-    if (step->wire != MICS_WIRE_FP32)
+    if (step->dtype.sent != MICS_WIRE_FP32)
         return reduce_packed(engine, step, ring, buffer, residual);
     return mics_comm_reduce_scatter(engine->spec.comm, ring, buffer, step->block_elems);
 }
@@ -80,7 +80,7 @@ static mics_status reduce_scatter(mics_engine *engine, const mics_step *step, co
 static mics_status gather_packed(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                                  mics_wire wire, float *buffer, bool own_too)
 {
-    const group_ring *group = &engine->rings[step->group];
+    const group_ring *group = ring_of(engine, step);
     const int64_t elems = step->block_elems;
     const size_t bytes = mics_wire_bytes(wire, elems);
     char *image = engine->wire[step->stream];
@@ -105,10 +105,10 @@ static float *param_shard(const mics_engine *engine, int32_t unit)
 
 int64_t step_share_at(const mics_engine *engine, const mics_step *step, int64_t block_elems)
 {
-    if (!step->staged || step->group == step->inside)
+    if (step->stage != MICS_STAGE_INTER)
         return 0;
-    return block_elems * engine->rings[step->group].group.size *
-           engine->rings[step->inside].own_block;
+    return block_elems * ring_of(engine, step)->group.size *
+           engine->rings[step->axis][MICS_SCOPE_INTRA].own_block;
 }
 
 int64_t step_unit_elems(const mics_engine *engine, const mics_step *step, int32_t unit)
@@ -137,10 +137,10 @@ void *step_message(const mics_engine *engine, const mics_step *step)
 static mics_status gather_share(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                                 float *share)
 {
-    const int64_t elems = step->block_elems * engine->rings[step->group].group.size;
+    const int64_t elems = step->block_elems * ring_of(engine, step)->group.size;
     char *blocks = (char *)(share + elems / 2);
-    pack(engine, step->wire,
-         blocks + step->block_bytes * (size_t)engine->rings[step->group].own_block,
+    pack(engine, step->dtype.sent,
+         blocks + step->block_bytes * (size_t)ring_of(engine, step)->own_block,
          param_shard(engine, step->unit), NULL, step->block_elems);
     MICS_TRY(mics_comm_all_gather(engine->spec.comm, ring, blocks, step->block_bytes));
     engine->spec.kernels->unpack_bf16(share, (const uint16_t *)(const void *)blocks, elems);
@@ -151,26 +151,27 @@ static mics_status gather_share(mics_engine *engine, const mics_step *step, cons
 // and then inside the node, all in place.
 static mics_status gather(mics_engine *engine, const mics_step *step, const mics_ring *ring)
 {
-    if (mics_schedule_shares(engine->schedule, step->unit)) // all shards are where they are read
+    if (step->algorithm == MICS_ALGORITHM_SHARED) // all shards are where they are read
         return mics_comm_all_gather(engine->spec.comm, ring, NULL, 0);
     const int64_t padded = engine->schedule->padded_elems[step->unit];
     const int64_t shard = padded / engine->schedule->sharding[step->unit].params;
     float *slot = engine->gather + engine->map.param_slots[step->uses[0].param_slot];
-    const bool across = step->kind == MICS_STEP_GATHER_ACROSS;
-    const bool packed = step->wire != MICS_WIRE_FP32;
+    const bool across = step->stage == MICS_STAGE_INTER;
+    const bool packed = step->dtype.sent != MICS_WIRE_FP32;
     const int64_t share = step_share_at(engine, step, step->block_elems);
     if (across && packed && engine->schedule->spec.gather_wires.inside == MICS_WIRE_FP32)
         return gather_share(engine, step, ring, slot + share);
     char *blocks = (char *)(packed ? slot + padded / 2 : slot);
-    if (across || !step->staged)
-        pack(engine, step->wire,
-             blocks + mics_wire_bytes(step->wire, shard) *
-                          (size_t)engine->rings[MICS_GROUP_PARAMS].own_block,
+    if (step->stage != MICS_STAGE_INTRA)
+        pack(engine, step->dtype.sent,
+             blocks + mics_wire_bytes(step->dtype.sent, shard) *
+                          (size_t)engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE].own_block,
              param_shard(engine, step->unit), NULL, shard);
     if (across)
         return mics_comm_all_gather(engine->spec.comm, ring,
-                                    blocks + mics_wire_bytes(step->wire, share), step->block_bytes);
-    if (step->library)
+                                    blocks + mics_wire_bytes(step->dtype.sent, share),
+                                    step->block_bytes);
+    if (step->algorithm == MICS_ALGORITHM_LIBRARY)
         MICS_TRY(mics_comm_library_gather(engine->spec.comm, ring, blocks, step->block_bytes));
     else
         MICS_TRY(mics_comm_all_gather(engine->spec.comm, ring, blocks, step->block_bytes));
@@ -188,13 +189,13 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
     float *accumulator = engine->grads + engine->map.grads[step->unit];
     const int64_t elems = step->block_elems;
     float *buffer = slot + step_share_at(engine, step, step->block_elems);
-    if (step->kind == MICS_STEP_REDUCE && step->wire == MICS_WIRE_FP32)
+    if (step->stage != MICS_STAGE_INTRA && step->dtype.sent == MICS_WIRE_FP32)
         return mics_comm_reduce_scatter_into(engine->spec.comm, ring, buffer, elems, accumulator,
                                              step->uses[0].accumulate);
     MICS_TRY(reduce_scatter(engine, step, ring, buffer, NULL));
-    if (step->kind == MICS_STEP_REDUCE_INSIDE)
+    if (step->stage == MICS_STAGE_INTRA)
         return MICS_OK;
-    const float *own = buffer + engine->rings[step->group].own_block * elems;
+    const float *own = buffer + ring_of(engine, step)->own_block * elems;
     if (step->uses[0].accumulate)
         engine->spec.kernels->accumulate(accumulator, own, elems);
     else
@@ -208,26 +209,26 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
 static float *residual_of(const mics_engine *engine, const mics_step *step)
 {
     const int64_t at = engine->schedule->residual_at[step->unit];
-    return step->wire == MICS_WIRE_INT8 && at >= 0 ? engine->residual + at : NULL;
+    return step->dtype.sent == MICS_WIRE_INT8 && at >= 0 ? engine->residual + at : NULL;
 }
 
 static mics_status all_reduce(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                               float *owned)
 {
-    if (step->wire == MICS_WIRE_FP32)
+    if (step->dtype.sent == MICS_WIRE_FP32)
         return mics_comm_all_reduce(engine->spec.comm, ring, owned,
                                     step->block_elems * ring->group.size);
     MICS_TRY(reduce_packed(engine, step, ring, owned, residual_of(engine, step)));
-    return gather_packed(engine, step, ring, step->back_wire, owned, true);
+    return gather_packed(engine, step, ring, step->dtype.back, owned, true);
 }
 
 // Of publications masters stay as they are: this rank's own piece is not rounded.
 static mics_status gather_boundary(mics_engine *engine, const mics_step *step,
                                    const mics_ring *ring, float *buffer)
 {
-    if (step->wire != MICS_WIRE_FP32)
-        return gather_packed(engine, step, ring, step->wire, buffer,
-                             step->kind == MICS_STEP_ALL_REDUCE_BACK);
+    if (step->dtype.sent != MICS_WIRE_FP32)
+        return gather_packed(engine, step, ring, step->dtype.sent, buffer,
+                             step->stage == MICS_STAGE_BACK);
     return mics_comm_all_gather(engine->spec.comm, ring, buffer, step->block_bytes);
 }
 
@@ -235,9 +236,9 @@ static mics_status gather_boundary(mics_engine *engine, const mics_step *step,
 static mics_status run_on(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                           float *buffer)
 {
-    if (step->kind == MICS_STEP_ALL_REDUCE)
+    if (mics_step_sums_to_all(step))
         return all_reduce(engine, step, ring, buffer);
-    if (mics_step_kind_sums(step->kind))
+    if (mics_step_sums(step))
         return reduce_scatter(engine, step, ring, buffer, residual_of(engine, step));
     return gather_boundary(engine, step, ring, buffer);
 }
@@ -246,10 +247,9 @@ static mics_status run_on(mics_engine *engine, const mics_step *step, const mics
 static float *boundary_buffer(const mics_engine *engine, const mics_step *step, int32_t unit,
                               int64_t block_elems)
 {
-    float *whole = mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH ? param_shard(engine, unit)
-                   : mics_step_kind_whole(step->kind) == MICS_STEP_ALL_REDUCE
-                       ? owned_grads(engine, unit)
-                       : engine->grads + engine->map.grads[unit];
+    float *whole = step->kind == MICS_STEP_PARAM_SYNC   ? param_shard(engine, unit)
+                   : step->kind == MICS_STEP_ALL_REDUCE ? owned_grads(engine, unit)
+                                                        : engine->grads + engine->map.grads[unit];
     return whole + step_share_at(engine, step, block_elems);
 }
 
@@ -272,11 +272,11 @@ static void copy_block(const mics_engine *engine, const mics_step *step, float *
 // of a sum, this rank's of a gather; what goes back is what they get.
 static mics_status run_joined(mics_engine *engine, const mics_step *step, const mics_ring *ring)
 {
-    const group_ring *group = &engine->rings[step->group];
-    const bool sums = mics_step_kind_sums(step->kind);
-    const bool gathers = !sums || step->kind == MICS_STEP_ALL_REDUCE;
+    const group_ring *group = ring_of(engine, step);
+    const bool sums = mics_step_sums(step);
+    const bool gathers = !sums || mics_step_sums_to_all(step);
     // A published piece is the owner's master, but sums that come back are alike on all ranks.
-    const bool own_too = mics_step_kind_whole(step->kind) != MICS_STEP_PUBLISH;
+    const bool own_too = step->kind != MICS_STEP_PARAM_SYNC;
     float *message = step_message(engine, step);
     for (int32_t block = 0; block < group->group.size; block++) {
         if (sums || block == group->own_block)
@@ -305,10 +305,10 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
     if (step->micro_step >= 0)
         snprintf(micro_step, sizeof micro_step, ", micro-step %d", (int)step->micro_step + 1);
     snprintf(text, capacity, "%s of %s%s over the %s (%s %lld%s, no. %lld.%d)",
-             mics_step_kind_text(step->kind),
+             mics_step_text(step->kind, step->stage),
              step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name
                              : "loss and norm",
-             more, mics_group_kind_text(step->group),
+             more, mics_group_text(step->axis, mics_step_scope(step)),
              engine->phase == MICS_PHASE_TRAIN ? "step" : "evaluation after step",
              (long long)engine->step, micro_step, (long long)engine->note.run,
              (int)(step - engine->list->steps));
@@ -316,14 +316,14 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
 
 mics_status run_comm_step(mics_engine *engine, const mics_step *step)
 {
-    const group_ring *group = &engine->rings[step->group];
+    const group_ring *group = ring_of(engine, step);
     char what[STEP_NAME_BYTES];
     name_step(engine, step, what, sizeof what);
     const mics_ring ring = {.group = group->group,
                             .block_of = group->block_of,
                             .channel = stream_channel(step->stream),
                             .what = what};
-    switch (mics_step_kind_whole(step->kind)) {
+    switch (step->kind) {
     case MICS_STEP_GATHER:
         return gather(engine, step, &ring);
     case MICS_STEP_REDUCE:

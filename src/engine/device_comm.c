@@ -33,9 +33,10 @@ static mics_status gather(mics_engine *engine, const mics_step *step, const mics
     const int64_t shard =
         engine->schedule->padded_elems[step->unit] / engine->schedule->sharding[step->unit].params;
     void *slot = elem_at(engine, engine->gather, engine->map.param_slots[step->uses[0].param_slot]);
-    if (step->kind == MICS_STEP_GATHER_ACROSS || !step->staged)
+    if (step->stage != MICS_STAGE_INTRA)
         copy_elems(engine, step->stream,
-                   elem_at(engine, slot, shard * engine->rings[MICS_GROUP_PARAMS].own_block),
+                   elem_at(engine, slot,
+                           shard * engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE].own_block),
                    shard_at(engine, step->unit), shard, engine->elem_bytes);
     slot = elem_at(engine, slot, step_share_at(engine, step, step->block_elems));
     return collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, engine->dtype, slot);
@@ -45,10 +46,10 @@ static mics_status gather(mics_engine *engine, const mics_step *step, const mics
 static mics_status reduce_inside(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                                  void *slot)
 {
-    if (!step->direct)
+    if (step->algorithm != MICS_ALGORITHM_DIRECT)
         return collective(engine, step, ring, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32, slot);
     const mics_op_place at = place_on(engine, step->stream);
-    void *own = elem_at(engine, slot, engine->rings[step->group].own_block * step->block_elems);
+    void *own = elem_at(engine, slot, ring_of(engine, step)->own_block * step->block_elems);
     MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, slot));
     engine->ops->sum_blocks_rounded(&at, own, own, engine->wire[step->stream], ring->group.size - 1,
                                     step->block_elems, step->block_elems);
@@ -61,11 +62,11 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
     float *accumulator = engine->grads + engine->map.grads[step->unit];
     const mics_op_place at = place_on(engine, step->stream);
     const bool add = step->uses[0].accumulate;
-    if (step->kind == MICS_STEP_REDUCE_INSIDE)
+    if (step->stage == MICS_STAGE_INTRA)
         return reduce_inside(engine, step, ring, slot);
     slot = elem_at(engine, slot, step_share_at(engine, step, step->block_elems));
-    void *own = elem_at(engine, slot, engine->rings[step->group].own_block * step->block_elems);
-    if (step->direct) {
+    void *own = elem_at(engine, slot, ring_of(engine, step)->own_block * step->block_elems);
+    if (step->algorithm == MICS_ALGORITHM_DIRECT) {
         MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, slot));
         engine->ops->sum_blocks(&at, accumulator, own, engine->wire[step->stream],
                                 ring->group.size - 1, step->block_elems, step->block_elems, add);
@@ -83,7 +84,7 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
 
 static bool is_publication(const mics_step *step)
 {
-    return mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH;
+    return step->kind == MICS_STEP_PARAM_SYNC;
 }
 
 // What a step is about of one unit, whose block is `block_elems`.
@@ -93,7 +94,7 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     const int64_t share = step_share_at(engine, step, block_elems);
     if (is_publication(step))
         return elem_at(engine, shard_at(engine, unit), share);
-    if (mics_step_kind_whole(step->kind) == MICS_STEP_ALL_REDUCE)
+    if (step->kind == MICS_STEP_ALL_REDUCE)
         return owned_grads(engine, unit) + share;
     return engine->grads + engine->map.grads[unit] + share;
 }
@@ -131,7 +132,7 @@ static mics_status sum_rounded(mics_engine *engine, const mics_step *step, const
                                  .dtype = MICS_DTYPE_BF16};
     engine->ops->round(&at, image, buffer, size * elems);
     MICS_TRY(mics_comm_collective(engine->spec.comm, &call));
-    engine->ops->sum_blocks(&at, buffer + engine->rings[step->group].own_block * elems, incoming,
+    engine->ops->sum_blocks(&at, buffer + ring_of(engine, step)->own_block * elems, incoming,
                             image_block(engine, step, size + 1), size - 2, elems, elems, true);
     return MICS_OK;
 }
@@ -141,7 +142,7 @@ static mics_status gather_rounded(mics_engine *engine, const mics_step *step, co
                                   float *buffer)
 {
     const mics_op_place at = place_in_bf16(engine, step);
-    const int32_t own = engine->rings[step->group].own_block;
+    const int32_t own = ring_of(engine, step)->own_block;
     const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
                                  .ring = ring,
                                  .buffer = image_block(engine, step, 0),
@@ -158,9 +159,9 @@ static mics_status gather_rounded(mics_engine *engine, const mics_step *step, co
 static mics_status run_rounded(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                                float *buffer)
 {
-    if (mics_step_kind_sums(step->kind))
+    if (mics_step_sums(step))
         MICS_TRY(sum_rounded(engine, step, ring, buffer));
-    if (step->kind == MICS_STEP_ALL_REDUCE || step->kind == MICS_STEP_ALL_REDUCE_BACK)
+    if (mics_step_sums_to_all(step) || step->stage == MICS_STAGE_BACK)
         return gather_rounded(engine, step, ring, buffer);
     return MICS_OK;
 }
@@ -168,13 +169,12 @@ static mics_status run_rounded(mics_engine *engine, const mics_step *step, const
 static mics_status run_on(mics_engine *engine, const mics_step *step, const mics_ring *ring,
                           void *buffer)
 {
-    if (step->packed)
+    if (step->dtype.sent != step->dtype.held)
         return run_rounded(engine, step, ring, buffer);
     const mics_dtype dtype = is_publication(step) ? engine->dtype : MICS_DTYPE_FP32;
-    const mics_comm_call_kind kind = step->kind == MICS_STEP_ALL_REDUCE ? MICS_COMM_CALL_ALL_REDUCE
-                                     : mics_step_kind_sums(step->kind)
-                                         ? MICS_COMM_CALL_REDUCE_SCATTER
-                                         : MICS_COMM_CALL_ALL_GATHER;
+    const mics_comm_call_kind kind = mics_step_sums_to_all(step) ? MICS_COMM_CALL_ALL_REDUCE
+                                     : mics_step_sums(step)      ? MICS_COMM_CALL_REDUCE_SCATTER
+                                                                 : MICS_COMM_CALL_ALL_GATHER;
     return collective(engine, step, ring, kind, dtype, buffer);
 }
 
@@ -198,9 +198,9 @@ static void copy_block(const mics_engine *engine, const mics_step *step, char *m
 // As run_joined of comm_steps.c.
 static mics_status run_joined(mics_engine *engine, const mics_step *step, const mics_ring *ring)
 {
-    const group_ring *group = &engine->rings[step->group];
-    const bool sums = mics_step_kind_sums(step->kind);
-    const bool gathers = !sums || step->kind == MICS_STEP_ALL_REDUCE;
+    const group_ring *group = ring_of(engine, step);
+    const bool sums = mics_step_sums(step);
+    const bool gathers = !sums || mics_step_sums_to_all(step);
     char *message = step_message(engine, step);
     for (int32_t block = 0; block < group->group.size; block++) {
         if (sums || block == group->own_block)
@@ -233,14 +233,14 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
 
 mics_status run_device_comm_step(mics_engine *engine, const mics_step *step)
 {
-    const group_ring *group = &engine->rings[step->group];
+    const group_ring *group = ring_of(engine, step);
     char what[STEP_NAME_BYTES];
     name_step(engine, step, what, sizeof what);
     const mics_ring ring = {.group = group->group,
                             .block_of = group->block_of,
                             .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
                             .what = what};
-    switch (mics_step_kind_whole(step->kind)) {
+    switch (step->kind) {
     case MICS_STEP_GATHER:
         return gather(engine, step, &ring);
     case MICS_STEP_REDUCE:

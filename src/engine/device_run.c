@@ -63,7 +63,7 @@ void device_begin_step(mics_engine *engine, int32_t index)
             device->ops->wait(device->ctx, stream, list_event(engine, step->wait[other], true));
     }
     device->ops->record(device->ctx, stream, list_event(engine, index, false));
-    snprintf(name, sizeof name, "%s %s", mics_step_kind_text(step->kind),
+    snprintf(name, sizeof name, "%s %s", mics_step_text(step->kind, step->stage),
              step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name : "");
     device->ops->range_begin(device->ctx, name);
 }
@@ -89,8 +89,7 @@ static int32_t next_of_stream(const mics_engine *engine, mics_stream stream, int
     const mics_step_list *list = engine->list;
     while (index < list->count &&
            (list->steps[index].stream != stream ||
-            (engine->publishing &&
-             mics_step_kind_whole(list->steps[index].kind) != MICS_STEP_PUBLISH)))
+            (engine->publishing && list->steps[index].kind != MICS_STEP_PARAM_SYNC)))
         index++;
     return index;
 }

@@ -15,14 +15,17 @@ static mics_status check_steps(const mics_schedule *schedule)
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            if (mics_step_is_comm(step) && step->packed &&
-                !(mics_step_kind_is_second_hop(step->kind) && step->wire == MICS_WIRE_BF16))
+            const bool second_hop =
+                step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+            if (step->dtype.sent != step->dtype.held &&
+                !(second_hop && step->dtype.sent == MICS_WIRE_BF16))
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "%s as %s: on a GPU numbers travel as they are held, but for a "
                                  "second hop in bf16; leave the rest of run.wire as it is there, "
                                  "and see run.precision",
-                                 mics_step_kind_text(step->kind), mics_wire_text(step->wire));
-            if (mics_step_is_comm(step) && step->library)
+                                 mics_step_text(step->kind, step->stage),
+                                 mics_wire_text(step->dtype.sent));
+            if (step->algorithm == MICS_ALGORITHM_LIBRARY)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "gathers by the MPI library are the CPU's; use the ring or two "
                                  "stages on a GPU");
@@ -441,7 +444,7 @@ static mics_status publish_job(mics_engine *engine, mics_stream stream)
         device_begin_stream(engine, stream);
     for (int32_t i = 0; i < engine->list->count; i++) {
         const mics_step *step = &engine->list->steps[i];
-        if (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH && step->stream == stream)
+        if (step->kind == MICS_STEP_PARAM_SYNC && step->stream == stream)
             MICS_TRY(end_world_unless_ok(engine, publish_step(engine, i)));
     }
     if (engine->async)

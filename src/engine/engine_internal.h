@@ -110,7 +110,7 @@ struct mics_engine {
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
     arena_map map;
-    group_ring rings[MICS_GROUP_KINDS];
+    group_ring rings[MICS_AXES][MICS_SCOPES];
     mics_agreement *agreements; // by rank
     mics_step_time *times;
 
@@ -265,9 +265,19 @@ void watch_explain(void *ctx, const mics_lateness *late);
 
 // ---- state.c ----
 
-/* A rank's group of a kind. The caller frees ring->block_of with mics_free. */
-mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_kind kind,
-                            int32_t rank, group_ring *ring);
+/* A rank's group along an axis. The caller frees ring->block_of with mics_free. */
+mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_axis axis,
+                            mics_group_scope scope, int32_t rank, group_ring *ring);
+
+/* A rank's groups along all axes. On failure too the caller frees each block_of with mics_free. */
+mics_status group_rings_open(mics_memory *memory, const mics_mesh *mesh, int32_t rank,
+                             group_ring rings[MICS_AXES][MICS_SCOPES]);
+
+/* The group that a collective of the schedule runs over. */
+static inline const group_ring *ring_of(const mics_engine *engine, const mics_step *step)
+{
+    return &engine->rings[step->axis][mics_step_scope(step)];
+}
 
 /* Computes the maps and rings, and takes the arenas as the ledger says. On failure the caller
  * closes the engine. */

@@ -19,7 +19,7 @@ static void map_params(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
     const bool shared = schedule->spec.share_params;
-    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
     int64_t end = 0;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
         const int32_t degree = schedule->sharding[u].params;
@@ -61,16 +61,28 @@ static mics_status map_slots(mics_engine *engine, const int64_t *elems, int32_t 
     return MICS_OK;
 }
 
-mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_kind kind,
-                            int32_t rank, group_ring *ring)
+mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_axis axis,
+                            mics_group_scope scope, int32_t rank, group_ring *ring)
 {
-    ring->group = mics_mesh_group(mesh, kind, rank);
+    ring->group = mics_mesh_group(mesh, axis, scope, rank);
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)ring->group.size * sizeof(int32_t), &block));
     ring->block_of = block;
     for (int32_t member = 0; member < ring->group.size; member++)
-        ring->block_of[member] = mics_mesh_block(mesh, kind, mics_group_rank(ring->group, member));
+        ring->block_of[member] =
+            mics_mesh_block(mesh, axis, scope, mics_group_rank(ring->group, member));
     ring->own_block = ring->block_of[ring->group.index];
+    return MICS_OK;
+}
+
+mics_status group_rings_open(mics_memory *memory, const mics_mesh *mesh, int32_t rank,
+                             group_ring rings[MICS_AXES][MICS_SCOPES])
+{
+    for (int axis = 0; axis < MICS_AXES; axis++) {
+        for (int scope = 0; scope < MICS_SCOPES; scope++)
+            MICS_TRY(group_ring_open(memory, mesh, (mics_group_axis)axis, (mics_group_scope)scope,
+                                     rank, &rings[axis][scope]));
+    }
     return MICS_OK;
 }
 
@@ -187,9 +199,8 @@ mics_status state_open(mics_engine *engine)
     const mics_schedule *schedule = engine->schedule;
     arena_map *map = &engine->map;
     void *block = NULL;
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        MICS_TRY(group_ring_open(engine->spec.memory, &schedule->spec.mesh, (mics_group_kind)kind,
-                                 engine->rank, &engine->rings[kind]));
+    MICS_TRY(
+        group_rings_open(engine->spec.memory, &schedule->spec.mesh, engine->rank, engine->rings));
     MICS_TRY(map_units(engine));
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
@@ -212,7 +223,7 @@ mics_status state_open(mics_engine *engine)
 
 mics_status state_share(mics_engine *engine)
 {
-    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
     const mics_ring ring = {
         .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
     void *block = NULL;
@@ -278,8 +289,8 @@ void state_close(mics_engine *engine)
     close_device(engine);
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         mics_free(memory, maps[i]);
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        mics_free(memory, engine->rings[kind].block_of);
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
+        mics_free(memory, engine->rings[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
     mics_free(memory, engine->micro_step_read);

@@ -92,9 +92,10 @@ static bool has_entered(const place *late, const engine_note *note)
 static mics_group members_of(const report *r, const place *at, int32_t rank)
 {
     const mics_step *step = step_at(r, at);
-    const mics_group_kind kind =
-        step != NULL && mics_step_is_comm(step) ? step->group : MICS_GROUP_WORLD;
-    return mics_mesh_group(&r->engine->schedule->spec.mesh, kind, rank);
+    const mics_mesh *mesh = &r->engine->schedule->spec.mesh;
+    if (step == NULL || !mics_step_is_comm(step))
+        return mics_mesh_group(mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, rank);
+    return mics_mesh_group(mesh, step->axis, mics_step_scope(step), rank);
 }
 
 static void append_step(report *r, const place *at)
@@ -103,7 +104,7 @@ static void append_step(report *r, const place *at)
     if (step == NULL)
         return;
     append(r, "%s %s", is_inside(&at->note, at->stream) ? "in" : "before",
-           mics_step_kind_text(step->kind));
+           mics_step_text(step->kind, step->stage));
     if (step->unit >= 0)
         append(r, " of %s", r->engine->schedule->spec.model->units[step->unit].name);
     append(r,

@@ -64,9 +64,10 @@ static mics_status open_locks(mics_engine *engine)
 mics_status worker_open(mics_engine *engine)
 {
     MICS_TRY(open_locks(engine));
-    engine->home = mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_GROUP_WORLD)
-                       ? MICS_STREAM_FAR
-                       : MICS_STREAM_NEAR;
+    engine->home =
+        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE)
+            ? MICS_STREAM_FAR
+            : MICS_STREAM_NEAR;
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
         worker *w = &engine->workers[stream];
         w->engine = engine;

@@ -26,7 +26,7 @@ contains traced.out "trace of steps 3 to 4 written to traced/trace.json"
 contains traced.out "ui.perfetto.dev"
 contains traced.out "computation waited"
 contains traced.out "at least, whatever the order of collectives: "
-contains traced/trace.json '"name": "gather across h.1", "cat": "gather across"'
+contains traced/trace.json '"name": "gather inter h.1", "cat": "gather inter"'
 contains traced/trace.json '"name": "backward head"'
 contains traced/trace.json '"name": "agree"'
 
@@ -41,7 +41,7 @@ contains hop/trace.json '"name": "all-reduce h.0"'
 run 0 alone "$mics" train run.json --ranks 1 --out alone --set run.trace_step=1 \
     --set sharding=null --set 'sharding={"params": 1}'
 contains alone/trace.json '"name": "compute"'
-grep -q '"far"' alone/trace.json && fail "a rank alone has no other node"
+grep -q '"inter"' alone/trace.json && fail "a rank alone has no other node"
 
 # A run that goes on traces what is still to come, and nothing when that is nothing.
 run 0 begin "$mics" train run.json --ranks 2 --steps 4 --out onward --set run.trace_step=0

@@ -95,11 +95,12 @@ static int32_t first_of(const mics_step_list *list, int32_t micro_step)
 static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period, int32_t breadth)
 {
     const mics_step *a = &list->steps[at], *b = &list->steps[at + period];
-    if (a->kind != b->kind || a->unit != b->unit || a->stream != b->stream ||
-        a->block_bytes != b->block_bytes || a->micro_step + breadth != b->micro_step)
+    if (a->kind != b->kind || a->stage != b->stage || a->unit != b->unit ||
+        a->stream != b->stream || a->block_bytes != b->block_bytes ||
+        a->micro_step + breadth != b->micro_step)
         return false;
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        // What was waited for before and is not repeated (publication) is done long since.
+        // What was waited for before and is not repeated (parameter sync) is done long since.
         if (b->wait[stream] != a->wait[stream] && b->wait[stream] != a->wait[stream] + period)
             return false;
     }
@@ -116,7 +117,7 @@ typedef struct slot_age {
 static bool uses_slot(const mics_step *step, int32_t slot, bool grads)
 {
     const mics_step_kind fills = grads ? MICS_STEP_REDUCE : MICS_STEP_GATHER;
-    const bool moves = mics_step_is_comm(step) && mics_step_kind_whole(step->kind) == fills;
+    const bool moves = mics_step_is_comm(step) && step->kind == fills;
     for (int32_t u = 0; u < (moves ? 1 : step->use_count); u++) {
         if ((grads ? step->uses[u].grad_slot : step->uses[u].param_slot) == slot)
             return true;
@@ -253,15 +254,16 @@ static const double most_bytes = 9e18;
 
 static void take_times(const mics_simulation *s, double sign, mics_plan_entry *entry)
 {
-    const mics_simulated_kind *kinds = s->kinds;
+    const mics_simulated_kind(*kinds)[MICS_STAGES] = s->kinds;
     entry->step_us += sign * s->step_us;
-    entry->compute_us +=
-        sign * (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us);
-    entry->update_us += sign * (kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us);
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        const mics_part part = mics_part_of((mics_step_kind)kind);
-        const double exposed_us = sign * kinds[kind].exposed_us;
-        if (part == MICS_PART_PUBLISH)
+    entry->compute_us += sign * (kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].busy_us +
+                                 kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].busy_us);
+    entry->update_us += sign * (kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].busy_us +
+                                kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_part part = mics_part_of((mics_step_kind)(i / MICS_STAGES));
+        const double exposed_us = sign * kinds[i / MICS_STAGES][i % MICS_STAGES].exposed_us;
+        if (part == MICS_PART_PARAM_SYNC)
             entry->exposed_publish_us += exposed_us;
         if (part == MICS_PART_GATHER)
             entry->exposed_gather_us += exposed_us;
@@ -270,7 +272,7 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
         if (part == MICS_PART_SECOND_HOP)
             entry->exposed_second_hop_us += exposed_us;
     }
-    entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE].exposed_us;
+    entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].exposed_us;
     entry->exposed_us += sign * s->exposed_us;
     entry->hardware_flops += sign * s->flops;
 }
@@ -292,28 +294,35 @@ static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t
     return MICS_OK;
 }
 
-// The chain of a step with `further` turns more than `s` has, where `t` has one more.
+// A kind's part of the chain of a step with `further` turns more than `s` has, where `t` has one more.
+static double chain_us(const mics_simulation *s, const mics_simulation *t, double further, int kind,
+                       int stage)
+{
+    const double us = s->kinds[kind][stage].critical_us;
+    return us + further * (t->kinds[kind][stage].critical_us - us);
+}
+
 static void take_limit(const mics_simulation *s, const mics_simulation *t, double further,
                        mics_plan_entry *entry)
 {
     entry->limit = MICS_STEP_BACKWARD;
+    entry->limit_stage = MICS_STAGE_WHOLE;
     entry->limit_us = 0;
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        double us = s->kinds[kind].critical_us +
-                    further * (t->kinds[kind].critical_us - s->kinds[kind].critical_us);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const int kind = i / MICS_STAGES, stage = i % MICS_STAGES;
+        double us = chain_us(s, t, further, kind, stage);
         if (kind == MICS_STEP_FORWARD) // counts as backward
             continue;
         if (kind == MICS_STEP_BACKWARD)
-            us += s->kinds[MICS_STEP_FORWARD].critical_us +
-                  further * (t->kinds[MICS_STEP_FORWARD].critical_us -
-                             s->kinds[MICS_STEP_FORWARD].critical_us);
+            us += chain_us(s, t, further, MICS_STEP_FORWARD, stage);
         if (us > entry->limit_us) {
             entry->limit = (mics_step_kind)kind;
+            entry->limit_stage = (mics_step_stage)stage;
             entry->limit_us = us;
         }
     }
-    entry->limit_tier = s->kinds[entry->limit].tier;
-    entry->limit_by = s->kinds[entry->limit].limit;
+    entry->limit_tier = s->kinds[entry->limit][entry->limit_stage].tier;
+    entry->limit_by = s->kinds[entry->limit][entry->limit_stage].limit;
 }
 
 void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
