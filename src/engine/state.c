@@ -179,9 +179,10 @@ static mics_status open_host(mics_engine *engine)
     const mics_schedule_spec *spec = &engine->schedule->spec;
     const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     void *block = NULL;
-    engine->sums = &engine->agreements[engine->rank];
+    engine->sums = engine->host_sums = &engine->agreements[engine->rank];
     if (!engine->async)
         return MICS_OK;
+    engine->host_sums = NULL;
     engine->sums = (mics_agreement *)(void *)(engine->workspace + engine->schedule->workspace_sums);
     MICS_TRY(device->ops->alloc_host(device->ctx, sizeof *engine->host_sums, &block));
     engine->host_sums = block;
@@ -191,7 +192,7 @@ static mics_status open_host(mics_engine *engine)
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         (size_t)(spec->model->vocab + 1) * sizeof(int32_t), &block));
     engine->counts = block;
-    return mirror_open(engine);
+    return MICS_OK;
 }
 
 mics_status state_open(mics_engine *engine)
@@ -268,12 +269,12 @@ static void close_device(mics_engine *engine)
     mics_device *device = engine->device;
     if (device == NULL)
         return;
-    for (int stream = 0; engine->async && stream < MICS_STREAMS; stream++)
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
         (void)device->ops->synchronize(device->ctx, stream);
     graphs_close(engine);
     mics_comm_unregister(engine->spec.comm);
     close_arenas(engine);
-    if (engine->host_sums != NULL)
+    if (engine->async && engine->host_sums != NULL)
         device->ops->free_host(device->ctx, engine->host_sums);
     if (engine->staged_tokens != NULL)
         device->ops->free_host(device->ctx, engine->staged_tokens);
@@ -297,7 +298,7 @@ void state_close(mics_engine *engine)
     mics_free(memory, engine->counts);
     mics_free(memory, engine->fusions);
     mics_free(memory, engine->fused);
-    mics_free(memory, engine->mirror);
+    mics_free(memory, engine->host_copy);
 }
 
 // ---- where things are ----
@@ -322,6 +323,12 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit)
             return &step->uses[i];
     }
     return NULL;
+}
+
+int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
+{
+    const mics_batch *batch = &engine->schedule->spec.batch;
+    return engine->tokens + (engine->async ? 3 : 2) * batch->sequences * batch->length * lane;
 }
 
 void *elem_at(const mics_engine *engine, void *base, int64_t elems)

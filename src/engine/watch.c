@@ -122,7 +122,7 @@ static void append_doing(report *r, const engine_note *note)
         [ENGINE_IDLE] = "between steps",
         [ENGINE_LIST] = "beginning the step",
         [ENGINE_AGREE] = "agreeing with the others",
-        [ENGINE_PUBLISH] = "publishing",
+        [ENGINE_SYNC] = "synchronising parameters",
     };
     place at = {.note = *note, .stream = MICS_STREAM_COMPUTE};
     for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
@@ -132,8 +132,7 @@ static void append_doing(report *r, const engine_note *note)
     if (step_at(r, &at) != NULL)
         append_step(r, &at);
     else
-        append(r, "%s after step %lld",
-               calls[(unsigned)note->call <= ENGINE_PUBLISH ? note->call : 0],
+        append(r, "%s after step %lld", calls[(unsigned)note->call <= ENGINE_SYNC ? note->call : 0],
                (long long)note->step);
 }
 
@@ -264,7 +263,8 @@ static void wait_s(double seconds)
 static mics_stream own_stream(const mics_engine *engine, const engine_note *mine)
 {
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
-        const worker *w = &engine->workers[stream];
+        const bool own = engine->workers[stream].started;
+        const worker *w = &engine->workers[own ? stream : (int)engine->home];
         if (w->started && pthread_equal(w->thread, pthread_self()) &&
             is_inside(mine, (mics_stream)stream))
             return (mics_stream)stream;
