@@ -29,34 +29,9 @@
 //      update: once each. An evaluation has the agreement alone, behind its computations.
 //  12. The traffic ledger is the sum over steps, and what is packed or joined has room on its stream.
 #include "schedule/validate.h"
-#include "mics/log.h"
 #include "schedule/ledger.h"
 
 static const clock3 at_the_start = {{-1, -1, -1}};
-
-mics_status validator_broken(const validator *v, int number, const char *why)
-{
-    const mics_step *step = &v->list->steps[v->index];
-    return mics_fail(MICS_ERR_INVALID,
-                     "schedule, %s: step %d (%s of unit %d, micro-step %d) breaks invariant %d: %s",
-                     v->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)v->index,
-                     mics_step_text(step->kind, step->stage), (int)step->unit,
-                     (int)step->micro_step, number, why);
-}
-
-bool validator_precedes(const validator *v, int32_t step)
-{
-    return step < 0 || v->known[v->index].newest[v->list->steps[step].stream] >= step;
-}
-
-bool validator_all_precede(const validator *v, const clock3 *steps)
-{
-    for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        if (!validator_precedes(v, steps->newest[stream]))
-            return false;
-    }
-    return true;
-}
 
 static bool computes(const mics_step *step)
 {

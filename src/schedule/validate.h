@@ -47,6 +47,8 @@ typedef struct validator {
     int32_t norm, agreement; // steps; -1: none
 } validator;
 
+// ---- validate_units.c ----
+
 /* Fails with the number of an invariant (validate.c), the step that is looked at, and why. */
 mics_status validator_broken(const validator *v, int number, const char *why);
 
@@ -74,8 +76,7 @@ static inline int32_t units_of(const validator *v)
     return v->schedule->spec.model->unit_count;
 }
 
-// ---- validate_units.c: invariants 5 to 11, of one step. Return MICS_OK; MICS_ERR_INVALID, logged. ----
-
+// Invariants 5 to 11, of one step.   Return: MICS_OK; MICS_ERR_INVALID, logged.
 mics_status check_sync(validator *v, const mics_step *step);
 mics_status check_gather(validator *v, const mics_step *step);
 mics_status check_uses(validator *v, const mics_step *step); // of computations

@@ -1,7 +1,32 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Invariants 5 to 11 of validate.c: what becomes of each unit's parameters and gradients.
+#include "mics/log.h"
 #include "schedule/validate.h"
+
+mics_status validator_broken(const validator *v, int number, const char *why)
+{
+    const mics_step *step = &v->list->steps[v->index];
+    return mics_fail(MICS_ERR_INVALID,
+                     "schedule, %s: step %d (%s of unit %d, micro-step %d) breaks invariant %d: %s",
+                     v->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)v->index,
+                     mics_step_text(step->kind, step->stage), (int)step->unit,
+                     (int)step->micro_step, number, why);
+}
+
+bool validator_precedes(const validator *v, int32_t step)
+{
+    return step < 0 || v->known[v->index].newest[v->list->steps[step].stream] >= step;
+}
+
+bool validator_all_precede(const validator *v, const clock3 *steps)
+{
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (!validator_precedes(v, steps->newest[stream]))
+            return false;
+    }
+    return true;
+}
 
 // ---- 6, 7: slots and stages ----
 

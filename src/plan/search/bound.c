@@ -94,20 +94,6 @@ static comm_cost price_direct(const pricing *p, span over, int32_t blocks)
     return as_cost(p, over, mics_cost_direct(&planner->request.cluster, planner->ranks, &asked));
 }
 
-bool degree_has_stages(const mics_planner *planner, int32_t degree)
-{
-    return planner->ranks_per_node > 1 && degree > planner->ranks_per_node;
-}
-
-bool degree_shares(const mics_planner *planner, int32_t degree)
-{
-    const mics_plan_request *request = &planner->request;
-    return request->share_params && !request->accelerator &&
-           request->precision == MICS_PRECISION_FP32 &&
-           request->gather_wires.inside == MICS_WIRE_FP32 && degree > 1 &&
-           degree <= planner->ranks_per_node;
-}
-
 // ---- what a class' collectives cost ----
 
 static bool is_mixed(const mics_planner *planner)
