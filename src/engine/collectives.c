@@ -11,6 +11,7 @@
 // across nodes. On the host blocks come one after the other, on a device all at once.
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
+#include <stdio.h>
 
 static bool is_packed(const mics_step *step)
 {
@@ -428,4 +429,55 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
     default:
         return run_boundary(engine, step, &ring);
     }
+}
+
+// ---- warm-up ----
+
+static mics_comm_call_kind call_of(const mics_step *step)
+{
+    return step->algorithm == MICS_ALGORITHM_DIRECT ? MICS_COMM_CALL_ALL_TO_ALL
+           : mics_step_sums_to_all(step)            ? MICS_COMM_CALL_ALL_REDUCE
+           : mics_step_sums(step)                   ? MICS_COMM_CALL_REDUCE_SCATTER
+                                                    : MICS_COMM_CALL_ALL_GATHER;
+}
+
+// Zeros of the activations, a number a block, which nobody counts.
+static mics_status warm_up(const mics_engine *engine, const mics_step *step)
+{
+    const group_ring *group = ring_of(engine, step);
+    char what[96];
+    snprintf(what, sizeof what, "warm-up of the %s",
+             mics_group_text(step->axis, mics_step_scope(step)));
+    const mics_ring ring = {.group = group->group,
+                            .block_of = group->block_of,
+                            .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
+                            .what = what};
+    const mics_comm_call call = {.kind = call_of(step),
+                                 .ring = &ring,
+                                 .buffer = engine->activations,
+                                 .incoming = (float *)engine->activations + group->group.size,
+                                 .block_elems = 1,
+                                 .dtype = MICS_DTYPE_FP32};
+    const size_t needed = 2 * (size_t)group->group.size * sizeof(float);
+    if (needed > engine->schedule->ledger.bytes[MICS_MEM_ACTIVATIONS])
+        return MICS_OK;
+    return mics_comm_collective(mics_comm_count_inner(engine->spec.comm), &call);
+}
+
+mics_status collectives_warm_up(mics_engine *engine)
+{
+    bool seen[MICS_AXES][MICS_SCOPES][MICS_COMM_CALLS] = {{{false}}};
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &engine->schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            const mics_step *step = &list->steps[i];
+            bool *known = &seen[step->axis][mics_step_scope(step)][call_of(step)];
+            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE || *known)
+                continue;
+            *known = true;
+            MICS_TRY(warm_up(engine, step));
+        }
+    }
+    device_end_streams(engine, engine->home);
+    return device_drain(engine);
 }

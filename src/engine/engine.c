@@ -191,7 +191,10 @@ static mics_status open_together(const mics_engine_spec *spec, mics_engine *engi
     MICS_TRY(mics_comm_agree(spec->comm, mine));
     if (spec->schedule->spec.share_params)
         MICS_TRY(state_share(engine));
-    return is_remote(spec) ? state_register(engine) : MICS_OK;
+    if (!is_remote(spec))
+        return MICS_OK;
+    MICS_TRY(state_register(engine));
+    return collectives_warm_up(engine);
 }
 
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)

@@ -82,14 +82,14 @@ struct mics_engine {
     bool async; // the device has memory of its own, and is done with a call later than the host
     bool params_booked; // shared parameters; they are none of the allocator's
 
-    // Arenas, one block each, in the device's memory. Those of `float *` that hold numbers of dtype are
+    // Arenas, one block each, in the device's memory. Those of `void *` hold numbers of dtype and are
     // walked by elem_at.
-    float *params;  // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    void *params;   // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
     float *grads;   // by unit: the accumulator at G; fp32
     float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
-    float *gather;  // parameter slots
-    float *reduce;  // gradient slots
-    float *activations;
+    void *gather;   // parameter slots
+    void *reduce;   // gradient slots
+    void *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
     float *losses;            // one a token
@@ -190,6 +190,10 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
 /* One collective; on a device it is enqueued, but for AGREE, which is done on return. */
 mics_status run_comm_step(mics_engine *engine, const mics_step *step);
 mics_status run_compute_step(mics_engine *engine, const mics_step *step);
+
+/* Runs each kind of collective over each group of the schedule once on a device, in list order: connections
+ * are there then, and kernels loaded, before a step waits for them.   Collective: over the world. */
+mics_status collectives_warm_up(mics_engine *engine);
 
 /* Mean over all tokens of the list's batch, once AGREE is done. */
 double mean_loss(const mics_engine *engine);

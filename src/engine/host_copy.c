@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The owned pieces of parameters and optimizer state: where computation has them, and where callers do.
 //
-// On the processor that is the same memory. Pieces of a device have a copy on the host, laid out as an
+// On the CPU that is the same memory. Pieces of a device have a copy on the host, laid out as an
 // fp32 engine's arenas: the parameter shards with the masters inside, then both moments. It is there from opening
-// or a pull on until it is released.
+// or a download on until it is released.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 
@@ -122,15 +122,15 @@ static void copy_floats(const mics_engine *engine, float *to, const float *from,
 }
 
 // Both moments of all units lie one behind the other, here and there.
-static void copy_moments(const mics_engine *engine, bool push)
+static void copy_moments(const mics_engine *engine, bool upload)
 {
     float *here = engine->host_copy + all_shard_elems(engine), *there = engine->moments;
     if (there != NULL)
-        copy_floats(engine, push ? there : here, push ? here : there, 2 * owned_elems(engine));
+        copy_floats(engine, upload ? there : here, upload ? here : there, 2 * owned_elems(engine));
 }
 
-// Numbers of two bytes go through the ops' workspace, where they are rounded (push) or widened.
-static void convert_shard(const mics_engine *engine, int32_t unit, bool push)
+// Numbers of two bytes go through the ops' workspace, where they are rounded (upload) or widened.
+static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
 {
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
     const int64_t room = (int64_t)(engine->workspace_bytes / sizeof(float));
@@ -139,7 +139,7 @@ static void convert_shard(const mics_engine *engine, int32_t unit, bool push)
     for (int64_t begin = 0; begin < elems; begin += room) {
         const int64_t count = at_most(room, elems - begin);
         void *there = elem_at(engine, shard_at(engine, unit), begin);
-        if (push) {
+        if (upload) {
             copy_floats(engine, engine->workspace, here + begin, count);
             engine->ops->round(&at, there, engine->workspace, count);
         } else {
@@ -150,29 +150,29 @@ static void convert_shard(const mics_engine *engine, int32_t unit, bool push)
 }
 
 // The masters are not rounded: they lie over what is.
-static void copy_masters(const mics_engine *engine, int32_t unit, bool push)
+static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
 {
     const int64_t elems =
         engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
     float *here = engine->host_copy + engine->map.params[unit] + piece_in_shard(engine, unit);
     float *there = owned_piece_of(engine, unit).masters;
     if (there != NULL)
-        copy_floats(engine, push ? there : here, push ? here : there, elems);
+        copy_floats(engine, upload ? there : here, upload ? here : there, elems);
 }
 
-static mics_status copy_pieces(mics_engine *engine, bool push)
+static mics_status copy_pieces(mics_engine *engine, bool upload)
 {
     if (!engine->async)
         return MICS_OK;
     MICS_TRY(device_drain(engine));
-    copy_moments(engine, push);
+    copy_moments(engine, upload);
     if (!is_mixed(engine))
-        copy_floats(engine, push ? engine->params : engine->host_copy,
-                    push ? engine->host_copy : engine->params, all_shard_elems(engine));
+        copy_floats(engine, upload ? engine->params : engine->host_copy,
+                    upload ? engine->host_copy : engine->params, all_shard_elems(engine));
     for (int32_t unit = 0; is_mixed(engine) && unit < engine->schedule->spec.model->unit_count;
          unit++) {
-        convert_shard(engine, unit, push);
-        copy_masters(engine, unit, push);
+        convert_shard(engine, unit, upload);
+        copy_masters(engine, unit, upload);
     }
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }

@@ -247,7 +247,7 @@ static stage stage_of(const meter *self, mics_group_axis axis, mics_group_scope 
                    .block_bytes = block_bytes};
 }
 
-// The stages of a unit of `bytes`: as gather() and reduce() of comm_steps.c place them.
+// The stages of a unit of `bytes`: as gather() and reduce() of collectives.c place them.
 static timed_run run_of(const meter *self, mics_measure_op op, mics_algorithm algorithm,
                         size_t bytes)
 {

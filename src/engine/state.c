@@ -132,43 +132,37 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
     mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
 }
 
-static mics_status open_wire(mics_engine *engine)
+static void lay_out_wire(mics_engine *engine, char *wire)
 {
-    void *block = NULL;
-    MICS_TRY(open_arena(engine, MICS_MEM_WIRE, &block));
-    char *wire = block;
     engine->wire[0] = wire;
     for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
         engine->wire[stream] = wire;
         wire += engine->schedule->wire_bytes[stream];
     }
     engine->residual = (float *)(void *)wire;
-    return MICS_OK;
 }
 
 static mics_status open_arenas(mics_engine *engine)
 {
-    float **const arenas[MICS_MEM_TAGS] = {
-        [MICS_MEM_PARAMS] = &engine->params,       [MICS_MEM_GRADS] = &engine->grads,
-        [MICS_MEM_OPTIMIZER] = &engine->moments,   [MICS_MEM_GATHER] = &engine->gather,
-        [MICS_MEM_REDUCE] = &engine->reduce,       [MICS_MEM_ACTIVATIONS] = &engine->activations,
-        [MICS_MEM_WORKSPACE] = &engine->workspace,
-    };
     const mics_schedule *schedule = engine->schedule;
-    void *block = NULL;
-    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
-        if (arenas[tag] == NULL)
-            continue;
-        block = NULL;
-        MICS_TRY(open_arena(engine, (mics_memory_tag)tag, &block));
-        *arenas[tag] = block;
+    void *blocks[MICS_MEM_TAGS] = {NULL};
+    mics_status status = MICS_OK;
+    for (int tag = 0; tag < MICS_MEM_TAGS && status == MICS_OK; tag++) {
+        if (tag != MICS_MEM_COMM && tag != MICS_MEM_HOST)
+            status = open_arena(engine, (mics_memory_tag)tag, &blocks[tag]);
     }
+    engine->params = blocks[MICS_MEM_PARAMS];
+    engine->grads = blocks[MICS_MEM_GRADS];
+    engine->moments = blocks[MICS_MEM_OPTIMIZER];
+    engine->gather = blocks[MICS_MEM_GATHER];
+    engine->reduce = blocks[MICS_MEM_REDUCE];
+    engine->activations = blocks[MICS_MEM_ACTIVATIONS];
+    engine->workspace = blocks[MICS_MEM_WORKSPACE];
+    engine->tokens = blocks[MICS_MEM_DATA];
+    lay_out_wire(engine, blocks[MICS_MEM_WIRE]);
+    MICS_TRY(status);
     engine->losses = engine->workspace + schedule->workspace_losses;
     engine->workspace_bytes = (size_t)schedule->workspace_losses * sizeof(float);
-    MICS_TRY(open_wire(engine));
-    block = NULL;
-    MICS_TRY(open_arena(engine, MICS_MEM_DATA, &block));
-    engine->tokens = block;
     return MICS_OK;
 }
 
