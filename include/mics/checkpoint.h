@@ -82,6 +82,7 @@ typedef struct mics_checkpoint_writer {
  * filled the disk. Nothing else in DIR is touched. When `agree` is given it is called one to three
  * times.
  *
+ * Needs:   pieces: (count), count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO (path, cause and, when the disk is full, bytes); MICS_ERR_INVALID;
  * MICS_ERR_FORMAT (pieces that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
  * returned. The checkpoints that were there before are then still there. Collective: yes.
@@ -96,8 +97,8 @@ typedef struct mics_checkpoint mics_checkpoint;
  * `latest` names; when that is missing or not complete, the one saved last among all, with a
  * warning. Complete: a valid manifest, and its files with their lengths.
  *
- * Returns: MICS_OK with *path_out = NULL when nothing was ever saved there, else its folder
- * (mics_free it); MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in
+ * Owns:    the caller frees *path_out with mics_free.
+ * Returns: MICS_OK with *path_out = NULL when nothing was ever saved there, else its folder; MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in
  * their place would be a loss; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
@@ -112,12 +113,17 @@ mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
 void mics_checkpoint_close(mics_checkpoint *checkpoint);
 
 /* What was saved with it; texts live as long as the checkpoint. `tokenizer` is "bytes" or a path
- * that exists. */
+ * that exists.
+ *
+ * Returns: never NULL.
+ */
 const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
 
 /* Reads elements [begin, end) of one state of a unit, checking the checksum of every chunk it
  * touches.
  *
+ * Shapes:  data_out: (end - begin).
+ * Units:   elements, fp32.
  * Needs:   begin <= end <= unit_elems; unit_elems as the caller's model has it.
  * Returns: MICS_OK; MICS_ERR_INVALID (no such unit, or of another length: both said);
  * MICS_ERR_FORMAT (a checksum differs: file and offset); MICS_ERR_IO; MICS_ERR_MEMORY. Threads:

@@ -103,18 +103,27 @@ typedef struct mics_cluster {
 
 /* A curve's value at a size.
  *
+ * Units:   size and value: the curve's.
+ * Needs:   size > 0.
  * Returns: `otherwise` when the curve has no points.      Threads: any.      Pure.
  */
 double mics_curve_at(const mics_curve *curve, double size, double otherwise);
 
-/* A curve of one point: the same everywhere. */
+/* A curve of one point: the same everywhere.
+ *
+ * Units:   value: the curve's.
+ * Needs:   nothing; any number.
+ */
 mics_curve mics_curve_constant(double value);
 
 /* "fp32", "tf32", "bf16", "fp16"; never NULL. */
 const char *mics_math_text(mics_math math);
 
 /* Fills a cluster with the defaults of docs/clusters.md: for programs that measure and write a
- * file. Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given. */
+ * file. Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given.
+ *
+ * Owns:    nothing: a cluster is a plain value.
+ */
 void mics_cluster_init(mics_cluster *cluster_out);
 
 /* Derives what was left out (0; the reserve: -1): the reserve, other precisions, the update's
@@ -125,7 +134,10 @@ void mics_cluster_init(mics_cluster *cluster_out);
  */
 mics_status mics_cluster_finish(mics_cluster *cluster);
 
-/* Ranks of a node: the product of the fan-outs up to the node's tier. */
+/* Ranks of a node: the product of the fan-outs up to the node's tier.
+ *
+ * Needs:   a finished cluster.
+ */
 int32_t mics_cluster_ranks_per_node(const mics_cluster *cluster);
 
 /* Ranks that one child of a tier holds: 1 for tier 0, those of a node for the tier beyond it. Needs
@@ -134,6 +146,7 @@ int64_t mics_cluster_child_ranks(const mics_cluster *cluster, int32_t tier);
 
 /* The ranks of `nodes` nodes.
  *
+ * Needs:   a finished cluster; nodes >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: fewer than 1, or more than the tree can hold
  *          (ranks_out untouched).
  */
@@ -160,39 +173,49 @@ mics_status mics_cluster_text(mics_memory *memory, const mics_cluster *cluster, 
 /* Splits "p4d.24xlarge:8" or "cluster.json:8" at the last colon that is followed by digits alone.
  *
  * nodes_out is 0 when no number is given.
+ * Needs:   `text` ends in a NUL; capacity >= 1, the bytes of name_out.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: no name, a name of `capacity` bytes or more, or a
  *          number that is not 1 to 1048576 (outputs untouched).
+ * Owns:    nothing; name_out is copied.
  */
 mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity,
                                int32_t *nodes_out);
 
 // ---- the catalogue ----
 
-// One figure of a catalogue entry.
-typedef struct mics_catalogue_figure {
-    const char *key;         // as in cluster files, dotted: "accelerator.memory_gib"; has the unit
-    double value;            // in that unit; of no meaning when there is a curve
-    const mics_curve *curve; // NULL: `value`
-    const char *source;      // never NULL
-    const char *date;        // of the source, "2026-11"; never NULL
-    bool assumed;            // not published for this machine: taken from a like one, or estimated
-} mics_catalogue_figure;
-
 /* A cluster of the catalogue by name, without regard to case; also by the other names that
  * docs/clusters.md lists.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, one line with the nearest names (cluster_out untouched).
+ * Threads: any.
  */
 mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out);
 
-/* An accelerator of the catalogue by name ("A100-SXM4-80GB"); as mics_cluster_find. */
+/* An accelerator of the catalogue by name ("A100-SXM4-80GB"); as mics_cluster_find.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, one line with the nearest names; MICS_ERR_MEMORY
+ *          (accelerator_out untouched).
+ * Threads: any.
+ */
 mics_status mics_accelerator_find(const char *name, mics_accelerator *accelerator_out);
 
-/* Entries of the catalogue, in its order; figures of an entry, its accelerator's included. */
+/* Entries of the catalogue, in its order.      Threads: any. */
 int32_t mics_catalogue_count(void);
+
+/* An entry's name.
+ *
+ * Needs:   0 <= entry < mics_catalogue_count().
+ * Returns: text of the library's; never NULL.      Threads: any.
+ */
 const char *mics_catalogue_name(int32_t entry);
-int32_t mics_catalogue_figure_count(int32_t entry);
-mics_catalogue_figure mics_catalogue_figure_at(int32_t entry, int32_t index);
+
+/* An entry as the text of a cluster file, in which each figure has a source and a date; "assumed" says
+ * that it is not published for this machine, but taken from a like one or estimated.
+ *
+ * Needs:   0 <= entry < mics_catalogue_count().
+ * Returns: text of the library's, NUL-terminated; never NULL.      Threads: any.
+ */
+const char *mics_catalogue_text(int32_t entry);
 
 #ifdef __cplusplus
 }

@@ -58,7 +58,7 @@ typedef struct mics_ring {
     const char *what; // for errors; never NULL
 } mics_ring;
 
-// An exchange whose partner is late.
+// An exchange that timed out: its partner is late.
 typedef struct mics_lateness {
     const char *what;
     int32_t rank;    // who waits
@@ -67,12 +67,13 @@ typedef struct mics_lateness {
     double waited_s; // without any part of it moving
 } mics_lateness;
 
-// Says, in the log, why an exchange is late. Called once a rank, from the exchange's thread, before
+// Says, in the log, why an exchange timed out. Called once a rank, from the exchange's thread, before
 // it returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of
-// the other channel that is late meanwhile returns the same, in silence.
+// the other channel that times out meanwhile returns the same, in silence.
 typedef void (*mics_late_handler)(void *ctx, const mics_lateness *late);
 
-// What a rank was last seen doing: bytes that only their writer and readers understand.
+// A rank's status, as heartbeats carry it: what it was last seen doing, in bytes that only their
+// writer and readers understand.
 enum { MICS_NOTE_BYTES = 64 };
 typedef struct mics_note {
     unsigned char bytes[MICS_NOTE_BYTES];
@@ -117,11 +118,11 @@ typedef struct mics_comm_ops {
     // Makes every rank's pending and later exchanges fail (or ends their processes), without a line
     // in the log; not collective, and any thread may call it while another is in `exchange`.
     void (*abort)(void *ctx);
-    // Who speaks when an exchange of this rank is late; NULL: the transport itself, in one line.
+    // Who speaks when an exchange of this rank times out; NULL: the transport itself, in one line.
     void (*set_late_handler)(void *ctx, mics_late_handler handler, void *handler_ctx);
-    // The board; see mics_comm_post and mics_comm_read.
-    void (*post)(void *ctx, const mics_note *note);
-    bool (*read)(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out);
+    // Heartbeats; see mics_comm_post and mics_comm_read.
+    void (*post)(void *ctx, const mics_note *heartbeat);
+    bool (*read)(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
     // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
     // (optional) The library's own all-gather, as mics_comm_library_gather; without them that is
@@ -162,7 +163,7 @@ typedef struct mics_thread_world mics_thread_world;
 /* Opens a world of `ranks` threads. It stages nothing: receivers read the sender's buffer.
  *
  * A late partner is reported once in a world, naming who is waited for and which rank is in no
- * exchange at all; or that rank's late handler is called, once in a world.
+ * exchange at all; or that rank's time-out handler is called, once in a world.
  * Needs:   ranks >= 1; timeout_s > 0: how long an exchange waits for its partner.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY.
  * Owns:    close it with mics_thread_world_close after every rank's comm is closed.
@@ -173,8 +174,9 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
 /* Closes a world; NULL is allowed. */
 void mics_thread_world_close(mics_thread_world *world);
 
-/* One rank's end. Call once a rank; any thread may call. Its note is empty on the board.
+/* One rank's end. Call once a rank; any thread may call. It has no heartbeat yet.
  *
+ * Needs:   0 <= rank < the ranks of `world`; the world outlives the comm.
  * Returns: MICS_OK; MICS_ERR_INVALID (no such rank, or it is open); MICS_ERR_MEMORY.
  * Owns:    close with mics_comm_close.
  */
@@ -184,6 +186,8 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
 /* True when this process was started by an MPI launcher (Open MPI, MPICH, Slurm with PMI/PMIx), or
  * by `srun` as one of several tasks, as told by the environment; nothing is initialised. A build
  * without MPI answers too, so that a program refuses to train one copy a process.
+ *
+ * Returns: 1 or 0.
  */
 int mics_comm_mpi_launched(void);
 
@@ -191,7 +195,10 @@ int mics_comm_mpi_launched(void);
  * one. Nothing is initialised. Threads: any. */
 const char *mics_comm_mpi_version(void);
 
-/* What mics_comm_mpi_open allocates of MICS_MEM_COMM, whether this build has MPI or not. */
+/* What mics_comm_mpi_open allocates of MICS_MEM_COMM, whether this build has MPI or not.
+ *
+ * Units:   bytes.
+ */
 size_t mics_comm_mpi_staging_bytes(void);
 
 /* Initialises MPI, unless the program has, and opens MPI_COMM_WORLD. One caller a process.
@@ -227,21 +234,30 @@ typedef struct mics_traffic {
  *
  * Needs:   ranks_per_node >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
+ * Owns:    the new comm closes `inner`; close it with mics_comm_close.
  */
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,
                                       mics_comm **comm_out);
 
 /* What was counted since opening. Needs a comm made by mics_comm_count_open_take; not while it is
- * in use. */
+ * in use.
+ *
+ * Units:   bytes; exchanges as a number.
+ */
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 
 /* The comm whose bytes a counting one counts, and putting another in its place: one that took it over.
  *
- * Needs:   as mics_comm_count_get.      Owns: the counting comm closes what it has last. */
+ * Needs:   as mics_comm_count_get.      Owns: the counting comm closes what it has last.
+ * Returns: the inner comm, never NULL.
+ */
 mics_comm *mics_comm_count_inner(const mics_comm *counting);
 void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner);
 
-/* Whether a comm was made by mics_comm_count_open_take. */
+/* Whether a comm was made by mics_comm_count_open_take.
+ *
+ * Returns: 1 or 0.
+ */
 int mics_comm_is_counting(const mics_comm *comm);
 
 /* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
@@ -250,6 +266,7 @@ int mics_comm_is_counting(const mics_comm *comm);
  *
  * Needs:   countdown >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
+ * Owns:    the new comm closes `inner`; close it with mics_comm_close.
  */
 mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int64_t countdown,
                                       mics_comm **comm_out);
@@ -288,6 +305,7 @@ typedef struct mics_device_comm_spec {
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (NCCL was asked for and is not to be had: logged, with
  *          why; the same on every rank); MICS_ERR_INVALID; MICS_ERR_TIMEOUT; MICS_ERR_COMM;
  *          MICS_ERR_MEMORY. After an error the inner comm is still the caller's.
+ * Owns:    the new comm closes `inner`; close it with mics_comm_close.
  * Collective: world.
  */
 mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
@@ -298,6 +316,8 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
 /* One exchange, checked. One of no bytes is sent too: it waits for rank `from` to come.
  *
  * After an error the world is of no further use: the rank ends it for all with mics_comm_abort.
+ * Shapes:  send, recv, into: `bytes` long; of floats where the exchange adds.
+ * Needs:   other ranks as the structure says; for a sum, bytes divisible by 4.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_COMM (also: the partner sends another number of
  *          bytes, or another `what`); MICS_ERR_TIMEOUT; MICS_ERR_PEER: another rank aborted. PEER
  * is not logged: the rank that aborted has said why, and one line in all is what people read.
@@ -308,6 +328,8 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
 /* In place: every member's block reaches all. Buffer: group.size blocks of block_bytes; member m's
  * lies at block_of[m]. Sends (size - 1) * block_bytes to the next member.
  *
+ * Shapes:  buffer: (group.size, block_bytes).
+ * Units:   bytes.
  * Needs:   this rank is group.index, and block_of a permutation.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
@@ -318,6 +340,9 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *b
  * file), and the other blocks hold partial sums of no use. Sends (size - 1) * block_elems * 4
  * bytes.
  *
+ * Shapes:  buffer: (group.size, block_elems); member m's block is block_of[m].
+ * Units:   elements of 4 bytes.
+ * Needs:   block_elems >= 0; the group and order as mics_comm_all_gather.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
 mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
@@ -326,6 +351,9 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
 /* The same, but the sum goes into `into` (block_elems floats apart from the buffer), or is added to what that
  * holds, in the pass that makes it; this member's block then holds a partial sum too.
  *
+ * Shapes:  buffer: (group.size, block_elems); into: (block_elems).
+ * Units:   elements of 4 bytes.
+ * Needs:   as mics_comm_reduce_scatter; `into` does not overlap the buffer.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
 mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring, float *buffer,
@@ -336,6 +364,8 @@ mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring
  * hop).
  *
  * A counting comm counts a ring's bytes to the next member; ALL_TO_ALL what goes to each.
+ * Shapes:  buffer: (group.size, block_elems); incoming: (group.size - 1, block_elems).
+ * Units:   elements of the call's dtype.
  * Needs:   block_elems >= 0; fp32 where sums are made.
  * Returns: as mics_comm_exchange; MICS_ERR_DEVICE.   Collective: over the group.
  */
@@ -349,6 +379,7 @@ mics_status mics_comm_check(mics_comm *comm);
  * send from them and receive into them without copies through its own. All communicators of all ranks
  * take all of them, or none does, which rank 0 says in a line, and nothing else changes.
  *
+ * Shapes:  buffers: (count), each of as many bytes as it says.
  * Needs:   no collective before on this comm's device, none under way; blocks that do not overlap, at most
  *          MICS_COMM_MOST_BUFFERS.
  * Returns: MICS_OK; MICS_ERR_INVALID; as mics_comm_exchange.
@@ -364,6 +395,8 @@ void mics_comm_unregister(mics_comm *comm);
 /* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
  * divisible by the group's size.
  *
+ * Shapes:  buffer: (elems).
+ * Units:   elements of 4 bytes.
  * Returns: as mics_comm_exchange; MICS_ERR_INVALID.   Collective: over the group.   Blocks: yes.
  */
 mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
@@ -375,6 +408,7 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
  * already is left as it is.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); MICS_ERR_INVALID
  *          (too many kinds); as mics_comm_exchange.
+ * Owns:    the comm closes what this opens.
  * Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
@@ -384,6 +418,8 @@ mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
  * What that sends over which link is the library's secret: a counting comm counts a ring's bytes,
  * and one exchange.
  * What is late is the gather as a whole, with nobody as the peer.
+ * Shapes:  as mics_comm_all_gather.
+ * Units:   bytes.
  * Needs:   mics_comm_library_open for this group and order of blocks.
  * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED, not logged.
  * Collective: over the group.   Blocks: yes.
@@ -395,6 +431,7 @@ mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, voi
  * zeroes. Who reads what another member has written must have heard from it since, by an exchange.
  *
  * Members' own mics_memory does not count it; of threads their world's does, as MICS_MEM_HOST.
+ * Units:   bytes.
  * Needs:   all members within one range of comm->ranks_sharing ranks; bytes > 0.
  * Returns: MICS_OK; as mics_comm_exchange; MICS_ERR_MEMORY; MICS_ERR_UNSUPPORTED (members on several
  *          nodes, or a transport without it).
@@ -404,7 +441,10 @@ mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, voi
 mics_status mics_comm_share(mics_comm *comm, const mics_ring *ring, size_t bytes,
                             void **memory_out);
 
-/* Gives it back; NULL is allowed. The other members keep it until they do.   Collective: no. */
+/* Gives it back; NULL is allowed. The other members keep it until they do.   Collective: no.
+ *
+ * Needs:   `memory` from mics_comm_share of this comm.
+ */
 void mics_comm_unshare(mics_comm *comm, void *memory);
 
 /* Whether all ranks of the world are well. Call it before what one rank's failure would hang.
@@ -421,37 +461,43 @@ mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
  * opened with. For work that keeps some ranks longer than a collective may take (a checkpoint, a
  * corpus): every rank that may have to wait sets it before, and sets it back after.
  *
+ * Units:   seconds.
  * Needs:   seconds > 0, and no exchange of this comm under way.
  * Returns: MICS_OK; MICS_ERR_INVALID.   Collective: no.   Blocks: no.
  */
 mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
 
-/* Gives the board this rank's newest note, in place of the one before. Nobody is waited for: notes
- * travel beside the exchanges, a few a second, also while this rank is in one.
+/* Puts this rank's newest status into its heartbeats, in place of the one before. Nobody is waited for:
+ * heartbeats travel beside the exchanges, a few a second, also while this rank is in one.
  *
  * Threads: any.   Collective: no.   Blocks: no.
  */
-void mics_comm_post(mics_comm *comm, const mics_note *note);
+void mics_comm_post(mics_comm *comm, const mics_note *heartbeat);
 
-/* The newest note of a rank that has reached this one, and the seconds since a sign of life of that
- * rank did (ranks as threads: 0, as they live as long as this one). Notes reach the monitors, the
+/* The newest status of a rank that has reached this one, and the seconds since a heartbeat of that
+ * rank did (ranks as threads: 0, as they live as long as this one). Heartbeats reach the monitors, the
  * first and the last rank of the world (ranks as threads: every rank); a rank always reads its own.
  *
+ * Units:   age_s_out: seconds.
+ * Needs:   0 <= rank < comm->ranks.
  * Returns: false when there is none (outputs untouched).
  * Threads: any.   Collective: no.   Blocks: no.
  */
-bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *age_s_out);
+bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
 
-/* Lets `handler` speak when an exchange of this rank is late; NULL: the transport does. It says who
- * waited for whom; a handler that reads the board can say why.
+/* Lets `handler` speak when an exchange of this rank times out; NULL: the transport does. It says who
+ * waited for whom; a handler that reads heartbeats can say why.
  *
  * Needs:   no exchange of this comm under way. The context outlives the comm or the next call.
+ * Owns:    nothing; `handler_ctx` is the caller's.
  */
 void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx);
 
 /* Copies `bytes` from rank `root` to all ranks of the world, on channel 0, along the ring in
  * pieces: each rank but the one before root sends them once, to the next.
  *
+ * Shapes:  buffer: `bytes` long.
+ * Needs:   0 <= root < comm->ranks, the same on all ranks, and so are the bytes.
  * Returns: as mics_comm_exchange.   Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, size_t bytes);

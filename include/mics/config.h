@@ -66,9 +66,9 @@ typedef enum mics_run_precision {
     MICS_RUN_PRECISION_FP16  // with fp32 masters and loss scaling
 } mics_run_precision;
 
-// How fp16 keeps small gradients: the loss is multiplied by a factor, gradients are divided by it. DeepSpeed's rules: a
-// step whose gradients are not finite is left out; after `hysteresis` of them the factor halves, after `window` good ones in a
-// row it doubles.
+// How fp16 keeps small gradients: the loss is multiplied by a factor, gradients are divided by it.
+// DeepSpeed's rules: a step whose gradients are not finite is left out; after `hysteresis` of them
+// the factor halves, after `window` good ones in a row it doubles.
 typedef struct mics_loss_scale {
     bool dynamic;                // false: always `initial`
     double initial;              // power of two where dynamic
@@ -103,20 +103,19 @@ typedef struct mics_run {
     int64_t trace_step;  // first step of trace.json; 0: none
     int64_t trace_steps;
     double comm_timeout_s;
-    double files_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;           // units gathered ahead
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
     bool recompute;
-    bool time_products; // on GPUs
+    bool gemm_autotune; // on GPUs
     bool share_params;  // in memory that the ranks of a node see, where that can be
     mics_collectives collectives;
-    int64_t whole_below; // elements; smaller units stay whole on every rank
-    int64_t join_below;  // elements; smaller units share messages at the boundary
-    mics_wires gather_wires, reduce_wires, second_hop_wires; // numbers as they travel
-    int32_t breadth; // micro-steps that run side by side, at most
+    int64_t param_persistence_threshold; // elements; smaller units stay whole on every rank
+    int64_t coalesce_below;              // elements; smaller units share messages at the boundary
+    mics_wires params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
+    int32_t layered_micro_steps;                          // micro-batches in flight, at most
     mics_run_device device;
     bool device_auto; // it was, and is what mics_run_resolve_device made of it
     bool graphs;      // on GPUs
@@ -129,7 +128,8 @@ typedef struct mics_run {
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
     mics_sharding sharding;
-    // `sharding` is the first candidate; the caller takes the first that fits, or plans for `cluster`
+    // `sharding` is the first candidate; the caller takes the first that fits, or plans for
+    // `cluster`
     bool sharding_auto;
 } mics_run;
 
@@ -144,6 +144,25 @@ typedef struct mics_run {
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out);
 void mics_run_close(mics_run *run);
+
+/* For a run that goes on from a checkpoint: takes from `text`, the resolved run that is stored
+ * there (run.json), what decides the training's numbers and the run file leaves open. So no later
+ * default changes a running training. Names of earlier versions are translated. "sharding": "auto"
+ * keeps the stored degrees where mics_run_resolve is asked for as many ranks. Rows of explain say
+ * "checkpoint".
+ *
+ * `name`:  stands for the text in errors.
+ * Needs:   before mics_run_resolve and mics_run_resolve_device.
+ * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, one line;
+ *          MICS_ERR_MEMORY. After an error the run can only be closed.
+ */
+mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
+
+/* "KEY VALUE, ...": what mics_run_keep took that the run file alone would not give; "": nothing.
+ *
+ * Owns: the text is the run's.
+ */
+const char *mics_run_kept_text(const mics_run *run);
 
 /* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
  * that are no globs. Says so when one lies beside the run file instead.
@@ -165,9 +184,9 @@ mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
 /* Settles run.device and run.precision, once it is known whether a GPU can be used.
  *
  * `why_not`: NULL when one can be; else why none can, in one line (mics_cuda_findings.why_not).
- * Returns: MICS_OK: device is CPU or CUDA, and precision one of its own (the rows of explain say so);
- *          MICS_ERR_UNSUPPORTED, one line: "cuda" where none can be used, or numbers that the
- *          processor has not. May be called again.
+ * Returns: MICS_OK: device is CPU or CUDA, and precision one of its own, as rows of explain say;
+ *          MICS_ERR_UNSUPPORTED, one line: "cuda" where none can be used, or a
+ *          precision that the CPU lacks. May be called again.
  */
 mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
 
@@ -175,13 +194,13 @@ mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
 const char *mics_run_device_text(mics_run_device device);
 const char *mics_run_precision_text(mics_run_precision precision);
 
-/* Refuses a key of run.wire that would have no effect with the run's sharding, once that is known. A
- * single rank sends nothing and is refused nothing.
+/* Refuses a key of run.comm_dtype that would have no effect with the run's sharding, once that is
+ * known. A single rank sends nothing and is refused nothing.
  *
  * Needs:   mics_run_resolve with the same ranks and nodes; run->sharding as chosen.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with what would work.
  */
-mics_status mics_run_check_wires(const mics_run *run, int32_t ranks, int32_t nodes);
+mics_status mics_run_check_comm_dtypes(const mics_run *run, int32_t ranks, int32_t nodes);
 
 /* Candidate number `index` for "sharding": "auto": mics(p) with the smallest p first, over the p
  * that the mesh allows. Take the first whose memory fits and store it in run->sharding.
@@ -212,7 +231,8 @@ typedef struct mics_run_row {
     const char *key;    // dotted path
     char value[160];    // as JSON, cut when longer
     const char *origin; // "file", "--set", "default", "auto: why"
-    const char *help;   // what it does; for a hint, why it has no effect here
+    const char *help;   // what it does; for another engine's key, what is here in its place
+    bool hint;          // another engine's, taken without effect
 } mics_run_row;
 
 /* Rows of keys that are given or have a value. Call after mics_run_resolve; values are read from

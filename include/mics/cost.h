@@ -56,17 +56,28 @@ typedef enum mics_cost_limit {
 
 /* Time of one op on one rank, alone, in us; *limit_out (may be NULL) says what it is limited by.
  *
+ * Units:   us.
  * Needs:   a finished cluster; flops, bytes >= 0; sizes >= 1 where the kind reads them.
+ * Returns: the time; never negative.
  * Source:  Williams et al., Roofline, CACM 52(4), 2009; efficiencies: the cluster's.
  */
 double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
                        mics_cost_limit *limit_out);
 
-/* A matrix product (M, K) x (K, N), operands and result of `elem_bytes`: its FLOPs and bytes. */
+/* A matrix product (M, K) x (K, N), operands and result of `elem_bytes`: its FLOPs and bytes.
+ *
+ * Shapes:  (m, k) x (k, n) -> (m, n).
+ * Units:   FLOPs, bytes.
+ * Needs:   m, n, k, elem_bytes >= 1.
+ */
 mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_bytes, mics_math math);
 
 /* Share of a core that each of `ranks` ranks has when all compute: 1, or less where one machine
- * stands for a cluster (mics_cluster.cores). */
+ * stands for a cluster (mics_cluster.cores).
+ *
+ * Units:   cores a rank.
+ * Needs:   a finished cluster; ranks >= 1.
+ */
 double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks);
 
 // ---- communication ----
@@ -74,6 +85,7 @@ double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks);
 /* Time of one message of one rank over a tier's link that nobody else uses, in us.
  *
  * latency + (bytes + half_bytes) / rate; with a ramp, the larger of latency and bytes / ramp.
+ * Units:   bytes; us.
  * Needs:   bytes >= 0; 0 gives the latency.
  */
 double mics_cost_message_us(const mics_tier *tier, double bytes);
@@ -112,6 +124,7 @@ typedef struct mics_cost_use {
 
 /* What a collective costs on a cluster of `ranks` ranks, numbered node by node.
  *
+ * Units:   us, bytes.
  * Needs:   a finished cluster; ranks from mics_cluster_ranks; the group within them;
  *          block_bytes >= 0. Groups are those of a mesh: their siblings tile the ranks. Where
  *          tiers beyond the node do not divide evenly, the most loaded link counts.
@@ -137,6 +150,7 @@ mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
  *
  * An all-reduce becomes that of the nodes' shares between a reduce-scatter and an all-gather inside
  * the nodes: three stages.
+ * Shapes:  stages_out: (3), of which as many are written as returned.
  * Needs:   all-gather, reduce-scatter or all-reduce; a group of stride 1.
  * Returns: how many stages were written: 1 (the collective as it is) when the group lies inside a
  *          node, or does not cover whole nodes.
@@ -145,7 +159,10 @@ mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
 int32_t mics_cost_stages(const mics_cluster *cluster, const mics_collective *collective,
                          mics_collective stages_out[3]);
 
-/* One after the other: times add up, and so do bytes and busy times. */
+/* One after the other: times add up, and so do bytes and busy times.
+ *
+ * Needs:   uses of one cluster.
+ */
 mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second);
 
 /* "all-gather", "reduce-scatter", ...; "FLOPs", "memory", ...; never NULL. */

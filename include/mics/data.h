@@ -49,6 +49,8 @@ int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
  * text unless `specials` is not 0 (text from strangers must not become control tokens); other added
  * tokens always are.
  *
+ * Shapes:  tokens_out: (count_out).
+ * Needs:   `text` has `bytes` bytes.
  * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_FORMAT (a pattern of the tokenizer that fails on this
  *          text); MICS_ERR_INVALID (a piece over 1 GiB).
  * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
@@ -58,6 +60,8 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
 
 /* Tokens to text (any bytes, NUL-terminated besides).
  *
+ * Shapes:  tokens: (count); text_out: (bytes_out) and a NUL.
+ * Needs:   count >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID (a token out of range); MICS_ERR_MEMORY.
  * Owns:    the caller frees *text_out with mics_free.
  */
@@ -70,6 +74,8 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
  * 20240801, version 7 (uint32). Written aside, fsynced, renamed. Beyond 2^31 - 1 tokens the upper
  * half of the count stands in the header's word 3, which llm.c does not know.
  *
+ * Shapes:  tokens: (count).
+ * Needs:   count >= 1, 0 <= tokens < vocab.
  * Returns: MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab), no tokens); MICS_ERR_IO.
  */
 mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t count, int32_t vocab);
@@ -98,19 +104,26 @@ mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
                              const char *cache_dir, mics_corpus **corpus_out);
 void mics_corpus_close(mics_corpus *corpus);
 
+/* Number of tokens in the stream. */
 int64_t mics_corpus_tokens(const mics_corpus *corpus);
 
 /* A hash of all tokens: two corpora with equal hashes hold the same stream. Kept in checkpoints, so
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
 
-/* Copies tokens [begin, begin + count). Needs the range inside the corpus.   Threads: any. */
+/* Copies tokens [begin, begin + count). Needs the range inside the corpus.   Threads: any.
+ *
+ * Shapes:  tokens_out: (count).
+ */
 void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out);
 
 // ---- order of samples ----
 
 /* Windows of `sequence` + 1 tokens (inputs and their successors) that do not share an input:
- * (tokens - 1) / sequence, rounded down. */
+ * (tokens - 1) / sequence, rounded down.
+ *
+ * Needs:   tokens >= 1, sequence >= 1.
+ */
 int64_t mics_sample_count(int64_t tokens, int64_t sequence);
 
 /* First token of training sample number `sample` (counted from 0 over the whole run: step * global

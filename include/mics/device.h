@@ -135,6 +135,7 @@ mics_status mics_device_cpu_open(int32_t events, mics_device **device_out);
 /* GPU number `index` of those that this process sees, through the plugin. `events`: how many events there
  * are.
  *
+ * Needs:   index >= 0, events >= 0.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no plugin, driver or such GPU: one logged line says what is missing and what
  *          would work); MICS_ERR_MEMORY; MICS_ERR_DEVICE.
  * Owns:    close with mics_device_close.
@@ -159,10 +160,16 @@ typedef struct mics_cuda_findings {
 
 /* Looks for the plugin ($MICS_CUDA_PLUGIN, "none" for none; else beside libmics or the program, ../lib of it, the loader's
  * path), the driver and GPUs. Never fails, never logs. Threads: any; looks once a process.
+ *
+ * Returns: never NULL; the findings are the library's.
  */
 const mics_cuda_findings *mics_cuda_find(void);
 
-/* What is known of GPU `index` without opening it. Returns: MICS_OK; MICS_ERR_UNSUPPORTED (not logged). */
+/* What is known of a GPU without opening it.
+ *
+ * Needs:   0 <= index < mics_cuda_find()->devices; else MICS_ERR_UNSUPPORTED.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (not logged).
+ */
 mics_status mics_cuda_device_info(int32_t index, mics_device_info *info_out);
 
 // How two GPUs of this machine reach each other.
@@ -172,7 +179,10 @@ typedef enum mics_cuda_link_kind {
     MICS_CUDA_LINK_FAST  // directly, over NVLink (links with atomics of their own)
 } mics_cuda_link_kind;
 
-/* The link between GPUs `a` and `b`; HOST where nothing better is known. */
+/* The link between GPUs `a` and `b`; HOST where nothing better is known.
+ *
+ * Needs:   GPUs that mics_cuda_find counts.
+ */
 mics_cuda_link_kind mics_cuda_link(int32_t a, int32_t b);
 
 /* Address of a function that the plugin exports; NULL when there is no plugin, or it lacks it. For modules that

@@ -34,25 +34,39 @@ typedef enum mics_json_type {
 /* Reads a file, refusing more than max_bytes, duplicate keys, nesting over 64 levels and invalid
  * UTF-8.
  *
+ * Needs:   max_bytes >= 1: 0 refuses every file.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT ("FILE:LINE:COLUMN: what"); MICS_ERR_MEMORY.
  * Owns:    close with mics_json_close.
  */
 mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_bytes,
                            mics_json **json_out);
 
-/* The same from text; `name` stands for the file in errors. */
+/* The same from text; `name` stands for the file in errors.
+ *
+ * Needs:   `text` has `bytes` bytes; a NUL behind them is not asked for.
+ * Returns: MICS_OK; MICS_ERR_FORMAT ("NAME:LINE:COLUMN: what"); MICS_ERR_MEMORY.
+ * Owns:    close with mics_json_close; the text is copied.
+ */
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
                             mics_json **json_out);
+
+/* Closes; NULL is allowed. Its values are gone then. */
 void mics_json_close(mics_json *json);
 
-/* The file's name as given. */
+/* The file's name as given; never NULL. */
 const char *mics_json_name(const mics_json *json);
-/* The document's text as read, NUL-terminated. */
+
+/* The document's text as read, NUL-terminated; never NULL. */
 const char *mics_json_text(const mics_json *json);
 
+/* The document's one value; never NULL. */
 const mics_json_value *mics_json_root(const mics_json *json);
+
+/* A value's type; MICS_JSON_NULL for one that is not there. */
 mics_json_type mics_json_type_of(const mics_json_value *value);
-const char *mics_json_type_text(mics_json_type type); // "a string", "an object", ...
+
+/* "a string", "an object", ...; never NULL. */
+const char *mics_json_type_text(mics_json_type type);
 
 /* Member of an object, NULL when absent or not an object. */
 const mics_json_value *mics_json_get(const mics_json_value *object, const char *key);
@@ -60,13 +74,23 @@ const mics_json_value *mics_json_get(const mics_json_value *object, const char *
 const mics_json_value *mics_json_at(const mics_json *json, const char *path);
 /* Members of an object, or elements of an array; 0 for other values. */
 int32_t mics_json_count(const mics_json_value *value);
+
+/* An element of an array.
+ *
+ * Needs:   nothing: beyond the ends there is none.
+ * Returns: NULL when there is none, or it is no array.
+ */
 const mics_json_value *mics_json_element(const mics_json_value *array, int32_t index);
 /* Walks the members of an object in the file's order: with *key NULL gives the first, with the key
  * of the last call (the same pointer) the next. Returns the value and leaves its key in *key; NULL,
  * and *key NULL, at the end or when it is not an object. */
 const mics_json_value *mics_json_next(const mics_json_value *object, const char **key);
 
-// Plain readers: need the right type (REAL also reads INT); of another: false, 0, 0.0 or NULL.
+/* Plain readers. They need the right type (REAL also reads INT).
+ *
+ * Units:   the value's.
+ * Returns: of another type: false, 0, 0.0 or NULL.
+ */
 bool mics_json_bool(const mics_json_value *value);
 int64_t mics_json_int(const mics_json_value *value);
 double mics_json_real(const mics_json_value *value);
@@ -81,12 +105,16 @@ int32_t mics_json_line(const mics_json *json, const char *path);
  *
  * The line of a key that is missing is that of the nearest object above it; one that mics_json_set
  * changed gives "FILE, --set key: what", a path that is NULL or empty "FILE: what".
+ * Returns: `status`.
  */
 mics_status mics_json_fail(const mics_json *json, const char *path, mics_status status,
                            const char *format, ...) MICS_PRINTF(4, 5);
 
 /* Nearest of `count` names to `name` by edit distance without regard to case, or NULL when none is
- * near (more than a third of the longer differs; names over 64 bytes are near to none). */
+ * near (more than a third of the longer differs; names over 64 bytes are near to none).
+ *
+ * Needs:   names: (count), count >= 0.
+ */
 const char *mics_json_nearest(const char *name, const char *const *names, int32_t count);
 
 /* Sets the value at a dotted path, making objects on the way: for --set a.b=v. `text` is JSON, or

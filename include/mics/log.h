@@ -25,15 +25,16 @@ void mics_log_set_sink(mics_log_sink sink, void *ctx);
 
 /* Says which rank the calling thread works for; -1 for none. Each thread has its own.
  *
+ * Needs:   rank >= -1.
  * Threads: any; affects the caller's thread only.
  */
 void mics_log_set_rank(int32_t rank);
 
 /* While on, what the calling thread logs as an error is logged as a warning: around a call whose
  * failure the caller makes good, so that a program which keeps the first error of a run does not
- * keep this one. A failure that is passed on after all needs an error line of its own. Returns what
- * was before, to be set again.
+ * keep this one. A failure that is passed on after all needs an error line of its own.
  *
+ * Returns: what was before, to be set again.
  * Threads: any; affects the caller's thread only.
  */
 bool mics_log_demote(bool on);

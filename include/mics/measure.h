@@ -134,6 +134,8 @@ int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
 
 /* Bytes that leave one node for others in an operation on a unit of `bytes` on the schedule's wire;
  * 0 when that is the library's secret, or the group lies inside nodes. Pure.
+ *
+ * Needs:   a candidate of the schedule.
  */
 double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
                                mics_algorithm algorithm, size_t bytes);

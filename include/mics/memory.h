@@ -72,6 +72,7 @@ int64_t mics_memory_close(mics_memory *memory);
 /* Makes the allocation number `countdown` from now (1 = the next) fail with MICS_ERR_MEMORY, once;
  * 0 switches this off. For tests.
  *
+ * Needs:   countdown >= 0.
  * Threads: any.
  */
 void mics_memory_fail_after(mics_memory *memory, int64_t countdown);
@@ -91,12 +92,14 @@ void mics_free(mics_memory *memory, void *block);
 /* Grows or shrinks a block, moving it; new bytes are zero. *block may be NULL (then it is
  * mics_alloc).
  *
+ * Needs:   *block NULL or from this allocator; bytes = 0 gives a valid block of no use.
  * Returns: MICS_OK; MICS_ERR_MEMORY (*block untouched and still valid).   Threads: any.
  */
 mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block);
 
 /* Counts a block that lies elsewhere, in a device's memory, as mics_alloc would count it; unbook: it is gone.
  *
+ * Needs:   what is unbooked was booked, by the same tag and bytes.
  * Returns: MICS_OK; MICS_ERR_MEMORY (told to fail; nothing is counted).   Threads: any.
  */
 mics_status mics_memory_book(mics_memory *memory, mics_memory_tag tag, size_t bytes);
@@ -117,6 +120,7 @@ void mics_memory_reset_peak(mics_memory *memory);
 /* `bytes` as a block counts it: rounded up to MICS_ALIGNMENT, and at least that.
  *
  * The one rule that planner and allocator share.
+ * Needs:   bytes <= SIZE_MAX - MICS_ALIGNMENT.
  */
 size_t mics_memory_block_bytes(size_t bytes);
 

@@ -82,6 +82,7 @@ mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_axis axis, mics_gro
 /* Which block of its group's collective a member owns: a permutation of [0, size) over the members.
  *
  * All of WORLD and of REPLICATION: the member's own index.
+ * Needs:   0 <= rank < mesh->ranks.
  */
 int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
                         int32_t rank);
@@ -99,6 +100,9 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
 
 /* A unit's length rounded up so that every degree, and the all-reduce over replicas, cuts it into
  * equal blocks that start on 64 bytes: a multiple of 16 * ranks.
+ *
+ * Units:   elements.
+ * Needs:   elems >= 0.
  */
 int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems);
 
@@ -109,6 +113,8 @@ const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
  * "hpz(2)" or "P|G|O = 1|2|4".
  *
  * Writes at most `capacity` characters; returns `text`.
+ * Needs:   capacity >= 1.
+ * Returns: `text`.
  */
 char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity);
 

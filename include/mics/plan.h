@@ -228,7 +228,11 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
 mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
                                 double *bytes_out);
 
-/* A time that a choice's step cannot fall below, in us; as mics_planner_memory. */
+/* A time that a choice's step cannot fall below, in us; as mics_planner_memory.
+ *
+ * Units:   us.
+ * Returns: as mics_planner_memory.
+ */
 mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *choice,
                                double *us_out);
 

@@ -20,10 +20,10 @@ extern "C" {
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
     double loss, lr, grad_norm;
-    int64_t tokens; // trained on since the run began, this step's included
-    double tokens_per_s, step_ms;
-    double mfu;                // share of the machine's peak; NaN when that is not known
-    int64_t memory_peak_bytes; // of rank 0, so far
+    int64_t tokens;               // trained on since the run began, this step's included
+    double tokens_per_s, step_ms; // since the end of the step before
+    double mfu;                   // share of the machine's peak; NaN when that is not known
+    int64_t memory_peak_bytes;    // of rank 0, so far
     int64_t sent_intra_bytes, sent_inter_bytes; // in this step
     // How long rank 0's computation waited for collectives: in all, and its parts.
     double exposed_comm_ms;
@@ -72,6 +72,7 @@ typedef struct mics_metrics_file mics_metrics_file;
  * run, which keeps none. What is dropped is dropped by writing a file aside and renaming it; a last
  * line that was cut short by a crash is dropped too.
  *
+ * Needs:   resume_step >= 0.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (a line that is none of ours; the file is
  *          untouched); MICS_ERR_MEMORY.
  * Owns:    close with mics_metrics_close.
@@ -85,7 +86,12 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
  */
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics);
 
-/* Appends {"step": ..., "validation_loss": ...}. Step 0 is before training. */
+/* Appends {"step": ..., "validation_loss": ...}. Step 0 is before training.
+ *
+ * Units:   nats a token.
+ * Needs:   step >= 0.
+ * Returns: as mics_metrics_write.
+ */
 mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss);
 
 /* Closes; NULL is allowed.
@@ -104,6 +110,8 @@ typedef struct mics_compare_row {
 
 /* Prints a table: label, predicted, measured, and "exact" or by how much they differ.
  *
+ * Units:   bytes.
+ * Needs:   rows: (count), count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO.
  */
 mics_status mics_compare_print(FILE *stream, const char *title, const mics_compare_row *rows,
@@ -149,9 +157,16 @@ mics_status mics_trace_open(mics_memory *memory, const char *path, mics_trace **
 // The first of these calls that fails logs why; the later ones then do nothing, and
 // mics_trace_finish returns that failure. Needs process >= 0, 0 <= track < MICS_TRACE_TRACKS.
 
-/* Names a process; they are shown in ascending order. */
+/* Names a process; they are shown in ascending order.
+ *
+ * Needs:   process >= 0.
+ */
 void mics_trace_name_process(mics_trace *trace, int32_t process, const char *name);
-/* Names a track of a process; the same. */
+
+/* Names a track of a process; the same.
+ *
+ * Needs:   process >= 0, 0 <= track < MICS_TRACE_TRACKS.
+ */
 void mics_trace_name_track(mics_trace *trace, int32_t process, int32_t track, const char *name);
 
 /* Writes an event. Those of one track must not overlap; their order is free.
@@ -165,7 +180,12 @@ void mics_trace_write(mics_trace *trace, const mics_trace_event *event);
 void mics_trace_arrow(mics_trace *trace, const mics_trace_event *from, const mics_trace_event *to);
 
 /* Figures about the whole trace, kept under "otherData": a text, a number, an array of numbers.
- * Numbers that are not finite become null. Each name once. */
+ * Numbers that are not finite become null. Each name once.
+ *
+ * Shapes:  values: (count).
+ * Units:   the caller's; the name should say.
+ * Needs:   count >= 0.
+ */
 void mics_trace_note_text(mics_trace *trace, const char *name, const char *text);
 void mics_trace_note_real(mics_trace *trace, const char *name, double value);
 void mics_trace_note_reals(mics_trace *trace, const char *name, const double *values,

@@ -13,17 +13,30 @@ extern "C" {
 
 /* Philox4x32-10: 128 random bits of a 64-bit key and a 128-bit counter.
  *
+ * Shapes:  counter: (4); bits_out: (4).
+ * Needs:   nothing; any numbers.
  * Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC11.   Threads: any.
  */
 void mics_rng_philox(uint64_t key, const uint32_t counter[4], uint32_t bits_out[4]);
 
-/* 64 random bits of (seed, stream, index). */
+/* 64 random bits of (seed, stream, index).
+ *
+ * Needs:   nothing; any numbers.
+ */
 uint64_t mics_rng_bits(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* Uniform in [0, 1), 53 bits. */
+/* Uniform in [0, 1), 53 bits.
+ *
+ * Units:   none.
+ * Needs:   nothing; any numbers.
+ */
 double mics_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* Standard normal (Box-Muller in double precision). */
+/* Standard normal (Box-Muller in double precision).
+ *
+ * Units:   none.
+ * Needs:   nothing; any numbers.
+ */
 double mics_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* Position of `index` in the pseudo-random permutation of [0, count) named by (seed, stream).

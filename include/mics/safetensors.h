@@ -35,7 +35,14 @@ mics_status mics_safetensors_open(mics_memory *memory, const char *path,
                                   mics_safetensors **reader_out);
 void mics_safetensors_close(mics_safetensors *reader);
 
+/* Number of tensors that are seen. */
 int32_t mics_safetensors_count(const mics_safetensors *reader);
+
+/* A tensor by its number, in the order of the files.
+ *
+ * Needs:   0 <= index < mics_safetensors_count().
+ * Returns: never NULL; it lives as long as the reader.
+ */
 const mics_tensor_info *mics_safetensors_at(const mics_safetensors *reader, int32_t index);
 
 /* The tensor called `name`, or NULL. */
@@ -44,6 +51,9 @@ const mics_tensor_info *mics_safetensors_find(const mics_safetensors *reader, co
 /* Reads elements [begin, begin + count) of a tensor in row-major order, as fp32 (from F32, F16,
  * BF16 or F64).
  *
+ * Shapes:  data_out: (count).
+ * Units:   elements.
+ * Needs:   begin >= 0, count >= 0; else MICS_ERR_INVALID.
  * Returns: MICS_OK; MICS_ERR_INVALID (no such tensor or range); MICS_ERR_UNSUPPORTED (dtype);
  * MICS_ERR_IO. Threads: any, one reader in several threads at once.
  */
@@ -64,6 +74,8 @@ typedef struct mics_safetensors_writer mics_safetensors_writer;
  * An existing model in DIR is refused; DIR is made when missing. Headers carry the metadata that
  * other readers ask for ({"format": "pt"}).
  *
+ * Shapes:  entries: (count).
+ * Needs:   count >= 1, max_shard_bytes >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_IO; MICS_ERR_MEMORY.
  * Owns:    end with mics_safetensors_finish, in success and failure.
  */
@@ -74,6 +86,9 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
 /* Appends elements of the current tensor, and goes on to the next when it is full. Tensors without
  * elements are passed over. Small appends are gathered into large writes.
  *
+ * Shapes:  data: (count).
+ * Units:   elements, fp32.
+ * Needs:   count >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID (more than the current tensor lacks); MICS_ERR_IO.
  */
 mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float *data,

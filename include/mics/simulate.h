@@ -132,6 +132,8 @@ void mics_simulation_close(mics_simulation *simulation);
 
 /* When each step of the list began and ended on a rank; the same for all where one stands for all.
  * Needs a rank of the mesh. A collective begins when its last member has come. Valid until close.
+ *
+ * Returns: never NULL; one entry a step of the schedule.
  */
 const mics_step_time *mics_simulation_times(const mics_simulation *simulation, int32_t rank);
 
@@ -143,6 +145,8 @@ const char *mics_part_text(mics_part part);
  * of the first of them: "second hop 61 % (links of network), computation 33 %".
  *
  * Writes at most `capacity` characters; returns `text`.
+ * Needs:   capacity >= 1.
+ * Returns: `text`.
  */
 char *mics_simulation_why(const mics_simulation *simulation, const mics_cluster *cluster,
                           char *text, size_t capacity);

@@ -38,6 +38,7 @@ static inline mics_wires mics_wires_both(mics_wire wire)
     return wires;
 }
 
+/* Whether both hops are alike in `a` and `b`. */
 static inline int mics_wires_same(mics_wires a, mics_wires b)
 {
     return a.inside == b.inside && a.between == b.between;

@@ -87,6 +87,30 @@ static mics_status load_run(mics_memory *memory, const train_options *options, m
 
 // ---- setup, alike in all processes ----
 
+// What the run file says for another engine, and has no effect here, is named once.
+static void say_hints(const mics_run *run)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        if (row.hint && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", row.key);
+    }
+    if (used > 0)
+        mics_log(MICS_LOG_INFO, "without effect here (mics explain says why): %s%s", names,
+                 used < sizeof names ? "" : "...");
+}
+
+static void say_kept(const cli_job *job)
+{
+    const char *kept = mics_run_kept_text(job->run);
+    if (*kept != '\0')
+        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
+                 job->checkpoint_path, kept);
+}
+
 static mics_status open_model(cli_job *job)
 {
     size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
@@ -131,15 +155,9 @@ static mics_status share_room(cli_job *job)
     return MICS_OK;
 }
 
-typedef struct data_request {
-    cli_job *job;
-    const char *resume;
-} data_request;
-
 static mics_status open_data(void *ctx)
 {
-    const data_request *request = ctx;
-    return cli_job_open_data(request->job, request->resume);
+    return cli_job_open_data(ctx);
 }
 
 static void print_finished(const cli_job *job)
@@ -153,18 +171,22 @@ static void print_finished(const cli_job *job)
 
 static mics_status run_world(cli_job *job, const train_options *options, mics_status loaded)
 {
-    data_request request = {.job = job,
-                            .resume = options->resume != NULL ? options->resume : "auto"};
+    const char *resume = options->resume != NULL ? options->resume : "auto";
     MICS_TRY(cli_world_agree(job->world, loaded));
+    MICS_TRY(cli_world_agree(job->world, cli_job_find_checkpoint(job, resume)));
     MICS_TRY(cli_gpu_resolve_all(job->world, job->run));
     MICS_TRY(cli_world_agree(job->world, open_model(job)));
     MICS_TRY(share_room(job));
     MICS_TRY(cli_world_agree(job->world, open_schedule(job)));
-    MICS_TRY(cli_world_first(job->world, open_data, &request));
+    MICS_TRY(cli_world_first(job->world, open_data, job));
     if (job->finished) {
         if (cli_world_is_first(job->world))
             print_finished(job);
         return MICS_OK;
+    }
+    if (cli_world_is_first(job->world)) {
+        say_hints(job->run);
+        say_kept(job);
     }
     MICS_TRY(cli_collectives_settle(job));
     cli_signals_training(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,

@@ -29,8 +29,8 @@ static void print_keys(const mics_run *run)
     printf("keys\n");
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
-        printf("  %-*s  %-*s  %-*s  %s\n", keys, row.key, values, row.value, origins, row.origin,
-               row.help);
+        printf("  %-*s  %-*s  %-*s  %s%s\n", keys, row.key, values, row.value, origins, row.origin,
+               row.hint ? "no effect here: " : "", row.help);
     }
 }
 
@@ -132,7 +132,7 @@ static void print_operations(const mics_schedule *schedule, const cli_operations
         print_operation(&operations->rows[i]);
     if (operations->whole_units > 0)
         printf("  %d unit%s of %lld elements in all stay%s whole on every rank, being smaller than "
-               "run.whole_below %lld\n",
+               "run.param_persistence_threshold %lld\n",
                (int)operations->whole_units, operations->whole_units == 1 ? "" : "s",
                (long long)operations->whole_elems, operations->whole_units == 1 ? "s" : "",
                (long long)schedule->spec.whole_below);

@@ -259,12 +259,12 @@ mics_status cli_gpu_time_products(const cli_job *job, cli_rank *rank, mics_engin
 {
     products with = {.time = NULL};
     char *path = NULL;
-    if (!on_gpu(job) || !job->run->time_products)
+    if (!on_gpu(job) || !job->run->gemm_autotune)
         return MICS_OK;
     mics_status status = MICS_OK;
     if (!find_products(&with))
         status = mics_fail(MICS_ERR_UNSUPPORTED,
-                           "the plugin cannot time products; set run.time_products false");
+                           "the plugin cannot time products; set run.gemm_autotune false");
     if (status == MICS_OK)
         status = mics_file_join(rank->memory, job->run->out, products_name, &path);
     status = cli_rank_agree(rank, status);

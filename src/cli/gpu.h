@@ -29,7 +29,7 @@ cli_accelerator cli_gpu_accelerator(const mics_run *run);
  * Returns: MICS_OK; what was wrong, logged, agreed on by all ranks.   Collective: over ranks, before the engine. */
 mics_status cli_gpu_open(const cli_job *job, cli_rank *rank);
 
-/* With run.time_products: takes the choices of OUT/products.bin; where there are none for this GPU, rank 0 times
+/* With run.gemm_autotune: takes the choices of OUT/products.bin; where there are none for this GPU, rank 0 times
  * the products of a step, for at most some seconds, and keeps them there, and all ranks take them. So a run that
  * goes on computes the same bits as one that was not stopped.
  *

@@ -42,7 +42,8 @@ mics_status cli_job_open_schedule(cli_job *job)
 
 double cli_job_files_timeout_s(const cli_job *job)
 {
-    return fmax(job->run->files_timeout_s, job->run->comm_timeout_s);
+    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
+    return fmax(LEAST_S, OF_COLLECTIVES * job->run->comm_timeout_s);
 }
 
 // ---- data ----
@@ -134,14 +135,13 @@ static mics_status write_run_json(cli_job *job)
     return mics_file_sync_dir(out);
 }
 
-mics_status cli_job_open_data(cli_job *job, const char *resume)
+mics_status cli_job_open_data(cli_job *job)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(lock_out(job));
     MICS_TRY(open_corpora(job));
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
-    MICS_TRY(cli_job_resume(job, resume));
+    MICS_TRY(cli_job_resume(job));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));
     return write_run_json(job);

@@ -55,12 +55,10 @@ mics_status cli_job_open_model(cli_job *job, int32_t ranks, int32_t nodes, int32
  */
 mics_status cli_job_open_schedule(cli_job *job);
 
-/* The rest, for training: output folder, resumption, tokenizer, corpora, safetensors. Writes only
+/* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Writes only
  * on the first process, and nothing before everything was found to be in order.
- *
- * `resume`: "auto", "none" or a folder.
  */
-mics_status cli_job_open_data(cli_job *job, const char *resume);
+mics_status cli_job_open_data(cli_job *job);
 
 void cli_job_close(cli_job *job);
 
@@ -72,10 +70,16 @@ double cli_job_files_timeout_s(const cli_job *job);
 
 // ---- resume.c ----
 
-/* Finds what to resume from and checks that it is the same run: sets checkpoint, start_step and
- * finished. Needs the corpora open.
+/* Finds what to resume from, if anything: sets checkpoint, and the run keeps what it has resolved
+ * (mics_run_keep). Needs the run, not yet resolved.
+ *
+ * `resume`: "auto", "none" or a folder.
  */
-mics_status cli_job_resume(cli_job *job, const char *resume);
+mics_status cli_job_find_checkpoint(cli_job *job, const char *resume);
+
+/* Checks that `checkpoint` is of the same run: sets start_step and finished. Needs the corpora open.
+ */
+mics_status cli_job_resume(cli_job *job);
 
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
  * what job->checkpoint holds was found to be damaged.

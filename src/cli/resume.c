@@ -264,8 +264,9 @@ void cli_job_advise_older(const cli_job *job)
     cli_log_add(text);
 }
 
-mics_status cli_job_resume(cli_job *job, const char *resume)
+mics_status cli_job_find_checkpoint(cli_job *job, const char *resume)
 {
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
     MICS_TRY(choose(job, resume));
     if (job->checkpoint_path == NULL)
         return MICS_OK;
@@ -273,6 +274,14 @@ mics_status cli_job_resume(cli_job *job, const char *resume)
     if (opened == MICS_ERR_FORMAT)
         cli_job_advise_older(job);
     MICS_TRY(opened);
+    const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
+    return stored != NULL ? mics_run_keep(job->run, job->checkpoint_path, stored) : MICS_OK;
+}
+
+mics_status cli_job_resume(cli_job *job)
+{
+    if (job->checkpoint == NULL)
+        return MICS_OK;
     MICS_TRY(check_same_run(job));
     job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
     if (job->start_step > job->run->steps)

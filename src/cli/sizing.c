@@ -90,7 +90,7 @@ static variant variant_of(const mics_run *run)
                      .micro_batch = run->micro_batch,
                      .micro_steps = run->micro_steps,
                      .prefetch = run->prefetch,
-                     .breadth = run->breadth,
+                     .breadth = run->layered_micro_steps,
                      .recompute = run->recompute};
 }
 
@@ -139,11 +139,11 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .prefetch = as->prefetch,
         .breadth = as->breadth,
         .recompute = as->recompute,
-        .whole_below = run->whole_below,
-        .join_below = run->join_below,
-        .gather_wires = run->gather_wires,
-        .reduce_wires = run->reduce_wires,
-        .second_hop_wires = run->second_hop_wires,
+        .whole_below = run->param_persistence_threshold,
+        .join_below = run->coalesce_below,
+        .gather_wires = run->params_dtype,
+        .reduce_wires = run->grads_dtype,
+        .second_hop_wires = run->boundary_dtype,
         .share_params = cli_shares_params(run, room),
         .comm_staging_bytes = room->staging_bytes,
     };
@@ -230,13 +230,13 @@ mics_status cli_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     mics_schedule *schedule = NULL;
     mics_status status = MICS_OK;
     if (!run->sharding_auto)
-        MICS_TRY(mics_run_check_wires(run, room->ranks, room->nodes));
+        MICS_TRY(mics_run_check_comm_dtypes(run, room->ranks, room->nodes));
     MICS_TRY(choose_sharding(memory, run, model, room, &as, &schedule));
     if (run->prefetch_auto)
         MICS_TRY_OUT(choose_prefetch(memory, run, model, room, &as, &schedule));
     run->sharding = as.sharding;
     run->prefetch = as.prefetch;
-    MICS_TRY_OUT(mics_run_check_wires(run, room->ranks, room->nodes));
+    MICS_TRY_OUT(mics_run_check_comm_dtypes(run, room->ranks, room->nodes));
     *schedule_out = schedule;
     return MICS_OK;
 out:
@@ -326,8 +326,8 @@ static void suggest_all(search *self, size_t needed)
         suggest(self, &as, "run.prefetch 0");
     as = variant_of(run);
     as.breadth = 1;
-    if (run->breadth > 1)
-        suggest(self, &as, "run.breadth 1");
+    if (run->layered_micro_steps > 1)
+        suggest(self, &as, "run.layered_micro_steps 1");
     as = variant_of(run);
     for (int32_t index = 0; mics_sharding_candidate(room->ranks, room->nodes, index, &as.sharding);
          index++) {
@@ -348,7 +348,7 @@ static void suggest_all(search *self, size_t needed)
     if (self->text[0] != '\0')
         return;
     const int said = snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
-                              run->breadth > 1 ? ", run.breadth 1" : "");
+                              run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
     if (suggest(self, &as, words))
         return;
     snprintf(words + said, sizeof words - (size_t)said, ", ");

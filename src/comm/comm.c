@@ -137,16 +137,16 @@ mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, siz
     return MICS_OK;
 }
 
-void mics_comm_post(mics_comm *comm, const mics_note *note)
+void mics_comm_post(mics_comm *comm, const mics_note *heartbeat)
 {
-    comm->ops->post(comm->ctx, note);
+    comm->ops->post(comm->ctx, heartbeat);
 }
 
-bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *note_out, double *age_s_out)
+bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
 {
     if (rank < 0 || rank >= comm->ranks)
         return false;
-    return comm->ops->read(comm->ctx, rank, note_out, age_s_out);
+    return comm->ops->read(comm->ctx, rank, heartbeat_out, age_s_out);
 }
 
 void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx)

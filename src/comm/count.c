@@ -126,16 +126,16 @@ static void count_set_late_handler(void *ctx, mics_late_handler handler, void *h
     self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static void count_post(void *ctx, const mics_note *note)
+static void count_post(void *ctx, const mics_note *heartbeat)
 {
     count_comm *self = ctx;
-    mics_comm_post(self->inner, note);
+    mics_comm_post(self->inner, heartbeat);
 }
 
-static bool count_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+static bool count_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
 {
     count_comm *self = ctx;
-    return mics_comm_read(self->inner, rank, note_out, age_s_out);
+    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static void count_close(void *ctx)

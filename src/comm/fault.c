@@ -105,16 +105,16 @@ static void fault_set_late_handler(void *ctx, mics_late_handler handler, void *h
     self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static void fault_post(void *ctx, const mics_note *note)
+static void fault_post(void *ctx, const mics_note *heartbeat)
 {
     fault_comm *self = ctx;
-    mics_comm_post(self->inner, note);
+    mics_comm_post(self->inner, heartbeat);
 }
 
-static bool fault_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+static bool fault_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
 {
     fault_comm *self = ctx;
-    return mics_comm_read(self->inner, rank, note_out, age_s_out);
+    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static void fault_close(void *ctx)

@@ -21,8 +21,7 @@ static bool is_degree(const key *row)
 // sharding that were not chosen, hints that were not given.
 static bool has_row(const config *run, int32_t index)
 {
-    int32_t count = 0;
-    const key *row = &mics_config_keys(&count)[index];
+    const key *row = mics_config_key(index);
     if (row->type == KEY_SECTION)
         return false;
     if (run->states[index] != KEY_ABSENT || is_degree(row))
@@ -54,31 +53,19 @@ static void number_text(const key *row, const void *field, size_t bytes, char *t
                                           : (long long)*(const int64_t *)field);
 }
 
-static bool is_auto(const config *run, const key *row)
+// The value of a key without a field, as it stands in the file: always whole JSON, because resolved
+// runs are read again. Only an object of another engine can be too long; null says the same there.
+static void unstored_text(const config *run, const char *path, char *text, size_t capacity)
 {
-    return mics_config_given(run, row->path) && !mics_config_valued(run, row->path);
-}
-
-// The value of a key without a field, as it stands in the file, or what its "auto" becomes: always
-// whole JSON, because resolved runs are read again. Only an object under a key that must be off can be too long; null
-// says the same.
-static void unstored_text(const config *run, const key *row, char *text, size_t capacity)
-{
-    if (row->type == KEY_SWITCH && row->automatic != NULL && is_auto(run, row))
-        snprintf(text, capacity, "%s", row->value != 0.0 ? "true" : "false");
-    else if (!mics_config_value_whole(mics_json_at(run->run.json, row->path), text, capacity))
+    if (!mics_config_value_whole(mics_json_at(run->run.json, path), text, capacity))
         snprintf(text, capacity, "null");
 }
 
-static void value_text(const config *run, const key *row, char *text, size_t capacity)
+void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
     char pair[2][40];
-    if (bytes == 0) {
-        unstored_text(run, row, text, capacity);
-        return;
-    }
     switch (row->type) {
     case KEY_TEXT:
     case KEY_CHOICE:
@@ -98,10 +85,17 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
     }
 }
 
+static void value_text(const config *run, const key *row, char *text, size_t capacity)
+{
+    if (row->show_bytes == 0 && row->bytes == 0)
+        unstored_text(run, row->path, text, capacity);
+    else
+        mics_config_field_text(run, row, text, capacity);
+}
+
 static const char *origin_text(const config *run, int32_t index)
 {
-    int32_t count = 0;
-    const key *row = &mics_config_keys(&count)[index];
+    const key *row = mics_config_key(index);
     if (is_degree(row) && run->sharding_origin != NULL)
         return run->sharding_origin;
     if (run->origins[index] != NULL)
@@ -114,36 +108,63 @@ static const char *origin_text(const config *run, int32_t index)
     case KEY_FROM_FILE_AUTO:
     case KEY_FROM_SET_AUTO:
         return row->automatic != NULL ? row->automatic : "auto: its default";
+    case KEY_FROM_CHECKPOINT:
+        return "checkpoint";
     case KEY_ABSENT:
         break;
     }
     return row->automatic != NULL ? row->automatic : "default";
 }
 
+static mics_run_row own_row(const config *run, int32_t index)
+{
+    const key *row = mics_config_key(index);
+    mics_run_row shown = {.key = row->path, .origin = origin_text(run, index), .help = row->help};
+    value_text(run, row, shown.value, sizeof shown.value);
+    return shown;
+}
+
+static const char *foreign_origin(key_state state)
+{
+    return state == KEY_FROM_FILE ? "file" : state == KEY_FROM_SET ? "--set" : "auto: its default";
+}
+
+static mics_run_row foreign_row(const config *run, int32_t index)
+{
+    int32_t count = 0;
+    const foreign_key *row = &mics_config_foreign(&count)[index];
+    mics_run_row shown = {.key = row->path,
+                          .origin = foreign_origin((key_state)run->foreign_states[index]),
+                          .help = row->why,
+                          .hint = row->only == NULL};
+    unstored_text(run, row->path, shown.value, sizeof shown.value);
+    return shown;
+}
+
 int32_t mics_run_row_count(const mics_run *public_run)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    int32_t count = 0, rows = 0;
-    mics_config_keys(&count);
-    for (int32_t i = 0; i < count; i++)
+    int32_t foreign = 0, rows = 0;
+    mics_config_foreign(&foreign);
+    for (int32_t i = 0; i < mics_config_key_count(); i++)
         rows += has_row(run, i) ? 1 : 0;
+    for (int32_t i = 0; i < foreign; i++)
+        rows += run->foreign_states[i] != KEY_ABSENT ? 1 : 0;
     return rows;
 }
 
 mics_run_row mics_run_row_at(const mics_run *public_run, int32_t index)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    int32_t count = 0;
-    const key *rows = mics_config_keys(&count);
-    mics_run_row shown = {.key = "", .origin = "", .help = ""};
-    for (int32_t i = 0; i < count; i++) {
-        if (!has_row(run, i) || index-- != 0)
-            continue;
-        shown.key = rows[i].path;
-        shown.origin = origin_text(run, i);
-        shown.help = rows[i].help;
-        value_text(run, &rows[i], shown.value, sizeof shown.value);
-        break;
+    int32_t foreign = 0;
+    mics_config_foreign(&foreign);
+    for (int32_t i = 0; i < mics_config_key_count(); i++) {
+        if (has_row(run, i) && index-- == 0)
+            return own_row(run, i);
     }
-    return shown;
+    for (int32_t i = 0; i < foreign; i++) {
+        if (run->foreign_states[i] != KEY_ABSENT && index-- == 0)
+            return foreign_row(run, i);
+    }
+    return (mics_run_row){.key = "", .origin = "", .help = ""};
 }

@@ -1,15 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The table of keys, and the run that a file's values are stored into.
+// The honoured keys, and the run that a file's values are stored into.
 //
 // Invariants of a config:
 //   1. `run` is its first member, so a mics_run that we handed out is its config.
-//   2. states[i] belongs to mics_config_keys()[i].
+//   2. states[i] belongs to mics_config_key(i), foreign_states[i] to mics_config_foreign()[i].
 //   3. origins[i] belongs to it too; NULL: nothing but the key itself has a say.
 //   4. What a key with a field gives, or its default, lies in the field after mics_config_check.
 #ifndef MICS_CONFIG_KEYS_H
 #define MICS_CONFIG_KEYS_H
 
+#include "config/foreign.h"
 #include "mics/config.h"
 
 typedef enum key_type {
@@ -21,13 +22,12 @@ typedef enum key_type {
     KEY_TEXT,    // a string that is not empty; const char *
     KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
     KEY_TEXTS,   // an array of strings, or one string; text_list
-    KEY_BETAS,   // two numbers; double[2]
-    KEY_REFUSED  // known, cannot be honoured; may stand there when it is off
+    KEY_BETAS    // two numbers; double[2]
 } key_type;
 
 enum {
     KEY_REQUIRED = 1, // must be given
-    KEY_HINT = 2,     // checked, without effect here; "auto" is taken too
+    KEY_KEPT = 2,     // decides what is computed: a resumed run keeps what its checkpoint says
     // Schedulers that take the key; none of these bits: all.
     KEY_WARMUP = 1 << (8 + MICS_LR_WARMUP),
     KEY_DECAY = 1 << (8 + MICS_LR_WARMUP_DECAY),
@@ -52,15 +52,21 @@ typedef struct key {
     const char *refusal;        // why another value cannot be honoured, and what would work
 } key;
 
+typedef struct key_table {
+    const key *rows;
+    int32_t count;
+} key_table;
+
 typedef enum key_state {
     KEY_ABSENT,
     KEY_FROM_FILE,
     KEY_FROM_SET,
     KEY_FROM_FILE_AUTO, // given as "auto"
-    KEY_FROM_SET_AUTO
+    KEY_FROM_SET_AUTO,
+    KEY_FROM_CHECKPOINT // absent, and kept by mics_run_keep
 } key_state;
 
-enum { CONFIG_KEY_LIMIT = 192 };
+enum { CONFIG_MAX_KEYS = 160, CONFIG_PATH_BYTES = 160, VALUE_TEXT_BYTES = 160 };
 
 typedef struct text_list {
     const char **texts;
@@ -70,19 +76,23 @@ typedef struct text_list {
 // Keys that cannot be honoured, as far as the file was walked: all are told in one line.
 typedef struct refusals {
     int32_t count;
-    const key *first;
-    mics_status status; // of the first
-    char what[512];     // of the first
-    char all[1536];     // every one with its line, cut when longer
+    char path[CONFIG_PATH_BYTES]; // of the first
+    mics_status status;           // of the first
+    char what[512];               // of the first
+    char all[1536];               // every one with its line, cut when longer
 } refusals;
 
 typedef struct config {
     mics_run run;
     mics_memory *memory;
-    uint8_t states[CONFIG_KEY_LIMIT];
+    uint8_t states[CONFIG_MAX_KEYS], foreign_states[CONFIG_MAX_FOREIGN];
     const char *const *sets; // of the caller; only while loading
     int32_t set_count;
-    char *out; // default of run.out
+    char *out;               // default of run.out
+    mics_json *kept;         // stored run.json; only within mics_run_keep
+    char kept_text[512];     // kept values that the file alone would not give; cut when longer
+    int64_t kept_ranks;      // of the stored run; 0: none
+    int64_t kept_degrees[3]; // its sharding; 0: said in other words
     text_list train, validation;
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
@@ -104,16 +114,23 @@ typedef struct config {
     int32_t prefetch; // as asked for
     int64_t zero_threshold, sdp_threshold;
     const char *collectives;
-    const char *gather_wire, *reduce_wire, *second_hop_wire, *comm_type;
-    const char *gather_inside, *reduce_inside, *second_hop_inside; // "auto": as the one above
+    const char *params_dtype, *grads_dtype, *boundary_dtype, *comm_type;
+    bool bf16_intra_node;
     int64_t steps_per_print;
-    const char *sharding_origin;           // shown by explain
-    const char *origins[CONFIG_KEY_LIMIT]; // the same of keys that another one has a say in
-    refusals refused;                      // only while loading
+    const char *sharding_origin;          // shown by explain
+    const char *origins[CONFIG_MAX_KEYS]; // the same of keys that another one has a say in
+    refusals refused;                     // only while loading
 } config;
 
-/* The table, in the order of explain and docs/config.md, and its length. */
-const key *mics_config_keys(int32_t *count_out);
+// keys_own.c, keys_deepspeed.c
+extern const key_table mics_config_own_keys, mics_config_deepspeed_keys;
+
+/* The keys of both tables, in the order of explain and docs/config.md.
+ *
+ * Needs:   0 <= index < mics_config_key_count().
+ */
+int32_t mics_config_key_count(void);
+const key *mics_config_key(int32_t index);
 
 /* Index of a key by its path, or -1. */
 int32_t mics_config_find(const char *path);
@@ -121,20 +138,56 @@ int32_t mics_config_find(const char *path);
 /* Last name of a dotted path. */
 const char *mics_config_leaf(const char *path);
 
-/* True when the key at `path` (which must be in the table) stands in the file or is set. */
+/* True when the key at `path` (which must be honoured) stands in the file or is set. What is kept
+ * of a checkpoint does neither. */
 bool mics_config_given(const config *run, const char *path);
 /* The same, and not as "auto". */
 bool mics_config_valued(const config *run, const char *path);
 
+/* A key got its value from another one: explain shows `origin` (static). */
+void mics_config_set_origin(config *run, const char *path, const char *origin);
+
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
-/* What a run.collectives, a key of run.wire names. */
+/* What run.collectives and keys of run.comm_dtype name. */
 mics_collectives mics_config_collectives(const char *text);
 mics_wire mics_config_wire(const char *text);
 /* What run.device and run.precision name. */
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);
+
+/* take.c: stores a key's default; checks a value and stores it.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_MEMORY, one line.
+ */
+void mics_config_store_default(config *run, const key *row);
+mics_status mics_config_take(config *run, const key *row, const mics_json_value *value);
+
+/* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
+void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);
+
+/* keep.c: stores what run->kept says for keys that the file leaves open; nothing where it is NULL.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, one
+ *          line that names the stored text.
+ */
+mics_status mics_config_keep(config *run);
+
+/* run.c: everything that the file's values lead to, from the beginning.
+ *
+ * Returns: MICS_OK; what mics_run_load returns.
+ */
+mics_status mics_config_fill(config *run);
+
+/* refuse.c: notes a key that cannot be honoured, so that the file's others are told too.
+ *
+ * Returns: MICS_OK.
+ */
+mics_status mics_config_refuse(config *run, const char *path, mics_status status,
+                               const char *format, ...) MICS_PRINTF(4, 5);
+/* Returns: MICS_OK when nothing was noted; else the first one's status, one line with all. */
+mics_status mics_config_fail_refused(const config *run);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);
@@ -142,8 +195,15 @@ mics_status mics_config_check(config *run);
 // optimizer.c: fills run.lr and the like from what is stored.
 mics_status mics_config_fill_optimizer(config *run);
 
-// wires.c: what numbers travel as, once keys that say the same are one.
-void mics_config_fill_wires(config *run);
+// comm_dtype.c: what is sent as which type, once keys that say the same are one.
+void mics_config_fill_comm_dtypes(config *run);
+
+/* renamed.c: refuses a key by a name that it had once, or that is no key any more, and says what to
+ * write instead (mics_config_refuse).
+ *
+ * Returns: false when `path` is no such key; then nothing was noted.
+ */
+bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
 
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);

@@ -10,15 +10,14 @@
 // Keys of scheduler.params that the chosen scheduler does not take.
 static mics_status check_scheduler_keys(const config *run)
 {
-    int32_t count = 0;
-    const key *rows = mics_config_keys(&count);
-    for (int32_t i = 0; i < count; i++) {
-        if ((rows[i].flags & KEY_SCHEDULERS) == 0 || run->states[i] == KEY_ABSENT)
+    for (int32_t i = 0; i < mics_config_key_count(); i++) {
+        const key *row = mics_config_key(i);
+        if ((row->flags & KEY_SCHEDULERS) == 0 || !mics_config_given(run, row->path))
             continue;
-        if ((rows[i].flags & (1 << (8 + run->run.lr.kind))) == 0)
-            return mics_json_fail(run->run.json, rows[i].path, MICS_ERR_INVALID,
+        if ((row->flags & (1 << (8 + run->run.lr.kind))) == 0)
+            return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
                                   "%s has no %s; leave it out", run->scheduler,
-                                  mics_config_leaf(rows[i].path));
+                                  mics_config_leaf(row->path));
     }
     return MICS_OK;
 }

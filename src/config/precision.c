@@ -1,22 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and what they become.
+// run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and
+// what they become.
 #include "config/keys.h"
 #include "mics/log.h"
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char device_key[] = "run.device";
 static const char precision_key[] = "run.precision";
-
-static void set_origin(config *run, const char *path, const char *origin)
-{
-    const int32_t index = mics_config_find(path);
-    assert(index >= 0);
-    run->origins[index] = origin;
-}
 
 // ---- what the file says ----
 
@@ -34,7 +27,7 @@ static mics_status join_switch(config *run, const char *path, bool on, const cha
         return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
                               "false contradicts %s %s; leave one out", precision_key, text);
     if (on && !same) {
-        set_origin(run, precision_key, origin);
+        mics_config_set_origin(run, precision_key, origin);
         run->precision = text;
     }
     return MICS_OK;
@@ -86,7 +79,7 @@ static mics_status settle_device(config *run, const char *why_not)
     run->run.device_auto = run->run.device == MICS_RUN_DEVICE_AUTO;
     if (run->run.device_auto) {
         run->run.device = why_not == NULL ? MICS_RUN_DEVICE_CUDA : MICS_RUN_DEVICE_CPU;
-        set_origin(run, device_key, why_not == NULL ? found_gpu : found_none);
+        mics_config_set_origin(run, device_key, why_not == NULL ? found_gpu : found_none);
     }
     if (run->run.device == MICS_RUN_DEVICE_CUDA && why_not != NULL)
         return mics_json_fail(run->run.json, device_key, MICS_ERR_UNSUPPORTED, "\"cuda\": %s",
@@ -110,7 +103,7 @@ static void settle_auto_precision(config *run)
     const bool cuda = run->run.device == MICS_RUN_DEVICE_CUDA;
     const bool halves = cuda && !is_bf16_off(run);
     run->run.precision = halves ? MICS_RUN_PRECISION_BF16 : MICS_RUN_PRECISION_FP32;
-    set_origin(run, precision_key, halves ? best_cuda : cuda ? off_cuda : best_cpu);
+    mics_config_set_origin(run, precision_key, halves ? best_cuda : cuda ? off_cuda : best_cpu);
 }
 
 static mics_status fail_on_cpu(const config *run, const char *why_not)
@@ -141,7 +134,7 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
         return fail_on_cpu(run, why_not);
     if (run->run.device != MICS_RUN_DEVICE_CPU)
         return MICS_OK;
-    if (run->run.time_products)
-        return fail_switch(run, "run.time_products");
+    if (run->run.gemm_autotune)
+        return fail_switch(run, "run.gemm_autotune");
     return run->run.graphs ? fail_switch(run, "run.graphs") : MICS_OK;
 }

@@ -172,7 +172,31 @@ static bool is_native(const config *run)
     return mics_config_valued(run, "sharding");
 }
 
-static request make_request(const config *run, int32_t ranks)
+static bool is_auto(const config *run)
+{
+    return !is_native(run) && !mics_config_given(run, zero_key) && run->sdp_degree == 0 &&
+           run->hybrid_degree == 0;
+}
+
+// What was chosen for as many ranks, and is possible on these nodes.
+static bool keeps_sharding(const config *run, int32_t ranks, int32_t ranks_per_node)
+{
+    const int64_t *of = run->kept_degrees;
+    return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 &&
+           fits(of[0], 1, ranks, ranks_per_node) && fits(of[1], of[0], ranks, ranks_per_node) &&
+           fits(of[2], of[1], ranks, ranks_per_node);
+}
+
+static request request_kept(const config *run)
+{
+    return (request){run->kept_degrees[0],
+                     run->kept_degrees[1],
+                     run->kept_degrees[2],
+                     {"sharding", "sharding", "sharding"},
+                     "checkpoint"};
+}
+
+static request make_request(const config *run, int32_t ranks, int32_t ranks_per_node)
 {
     if (is_native(run))
         return request_native(run);
@@ -182,16 +206,12 @@ static request make_request(const config *run, int32_t ranks)
         return request_mics(run->sdp_degree, sdp_key, "auto: sharded_data_parallel_degree");
     if (run->hybrid_degree != 0)
         return request_mics(run->hybrid_degree, hybrid_key, "auto: hybrid_shard_degree");
+    if (keeps_sharding(run, ranks, ranks_per_node))
+        return request_kept(run);
     return request_mics(1, "sharding",
                         strcmp(run->run.cluster, "none") != 0
                             ? "auto: planned for run.cluster"
                             : "auto: the smallest mics(p) whose memory fits");
-}
-
-static bool is_auto(const config *run)
-{
-    return !is_native(run) && !mics_config_given(run, zero_key) && run->sdp_degree == 0 &&
-           run->hybrid_degree == 0;
 }
 
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
@@ -201,7 +221,7 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
                          "%d ranks cannot be spread evenly over %d nodes; give --nodes a divisor",
                          (int)ranks, (int)nodes);
     int32_t ranks_per_node = ranks / nodes;
-    request r = make_request(run, ranks);
+    request r = make_request(run, ranks, ranks_per_node);
     MICS_TRY(check_degree(run, r.paths[0], r.params, 1, "1", ranks, ranks_per_node));
     MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, "params (P)", ranks, ranks_per_node));
     MICS_TRY(
@@ -222,7 +242,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.micro_steps = (int32_t)sizes.steps;
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
-    run->run.sharding_auto = is_auto(run);
+    run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->sharding_origin = sharding.origin;
     return MICS_OK;

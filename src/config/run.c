@@ -33,9 +33,8 @@ static mics_status apply_set(config *run, const char *set)
     if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof path)
         return mics_fail(MICS_ERR_INVALID, "--set %s: must be KEY=VALUE, as in run.steps=20", set);
     snprintf(path, sizeof path, "%.*s", (int)(equals - set), set);
-    int32_t index = mics_config_find(path), count = 0;
-    const key *rows = mics_config_keys(&count);
-    if (index >= 0 && rows[index].type == KEY_TEXT && equals[1] != '"')
+    int32_t index = mics_config_find(path);
+    if (index >= 0 && mics_config_key(index)->type == KEY_TEXT && equals[1] != '"')
         return set_text(run, path, equals + 1);
     return mics_json_set(run->run.json, path, equals + 1);
 }
@@ -123,8 +122,20 @@ static mics_status check_trace(const config *run)
                           (long long)first, (long long)last, (long long)run->run.steps);
 }
 
-static mics_status fill(config *run, const char *path)
+// Drops what an earlier filling made.
+static void reset(config *run)
 {
+    mics_free(run->memory, run->out);
+    mics_free(run->memory, run->train.texts);
+    mics_free(run->memory, run->validation.texts);
+    run->out = NULL;
+    run->train = run->validation = (text_list){0};
+    memset(run->origins, 0, sizeof run->origins);
+}
+
+mics_status mics_config_fill(config *run)
+{
+    reset(run);
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_twins(run));
@@ -132,7 +143,7 @@ static mics_status fill(config *run, const char *path)
     MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
     if (run->run.out == NULL)
-        MICS_TRY(name_out(run, path));
+        MICS_TRY(name_out(run, mics_json_name(run->run.json)));
     run->run.ignore_dropout = mics_config_given(run, "model.dropout");
     run->run.train = run->train.texts;
     run->run.train_count = run->train.count;
@@ -153,7 +164,7 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_json_load(memory, path, RUN_FILE_BYTES, &run->run.json));
     MICS_TRY_OUT(apply_sets(run));
-    MICS_TRY_OUT(fill(run, path));
+    MICS_TRY_OUT(mics_config_fill(run));
     run->sets = NULL;
     run->set_count = 0;
     *run_out = &run->run;
@@ -169,8 +180,6 @@ void mics_run_close(mics_run *public_run)
         return;
     config *run = (config *)public_run; // invariant 1 of keys.h
     mics_json_close(run->run.json);
-    mics_free(run->memory, run->out);
-    mics_free(run->memory, run->train.texts);
-    mics_free(run->memory, run->validation.texts);
+    reset(run);
     mics_free(run->memory, run);
 }

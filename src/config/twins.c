@@ -3,21 +3,12 @@
 // Keys that say the same in two ways: one of them decides, and explain shows which.
 #include "config/keys.h"
 #include "mics/log.h"
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char collectives_key[] = "run.collectives";
 static const char overlap_key[] = "zero_optimization.overlap_comm";
-
-// A key got its value from another one.
-static void set_origin(config *run, const char *path, const char *origin)
-{
-    int32_t index = mics_config_find(path);
-    assert(index >= 0);
-    run->origins[index] = origin;
-}
 
 static mics_status fail_contradicts(const config *run, const char *path, const char *value,
                                     const char *other, const char *other_value)
@@ -37,7 +28,7 @@ static mics_status join_hierarchical(config *run, const char *path, bool two_sta
         return fail_contradicts(run, path, two_stages ? "true" : "false", collectives_key,
                                 run->collectives);
     if (strcmp(run->collectives, "auto") == 0)
-        set_origin(run, collectives_key, origin);
+        mics_config_set_origin(run, collectives_key, origin);
     run->collectives = said;
     return MICS_OK;
 }
@@ -53,47 +44,52 @@ static mics_status join_collectives(config *run)
     return MICS_OK;
 }
 
-// DeepSpeed's one type for one of the two wires of gradients.
-static mics_status join_wire(config *run, const char *path, const char **wire)
+static const char type_key[] = "communication_data_type";
+
+// DeepSpeed's one type for one of the two types of gradients.
+static mics_status join_dtype(config *run, const char *path, const char **dtype)
 {
-    static const char type_key[] = "communication_data_type";
     const char *type = strcmp(run->comm_type, "bfp16") == 0 ? "bf16" : run->comm_type;
-    if (mics_config_given(run, path) && strcmp(*wire, type) != 0)
-        return fail_contradicts(run, type_key, run->comm_type, path, *wire);
+    if (mics_config_given(run, path) && strcmp(*dtype, type) != 0)
+        return fail_contradicts(run, type_key, run->comm_type, path, *dtype);
     if (!mics_config_given(run, path))
-        set_origin(run, path, "auto: communication_data_type");
-    *wire = type;
+        mics_config_set_origin(run, path, "auto: communication_data_type");
+    *dtype = type;
     return MICS_OK;
 }
 
-static mics_status join_wires(config *run)
+static mics_status join_dtypes(config *run)
 {
+    static const char intra_key[] = "run.comm_dtype.bf16_intra_node";
     if (run->comm_type != NULL) {
-        MICS_TRY(join_wire(run, "run.wire.reduce", &run->reduce_wire));
-        MICS_TRY(join_wire(run, "run.wire.second_hop", &run->second_hop_wire));
+        MICS_TRY(join_dtype(run, "run.comm_dtype.grads", &run->grads_dtype));
+        MICS_TRY(join_dtype(run, "run.comm_dtype.boundary", &run->boundary_dtype));
+        if (mics_config_given(run, intra_key) && run->bf16_intra_node &&
+            strcmp(run->comm_type, "fp32") == 0)
+            return fail_contradicts(run, type_key, run->comm_type, intra_key, "true");
     }
-    mics_config_fill_wires(run);
+    mics_config_fill_comm_dtypes(run);
     return MICS_OK;
 }
 
-// Keys of others for run.whole_below.
+// Keys of others for run.param_persistence_threshold.
 static mics_status join_threshold(config *run, const char *path, int64_t threshold,
                                   const char *origin)
 {
-    static const char whole_key[] = "run.whole_below";
+    static const char threshold_key[] = "run.param_persistence_threshold";
     char value[24], other[24];
     if (!mics_config_valued(run, path))
         return MICS_OK;
-    const bool said =
-        mics_config_given(run, whole_key) || run->origins[mics_config_find(whole_key)] != NULL;
-    if (said && threshold != run->run.whole_below) {
+    const bool said = mics_config_given(run, threshold_key) ||
+                      run->origins[mics_config_find(threshold_key)] != NULL;
+    if (said && threshold != run->run.param_persistence_threshold) {
         snprintf(value, sizeof value, "%" PRId64, threshold);
-        snprintf(other, sizeof other, "%" PRId64, run->run.whole_below);
-        return fail_contradicts(run, path, value, whole_key, other);
+        snprintf(other, sizeof other, "%" PRId64, run->run.param_persistence_threshold);
+        return fail_contradicts(run, path, value, threshold_key, other);
     }
     if (!said)
-        set_origin(run, whole_key, origin);
-    run->run.whole_below = threshold;
+        mics_config_set_origin(run, threshold_key, origin);
+    run->run.param_persistence_threshold = threshold;
     return MICS_OK;
 }
 
@@ -104,7 +100,7 @@ static mics_status join_thresholds(config *run)
                             "auto: zero_optimization.stage3_param_persistence_threshold"));
     MICS_TRY(join_threshold(run, "sdp_param_persistence_threshold", run->sdp_threshold,
                             "auto: sdp_param_persistence_threshold"));
-    run->zero_threshold = run->sdp_threshold = run->run.whole_below;
+    run->zero_threshold = run->sdp_threshold = run->run.param_persistence_threshold;
     return MICS_OK;
 }
 
@@ -116,7 +112,7 @@ static mics_status join_log(config *run)
             return mics_json_fail(run->run.json, print_key, MICS_ERR_INVALID,
                                   "says the same as run.log_every; leave one out");
         run->run.log_every = run->steps_per_print;
-        set_origin(run, log_key, "auto: steps_per_print");
+        mics_config_set_origin(run, log_key, "auto: steps_per_print");
     }
     run->steps_per_print = run->run.log_every;
     return MICS_OK;
@@ -134,7 +130,7 @@ static mics_status join_prefetch(config *run)
                                 depth);
     if (!said && overlap_said && !run->overlap) {
         run->prefetch = 0;
-        set_origin(run, prefetch_key, "auto: zero_optimization.overlap_comm is false");
+        mics_config_set_origin(run, prefetch_key, "auto: zero_optimization.overlap_comm is false");
     }
     run->run.prefetch = run->prefetch;
     run->run.prefetch_auto = !said && !(overlap_said && !run->overlap);
@@ -145,7 +141,7 @@ mics_status mics_config_join_twins(config *run)
 {
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
-    MICS_TRY(join_wires(run));
+    MICS_TRY(join_dtypes(run));
     MICS_TRY(join_thresholds(run));
     return join_prefetch(run);
 }

@@ -19,12 +19,12 @@ static mics_status check_steps(const mics_schedule *schedule)
                 step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
             if (step->dtype.sent != step->dtype.held &&
                 !(second_hop && step->dtype.sent == MICS_WIRE_BF16))
-                return mics_fail(MICS_ERR_UNSUPPORTED,
-                                 "%s as %s: on a GPU numbers travel as they are held, but for a "
-                                 "second hop in bf16; leave the rest of run.wire as it is there, "
-                                 "and see run.precision",
-                                 mics_step_text(step->kind, step->stage),
-                                 mics_wire_text(step->dtype.sent));
+                return mics_fail(
+                    MICS_ERR_UNSUPPORTED,
+                    "%s as %s: on a GPU numbers travel as they are held, but for a "
+                    "second hop in bf16; leave the rest of run.comm_dtype as it is there, "
+                    "and see run.precision",
+                    mics_step_text(step->kind, step->stage), mics_wire_text(step->dtype.sent));
             if (step->algorithm == MICS_ALGORITHM_LIBRARY)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "gathers by the MPI library are the CPU's; use the ring or two "

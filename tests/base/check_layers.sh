@@ -38,9 +38,9 @@ BEGIN {
     owner["chart"] = "report"
     owner["op_table"] = "op"
     # Files (as patterns) that may include a foreign header (as a pattern).
-    only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
-    only["^nccl\\.h$"] = "^src/comm/nccl(_[a-z]+)?\\.[ch]$"
-    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|op/.*(\\.cu|_cuda\\.[ch]|\\.cuh)|comm/nccl(_[a-z]+)?\\.[ch])$"
+    only["^mpi\\.h$"] = "^src/comm/mpi/"
+    only["^nccl\\.h$"] = "^src/comm/nccl/"
+    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|op/.*(\\.cu|_cuda\\.[ch]|\\.cuh)|comm/nccl/)"
     only["^(dnnl|oneapi/)"] = "^src/op/"
     only["^jansson\\.h$"] = "^src/base/"
     only["^pcre2\\.h$"] = "^src/io/data/"

@@ -73,7 +73,7 @@ cat >run.json <<'JSON'
   "model": {"config": "model.json"},
   "data": {"train": ["text.txt"], "sequence_length": 32},
   "run": {"steps": 8, "seed": 3, "out": "out", "checkpoint_every": 4, "validation_batches": 2,
-          "threads": 1, "comm_timeout_s": 60, "whole_below": 0},
+          "threads": 1, "comm_timeout_s": 60, "param_persistence_threshold": 0},
   "train_batch_size": 16,
   "gradient_accumulation_steps": 2,
   "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}},

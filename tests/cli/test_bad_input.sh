@@ -55,8 +55,8 @@ wrong 2 "1, 2, 4" train run.json --ranks 4 --set sharding.params=3
 wrong 2 "1, 2, 4" explain run.json --ranks 4 --set sharding.params=3
 wrong 2 "run.hierarchical" train run.json --set run.hierarchical=true
 wrong 2 'must be "auto" or' train run.json --set run.collectives=tree
-wrong 2 "run.whole_below: must be 0 or more" train run.json --set run.whole_below=-1
-wrong 2 "run.wire.gather: must be" train run.json --set run.wire.gather=int8
+wrong 2 "run.param_persistence_threshold: must be 0 or more" train run.json --set run.param_persistence_threshold=-1
+wrong 2 "run.comm_dtype.params: must be" train run.json --set run.comm_dtype.params=int8
 wrong 2 "these ranks are threads" train run.json --ranks 2 --set run.collectives=library
 mkfifo pipe
 mkdir folder

@@ -118,7 +118,7 @@ other() { # NAME WHAT SED-SCRIPT FLAGS...
     contains "$name-again.out" "slowest rank; from other/collectives.json"
 }
 other grads 'another sharding$' '' --set sharding.params=2
-other wire 'other numbers on the wire$' '' --set run.wire.gather=bf16
+other wire 'other numbers on the wire$' '' --set run.comm_dtype.params=bf16
 other transport 'another transport$' 's/"threads"/"mpi"/'
 other mpi 'another MPI (Some MPI v9, not ' 's/"version": "/"version": "Some MPI v9/'
 other hosts 'other hosts (far-0 ... far-7, not .* ... ' \

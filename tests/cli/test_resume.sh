@@ -26,14 +26,14 @@ packed() { # OUT FLAGS...
     out=$1
     shift
     (cd whole && exec "$mics" train run.json --ranks 8 --nodes 2 --out "$out" --set sharding.optimizer=4 \
-        --set run.validation_batches=0 --set run.wire.gather='"bf16"' --set run.wire.reduce='"bf16"' "$@")
+        --set run.validation_batches=0 --set run.comm_dtype.bf16_intra_node=true "$@")
 }
-run 0 packed packed packed --set run.wire.second_hop=int8
+run 0 packed packed packed --set run.comm_dtype.boundary=int8
 grep -q 'exact$' packed.out || fail "predicted and measured are missing"
 contains packed.out "packed numbers"
-run 0 halved packed halved --set run.wire.second_hop=bf16
-run 0 first packed packed_parts --set run.wire.second_hop=int8 --steps 4
-run 0 second packed packed_parts --set run.wire.second_hop=int8
+run 0 halved packed halved --set run.comm_dtype.boundary=bf16
+run 0 first packed packed_parts --set run.comm_dtype.boundary=int8 --steps 4
+run 0 second packed packed_parts --set run.comm_dtype.boundary=int8
 contains second.out "resumed from packed_parts/checkpoints/step-00000004"
 same_losses whole/packed whole/packed_parts
 same_weights whole/packed/checkpoints/step-00000008 whole/packed_parts/checkpoints/step-00000008
@@ -103,8 +103,26 @@ diff left.txt right.txt || fail "losses of a run resumed by name differ"
 run 0 mesh sh -c "cd parts && exec $mics train run.json --ranks 2 --steps 10 \
     --set gradient_accumulation_steps=4"
 contains mesh.out "resumed from out/checkpoints/step-00000008"
-run 0 mesh train parts --steps 12 --set run.whole_below=10000 --set sharding.optimizer=4
+run 0 mesh train parts --steps 12 --set run.param_persistence_threshold=10000 --set sharding.optimizer=4
 contains mesh.out "resumed from out/checkpoints/step-00000010"
+
+# What the checkpoint resolved counts where the run file says nothing: a run that began when defaults were others.
+other_defaults() { # OUT FLAGS...
+    out=$1
+    shift
+    (cd whole && exec "$mics" train run.json --ranks 4 --nodes 2 --out "$out" "$@")
+}
+defaults="--set optimizer.params.eps=1e-3 --set optimizer.params.betas=[0.8,0.9] --set run.layered_micro_steps=2 \
+    --set scheduler.params.cos_min_ratio=0.5 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4"
+run 0 then other_defaults then $defaults
+run 0 first other_defaults kept $defaults --steps 4
+run 0 second other_defaults kept --set sharding=auto
+contains second.err "kept from kept/checkpoints/step-00000004, as the run file does not say it: run.layered_micro_steps 2, "
+contains second.err "optimizer.params.eps 0.001"
+contains second.out "4 on 2 nodes, zero3"
+same_losses whole/then whole/kept
+same_weights whole/then/checkpoints/step-00000008 whole/kept/checkpoints/step-00000008
+grep -q '"eps": 0.001' whole/kept/run.json || fail "run.json should hold what was kept"
 
 # Another run does not go on from this one's checkpoints, and says what differs.
 refuse() { # TEXT FLAGS...

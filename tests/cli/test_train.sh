@@ -63,6 +63,15 @@ same_losses unvalidated ignored
 run 0 beside "$mics" train run.json --ranks 2 --out beside --set 'data.validation=["text.txt"]'
 same_losses unvalidated beside
 
+# Validations are no part of step_ms: here they are nearly all of the time.
+begin=$(date +%s%N)
+run 0 often "$mics" train run.json --ranks 1 --out often --set run.validate_every=1 \
+    --set run.validation_batches=50 --set sharding=null
+taken=$(($(date +%s%N) - begin))
+sed -n 's/.*"step_ms": \([0-9.e+]*\).*/\1/p' often/metrics.jsonl | awk -v taken="$taken" '
+    { sum += $1 * 1e6 } END { exit !(NR == 8 && sum > 0 && sum < taken / 2) }' ||
+    fail "step_ms counts validations"
+
 # The same run file gives the same bits, in two ways of saying it.
 run 0 twice "$mics" train run.json --ranks 4 --nodes=2 --out twice
 same_losses out twice
@@ -84,7 +93,7 @@ done
 # Small units whole on every rank: the embeddings and the head, or all units.
 for below in 10000 16384; do
     run 0 small "$mics" train run.json --ranks 4 --nodes 2 --out "small$below" \
-        --set run.whole_below=$below --set sharding.optimizer=4
+        --set run.param_persistence_threshold=$below --set sharding.optimizer=4
     [ "$(grep -c 'exact$' small.out)" -ge 9 ] || fail "rows of predictions are missing"
     losses "small$below" >other.txt
     losses out | paste -d ' ' - other.txt |
@@ -139,16 +148,16 @@ same_losses taken ahead
 wide="--ranks 4 --set run.steps=2 --set sharding.params=2 --set sharding.grads=2 --set sharding.optimizer=2"
 wide="$wide --set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=4 --set run.prefetch=1"
 run 0 narrow "$mics" train run.json $wide --out narrow
-run 0 wide "$mics" train run.json $wide --out wide --set run.breadth=3
+run 0 wide "$mics" train run.json $wide --out wide --set run.layered_micro_steps=3
 same_losses wide narrow
 contains wide.out "4 micro-steps of 1 on 4 ranks, 2 side by side"
-run 0 wide "$mics" explain run.json $wide --set run.breadth=3
+run 0 wide "$mics" explain run.json $wide --set run.layered_micro_steps=3
 contains wide.out "2 of 4 micro-steps run side by side"
 wide_total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' wide.out | head -n 1)
 grep -q "\"memory_peak_bytes\": $wide_total[,}]" wide/metrics.jsonl || fail "memory is not $wide_total bytes"
-run 2 wide "$mics" train run.json $wide --out none --set run.breadth=3 --set run.memory_limit=$((wide_total - 1))
+run 2 wide "$mics" train run.json $wide --out none --set run.layered_micro_steps=3 --set run.memory_limit=$((wide_total - 1))
 one_line wide.err
-contains wide.err "run.breadth 1 ("
+contains wide.err "run.layered_micro_steps 1 ("
 
 explain_deep deep --set run.memory_limit=$((total - 1))
 grep -q "run.prefetch  *0  *auto: the deepest" deep.out || fail "prefetch should be 0"
@@ -173,7 +182,7 @@ grep -q "all-reduce  *ring  *fp32  *replication group" two.out || fail "an all-r
 grep -q "gather inter" two.out || fail "the first stage should be listed"
 grep -q "elements in all stay" two.out && fail "no unit should stay whole"
 run 0 rings "$mics" explain run.json $across --set sharding.optimizer=8 --set run.collectives=ring \
-    --set run.whole_below=10000 --set run.wire.gather=bf16 --set run.wire.second_hop=int8
+    --set run.param_persistence_threshold=10000 --set run.comm_dtype.params=bf16 --set run.comm_dtype.boundary=int8
 grep -q "gather  *ring  *bf16  *partition group  *2 units of 12704 elements" rings.out ||
     fail "gathers should run in rings"
 grep -q "scatter  *direct  *int8" rings.out || fail "the second hop should be int8"
@@ -182,7 +191,7 @@ run 0 library "$mics" explain run.json $across --set sharding.optimizer=4 --set 
 grep -q "gather  *library  *fp32" library.out || fail "gathers should be the library's"
 grep -q "reduce  *two-stage" library.out || fail "reductions should not"
 run 0 json "$mics" explain run.json --json $across --set sharding.optimizer=8 \
-    --set run.whole_below=10000 --set run.wire.second_hop=int8
+    --set run.param_persistence_threshold=10000 --set run.comm_dtype.boundary=int8
 contains json.out '"kind": "gather", "algorithm": "two-stage", "wire": "fp32"'
 contains json.out '"whole": {"units": 2, "elems": 9280}'
 grep -q '"kind": "scatter inter", "unit": [0-9]*, "units": 2, .*"wire": "int8", "algorithm": "two-stage"' \
@@ -219,4 +228,9 @@ run 0 doctor "$mics" doctor
 contains doctor.out "GFLOP/s"
 run 0 doctor "$mics" doctor --json
 contains doctor.out '"advice"'
+# What a file says for another engine, and has no effect here, is named once.
+run 0 hints "$mics" train run.json --ranks 2 --steps 1 --out hints --set wandb='{"enabled": true}' \
+    --set wall_clock_breakdown=true
+contains hints.err "without effect here (mics explain says why): wall_clock_breakdown, wandb"
+[ "$(grep -c 'without effect' hints.err)" = 1 ] || fail "hints should be named once"
 exit 0

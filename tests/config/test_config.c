@@ -76,7 +76,6 @@ static void test_defaults(void **state)
     assert_int_equal(run->trace_step, 0);
     assert_int_equal(run->trace_steps, 1);
     assert_true(run->comm_timeout_s == 300.0);
-    assert_true(run->files_timeout_s == 3600.0);
     assert_int_equal(run->memory_limit_bytes, 0);
     assert_int_equal(run->threads, 0);
     assert_int_equal(run->prefetch, 1);
@@ -216,7 +215,7 @@ static void test_cannot_be_honoured(void **state)
     (void)state;
     static const refusal cases[] = {
         {"\"fp16\": {\"fp16_master_weights_and_grads\": true}", MICS_ERR_UNSUPPORTED,
-         "fp16.fp16_master_weights_and_grads: must be false, not true; masters are fp32"},
+         "fp16.fp16_master_weights_and_grads: cannot be honoured: master weights are fp32"},
         {"\"optimizer\": {\"type\": \"Lamb\"}", MICS_ERR_UNSUPPORTED,
          "must be \"Adam\" or \"AdamW\" or \"FusedAdam\", not \"Lamb\"; only AdamW is built"},
         {"\"scheduler\": {\"type\": \"OneCycle\"}", MICS_ERR_UNSUPPORTED, "only these four"},
@@ -225,10 +224,8 @@ static void test_cannot_be_honoured(void **state)
         {"\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}", MICS_ERR_UNSUPPORTED,
          "zero_optimization.offload_param: cannot be honoured: offload is not built"},
         {"\"zero_optimization\": {\"zero_quantized_weights\": true}", MICS_ERR_UNSUPPORTED,
-         "{\"wire\": {\"gather\": \"bf16\"}} instead"},
+         "{\"comm_dtype\": {\"params\": \"bf16\"}} instead"},
         {"\"zero_optimization\": true", MICS_ERR_FORMAT, "must be an object, not true or false"},
-        {"\"activation_checkpointing\": {\"partition_activations\": true}", MICS_ERR_UNSUPPORTED,
-         "recompute"},
         {"\"gradient_predivide_factor\": 2.0", MICS_ERR_UNSUPPORTED, "must be 1, not 2"},
         {"\"communication_data_type\": \"fp16\"", MICS_ERR_UNSUPPORTED, "use \"bf16\""},
         {"\"gradient_clipping\": \"auto\"", MICS_ERR_INVALID, "cannot be \"auto\""},
@@ -246,7 +243,33 @@ static void test_cannot_be_honoured(void **state)
                   "run.device: must be \"auto\" or \"cpu\" or \"cuda\", not \"tpu\"");
     check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
                   "\"run\": {\"steps\": 1, \"precision\": \"fp8\"}, \"train_batch_size\": 1}",
-                  MICS_ERR_UNSUPPORTED, "other numbers are not built");
+                  MICS_ERR_UNSUPPORTED, "no other precision is built");
+}
+
+// What cannot change results is taken, whatever it says; what would is taken only where it is off.
+static void test_foreign_keys(void **state)
+{
+    (void)state;
+    int32_t count = 0;
+    const foreign_key *rows = mics_config_foreign(&count);
+    write_file("run.json", RUN_WITH("\"scheduler\": {\"type\": \"WarmupLR\"}"));
+    for (int32_t i = 0; i < count; i++) {
+        char set[256];
+        const char *const sets[] = {set};
+        const char *only = rows[i].only;
+        const bool off = only != NULL && strcmp(only, FOREIGN_OFF) == 0;
+        mics_run *run = NULL;
+        snprintf(set, sizeof set, "%s={\"enabled\": true}", rows[i].path);
+        mics_status status = mics_run_load(memory, "run.json", sets, 1, &run);
+        if (status != (only == NULL ? MICS_OK : MICS_ERR_UNSUPPORTED))
+            fail_msg("%s gave %s", set, mics_status_name(status));
+        if (status == MICS_OK)
+            assert_true(find_row(run, rows[i].path).hint);
+        mics_run_close(run);
+        snprintf(set, sizeof set, "%s=%s", rows[i].path, off || only == NULL ? "false" : only);
+        ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
+        mics_run_close(run);
+    }
 }
 
 // What a file for another engine has is told in one line, not in one error after the other.
@@ -273,12 +296,12 @@ static void test_all_refusals_in_one_line(void **state)
     // more than the line holds
     static char text[32768];
     int32_t count = 0;
-    const key *rows = mics_config_keys(&count);
+    const foreign_key *rows = mics_config_foreign(&count);
     size_t used = (size_t)snprintf(text, sizeof text, "{" RUN_BASE);
     for (int32_t i = 0; i < count; i++) {
-        if (rows[i].type == KEY_REFUSED && strchr(rows[i].path, '.') == NULL)
-            used +=
-                (size_t)snprintf(text + used, sizeof text - used, ", \"%s\": true", rows[i].path);
+        if (rows[i].only != NULL && strchr(rows[i].path, '.') == NULL)
+            used += (size_t)snprintf(text + used, sizeof text - used, ", \"%s\": [%d]",
+                                     rows[i].path, (int)i + 1);
     }
     snprintf(text + used, sizeof text - used, "}");
     check_refused(text, MICS_ERR_UNSUPPORTED, "keys cannot be honoured: (1) line 2, ");
@@ -341,8 +364,6 @@ static void test_hostile_files(void **state)
     check_refused("{\"run\": {\"memory_limit\": \"lots\"}}", MICS_ERR_INVALID,
                   "must be a number of bytes or as \"8GiB\", not \"lots\"");
     check_refused("{\"run\": {\"comm_timeout_s\": 0}}", MICS_ERR_INVALID, "must be 0.1 to 1000000");
-    check_refused("{\"run\": {\"files_timeout_s\": 0}}", MICS_ERR_INVALID,
-                  "must be 0.1 to 1000000");
     check_refused("{\"run\": {\"validation_batches\": -1}}", MICS_ERR_INVALID, "must be 0 to");
     check_refused("{\"run\": {\"trace_steps\": 0}}", MICS_ERR_INVALID, "must be 1 to 1000");
     check_refused("{\"run\": {\"seed\": -1}}", MICS_ERR_INVALID, "must be 0 or more, not -1");
@@ -367,6 +388,17 @@ static void test_truncated(void **state)
     }
 }
 
+// Every key, honoured or not; NULL past the end.
+static const char *path_at(int32_t index)
+{
+    int32_t count = 0;
+    const foreign_key *foreign = mics_config_foreign(&count);
+    if (index < mics_config_key_count())
+        return mics_config_key(index)->path;
+    index -= mics_config_key_count();
+    return index < count ? foreign[index].path : NULL;
+}
+
 // Every key given a value of every JSON type: one clear line or a good run, never a crash.
 static void test_every_key_with_every_type(void **state)
 {
@@ -375,15 +407,14 @@ static void test_every_key_with_every_type(void **state)
         "null", "true",  "false",      "-1",       "0",
         "1e17", "0.5",   "\"\"",       "\"auto\"", "\"x\"",
         "[]",   "[[1]]", "[0.1, 0.2]", "{}",       "{\"enabled\": true}"};
-    int32_t count = 0;
-    const key *rows = mics_config_keys(&count);
     write_file("run.json", RUN_PLAIN);
-    for (int32_t i = 0; i < count; i++) {
+    const char *path = NULL;
+    for (int32_t i = 0; (path = path_at(i)) != NULL; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
             char set[256];
             const char *sets[] = {set};
             mics_run *run = NULL;
-            snprintf(set, sizeof set, "%s=%s", rows[i].path, values[j]);
+            snprintf(set, sizeof set, "%s=%s", path, values[j]);
             seen.errors = 0;
             mics_status status = mics_run_load(memory, "run.json", sets, 1, &run);
             if (status == MICS_OK)
@@ -485,8 +516,8 @@ static void test_takes_deepspeed_files(void **state)
     check_row(run, "bf16.enabled", "false", "auto: as run.precision");
     check_row(run, "zero_optimization.stage3_prefetch_bucket_size", "5e+08", "file");
     check_row(run, "zero_optimization.reduce_bucket_size", "\"auto\"", "auto: its default");
-    assert_non_null(
-        strstr(find_row(run, "zero_optimization.sub_group_size").help, "hint: no effect here"));
+    assert_true(find_row(run, "zero_optimization.sub_group_size").hint);
+    assert_false(find_row(run, "bf16.enabled").hint);
     check_row(run, "sharding.params", "4", "auto: zero_optimization.stage");
     mics_run_close(run);
 }
@@ -572,30 +603,60 @@ static void test_rows(void **state)
     mics_run_close(run);
 }
 
-// Each row of the table is whole, and no path stands in it twice.
-static void test_table(void **state)
+// What a key stands in is a section.
+static void check_holder(const char *path)
+{
+    char section[CONFIG_PATH_BYTES];
+    snprintf(section, sizeof section, "%s", path);
+    char *dot = strrchr(section, '.');
+    if (dot == NULL)
+        return;
+    *dot = '\0';
+    const int32_t holder = mics_config_find(section);
+    assert_true(holder >= 0);
+    assert_int_equal(mics_config_key(holder)->type, KEY_SECTION);
+}
+
+// Each row of the tables is whole, and no path stands there twice.
+static void test_tables(void **state)
 {
     (void)state;
-    int32_t count = 0;
-    const key *rows = mics_config_keys(&count);
-    for (int32_t i = 0; i < count; i++) {
-        assert_non_null(rows[i].path);
-        assert_non_null(rows[i].help);
-        assert_int_equal(mics_config_find(rows[i].path), i);
-        if (rows[i].type == KEY_CHOICE)
-            assert_non_null(rows[i].choices);
-        if (rows[i].type == KEY_REFUSED)
-            assert_non_null(rows[i].refusal);
-        char section[160];
-        snprintf(section, sizeof section, "%s", rows[i].path);
-        char *dot = strrchr(section, '.');
-        if (dot == NULL)
-            continue;
-        *dot = '\0'; // what it stands in is a section above it
-        int32_t holder = mics_config_find(section);
-        assert_true(holder >= 0 && holder < i);
-        assert_int_equal(rows[holder].type, KEY_SECTION);
+    for (int32_t i = 0; i < mics_config_key_count(); i++) {
+        const key *row = mics_config_key(i);
+        assert_non_null(row->help);
+        assert_int_equal(mics_config_find(row->path), i);
+        assert_int_equal(mics_config_find_foreign(row->path), -1);
+        if (row->type == KEY_CHOICE)
+            assert_non_null(row->choices);
+        check_holder(row->path);
     }
+    int32_t count = 0;
+    const foreign_key *foreign = mics_config_foreign(&count);
+    for (int32_t i = 0; i < count; i++) {
+        assert_non_null(foreign[i].why);
+        assert_int_equal(mics_config_find_foreign(foreign[i].path), i);
+        check_holder(foreign[i].path);
+    }
+}
+
+// "A key that could be found out is not a key."
+static void test_own_keys_are_few(void **state)
+{
+    (void)state;
+    int32_t keys = 0;
+    for (int32_t i = 0; i < mics_config_own_keys.count; i++)
+        keys += mics_config_own_keys.rows[i].type != KEY_SECTION ? 1 : 0;
+    assert_true(keys <= 45);
+}
+
+static void check_docs_row(const char *text, const char *path, const char *help)
+{
+    char start[200];
+    snprintf(start, sizeof start, "| `%s` |", path);
+    const char *line = strstr(text, start);
+    const char *said = line != NULL ? strstr(line, help) : NULL;
+    if (said == NULL || said > strchr(line, '\n'))
+        fail_msg("docs/config.md has no row for %s that says \"%s\"", path, help);
 }
 
 // docs/config.md has a line "| `key` | ... | help" for each key.
@@ -609,17 +670,12 @@ static void test_docs_have_every_key(void **state)
     assert_int_equal(ferror(file), 0);
     fclose(file);
     text[bytes] = '\0';
+    for (int32_t i = 0; i < mics_config_key_count(); i++)
+        check_docs_row(text, mics_config_key(i)->path, mics_config_key(i)->help);
     int32_t count = 0;
-    const key *rows = mics_config_keys(&count);
-    for (int32_t i = 0; i < count; i++) {
-        char start[200];
-        snprintf(start, sizeof start, "| `%s` |", rows[i].path);
-        const char *line = strstr(text, start);
-        const char *help = line != NULL ? strstr(line, rows[i].help) : NULL;
-        if (help == NULL || help > strchr(line, '\n'))
-            fail_msg("docs/config.md has no row for %s that says \"%s\"", rows[i].path,
-                     rows[i].help);
-    }
+    const foreign_key *foreign = mics_config_foreign(&count);
+    for (int32_t i = 0; i < count; i++)
+        check_docs_row(text, foreign[i].path, foreign[i].why);
 }
 
 // ---- faults ----
@@ -669,7 +725,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_traced_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_table, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tables, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own_keys_are_few, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_foreign_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_docs_have_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),
     };

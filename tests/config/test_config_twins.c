@@ -90,40 +90,48 @@ static void test_collectives(void **state)
                   "run.hierarchical: unknown key");
 }
 
-static void check_wires(const char *text, mics_wire gather, mics_wire reduce, mics_wire hop)
+// "params grads boundary" between nodes, then the same inside them.
+static void check_dtypes(const char *text, const char *expected)
 {
+    char found[64];
     mics_run *run = load_good(text);
-    assert_int_equal(run->gather_wires.between, gather);
-    assert_int_equal(run->reduce_wires.between, reduce);
-    assert_int_equal(run->second_hop_wires.between, hop);
+    const mics_wires dtypes[] = {run->params_dtype, run->grads_dtype, run->boundary_dtype};
+    snprintf(found, sizeof found, "%s %s %s, %s %s %s", mics_wire_text(dtypes[0].between),
+             mics_wire_text(dtypes[1].between), mics_wire_text(dtypes[2].between),
+             mics_wire_text(dtypes[0].inside), mics_wire_text(dtypes[1].inside),
+             mics_wire_text(dtypes[2].inside));
+    assert_string_equal(found, expected);
     mics_run_close(run);
 }
 
-#define WIRE_RUN(run_more, more)                                                                   \
+#define RUN_OF(run_more, more)                                                                     \
     "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "                     \
     "\"train_batch_size\": 1, \"run\": {\"steps\": 1" run_more "}" more "}"
-#define WIRE(keys) ", \"wire\": {" keys "}"
+#define DTYPES(keys) ", \"comm_dtype\": {" keys "}"
 #define COMM_TYPE(type) ", \"communication_data_type\": \"" type "\""
 
-static void test_wires(void **state)
+static void test_comm_dtypes(void **state)
 {
     (void)state;
-    const mics_wire fp32 = MICS_WIRE_FP32, bf16 = MICS_WIRE_BF16, int8 = MICS_WIRE_INT8;
-    check_wires(WIRE_RUN("", ""), fp32, fp32, fp32);
-    check_wires(WIRE_RUN(WIRE(""), ""), fp32, fp32, fp32);
-    check_wires(WIRE_RUN(WIRE("\"gather\": \"bf16\""), ""), bf16, fp32, fp32);
-    check_wires(WIRE_RUN(WIRE("\"reduce\": \"BF16\", \"second_hop\": \"int8\""), ""), fp32, bf16,
-                int8);
-    // DeepSpeed's one word for both wires of gradients.
-    check_wires(WIRE_RUN("", COMM_TYPE("fp32")), fp32, fp32, fp32);
-    check_wires(WIRE_RUN("", COMM_TYPE("bf16")), fp32, bf16, bf16);
-    check_wires(WIRE_RUN("", COMM_TYPE("bfp16")), fp32, bf16, bf16);
-    check_wires(WIRE_RUN(WIRE("\"gather\": \"bf16\", \"reduce\": \"bf16\""), COMM_TYPE("bfp16")),
-                bf16, bf16, bf16);
-    mics_run *run = load_good(WIRE_RUN(WIRE("\"reduce\": \"bf16\""), COMM_TYPE("bfp16")));
-    check_row(run, "run.wire.gather", "\"fp32\"", "default");
-    check_row(run, "run.wire.reduce", "\"bf16\"", "file");
-    check_row(run, "run.wire.second_hop", "\"bf16\"", "auto: communication_data_type");
+    check_dtypes(RUN_OF("", ""), "fp32 fp32 fp32, fp32 fp32 fp32");
+    check_dtypes(RUN_OF(DTYPES(""), ""), "fp32 fp32 fp32, fp32 fp32 fp32");
+    check_dtypes(RUN_OF(DTYPES("\"params\": \"bf16\""), ""), "bf16 fp32 fp32, fp32 fp32 fp32");
+    check_dtypes(RUN_OF(DTYPES("\"grads\": \"BF16\", \"boundary\": \"int8\""), ""),
+                 "fp32 bf16 int8, fp32 fp32 fp32");
+    check_dtypes(RUN_OF(DTYPES("\"boundary\": \"int8\", \"bf16_intra_node\": true"), ""),
+                 "fp32 fp32 int8, bf16 bf16 bf16");
+    // DeepSpeed's one word for all gradients, wherever they are sent.
+    check_dtypes(RUN_OF("", COMM_TYPE("fp32")), "fp32 fp32 fp32, fp32 fp32 fp32");
+    check_dtypes(RUN_OF("", COMM_TYPE("bf16")), "fp32 bf16 bf16, fp32 bf16 bf16");
+    check_dtypes(RUN_OF("", COMM_TYPE("bfp16")), "fp32 bf16 bf16, fp32 bf16 bf16");
+    check_dtypes(RUN_OF(DTYPES("\"params\": \"bf16\", \"grads\": \"bf16\""), COMM_TYPE("bfp16")),
+                 "bf16 bf16 bf16, fp32 bf16 bf16");
+    check_dtypes(RUN_OF(DTYPES("\"bf16_intra_node\": true"), COMM_TYPE("bf16")),
+                 "fp32 bf16 bf16, bf16 bf16 bf16");
+    mics_run *run = load_good(RUN_OF(DTYPES("\"grads\": \"bf16\""), COMM_TYPE("bfp16")));
+    check_row(run, "run.comm_dtype.params", "\"fp32\"", "default");
+    check_row(run, "run.comm_dtype.grads", "\"bf16\"", "file");
+    check_row(run, "run.comm_dtype.boundary", "\"bf16\"", "auto: communication_data_type");
     check_row(run, "communication_data_type", "\"bfp16\"", "file");
     mics_run_close(run);
     run = load_good(RUN_PLAIN);
@@ -131,43 +139,55 @@ static void test_wires(void **state)
     mics_run_close(run);
 }
 
-static void test_wire_refusals(void **state)
+static void test_comm_dtype_refusals(void **state)
 {
     (void)state;
-    check_refused(WIRE_RUN(WIRE("\"gather\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
-                  "run.wire.gather: must be \"fp32\" or \"bf16\", not \"int8\"; parameters carry");
-    check_refused(WIRE_RUN(WIRE("\"reduce\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
-                  "run.wire.reduce: must be \"fp32\" or \"bf16\", not \"int8\"; \"int8\" is for");
-    check_refused(WIRE_RUN(WIRE("\"second_hop\": \"int4\""), ""), MICS_ERR_UNSUPPORTED,
-                  "must be \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
-    check_refused(WIRE_RUN(WIRE("\"second_hop\": 8"), ""), MICS_ERR_FORMAT, "must be a string");
-    check_refused(WIRE_RUN(WIRE("\"reduction\": \"bf16\""), ""), MICS_ERR_INVALID,
-                  "run.wire.reduction: unknown key; known here: gather, gather_inside, reduce, "
-                  "reduce_inside");
-    check_refused(WIRE_RUN(", \"wire\": \"bf16\"", ""), MICS_ERR_FORMAT, "must be an object");
     check_refused(
-        WIRE_RUN("", COMM_TYPE("fp16")), MICS_ERR_UNSUPPORTED,
+        RUN_OF(DTYPES("\"params\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
+        "run.comm_dtype.params: must be \"fp32\" or \"bf16\", not \"int8\"; parameters carry");
+    check_refused(
+        RUN_OF(DTYPES("\"grads\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
+        "run.comm_dtype.grads: must be \"fp32\" or \"bf16\", not \"int8\"; \"int8\" is for");
+    check_refused(RUN_OF(DTYPES("\"boundary\": \"int4\""), ""), MICS_ERR_UNSUPPORTED,
+                  "must be \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
+    check_refused(RUN_OF(DTYPES("\"boundary\": 8"), ""), MICS_ERR_FORMAT, "must be a string");
+    check_refused(RUN_OF(DTYPES("\"reduction\": \"bf16\""), ""), MICS_ERR_INVALID,
+                  "run.comm_dtype.reduction: unknown key; known here: params, grads, boundary, "
+                  "bf16_intra_node");
+    check_refused(RUN_OF(", \"comm_dtype\": \"bf16\"", ""), MICS_ERR_FORMAT, "must be an object");
+    check_refused(
+        RUN_OF("", COMM_TYPE("fp16")), MICS_ERR_UNSUPPORTED,
         "communication_data_type: must be \"fp32\" or \"bf16\" or \"bfp16\", not \"fp16\"; "
         "fp16 would need loss scaling; use \"bf16\"");
-    check_refused(WIRE_RUN(WIRE("\"reduce\": \"fp32\""), COMM_TYPE("bf16")), MICS_ERR_INVALID,
-                  "communication_data_type: bf16 contradicts run.wire.reduce fp32; leave one out");
-    check_refused(WIRE_RUN(WIRE("\"second_hop\": \"int8\""), COMM_TYPE("fp32")), MICS_ERR_INVALID,
-                  "fp32 contradicts run.wire.second_hop int8");
-    check_refused(WIRE_RUN("", ", \"zero_optimization\": {\"zero_quantized_gradients\": true}"),
+    check_refused(
+        RUN_OF(DTYPES("\"grads\": \"fp32\""), COMM_TYPE("bf16")), MICS_ERR_INVALID,
+        "communication_data_type: bf16 contradicts run.comm_dtype.grads fp32; leave one out");
+    check_refused(RUN_OF(DTYPES("\"boundary\": \"int8\""), COMM_TYPE("fp32")), MICS_ERR_INVALID,
+                  "fp32 contradicts run.comm_dtype.boundary int8");
+    check_refused(RUN_OF("", ", \"zero_optimization\": {\"zero_quantized_gradients\": true}"),
                   MICS_ERR_UNSUPPORTED,
-                  "zero_quantized_gradients: cannot be honoured: write \"run\": {\"wire\": "
-                  "{\"second_hop\": \"int8\"}} instead");
+                  "zero_quantized_gradients: cannot be honoured: write \"run\": {\"comm_dtype\": "
+                  "{\"boundary\": \"int8\"}} instead");
 }
 
-static void check_whole(const char *text, int64_t elems, const char *value, const char *origin)
+static void test_comm_type_against_the_switch(void **state)
+{
+    (void)state;
+    check_refused(RUN_OF(DTYPES("\"bf16_intra_node\": true"), COMM_TYPE("fp32")), MICS_ERR_INVALID,
+                  "communication_data_type: fp32 contradicts run.comm_dtype.bf16_intra_node true");
+    check_refused(RUN_OF(DTYPES("\"bf16_intra_node\": \"bf16\""), ""), MICS_ERR_FORMAT,
+                  "must be true or false");
+}
+
+static void check_threshold(const char *text, int64_t elems, const char *value, const char *origin)
 {
     mics_run *run = load_good(text);
-    assert_int_equal(run->whole_below, elems);
-    check_row(run, "run.whole_below", value, origin);
+    assert_int_equal(run->param_persistence_threshold, elems);
+    check_row(run, "run.param_persistence_threshold", value, origin);
     mics_run_close(run);
 }
 
-#define WHOLE(elems) ", \"whole_below\": " #elems
+#define THRESHOLD(elems) ", \"param_persistence_threshold\": " #elems
 #define PERSISTENT(elems)                                                                          \
     ", \"zero_optimization\": {\"stage3_param_persistence_threshold\": " #elems "}"
 
@@ -175,25 +195,26 @@ static void test_small_units(void **state)
 {
     (void)state;
     static const char by_zero[] = "auto: zero_optimization.stage3_param_persistence_threshold";
-    check_whole(WIRE_RUN("", ""), 16384, "16384", "default");
-    check_whole(WIRE_RUN(WHOLE(0), ""), 0, "0", "file");
-    check_whole(WIRE_RUN(WHOLE(1e6), ""), 1000000, "1000000", "file");
-    check_whole(WIRE_RUN("", PERSISTENT(100000)), 100000, "100000", by_zero);
-    check_whole(WIRE_RUN("", PERSISTENT(0)), 0, "0", by_zero);
-    check_whole(WIRE_RUN("", PERSISTENT("auto")), 16384, "16384", "default");
-    check_whole(WIRE_RUN(WHOLE(7), PERSISTENT("auto")), 7, "7", "file");
-    check_whole(WIRE_RUN(WHOLE(7), PERSISTENT(7)), 7, "7", "file");
-    check_whole(WIRE_RUN("", ", \"sdp_param_persistence_threshold\": 5"), 5, "5",
-                "auto: sdp_param_persistence_threshold");
-    check_whole(WIRE_RUN("", ", \"sdp_param_persistence_threshold\": 9223372036854775807"),
-                INT64_MAX, "9223372036854775807", "auto: sdp_param_persistence_threshold");
-    check_refused(WIRE_RUN(WHOLE(-1), ""), MICS_ERR_INVALID, "must be 0 or more, not -1");
-    check_refused(WIRE_RUN(WHOLE(0.5), ""), MICS_ERR_INVALID, "must be a whole number");
-    check_refused(WIRE_RUN(WHOLE("auto"), ""), MICS_ERR_INVALID, "cannot be \"auto\"");
-    check_refused(WIRE_RUN(WHOLE(7), PERSISTENT(8)), MICS_ERR_INVALID,
-                  "stage3_param_persistence_threshold: 8 contradicts run.whole_below 7; leave one");
-    check_refused(WIRE_RUN("", PERSISTENT(8) ", \"sdp_param_persistence_threshold\": 9"),
-                  MICS_ERR_INVALID, "9 contradicts run.whole_below 8");
+    check_threshold(RUN_OF("", ""), 16384, "16384", "default");
+    check_threshold(RUN_OF(THRESHOLD(0), ""), 0, "0", "file");
+    check_threshold(RUN_OF(THRESHOLD(1e6), ""), 1000000, "1000000", "file");
+    check_threshold(RUN_OF("", PERSISTENT(100000)), 100000, "100000", by_zero);
+    check_threshold(RUN_OF("", PERSISTENT(0)), 0, "0", by_zero);
+    check_threshold(RUN_OF("", PERSISTENT("auto")), 16384, "16384", "default");
+    check_threshold(RUN_OF(THRESHOLD(7), PERSISTENT("auto")), 7, "7", "file");
+    check_threshold(RUN_OF(THRESHOLD(7), PERSISTENT(7)), 7, "7", "file");
+    check_threshold(RUN_OF("", ", \"sdp_param_persistence_threshold\": 5"), 5, "5",
+                    "auto: sdp_param_persistence_threshold");
+    check_threshold(RUN_OF("", ", \"sdp_param_persistence_threshold\": 9223372036854775807"),
+                    INT64_MAX, "9223372036854775807", "auto: sdp_param_persistence_threshold");
+    check_refused(RUN_OF(THRESHOLD(-1), ""), MICS_ERR_INVALID, "must be 0 or more, not -1");
+    check_refused(RUN_OF(THRESHOLD(0.5), ""), MICS_ERR_INVALID, "must be a whole number");
+    check_refused(RUN_OF(THRESHOLD("auto"), ""), MICS_ERR_INVALID, "cannot be \"auto\"");
+    check_refused(RUN_OF(THRESHOLD(7), PERSISTENT(8)), MICS_ERR_INVALID,
+                  "stage3_param_persistence_threshold: 8 contradicts "
+                  "run.param_persistence_threshold 7; leave one");
+    check_refused(RUN_OF("", PERSISTENT(8) ", \"sdp_param_persistence_threshold\": 9"),
+                  MICS_ERR_INVALID, "9 contradicts run.param_persistence_threshold 8");
 }
 
 static void check_prefetch(const char *text, int32_t prefetch, bool automatic, const char *origin)
@@ -220,14 +241,14 @@ static void test_prefetch(void **state)
     (void)state;
     static const char deepest[] = "auto: the deepest of 3, 2, 1, 0 whose memory fits";
     static const char by_overlap[] = "auto: zero_optimization.overlap_comm is false";
-    check_prefetch(WIRE_RUN("", ""), 1, true, deepest);
-    check_prefetch(WIRE_RUN(PREFETCH("auto"), ""), 1, true, deepest);
-    check_prefetch(WIRE_RUN("", OVERLAP(true)), 1, true, deepest);
-    check_prefetch(WIRE_RUN(PREFETCH(7), ""), 7, false, "file");
-    check_prefetch(WIRE_RUN(PREFETCH(0), ""), 0, false, "file");
-    check_prefetch(WIRE_RUN("", OVERLAP(false)), 0, false, by_overlap);
-    check_prefetch(WIRE_RUN(PREFETCH("auto"), OVERLAP(false)), 0, false, by_overlap);
-    check_prefetch(WIRE_RUN(PREFETCH(0), OVERLAP(false)), 0, false, "file");
+    check_prefetch(RUN_OF("", ""), 1, true, deepest);
+    check_prefetch(RUN_OF(PREFETCH("auto"), ""), 1, true, deepest);
+    check_prefetch(RUN_OF("", OVERLAP(true)), 1, true, deepest);
+    check_prefetch(RUN_OF(PREFETCH(7), ""), 7, false, "file");
+    check_prefetch(RUN_OF(PREFETCH(0), ""), 0, false, "file");
+    check_prefetch(RUN_OF("", OVERLAP(false)), 0, false, by_overlap);
+    check_prefetch(RUN_OF(PREFETCH("auto"), OVERLAP(false)), 0, false, by_overlap);
+    check_prefetch(RUN_OF(PREFETCH(0), OVERLAP(false)), 0, false, "file");
     int32_t depth = 7;
     for (int32_t i = 0; i < 4; i++) {
         assert_true(mics_prefetch_candidate(i, &depth));
@@ -236,8 +257,8 @@ static void test_prefetch(void **state)
     assert_false(mics_prefetch_candidate(4, &depth));
     assert_false(mics_prefetch_candidate(-1, &depth));
     assert_int_equal(depth, 0);
-    check_refused(WIRE_RUN(PREFETCH(-1), ""), MICS_ERR_INVALID, "must be 0 to 1024, not -1");
-    check_refused(WIRE_RUN(PREFETCH("all"), ""), MICS_ERR_FORMAT, "must be an integer");
+    check_refused(RUN_OF(PREFETCH(-1), ""), MICS_ERR_INVALID, "must be 0 to 1024, not -1");
+    check_refused(RUN_OF(PREFETCH("all"), ""), MICS_ERR_FORMAT, "must be an integer");
 }
 
 int main(void)
@@ -245,8 +266,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wires, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wire_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_comm_dtypes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_comm_dtype_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_comm_type_against_the_switch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_units, setup, teardown),
         cmocka_unit_test_setup_teardown(test_prefetch, setup, teardown),
     };

@@ -16,14 +16,16 @@ typedef struct place {
     void *object;
 } place;
 
-static const char *const more_keys[COST_SECTIONS][3] = {
-    [COST_TOP] = {"base", "accelerator", "tiers"},
+enum { MORE_KEYS = 4 };
+
+static const char *const more_keys[COST_SECTIONS][MORE_KEYS] = {
+    [COST_TOP] = {"base", "accelerator", "tiers", "aliases"},
     [COST_ACCELERATOR] = {"base"},
 };
 
 static mics_status fail_at(const place *at, const char *name, mics_status status, const char *what)
 {
-    char path[PATH_BYTES];
+    char path[2 * PATH_BYTES];
     snprintf(path, sizeof path, "%s%s", at->prefix, name);
     return mics_json_fail(at->json, path, status, "%s", what);
 }
@@ -135,7 +137,7 @@ static mics_status take_switch(const place *at, const cost_key *key, const mics_
     return MICS_OK;
 }
 
-static mics_status take_value(const place *at, const cost_key *key, const mics_json_value *value)
+static mics_status take_plain(const place *at, const cost_key *key, const mics_json_value *value)
 {
     switch (key->type) {
     case COST_TEXT:
@@ -150,6 +152,39 @@ static mics_status take_value(const place *at, const cost_key *key, const mics_j
         break;
     }
     return take_number(at, key, value);
+}
+
+// A figure with its source: {"value": 0.85, "source": "...", "date": "2026-11", "assumed": true}. Reads
+// it for what is wrong; only people read sources.
+static mics_status check_sourced(const place *at, const mics_json_value *figure)
+{
+    const char *name = NULL;
+    const mics_json_value *value = NULL;
+    while ((value = mics_json_next(figure, &name)) != NULL) {
+        const mics_json_type type = mics_json_type_of(value);
+        const bool text = strcmp(name, "source") == 0 || strcmp(name, "date") == 0;
+        if (text && type != MICS_JSON_STRING)
+            return fail_at(at, name, MICS_ERR_FORMAT, "must be a string");
+        if (strcmp(name, "assumed") == 0 && type != MICS_JSON_BOOL)
+            return fail_at(at, name, MICS_ERR_FORMAT, "must be true or false");
+        if (!text && strcmp(name, "assumed") != 0 && strcmp(name, "value") != 0)
+            return fail_at(at, "value", MICS_ERR_INVALID,
+                           "may stand beside source, date and assumed alone");
+    }
+    if (mics_json_type_of(mics_json_get(figure, "value")) == MICS_JSON_NULL)
+        return fail_at(at, "value", MICS_ERR_FORMAT, "is missing");
+    return MICS_OK;
+}
+
+static mics_status take_value(const place *at, const cost_key *key, const mics_json_value *value)
+{
+    char prefix[PATH_BYTES];
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT || key->type == COST_TEXT)
+        return take_plain(at, key, value);
+    snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, key->name);
+    const place figure = {at->json, at->section, prefix, at->object};
+    MICS_TRY(check_sourced(&figure, value));
+    return take_plain(at, key, mics_json_get(value, "value"));
 }
 
 // ---- keys ----
@@ -184,7 +219,7 @@ static mics_status fail_unknown(const place *at, const char *name)
     const cost_key *keys = cost_keys(at->section, &count);
     for (int32_t i = 0; i < count; i++)
         names[listed++] = keys[i].name;
-    for (int32_t i = 0; i < 3 && more_keys[at->section][i] != NULL; i++)
+    for (int32_t i = 0; i < MORE_KEYS && more_keys[at->section][i] != NULL; i++)
         names[listed++] = more_keys[at->section][i];
     char what[LIST_BYTES];
     const char *near = mics_json_nearest(name, names, listed);
@@ -201,7 +236,7 @@ static mics_status fail_unknown(const place *at, const char *name)
 
 static bool is_more(cost_section section, const char *name)
 {
-    for (int32_t i = 0; i < 3 && more_keys[section][i] != NULL; i++) {
+    for (int32_t i = 0; i < MORE_KEYS && more_keys[section][i] != NULL; i++) {
         if (strcmp(more_keys[section][i], name) == 0)
             return true;
     }
@@ -255,8 +290,9 @@ static mics_status read_accelerator_name(const mics_json *json, const char *path
                               mics_json_type_text(mics_json_type_of(value)));
     char text[LIST_BYTES];
     const char *name = mics_json_string(value);
-    if (catalogue_accelerator_get(name, accelerator))
-        return MICS_OK;
+    const mics_status status = catalogue_accelerator(name, accelerator);
+    if (status != MICS_ERR_INVALID)
+        return status;
     return mics_json_fail(json, path, MICS_ERR_INVALID, "unknown accelerator %s",
                           catalogue_suggest(true, name, text, sizeof text));
 }
@@ -348,13 +384,14 @@ static mics_status read_base(const mics_json *json, const mics_json_value *base,
         return mics_json_fail(json, "base", MICS_ERR_FORMAT, "must be a string, not %s",
                               mics_json_type_text(mics_json_type_of(base)));
     char text[LIST_BYTES];
-    if (catalogue_cluster(mics_json_string(base), cluster))
-        return MICS_OK;
+    const mics_status status = catalogue_cluster(mics_json_string(base), cluster);
+    if (status != MICS_ERR_INVALID)
+        return status;
     return mics_json_fail(json, "base", MICS_ERR_INVALID, "unknown cluster %s",
                           catalogue_suggest(false, mics_json_string(base), text, sizeof text));
 }
 
-mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out)
+mics_status cost_read_cluster(const mics_json *json, mics_cluster *cluster_out)
 {
     const mics_json_value *root = mics_json_root(json);
     mics_cluster cluster;
@@ -369,6 +406,20 @@ mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out)
     MICS_TRY(read_tiers(json, mics_json_get(root, "tiers"), &cluster));
     if (cluster.name[0] == '\0')
         snprintf(cluster.name, sizeof cluster.name, "%s", mics_json_name(json));
+    *cluster_out = cluster;
+    return MICS_OK;
+}
+
+mics_status cost_read_accelerator(const mics_json *json, mics_accelerator *accelerator_out)
+{
+    const place at = {json, COST_ACCELERATOR, "", accelerator_out};
+    return read_keys(&at, mics_json_root(json));
+}
+
+mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out)
+{
+    mics_cluster cluster;
+    MICS_TRY(cost_read_cluster(json, &cluster));
     MICS_TRY(cost_finish(json, &cluster));
     *cluster_out = cluster;
     return MICS_OK;

@@ -34,7 +34,6 @@ static const size_t STACK_BYTES = 65536;
 #endif
 static const int STACKS_A_BLOCK = 32;
 static const uint64_t CANARY = 0x6d6963732d656e64u;
-static const size_t SHARED_MOST = 232448; // 227 KiB, compute capability 9.0
 static const size_t SHARED_GUARD = 256;
 
 enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_IN_WARP, FIBER_DONE };

@@ -1,0 +1,509 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Collectives on GPU buffers by NCCL. A part of the plugin.
+//
+// A communicator for each group that the caller names; its ranks are the blocks in order, so that NCCL's
+// in-place layout is the ownership order. All are non-blocking: a call that has to connect first
+// returns at once and is waited for with a deadline, so a rank that never comes is an error here and not
+// a hang.
+//
+// Buffers that are registered are so with every communicator of every rank: NCCL leaves open what
+// a collective does for which some ranks have registered theirs and others have not.
+//
+// Two communicators may run at once, one a stream. Their kernels are launched in one order on all ranks,
+// as the engine has one thread do so; CTAs are limited so that both fit on the GPU together all the same
+// (NEAR_CTAS + FAR_CTAS of the 108 or more multiprocessors of the GPUs that this is for). Links between nodes
+// need few.
+#include "comm/internal.h"
+#include "comm/nccl/library.h"
+#include "mics/clock.h"
+#include "mics/log.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { NCCL_MOST_RINGS = 16, NEAR_CTAS = 24, FAR_CTAS = 8 };
+
+// One group's communicator. `mutex` guards every use of it but abort.
+typedef struct nccl_ring {
+    mics_group group;
+    int32_t own_block;
+    uint64_t order; // hash of block_of
+    int32_t channel;
+    ncclComm_t comm;
+    pthread_mutex_t mutex;
+    void *handles[MICS_COMM_MOST_BUFFERS]; // of registered buffers; an abort frees them itself
+} nccl_ring;
+
+typedef struct nccl_comm {
+    mics_comm base;
+    mics_memory *memory;
+    mics_comm *inner;
+    mics_device *device;
+    const nccl_library *nccl;
+    double timeout_s;
+    nccl_ring rings[NCCL_MOST_RINGS];
+    int32_t ring_count;
+    _Atomic bool aborted;
+    _Atomic bool told; // a failure was logged
+} nccl_comm;
+
+// ---- results ----
+
+static mics_status fail(nccl_comm *self, ncclResult_t result, ncclComm_t comm, const char *what)
+{
+    if (self->aborted)
+        return MICS_ERR_PEER;
+    if (atomic_exchange(&self->told, true))
+        return MICS_ERR_COMM;
+    const char *more = comm != NULL ? self->nccl->GetLastError(comm) : NULL;
+    return mics_fail(MICS_ERR_COMM, "%s: NCCL: %s%s%s", what, self->nccl->GetErrorString(result),
+                     more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
+}
+
+static void sleep_us(long us)
+{
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+// Waits for a call of a non-blocking communicator to have done what it does on the host.
+static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result, const char *what)
+{
+    const double begin_us = mics_clock_us();
+    while (result == ncclInProgress) {
+        if (self->aborted)
+            return MICS_ERR_PEER;
+        if (mics_clock_us() - begin_us > self->timeout_s * 1e6) {
+            if (!atomic_exchange(&self->told, true))
+                mics_log(MICS_LOG_ERROR,
+                         "%s: NCCL has not connected this rank with its group in %g s "
+                         "(run.comm_timeout_s)",
+                         what, self->timeout_s);
+            return MICS_ERR_TIMEOUT;
+        }
+        const ncclResult_t asked = self->nccl->CommGetAsyncError(comm, &result);
+        if (asked != ncclSuccess)
+            result = asked;
+        if (result == ncclInProgress)
+            sleep_us(20);
+    }
+    return result == ncclSuccess ? MICS_OK : fail(self, result, comm, what);
+}
+
+// ---- opening ----
+
+// The address of the owner of block 0 goes to all members.
+static mics_status share_id(nccl_comm *self, const mics_ring *ring, ncclUniqueId *id_out)
+{
+    const int32_t size = ring->group.size, own = comm_block_of(ring, ring->group.index);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, (size_t)size * sizeof(ncclUniqueId), &block));
+    ncclUniqueId *ids = block;
+    ncclResult_t result = own == 0 ? self->nccl->GetUniqueId(&ids[0]) : ncclSuccess;
+    // A rank that has none fails after the exchange, in which others wait for it.
+    const mics_ring on_host = {.group = ring->group,
+                               .block_of = ring->block_of,
+                               .channel = 0,
+                               .what = "addresses for NCCL"};
+    mics_status status = mics_comm_all_gather(self->inner, &on_host, ids, sizeof(ncclUniqueId));
+    *id_out = ids[0];
+    mics_free(self->memory, ids);
+    if (status == MICS_OK && result != ncclSuccess)
+        status = fail(self, result, NULL, ring->what);
+    return status;
+}
+
+static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
+{
+    nccl_ring *own = &self->rings[self->ring_count];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    config.blocking = 0;
+    config.minCTAs = 1;
+    config.maxCTAs = ring->channel == 0 ? NEAR_CTAS : FAR_CTAS;
+    *own = (nccl_ring){.group = ring->group,
+                       .own_block = comm_block_of(ring, ring->group.index),
+                       .order = comm_order_hash(ring),
+                       .channel = ring->channel};
+    MICS_TRY(share_id(self, ring, &id));
+    if (pthread_mutex_init(&own->mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for a communicator of NCCL");
+    self->ring_count++;
+    const ncclResult_t result =
+        self->nccl->CommInitRankConfig(&own->comm, ring->group.size, id, own->own_block, &config);
+    return settle(self, own->comm, result, ring->what);
+}
+
+// ---- collectives ----
+
+static nccl_ring *find_ring(nccl_comm *self, const mics_ring *ring)
+{
+    const uint64_t order = comm_order_hash(ring);
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        if (own->group.first == ring->group.first && own->group.stride == ring->group.stride &&
+            own->group.size == ring->group.size && own->channel == ring->channel &&
+            own->order == order)
+            return own;
+    }
+    return NULL;
+}
+
+static ncclDataType_t type_of(mics_dtype dtype)
+{
+    static const ncclDataType_t types[MICS_DTYPES] = {[MICS_DTYPE_FP32] = ncclFloat32,
+                                                      [MICS_DTYPE_BF16] = ncclBfloat16,
+                                                      [MICS_DTYPE_FP16] = ncclFloat16};
+    return types[dtype];
+}
+
+// Whether a call has done, or will do, what it was asked for.
+static bool goes_on(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+// A block to one rank of the communicator, and another from one.
+static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_ring *own,
+                                     const mics_comm_call *call, int32_t to, int32_t from,
+                                     void *incoming, cudaStream_t stream)
+{
+    const nccl_library *nccl = self->nccl;
+    const size_t elems = (size_t)call->block_elems;
+    const ncclDataType_t type = type_of(call->dtype);
+    const void *block = comm_block(call->buffer, to, elems * mics_dtype_bytes(call->dtype));
+    const ncclResult_t sent = nccl->Send(block, elems, type, to, own->comm, stream);
+    return goes_on(sent) ? nccl->Recv(incoming, elems, type, from, own->comm, stream) : sent;
+}
+
+// All sends and receives of one call are one group, so NCCL runs them at once.
+static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
+                               const mics_comm_call *call, cudaStream_t stream)
+{
+    const mics_ring *ring = call->ring;
+    const int32_t size = ring->group.size, index = ring->group.index;
+    const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
+    ncclResult_t result = self->nccl->GroupStart();
+    for (int32_t hop = 1; hop < size && goes_on(result); hop++) {
+        const int32_t to = comm_block_of(ring, (index + hop) % size);
+        const int32_t from = comm_block_of(ring, (index + size - hop) % size);
+        result = send_and_receive(self, own, call, to, from,
+                                  comm_block(call->incoming, hop - 1, block_bytes), stream);
+    }
+    const ncclResult_t ended = self->nccl->GroupEnd();
+    return goes_on(result) ? ended : result;
+}
+
+static ncclResult_t to_itself(const nccl_comm *self, const nccl_ring *own,
+                              const mics_comm_call *call, cudaStream_t stream)
+{
+    ncclResult_t result = self->nccl->GroupStart();
+    if (goes_on(result))
+        result = send_and_receive(self, own, call, own->own_block, own->own_block, call->incoming,
+                                  stream);
+    const ncclResult_t ended = self->nccl->GroupEnd();
+    return goes_on(result) ? ended : result;
+}
+
+// Enqueues; in place, as rank r of the communicator owns block r.
+static ncclResult_t enqueue(const nccl_comm *self, const nccl_ring *own, const mics_comm_call *call,
+                            cudaStream_t stream)
+{
+    const nccl_library *nccl = self->nccl;
+    const size_t elems = (size_t)call->block_elems;
+    const ncclDataType_t type = type_of(call->dtype);
+    void *mine = comm_block(call->buffer, own->own_block, elems * mics_dtype_bytes(call->dtype));
+    switch (call->kind) {
+    case MICS_COMM_CALL_ALL_GATHER:
+        return nccl->AllGather(mine, call->buffer, elems, type, own->comm, stream);
+    case MICS_COMM_CALL_ALL_TO_ALL:
+        return all_to_all(self, own, call, stream);
+    case MICS_COMM_CALL_REDUCE_SCATTER:
+        return nccl->ReduceScatter(call->buffer, mine, elems, type, ncclSum, own->comm, stream);
+    default: // ALL_REDUCE
+        return nccl->AllReduce(call->buffer, call->buffer, elems * (size_t)own->group.size, type,
+                               ncclSum, own->comm, stream);
+    }
+}
+
+typedef ncclResult_t (*enqueue_function)(const nccl_comm *self, const nccl_ring *own,
+                                         const mics_comm_call *call, cudaStream_t stream);
+
+static mics_status run_call(nccl_comm *self, nccl_ring *own, const mics_comm_call *call,
+                            enqueue_function enqueue_call)
+{
+    cudaStream_t stream =
+        self->device->ops->stream_handle(self->device->ctx, call->ring->channel + 1);
+    pthread_mutex_lock(&own->mutex);
+    mics_status status = self->aborted ? MICS_ERR_PEER : MICS_OK;
+    if (status == MICS_OK)
+        status = settle(self, own->comm, enqueue_call(self, own, call, stream), call->ring->what);
+    pthread_mutex_unlock(&own->mutex);
+    return status;
+}
+
+static mics_status no_ring(const mics_comm_call *call)
+{
+    return mics_fail(MICS_ERR_INVALID, "%s: no communicator was opened for this group",
+                     call->ring->what);
+}
+
+// A group of one needs no communicator: its collectives in place leave all as it is.
+static mics_status nccl_collective(void *ctx, const mics_comm_call *call)
+{
+    nccl_comm *self = ctx;
+    if (call->block_elems == 0)
+        return MICS_OK;
+    nccl_ring *own = find_ring(self, call->ring);
+    if (own == NULL)
+        return call->ring->group.size == 1 ? MICS_OK : no_ring(call);
+    return run_call(self, own, call, enqueue);
+}
+
+static mics_status nccl_check(void *ctx)
+{
+    nccl_comm *self = ctx;
+    if (self->aborted)
+        return MICS_ERR_PEER;
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        ncclResult_t result = ncclSuccess;
+        if (pthread_mutex_trylock(&own->mutex) != 0)
+            continue; // who holds it asks
+        if (self->aborted) {
+            pthread_mutex_unlock(&own->mutex);
+            return MICS_ERR_PEER;
+        }
+        const ncclResult_t asked = self->nccl->CommGetAsyncError(own->comm, &result);
+        if (asked != ncclSuccess)
+            result = asked;
+        const mics_status status =
+            goes_on(result) ? MICS_OK : fail(self, result, own->comm, "a collective");
+        pthread_mutex_unlock(&own->mutex);
+        MICS_TRY(status);
+    }
+    return mics_comm_check(self->inner);
+}
+
+// ---- registered buffers ----
+
+static void deregister(const nccl_comm *self, nccl_ring *own)
+{
+    for (int32_t b = 0; b < MICS_COMM_MOST_BUFFERS; b++) {
+        if (own->comm != NULL && own->handles[b] != NULL)
+            self->nccl->CommDeregister(own->comm, own->handles[b]);
+        own->handles[b] = NULL;
+    }
+}
+
+static void nccl_unregister(void *ctx)
+{
+    nccl_comm *self = ctx;
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        pthread_mutex_lock(&self->rings[i].mutex);
+        deregister(self, &self->rings[i]);
+        pthread_mutex_unlock(&self->rings[i].mutex);
+    }
+}
+
+// NCCL refuses by an error or, where it does not register at all (NCCL_LOCAL_REGISTER), by no handle; then
+// `result` stays ncclSuccess.
+static bool takes(nccl_comm *self, const mics_comm_buffer *buffers, int32_t count,
+                  ncclResult_t *result_out)
+{
+    bool all = true;
+    for (int32_t i = 0; i < self->ring_count && all; i++) {
+        nccl_ring *own = &self->rings[i];
+        pthread_mutex_lock(&own->mutex);
+        for (int32_t b = 0; b < count && all; b++) {
+            if (own->comm != NULL)
+                *result_out = self->nccl->CommRegister(own->comm, buffers[b].memory,
+                                                       buffers[b].bytes, &own->handles[b]);
+            all = *result_out == ncclSuccess && own->handles[b] != NULL;
+        }
+        pthread_mutex_unlock(&own->mutex);
+    }
+    return all;
+}
+
+// One rank that refuses is enough. The agreement allocates nothing, so that no rank can miss it.
+static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int32_t count)
+{
+    nccl_comm *self = ctx;
+    ncclResult_t result = ncclSuccess;
+    self->device->ops->stream_handle(self->device->ctx, 0); // NCCL looks at the thread's GPU
+    const bool taken = takes(self, buffers, count, &result);
+    const mics_status agreed = mics_comm_agree(self->inner, taken ? MICS_OK : MICS_ERR_UNSUPPORTED);
+    if (agreed == MICS_OK)
+        return MICS_OK;
+    nccl_unregister(self);
+    if (agreed != MICS_ERR_UNSUPPORTED && agreed != MICS_ERR_PEER)
+        return agreed;
+    if (self->base.rank == 0)
+        mics_log(MICS_LOG_INFO,
+                 "NCCL registers no buffers (%s), so between nodes all ranks copy through its own",
+                 taken                   ? "another rank cannot"
+                 : result == ncclSuccess ? "NCCL_LOCAL_REGISTER=1 allows it"
+                                         : self->nccl->GetErrorString(result));
+    return MICS_OK;
+}
+
+// ---- ends ----
+
+// Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs to
+// one communicator is freed when the whole GPU is idle, so all of them must be told before: in a group
+// (github.com/NVIDIA/nccl/issues/1013).
+static void abort_rings(nccl_comm *self)
+{
+    for (int32_t i = 0; i < self->ring_count; i++) // who holds it sees `aborted`, and leaves
+        pthread_mutex_lock(&self->rings[i].mutex);
+    self->nccl->GroupStart();
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        if (self->rings[i].comm != NULL)
+            self->nccl->CommAbort(self->rings[i].comm);
+        self->rings[i].comm = NULL;
+        memset(self->rings[i].handles, 0, sizeof self->rings[i].handles);
+    }
+    self->nccl->GroupEnd();
+    for (int32_t i = 0; i < self->ring_count; i++)
+        pthread_mutex_unlock(&self->rings[i].mutex);
+}
+
+// The inner comm goes first: where ranks are processes it ends this one, whatever NCCL, whose own abort
+// may wait for ranks that are gone, would make of it.
+static void nccl_abort(void *ctx)
+{
+    nccl_comm *self = ctx;
+    const bool first = !atomic_exchange(&self->aborted, true);
+    self->inner->ops->abort(self->inner->ctx);
+    if (first)
+        abort_rings(self);
+}
+
+// After an error others may never come to finalise.
+static void close_rings(nccl_comm *self)
+{
+    for (int32_t i = 0; i < self->ring_count; i++) {
+        nccl_ring *own = &self->rings[i];
+        if (own->comm == NULL)
+            continue;
+        deregister(self, own);
+        if (self->told ||
+            settle(self, own->comm, self->nccl->CommFinalize(own->comm), "closing NCCL") != MICS_OK)
+            continue;
+        self->nccl->CommDestroy(own->comm);
+        own->comm = NULL;
+    }
+    abort_rings(self); // those that are left
+    for (int32_t i = 0; i < self->ring_count; i++)
+        pthread_mutex_destroy(&self->rings[i].mutex);
+}
+
+static void nccl_close(void *ctx)
+{
+    nccl_comm *self = ctx;
+    close_rings(self);
+    mics_comm_close(self->inner);
+    mics_free(self->memory, self);
+}
+
+// ---- the inner comm's ----
+
+static mics_status nccl_exchange(void *ctx, const mics_exchange *exchange)
+{
+    nccl_comm *self = ctx;
+    return self->inner->ops->exchange(self->inner->ctx, exchange);
+}
+
+static void nccl_set_timeout(void *ctx, double seconds)
+{
+    nccl_comm *self = ctx;
+    self->inner->ops->set_timeout(self->inner->ctx, seconds);
+}
+
+static void nccl_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+{
+    nccl_comm *self = ctx;
+    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+}
+
+static void nccl_post(void *ctx, const mics_note *heartbeat)
+{
+    nccl_comm *self = ctx;
+    mics_comm_post(self->inner, heartbeat);
+}
+
+static bool nccl_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+{
+    nccl_comm *self = ctx;
+    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
+}
+
+static const mics_comm_ops nccl_ops = {
+    .name = "nccl",
+    .exchange = nccl_exchange,
+    .set_timeout = nccl_set_timeout,
+    .abort = nccl_abort,
+    .set_late_handler = nccl_set_late_handler,
+    .post = nccl_post,
+    .read = nccl_read,
+    .close = nccl_close,
+    .collective = nccl_collective,
+    .check = nccl_check,
+    .register_buffers = nccl_register,
+    .unregister_buffers = nccl_unregister,
+};
+
+/* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN, _WHY_NOT and _TO_ITSELF. */
+mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
+                                     const mics_device_comm_spec *spec, mics_comm **comm_out);
+const char *mics_cuda_comm_why_not(void);
+mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call);
+
+const char *mics_cuda_comm_why_not(void)
+{
+    return nccl_get() != NULL ? NULL : nccl_why_not();
+}
+
+mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
+                                     const mics_device_comm_spec *spec, mics_comm **comm_out)
+{
+    const nccl_library *nccl = nccl_get();
+    if (nccl == NULL)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "NCCL: %s", nccl_why_not());
+    if (spec->ring_count > NCCL_MOST_RINGS)
+        return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->ring_count,
+                         NCCL_MOST_RINGS);
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(nccl_comm), &block));
+    nccl_comm *self = block;
+    self->memory = memory;
+    self->inner = inner;
+    self->device = spec->device;
+    self->nccl = nccl;
+    self->timeout_s = spec->timeout_s;
+    self->base = *inner;
+    self->base.ops = &nccl_ops;
+    self->base.ctx = self;
+    self->base.ranks_sharing = 1;
+    mics_status status = MICS_OK;
+    for (int32_t i = 0; i < spec->ring_count && status == MICS_OK; i++)
+        status = open_ring(self, &spec->rings[i]);
+    if (status != MICS_OK) {
+        self->told = true;
+        close_rings(self);
+        mics_free(memory, self);
+        return status;
+    }
+    *comm_out = &self->base;
+    return MICS_OK;
+}
+
+mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call)
+{
+    nccl_comm *self = comm->ctx;
+    nccl_ring *own = find_ring(self, call->ring);
+    return own != NULL ? run_call(self, own, call, to_itself) : no_ring(call);
+}

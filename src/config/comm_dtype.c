@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Communication dtypes, and which keys of run.comm_dtype would have no effect.
+#include "config/keys.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char params_key[] = "run.comm_dtype.params";
+static const char intra_key[] = "run.comm_dtype.bf16_intra_node";
+
+void mics_config_fill_comm_dtypes(config *run)
+{
+    const mics_wire own = MICS_WIRE_FP32;
+    const mics_wire intra = run->bf16_intra_node ? MICS_WIRE_BF16 : own;
+    // communication_data_type is of all gradients, wherever they are sent.
+    const bool typed = run->comm_type != NULL && strcmp(run->comm_type, "fp32") != 0;
+    const mics_wire grads_intra = typed ? MICS_WIRE_BF16 : intra;
+    run->run.params_dtype = (mics_wires){intra, mics_config_wire(run->params_dtype)};
+    run->run.grads_dtype = (mics_wires){grads_intra, mics_config_wire(run->grads_dtype)};
+    run->run.boundary_dtype = (mics_wires){grads_intra, mics_config_wire(run->boundary_dtype)};
+}
+
+// ---- keys without effect ----
+
+// Which links something is sent over.
+typedef struct links {
+    bool intra, inter;
+} links;
+
+typedef struct reach {
+    int32_t ranks, per_node;
+    mics_sharding sharding;
+    bool stages; // collectives over several nodes run in two
+} reach;
+
+// The links of a collective from degree `inner` to degree `outer`.
+static links links_of(const reach *r, int32_t inner, int32_t outer)
+{
+    const int32_t k = r->per_node;
+    if (inner == outer)
+        return (links){false, false};
+    return (links){.intra = inner < k && (outer <= k || r->stages), .inter = outer > k};
+}
+
+static links both(links a, links b)
+{
+    return (links){a.intra || b.intra, a.inter || b.inter};
+}
+
+// The parameter sync carries rounded numbers where gathers round all that they bring.
+static links params_links(const reach *r, mics_wires dtypes)
+{
+    const mics_sharding s = r->sharding;
+    const links gathers = links_of(r, 1, s.params);
+    const mics_wire rounds = s.params > r->per_node ? dtypes.between : dtypes.inside;
+    return s.params > 1 && rounds != MICS_WIRE_FP32
+               ? both(gathers, links_of(r, s.params, s.optimizer))
+               : gathers;
+}
+
+// What a key is about, and which sharding would have it.
+typedef struct dtype_key {
+    const char *path, *said;
+    links links;
+    const char *what, *needs;
+} dtype_key;
+
+static mics_status refuse(const config *run, const reach *r, const char *path, const char *said,
+                          const char *why, const char *instead)
+{
+    const mics_sharding s = r->sharding;
+    return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                          "%s would have no effect: with P|G|O = %d|%d|%d on %d ranks, %d a node, "
+                          "%s; leave it out%s",
+                          said, (int)s.params, (int)s.grads, (int)s.optimizer, (int)r->ranks,
+                          (int)r->per_node, why, instead);
+}
+
+static mics_status check_inter(const config *run, const reach *r, const dtype_key *of)
+{
+    char said[16], why[96], instead[96] = "";
+    // communication_data_type says two keys at once, of which one may well have no effect.
+    const bool counts =
+        mics_config_given(run, of->path) && (run->comm_type == NULL || of->path == params_key);
+    if (!counts || strcmp(of->said, "fp32") == 0 || of->links.inter)
+        return MICS_OK;
+    snprintf(said, sizeof said, "\"%s\"", of->said);
+    snprintf(why, sizeof why, "%s not sent between nodes", of->what);
+    if (of->links.intra)
+        snprintf(instead, sizeof instead, ", or set %s, for links inside nodes", intra_key);
+    else if (r->ranks > r->per_node)
+        snprintf(instead, sizeof instead, ", or take a sharding with %s", of->needs);
+    return refuse(run, r, of->path, said, why, instead);
+}
+
+static mics_status check_intra(const config *run, const reach *r, links all)
+{
+    if (!run->bf16_intra_node || !mics_config_given(run, intra_key))
+        return MICS_OK;
+    if (!all.intra)
+        return refuse(run, r, intra_key, "true", "nothing is sent inside nodes",
+                      r->per_node > 1 && !r->stages ? ", or take run.collectives \"two-stage\""
+                                                    : "");
+    if (r->sharding.params > r->per_node && strcmp(run->params_dtype, "fp32") == 0)
+        return mics_json_fail(run->run.json, intra_key, MICS_ERR_INVALID,
+                              "parameters as bf16 inside nodes and fp32 between them would save "
+                              "where it costs least; write %s \"bf16\" too",
+                              params_key);
+    return MICS_OK;
+}
+
+// A run of one rank sends nothing, whatever it says: such files are tried out on one.
+mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks, int32_t nodes)
+{
+    const config *run = (const config *)public_run; // invariant 1 of keys.h
+    const reach r = {.ranks = ranks,
+                     .per_node = ranks / nodes,
+                     .sharding = run->run.sharding,
+                     .stages = run->run.collectives != MICS_COLLECTIVES_RING};
+    const mics_sharding s = r.sharding;
+    const dtype_key keys[] = {
+        {.path = params_key,
+         .said = run->params_dtype,
+         .links = params_links(&r, run->run.params_dtype),
+         .what = "parameters are",
+         .needs = "P over several nodes"},
+        {.path = "run.comm_dtype.grads",
+         .said = run->grads_dtype,
+         .links = links_of(&r, 1, s.grads),
+         .what = "gradients of a micro-step are",
+         .needs = "G over several nodes"},
+        {.path = "run.comm_dtype.boundary",
+         .said = run->boundary_dtype,
+         .links = both(links_of(&r, s.grads, s.optimizer), links_of(&r, s.optimizer, ranks)),
+         .what = "gradients at the accumulation boundary are",
+         .needs = "G below the number of ranks"},
+    };
+    links all = {false, false};
+    if (ranks == 1)
+        return MICS_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        MICS_TRY(check_inter(run, &r, &keys[i]));
+        all = both(all, keys[i].links);
+    }
+    return check_intra(run, &r, all);
+}

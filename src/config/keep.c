@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a resumed run keeps of the one that its checkpoint is of: resolved values of keys that
+// decide what is computed, where the run file leaves them open.
+#include "config/keys.h"
+#include "config/renamed.h"
+#include "config/value.h"
+#include "mics/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char precision_key[] = "run.precision", collectives_key[] = "run.collectives";
+
+// Precision is open where the file says nothing of it, in our words or DeepSpeed's.
+static bool is_precision_open(const config *run)
+{
+    return strcmp(run->precision, "auto") == 0 && !mics_config_valued(run, "bf16.enabled") &&
+           !mics_config_valued(run, "fp16.enabled");
+}
+
+// The words of others for run.collectives say it as well.
+static bool is_collectives_open(const config *run)
+{
+    return !mics_config_given(run, collectives_key) &&
+           !mics_config_valued(run, "zero_optimization.mics_hierarchical_params_gather") &&
+           !mics_config_valued(run, "sdp_hierarchical_allgather");
+}
+
+// A key of the scheduler belongs to a scheduler of the stored run's kind.
+static bool is_open(const config *run, const key *row)
+{
+    if (strcmp(row->path, precision_key) == 0)
+        return is_precision_open(run);
+    if (strcmp(row->path, collectives_key) == 0)
+        return is_collectives_open(run);
+    if ((row->flags & KEY_SCHEDULERS) != 0) {
+        const char *type = mics_json_string(mics_json_at(run->kept, "scheduler.type"));
+        if (type == NULL || run->scheduler == NULL || strcmp(type, run->scheduler) != 0)
+            return false;
+    }
+    return !mics_config_given(run, row->path);
+}
+
+// Lists the keys whose kept value is not what the run file alone would give.
+static void note(config *run, const key *row, const char *before)
+{
+    char after[VALUE_TEXT_BYTES];
+    const size_t used = strlen(run->kept_text);
+    mics_config_field_text(run, row, after, sizeof after);
+    // What "auto" precision would become is not known yet.
+    if (strcmp(row->path, precision_key) != 0 && strcmp(before, after) != 0)
+        snprintf(run->kept_text + used, sizeof run->kept_text - used, "%s%s %s",
+                 used > 0 ? ", " : "", row->path, after);
+}
+
+static mics_status keep_value(config *run, int32_t index)
+{
+    const key *row = mics_config_key(index);
+    const mics_json_value *value = mics_json_at(run->kept, row->path);
+    char before[VALUE_TEXT_BYTES];
+    if ((row->flags & KEY_KEPT) == 0 || value == NULL || !is_open(run, row))
+        return MICS_OK;
+    mics_config_field_text(run, row, before, sizeof before);
+    MICS_TRY(mics_config_take(run, row, value));
+    run->states[index] = KEY_FROM_CHECKPOINT;
+    note(run, row, before);
+    return MICS_OK;
+}
+
+static mics_status keep_values(config *run)
+{
+    for (int32_t i = 0; i < mics_config_key_count(); i++)
+        MICS_TRY(keep_value(run, i));
+    return mics_config_fail_refused(run);
+}
+
+mics_status mics_config_keep(config *run)
+{
+    mics_json *file = run->run.json;
+    if (run->kept == NULL)
+        return MICS_OK;
+    run->run.json = run->kept; // errors are of the stored text
+    const mics_status status = keep_values(run);
+    run->run.json = file;
+    return status;
+}
+
+// ---- sharding ----
+
+static int64_t int_at(const mics_json *json, const char *path)
+{
+    return mics_json_int(mics_json_at(json, path));
+}
+
+// Degrees are of a number of ranks, which the stored batch tells.
+static void keep_sharding(config *run)
+{
+    const mics_json *json = run->kept;
+    const int64_t train = int_at(json, "train_batch_size");
+    const int64_t micro = int_at(json, "train_micro_batch_size_per_gpu");
+    const int64_t steps = int_at(json, "gradient_accumulation_steps");
+    if (train < 1 || micro < 1 || steps < 1 || train / micro % steps != 0)
+        return;
+    run->kept_ranks = train / micro / steps;
+    run->kept_degrees[0] = int_at(json, "sharding.params");
+    run->kept_degrees[1] = int_at(json, "sharding.grads");
+    run->kept_degrees[2] = int_at(json, "sharding.optimizer");
+}
+
+// ---- from outside ----
+
+static mics_status check_mixed(const config *run, bool mixed)
+{
+    if (!mixed || mics_config_given(run, "run.comm_dtype"))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: rounded what travels inside nodes in part (run.wire), which no key says "
+                     "any more; say in the run file what run.comm_dtype shall be (docs/config.md)",
+                     mics_json_name(run->kept));
+}
+
+static mics_status keep(config *run)
+{
+    bool mixed = false;
+    MICS_TRY(mics_config_translate(run->kept, &mixed));
+    MICS_TRY(check_mixed(run, mixed));
+    keep_sharding(run);
+    return mics_config_fill(run);
+}
+
+mics_status mics_run_keep(mics_run *public_run, const char *name, const char *text)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    MICS_TRY(mics_json_parse(run->memory, name, text, strlen(text), &run->kept));
+    const mics_status status = keep(run);
+    mics_json_close(run->kept);
+    run->kept = NULL;
+    return status;
+}
+
+const char *mics_run_kept_text(const mics_run *public_run)
+{
+    const config *run = (const config *)public_run; // invariant 1 of keys.h
+    return run->kept_text;
+}

@@ -1,0 +1,338 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The MPI transport, run by a launcher with several ranks. Without an argument, or with `all`: all
+// collectives against the same plain sums as the other transports. With another: a way to fail,
+// whose one line the caller looks for.
+//   late      rank 1 does not come
+//   told      likewise, and a late handler says what the board says of rank 1
+//   library   likewise, to a gather of the library's
+//   mismatch  ranks disagree about the size
+//   crossed   ranks disagree about which collective comes next, of the same size
+//   unclosed  rank 1 does not close
+//   killed    rank 1 dies by SIGKILL while others wait for it
+//   poor N    the last rank's allocation number N fails: nobody opens, nobody waits
+//   both      rank 1 does not come, for which both channels wait: one line
+//   told-once likewise, and the second channel is late while a late handler speaks
+//   nodes     the caller has told MPICH to pretend to have nodes that cannot be used
+//   apart     likewise, with one rank a node
+//   withdrawn rank 1 comes when rank 0 has given up, and must not take what that one sent
+// A second argument, forgone: MPI carries what ranks of a node exchange, as where they may not read
+// each other's memory.
+#include "comm/comm_checks.h"
+#include "comm/internal.h"
+#include "mics/comm.h"
+#include "ranks.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Kinds of groups one by one, and a wrong one; then both channels at once.
+static mics_status check_library(mics_comm *comm, mics_memory *memory)
+{
+    mics_group world = {.size = comm->ranks, .stride = 1, .index = comm->rank};
+    mics_group column = world;
+    mics_ring ring = {.group = world, .what = "unopened"};
+    float buffer[64] = {0};
+    RANKS_EXPECT(mics_comm_library_gather(comm, &ring, buffer, 4) == MICS_ERR_INVALID);
+    MICS_TRY(checks_library(comm, memory, world, 0, 0));
+    MICS_TRY(checks_library(comm, memory, world, 0, 1));
+    MICS_TRY(checks_library(comm, memory, world, 2, 1));
+    checks_group(comm->ranks, comm->rank, 1, &column);
+    MICS_TRY(checks_library(comm, memory, column, 1, 0));
+    mics_group alone = {.first = comm->rank, .stride = 1, .size = 1};
+    MICS_TRY(checks_library(comm, memory, alone, 0, 0));
+    static const int32_t fifth[] = {1, 0, 2, 3};
+    ring.block_of = comm->ranks <= 4 ? fifth : NULL;
+    RANKS_EXPECT(mics_comm_library_open(comm, &ring) == MICS_ERR_INVALID);
+    return MICS_OK;
+}
+
+// A wrapper counts a ring's bytes, and one exchange.
+static mics_status check_library_count(mics_comm *counting, mics_memory *memory)
+{
+    enum { BYTES = 1000 };
+    void *buffer = NULL;
+    mics_traffic before, after;
+    mics_ring ring = {.group = {.size = counting->ranks, .stride = 1, .index = counting->rank},
+                      .what = "counted"};
+    MICS_TRY(mics_comm_library_open(counting, &ring));
+    MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, (size_t)counting->ranks * BYTES, &buffer));
+    mics_comm_count_get(counting, &before);
+    mics_status status = mics_comm_library_gather(counting, &ring, buffer, BYTES);
+    mics_comm_count_get(counting, &after);
+    mics_free(memory, buffer);
+    RANKS_EXPECT(status == MICS_OK && after.exchanges == before.exchanges + 1);
+    int64_t intra = after.intra_bytes - before.intra_bytes;
+    int64_t inter = after.inter_bytes - before.inter_bytes;
+    // Two ranks a node: odd ones send to another node, and the last one of an odd number, too.
+    bool near = counting->rank % 2 == 0 && counting->rank + 1 < counting->ranks;
+    near = near || counting->ranks == 2;
+    RANKS_EXPECT((near ? intra : inter) == (int64_t)(counting->ranks - 1) * BYTES);
+    RANKS_EXPECT((near ? inter : intra) == 0);
+    return MICS_OK;
+}
+
+static mics_status check_beside(mics_comm *comm, mics_memory *memory)
+{
+    MICS_TRY(checks_board(comm, false));
+    MICS_TRY(checks_channels(comm, memory, 60, 3000));
+    MICS_TRY(checks_channels(comm, memory, 8, 400 * 1000));
+    MICS_TRY(checks_stalled_channel(comm, memory));
+    return check_library(comm, memory);
+}
+
+static mics_status check_all(mics_comm *comm, mics_memory *memory)
+{
+    static const size_t sizes[] = {0,
+                                   4,
+                                   COMM_SMALL_BYTES - 20,
+                                   COMM_SMALL_BYTES - 16,
+                                   COMM_SMALL_BYTES - 12,
+                                   COMM_SMALL_BYTES - 8,
+                                   COMM_SMALL_BYTES - 4,
+                                   COMM_CHUNK_BYTES - 4,
+                                   COMM_CHUNK_BYTES,
+                                   COMM_CHUNK_BYTES + 4,
+                                   (COMM_WINDOW + 1) * COMM_CHUNK_BYTES + 12};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        MICS_TRY(checks_exchanges(comm, memory, sizes[i]));
+    MICS_TRY(checks_many_rings(comm, memory, 60, 3000, 0));
+    mics_group world = {.size = comm->ranks, .stride = 1, .index = comm->rank};
+    MICS_TRY(checks_ring(comm, memory, world, 3, 300 * 1000, 1));
+    MICS_TRY(checks_broadcast(comm, memory, 0));
+    MICS_TRY(checks_broadcast(comm, memory, 3));
+    MICS_TRY(checks_broadcast(comm, memory, 2500 * 1000));
+    MICS_TRY(checks_share(comm, 24));
+    MICS_TRY(checks_share(comm, 300 * 1000));
+    return checks_agree(comm);
+}
+
+// What goes on beside exchanges, through wrappers, with blocks that MPI cannot count.
+static mics_status check_wrapped(mics_comm **comm, mics_memory *memory)
+{
+    mics_comm *raw = *comm;
+    MICS_TRY(mics_comm_count_open_take(memory, raw, 2, comm));
+    mics_comm *counting = *comm;
+    MICS_TRY(mics_comm_fault_open_take(memory, counting, 0, comm));
+    MICS_TRY(check_beside(*comm, memory));
+    mics_comm_mpi_limit_library(raw, 1000);
+    mics_group world = {.size = raw->ranks, .stride = 1, .index = raw->rank};
+    MICS_TRY(checks_library(*comm, memory, world, 2, 0));
+    return check_library_count(counting, memory);
+}
+
+static mics_status check_opened(const mics_comm *comm, const mics_memory *memory,
+                                int32_t ranks_per_node)
+{
+    mics_memory_stats stats;
+    mics_memory_stats_get(memory, &stats);
+    RANKS_EXPECT(stats.now[MICS_MEM_COMM] == comm->staging_bytes);
+    RANKS_EXPECT(comm->staging_bytes == mics_comm_mpi_staging_bytes());
+    // All ranks of the test are on this machine.
+    RANKS_EXPECT(comm->ranks_per_node == ranks_per_node);
+    RANKS_EXPECT(mics_comm_mpi_launched() && comm->ranks == mics_comm_mpi_announced_ranks());
+    RANKS_EXPECT(mics_comm_mpi_version() != NULL && mics_comm_mpi_version()[0] != '\0');
+    return MICS_OK;
+}
+
+static atomic_int told_times;
+
+// Says who is waited for, and what the board knows of that rank after a while.
+static void tell(void *ctx, const mics_lateness *late)
+{
+    mics_comm *comm = ctx;
+    mics_note note = {{0}}, expected = checks_note(1, 7);
+    double age_s = -1;
+    usleep(700 * 1000);
+    bool found = mics_comm_read(comm, 1, &note, &age_s);
+    mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s for rank %d to %s in %s; %s note",
+             (int)late->rank, late->waited_s, (int)late->peer, late->sending ? "receive" : "send",
+             late->what,
+             found && age_s < 5 && memcmp(&note, &expected, sizeof note) == 0 ? "the newest"
+                                                                              : "another");
+    atomic_fetch_add(&told_times, 1);
+}
+
+// Rank 1 posts its note when it is late already.
+static mics_status be_told(mics_comm *comm, mics_ring *ring, bool library)
+{
+    float buffer[2] = {0};
+    mics_comm_set_late_handler(comm, tell, comm);
+    ring->channel = 1;
+    if (library)
+        MICS_TRY(mics_comm_library_open(comm, ring));
+    if (comm->rank == 1) {
+        mics_note note = checks_note(1, 7);
+        usleep(300 * 1000);
+        mics_comm_post(comm, &note);
+        sleep(30);
+    }
+    return library ? mics_comm_library_gather(comm, ring, buffer, sizeof buffer[0])
+                   : mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+}
+
+typedef struct waiting_side {
+    mics_comm *comm;
+    mics_ring ring;
+    useconds_t later_us;
+    mics_status status;
+    int told; // how often the handler had spoken by the end
+} waiting_side;
+
+static void *wait_beside(void *arg)
+{
+    waiting_side *side = arg;
+    float buffer[2] = {0};
+    side->ring.channel = 1;
+    usleep(side->later_us);
+    side->status = mics_comm_all_gather(side->comm, &side->ring, buffer, sizeof buffer[0]);
+    side->told = atomic_load(&told_times);
+    return NULL;
+}
+
+// One channel is late and says so; that ends the other, in silence.
+static mics_status wait_on_both(mics_comm *comm, const mics_ring *ring)
+{
+    float buffer[2] = {0};
+    pthread_t thread;
+    waiting_side side = {.comm = comm, .ring = *ring};
+    if (comm->rank == 1)
+        sleep(30);
+    RANKS_EXPECT(pthread_create(&thread, NULL, wait_beside, &side) == 0);
+    mics_status own = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    pthread_join(thread, NULL);
+    bool one = (own == MICS_ERR_TIMEOUT) != (side.status == MICS_ERR_TIMEOUT);
+    bool other = own == MICS_ERR_COMM || side.status == MICS_ERR_COMM;
+    return mics_fail(MICS_ERR_TIMEOUT, "both channels ended, %s",
+                     one && other ? "one late" : "but not as they should");
+}
+
+// The second one is late in the middle of what the handler says, and does not end before that is said.
+static mics_status be_told_once(mics_comm *comm, const mics_ring *ring)
+{
+    float buffer[2] = {0};
+    pthread_t thread;
+    waiting_side side = {.comm = comm, .ring = *ring, .later_us = 200 * 1000};
+    mics_comm_set_late_handler(comm, tell, comm);
+    if (comm->rank == 1)
+        sleep(30);
+    RANKS_EXPECT(pthread_create(&thread, NULL, wait_beside, &side) == 0);
+    mics_status own = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    int told = atomic_load(&told_times);
+    pthread_join(thread, NULL);
+    return mics_fail(MICS_ERR_TIMEOUT, "told %d and %d times, by then %s", told, side.told,
+                     own == MICS_ERR_TIMEOUT && side.status == MICS_ERR_TIMEOUT ? "both late"
+                                                                                : "not both late");
+}
+
+// Rank 0 gives up and changes what it sent; it ends the world only after rank 1 has come.
+static mics_status come_too_late(mics_comm *comm, const mics_ring *ring)
+{
+    float buffer[2] = {0};
+    if (comm->rank == 1)
+        usleep(1200 * 1000);
+    mics_status status = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    if (comm->rank == 1)
+        return mics_fail(MICS_ERR_PEER, "came too late and got %s", mics_status_name(status));
+    sleep(3);
+    return status;
+}
+
+static mics_status fail_on_purpose(mics_comm *comm, const char *how)
+{
+    mics_ring ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
+                      .what = "doomed collective"};
+    static float buffer[1024];
+    bool odd_one = comm->rank == 1;
+    if (strcmp(how, "both") == 0)
+        return wait_on_both(comm, &ring);
+    if (strcmp(how, "told-once") == 0)
+        return be_told_once(comm, &ring);
+    if (strcmp(how, "withdrawn") == 0)
+        return come_too_late(comm, &ring);
+    if (strcmp(how, "told") == 0 || strcmp(how, "library") == 0)
+        return be_told(comm, &ring, strcmp(how, "library") == 0);
+    int64_t elems = (int64_t)(sizeof buffer / sizeof buffer[0]) / comm->ranks;
+    if (strcmp(how, "late") == 0 && odd_one)
+        sleep(30);
+    if (strcmp(how, "killed") == 0 && odd_one)
+        raise(SIGKILL);
+    if (strcmp(how, "mismatch") == 0 && odd_one)
+        elems /= 2;
+    if (strcmp(how, "crossed") == 0 && odd_one)
+        ring.what = "another collective";
+    if (strcmp(how, "unclosed") == 0) {
+        MICS_TRY(mics_comm_set_timeout(comm, 0.1));
+        if (odd_one)
+            sleep(30);
+        return MICS_OK;
+    }
+    return mics_comm_all_reduce(comm, &ring, buffer, elems * comm->ranks);
+}
+
+static int open_poor(mics_memory *memory, const char *countdown)
+{
+    mics_comm *comm = NULL;
+    bool poor = mics_comm_mpi_announced_rank() == mics_comm_mpi_announced_ranks() - 1;
+    mics_memory_fail_after(memory, poor ? strtoll(countdown, NULL, 10) : 0);
+    mics_status status = mics_comm_mpi_open(memory, 60, &comm);
+    bool right = status == (poor ? MICS_ERR_MEMORY : MICS_ERR_PEER) && comm == NULL;
+    if (!right)
+        mics_log(MICS_LOG_ERROR, "opening without memory gave %s", mics_status_name(status));
+    return mics_memory_close(memory) == 0 && right ? 0 : 1;
+}
+
+static void on_terminate(int signal_number)
+{
+    (void)signal_number;
+    _exit(1);
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : NULL;
+    mics_memory *memory = NULL;
+    mics_comm *comm = NULL;
+    if (mics_memory_open(&memory) != MICS_OK)
+        return 1;
+    if (how != NULL && strcmp(how, "poor") == 0)
+        return open_poor(memory, argc > 2 ? argv[2] : "1");
+    bool brief = how != NULL && (strcmp(how, "late") == 0 || strcmp(how, "both") == 0 ||
+                                 strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
+                                 strcmp(how, "library") == 0 || strcmp(how, "withdrawn") == 0);
+    double timeout_s = brief ? 0.5 : 60;
+    mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
+    if (status == MICS_ERR_UNSUPPORTED)
+        return 77;
+    if (status != MICS_OK)
+        return 1;
+    mics_log_set_rank(comm->rank);
+    signal(SIGTERM, on_terminate);
+    if (comm->ranks < 2)
+        status = mics_fail(MICS_ERR_INVALID, "start this with mpirun -n 4");
+    bool apart = how != NULL && strcmp(how, "apart") == 0;
+    bool all = how != NULL && strcmp(how, "all") == 0;
+    bool forgone = argc > 2 && strcmp(argv[2], "forgone") == 0;
+    if (how != NULL && strcmp(how, "nodes") == 0)
+        status = mics_fail(MICS_ERR_INVALID, "these nodes should have been refused");
+    if (status == MICS_OK)
+        status = check_opened(comm, memory, apart ? 1 : comm->ranks);
+    if (status == MICS_OK && forgone)
+        mics_comm_mpi_forgo_intra(comm);
+    if (status == MICS_OK && (how == NULL || all || apart)) {
+        status = check_all(comm, memory);
+        if (status == MICS_OK)
+            status = check_wrapped(&comm, memory);
+    } else if (status == MICS_OK) {
+        status = fail_on_purpose(comm, how);
+    }
+    if (status != MICS_OK)
+        mics_comm_abort(comm, NULL);
+    if (comm->rank == 0)
+        printf("%d ranks, %s: all as expected\n", (int)comm->ranks, mics_comm_mpi_version());
+    mics_comm_close(comm);
+    return mics_memory_close(memory) == 0 ? 0 : 1;
+}

@@ -1,0 +1,641 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads: every collective against a plain sum, the bytes against their formulas, and
+// what happens when a rank is late, wrong, out of memory or gone.
+#include "comm/captured.h"
+#include "comm/comm_checks.h"
+#include "mics/clock.h"
+#include <math.h>
+#include <time.h>
+
+static const int32_t world_sizes[] = {1, 2, 3, 4, 8, 64};
+enum { WORLD_SIZES = sizeof world_sizes / sizeof world_sizes[0] };
+
+// ---- right results ----
+
+static mics_status run_collectives(ranks_self *self)
+{
+    int64_t elems_max = self->comm->ranks > 8 ? 40 : 1500;
+    int32_t rounds = self->comm->ranks > 8 ? 40 : 80;
+    MICS_TRY(checks_many_rings(self->comm, self->memory, rounds, elems_max, 0));
+    RANKS_EXPECT(self->comm->staging_bytes == 0);
+    mics_memory_stats stats;
+    mics_memory_stats_get(self->memory, &stats);
+    RANKS_EXPECT(stats.peak[MICS_MEM_COMM] == 0);
+    return MICS_OK;
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WORLD_SIZES; i++)
+        ranks_run_ok(world_sizes[i], run_collectives, NULL);
+}
+
+static mics_status run_exchanges(ranks_self *self)
+{
+    MICS_TRY(checks_exchanges(self->comm, self->memory, 0));
+    MICS_TRY(checks_exchanges(self->comm, self->memory, 4));
+    MICS_TRY(checks_exchanges(self->comm, self->memory, 40004));
+    MICS_TRY(checks_broadcast(self->comm, self->memory, 0));
+    MICS_TRY(checks_broadcast(self->comm, self->memory, 3));
+    if (self->comm->ranks <= 4)
+        MICS_TRY(checks_broadcast(self->comm, self->memory, 2500 * 1000));
+    MICS_TRY(checks_share(self->comm, 24));
+    MICS_TRY(checks_share(self->comm, 30 * 1000));
+    return checks_agree(self->comm);
+}
+
+static void test_exchanges_broadcast_agree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WORLD_SIZES; i++)
+        ranks_run_ok(world_sizes[i], run_exchanges, NULL);
+}
+
+// Rows and columns of a 4 x 2 mesh in turns, several of one and then of the other, so that a rank
+// waits for one that is still busy elsewhere.
+static mics_status run_interleaved(ranks_self *self)
+{
+    int32_t rank = self->comm->rank;
+    mics_group row = {.first = rank / 2 * 2, .stride = 1, .size = 2, .index = rank % 2};
+    mics_group column = {.first = rank % 2, .stride = 2, .size = 4, .index = rank / 2};
+    for (int32_t round = 0; round < 40; round++) {
+        for (int32_t i = 0; i <= round % 3; i++)
+            MICS_TRY(checks_ring(self->comm, self->memory, row, i, 5 + round, 0));
+        MICS_TRY(checks_ring(self->comm, self->memory, column, round % 5, 5 + round % 7, 0));
+    }
+    return MICS_OK;
+}
+
+static void test_interleaved_groups(void **state)
+{
+    (void)state;
+    ranks_run_ok(8, run_interleaved, NULL);
+}
+
+// ---- counted bytes ----
+
+typedef struct count_case {
+    int32_t ranks_per_node;
+    int32_t kind; // of group
+} count_case;
+
+static int64_t hops(int32_t ranks)
+{
+    int64_t hops = 0;
+    for (int64_t reach = 1; reach < ranks; reach *= 2)
+        hops++;
+    return hops;
+}
+
+// What was sent since `before`, which becomes what was sent up to now.
+static mics_traffic since(const mics_comm *comm, mics_traffic *before)
+{
+    mics_traffic now = {0};
+    mics_comm_count_get(comm, &now);
+    mics_traffic sent = {.intra_bytes = now.intra_bytes - before->intra_bytes,
+                         .inter_bytes = now.inter_bytes - before->inter_bytes,
+                         .exchanges = now.exchanges - before->exchanges};
+    *before = now;
+    return sent;
+}
+
+static mics_status expect_to_next(mics_traffic sent, const ranks_self *self, mics_group group,
+                                  int64_t bytes, int64_t exchanges)
+{
+    const count_case *at = self->arg;
+    int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
+    bool near = next / at->ranks_per_node == self->comm->rank / at->ranks_per_node;
+    RANKS_EXPECT(sent.exchanges == exchanges);
+    RANKS_EXPECT(sent.intra_bytes == (near ? bytes : 0));
+    RANKS_EXPECT(sent.inter_bytes == (near ? 0 : bytes));
+    return MICS_OK;
+}
+
+static mics_status run_counted(ranks_self *self)
+{
+    const count_case *at = self->arg;
+    float buffer[64 * 8] = {0};
+    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, at->ranks_per_node, &self->comm));
+    RANKS_EXPECT(self->comm->ranks_per_node == at->ranks_per_node);
+    mics_ring ring = {.what = "counted"};
+    checks_group(self->comm->ranks, self->comm->rank, at->kind, &ring.group);
+    mics_traffic before = {0};
+    int64_t steps = ring.group.size - 1;
+    MICS_TRY(mics_comm_all_gather(self->comm, &ring, buffer, 28));
+    MICS_TRY(expect_to_next(since(self->comm, &before), self, ring.group, steps * 28, steps));
+    MICS_TRY(mics_comm_reduce_scatter(self->comm, &ring, buffer, 7));
+    MICS_TRY(expect_to_next(since(self->comm, &before), self, ring.group, steps * 28, steps));
+    MICS_TRY(mics_comm_all_reduce(self->comm, &ring, buffer, 7 * ring.group.size));
+    MICS_TRY(expect_to_next(since(self->comm, &before), self, ring.group, steps * 56, steps * 2));
+    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
+    mics_traffic sent = since(self->comm, &before);
+    RANKS_EXPECT(sent.intra_bytes + sent.inter_bytes == 4 * hops(self->comm->ranks));
+    // The chain of a broadcast ends before the root.
+    MICS_TRY(mics_comm_broadcast(self->comm, 1 % self->comm->ranks, buffer, 100));
+    sent = since(self->comm, &before);
+    RANKS_EXPECT(sent.intra_bytes + sent.inter_bytes == (self->comm->rank == 0 ? 0 : 100));
+    return MICS_OK;
+}
+
+static void test_counted_bytes(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {1, 2, 3, 4, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int32_t kinds = checks_group(sizes[i], 0, -1, NULL);
+        for (int32_t kind = 0; kind < kinds; kind++) {
+            for (int32_t per_node = 1; per_node <= sizes[i]; per_node++) {
+                count_case at = {.ranks_per_node = per_node, .kind = kind};
+                ranks_run_ok(sizes[i], run_counted, &at);
+            }
+        }
+    }
+}
+
+// ---- failures ----
+
+typedef struct fault_case {
+    int32_t rank;      // who fails
+    int64_t countdown; // at which exchange
+} fault_case;
+
+static mics_status run_faulty(ranks_self *self)
+{
+    const fault_case *at = self->arg;
+    int64_t countdown = self->comm->rank == at->rank ? at->countdown : 0;
+    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, countdown, &self->comm));
+    mics_group world = {.size = self->comm->ranks, .stride = 1, .index = self->comm->rank};
+    MICS_TRY(checks_ring(self->comm, self->memory, world, 1, 30, 0));
+    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
+    MICS_TRY(checks_broadcast(self->comm, self->memory, 10));
+    return mics_comm_agree(self->comm, MICS_OK);
+}
+
+// One run in which a rank fails at its exchange number `countdown`; false when it has not as many.
+// The rank that fails says so, the others learn of it, and nothing else is said. A rank that was
+// done with all it does before the failure is content.
+static bool fault_at(int32_t ranks, int32_t rank, int64_t countdown)
+{
+    mics_status statuses[8];
+    fault_case at = {.rank = rank, .countdown = countdown};
+    capture_start(NULL);
+    ranks_run_timeout(ranks, RANKS_TIMEOUT_S, run_faulty, &at, statuses);
+    int64_t good = count_of(statuses, ranks, MICS_OK);
+    if (statuses[rank] == MICS_OK) {
+        assert_int_equal(good, ranks);
+        return false;
+    }
+    assert_int_equal(statuses[rank], MICS_ERR_COMM);
+    assert_int_equal(good + count_of(statuses, ranks, MICS_ERR_PEER), ranks - 1);
+    if (captured.lines != 1)
+        fail_msg("%d lines, the last: %s", captured.lines, captured.last);
+    assert_logged("was told to fail");
+    return true;
+}
+
+static void test_fault_at_every_exchange(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {2, 3, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int32_t ranks = sizes[i];
+        for (int32_t rank = 0; rank < ranks; rank++) {
+            int64_t countdown = 1;
+            while (fault_at(ranks, rank, countdown))
+                countdown++;
+            // Three collectives, all-reduce being two, and two agreements; broadcasts beside them.
+            assert_true(countdown > 4 * (ranks - 1) + 2 * hops(ranks) + 1);
+        }
+    }
+}
+
+static mics_status run_after_fault(ranks_self *self)
+{
+    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 1, &self->comm));
+    for (int i = 0; i < 3; i++)
+        RANKS_EXPECT(mics_comm_agree(self->comm, MICS_OK) == MICS_ERR_COMM);
+    return MICS_OK;
+}
+
+static void test_fault_is_logged_once(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_after_fault, NULL, statuses);
+    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
+    assert_int_equal(captured.lines, 2); // one a rank
+}
+
+// Rank `*arg` stays away; nobody aborts before its own time-out.
+static mics_status run_late(ranks_self *self)
+{
+    const int32_t *absent = self->arg;
+    float buffer[64] = {0};
+    mics_ring ring = world_ring(self->comm, "late gather");
+    if (self->comm->rank == *absent) {
+        nanosleep(&(struct timespec){.tv_nsec = 600 * 1000 * 1000}, NULL);
+        return MICS_OK;
+    }
+    return mics_comm_all_gather(self->comm, &ring, buffer, 4);
+}
+
+static void test_timeout_names_who_is_late(void **state)
+{
+    for (int32_t absent = 0; absent < 4; absent++) {
+        mics_status statuses[4];
+        char text[64];
+        capture_start(state);
+        double start_us = mics_clock_us();
+        ranks_run_timeout(4, 0.2, run_late, &absent, statuses);
+        assert_true(mics_clock_us() - start_us < 5e6);
+        assert_true(count_of(statuses, 4, MICS_ERR_TIMEOUT) >= 1);
+        assert_int_equal(
+            count_of(statuses, 4, MICS_ERR_TIMEOUT) + count_of(statuses, 4, MICS_ERR_PEER), 3);
+        assert_int_equal(captured.lines, 1);
+        assert_logged("late gather: rank ");
+        assert_logged("waited 0.2 s for rank");
+        snprintf(text, sizeof text, "rank %d is in no exchange", (int)absent);
+        assert_logged(text);
+    }
+}
+
+// Each waits for a message from the next, and all offer theirs to somebody else.
+static mics_status run_crossed(ranks_self *self)
+{
+    int32_t next = (self->comm->rank + 1) % self->comm->ranks;
+    float a = 0, b = 0;
+    return mics_comm_exchange(
+        self->comm,
+        &(mics_exchange){
+            .to = next, .from = next, .send = &a, .recv = &b, .bytes = 4, .what = "crossed"});
+}
+
+static void test_timeout_tells_of_a_circle(void **state)
+{
+    (void)state;
+    mics_status statuses[3];
+    ranks_run_timeout(3, 0.2, run_crossed, NULL, statuses);
+    assert_int_equal(count_of(statuses, 3, MICS_OK), 0);
+    assert_int_equal(captured.lines, 1);
+    assert_logged("the ranks wait for one another");
+}
+
+// A rank sends, and nobody ever takes it.
+static mics_status run_unread(ranks_self *self)
+{
+    float value = 0;
+    if (self->comm->rank == 1)
+        return MICS_OK;
+    return mics_comm_exchange(
+        self->comm,
+        &(mics_exchange){
+            .to = 1, .from = MICS_RANK_NONE, .send = &value, .bytes = 4, .what = "unread"});
+}
+
+static void test_timeout_of_a_send(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, 0.1, run_unread, NULL, statuses);
+    assert_int_equal(statuses[0], MICS_ERR_TIMEOUT);
+    assert_logged("for rank 1 to receive");
+}
+
+// ---- wrong partners ----
+
+static mics_status run_mismatch(ranks_self *self)
+{
+    float send[8] = {0}, recv[8] = {0};
+    int32_t other = 1 - self->comm->rank;
+    return mics_comm_exchange(
+        self->comm, &(mics_exchange){.to = self->comm->rank == 0 ? other : MICS_RANK_NONE,
+                                     .from = self->comm->rank == 0 ? MICS_RANK_NONE : other,
+                                     .send = send,
+                                     .recv = recv,
+                                     .bytes = self->comm->rank == 0 ? 8 : 12,
+                                     .what = self->comm->rank == 0 ? "eight" : "twelve"});
+}
+
+static void test_sizes_that_differ(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_mismatch, NULL, statuses);
+    assert_int_equal(statuses[0], MICS_ERR_COMM);
+    assert_int_equal(statuses[1], MICS_ERR_COMM);
+    assert_int_equal(captured.lines, 1);
+    assert_logged("twelve: rank 1 expects 12 bytes from rank 0, which sends 8 (eight)");
+}
+
+// The ranks disagree about which collective comes next, of the same size.
+static mics_status run_crossed_collectives(ranks_self *self)
+{
+    float buffer[4] = {0};
+    mics_ring ring = world_ring(self->comm, self->comm->rank == 0 ? "gather a" : "gather b");
+    return mics_comm_all_gather(self->comm, &ring, buffer, 8);
+}
+
+static void test_collectives_that_differ(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_crossed_collectives, NULL, statuses);
+    assert_int_equal(count_of(statuses, 2, MICS_OK), 0);
+    assert_true(count_of(statuses, 2, MICS_ERR_COMM) >= 1);
+    assert_true(captured.lines >= 1);
+    assert_logged("expects 8 bytes from rank");
+    assert_logged("sends 8 (gather ");
+}
+
+// Rank 0 works for longer than a collective may take, as in a save; then it is late all the same.
+static mics_status run_patient(ranks_self *self)
+{
+    struct timespec work = {.tv_nsec = 300 * 1000 * 1000};
+    bool works = self->comm->rank == 0;
+    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 2, &self->comm));
+    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, 60) == MICS_OK);
+    if (works)
+        nanosleep(&work, NULL);
+    RANKS_EXPECT(mics_comm_agree(self->comm, MICS_OK) == MICS_OK);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, 0.1) == MICS_OK);
+    if (works)
+        nanosleep(&work, NULL);
+    return works ? MICS_OK : mics_comm_agree(self->comm, MICS_OK);
+}
+
+static void test_timeout_that_is_set(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, 0.1, run_patient, NULL, statuses);
+    assert_int_equal(statuses[0], MICS_OK);
+    assert_int_equal(statuses[1], MICS_ERR_TIMEOUT);
+    assert_int_equal(captured.lines, 1);
+    assert_logged("waited 0.1 s for rank 0 to send; rank 0 is in no exchange");
+    assert_logged("run.comm_timeout_s");
+}
+
+static mics_status run_timeouts_refused(ranks_self *self)
+{
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, 0) == MICS_ERR_INVALID);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, -1) == MICS_ERR_INVALID);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, NAN) == MICS_ERR_INVALID);
+    RANKS_EXPECT(mics_comm_set_timeout(self->comm, INFINITY) == MICS_OK);
+    return mics_comm_agree(self->comm, MICS_OK);
+}
+
+static void test_timeouts_refused(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_timeouts_refused, NULL, statuses);
+    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
+}
+
+// A large message is being read when its sender's run is aborted: the sender must stay until the
+// reader is done, since it frees the buffer next.
+static mics_status run_abort_while_read(ranks_self *self)
+{
+    enum { BYTES = 8 * 1024 * 1024 };
+    void *data = NULL;
+    MICS_TRY(mics_alloc(self->memory, MICS_MEM_DATA, BYTES, &data));
+    mics_status status = MICS_OK;
+    mics_exchange exchange = {.bytes = BYTES,
+                              .to = self->comm->rank == 0 ? 1 : MICS_RANK_NONE,
+                              .from = self->comm->rank == 0 ? MICS_RANK_NONE : 0,
+                              .send = data,
+                              .recv = data,
+                              .what = "large"};
+    for (int i = 0; self->comm->rank < 2 && i < 100 && status == MICS_OK; i++)
+        status = mics_comm_exchange(self->comm, &exchange);
+    if (self->comm->rank == 2) {
+        nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
+        mics_comm_abort(self->comm, NULL);
+    }
+    mics_free(self->memory, data);
+    return status;
+}
+
+static void test_abort_while_a_message_is_read(void **state)
+{
+    (void)state;
+    mics_status statuses[3];
+    for (int i = 0; i < 5; i++) {
+        ranks_run_timeout(3, RANKS_TIMEOUT_S, run_abort_while_read, NULL, statuses);
+        assert_int_equal(statuses[0], MICS_ERR_PEER);
+        assert_int_equal(statuses[1], MICS_ERR_PEER);
+        assert_int_equal(statuses[2], MICS_OK);
+    }
+    assert_int_equal(captured.lines, 0);
+}
+
+static mics_status run_abort_reason(ranks_self *self)
+{
+    if (self->comm->rank == 1)
+        mics_comm_abort(self->comm, "the disk is full");
+    mics_status status = MICS_OK;
+    for (int i = 0; i < 2 && (status == MICS_OK || self->comm->rank == 1); i++)
+        status = mics_comm_agree(self->comm, MICS_OK);
+    return status;
+}
+
+static void test_abort_says_why_once(void **state)
+{
+    (void)state;
+    mics_status statuses[4];
+    ranks_run_timeout(4, RANKS_TIMEOUT_S, run_abort_reason, NULL, statuses);
+    assert_int_equal(count_of(statuses, 4, MICS_ERR_PEER), 4);
+    assert_int_equal(captured.lines, 1);
+    assert_logged("the disk is full");
+}
+
+// A failure in agreement itself: this rank's own reason comes first.
+static mics_status run_agree_broken(ranks_self *self)
+{
+    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 1, &self->comm));
+    RANKS_EXPECT(mics_comm_agree(self->comm, MICS_OK) == MICS_ERR_COMM);
+    RANKS_EXPECT(mics_comm_agree(self->comm, MICS_ERR_IO) == MICS_ERR_IO);
+    return MICS_OK;
+}
+
+static void test_agreement_that_fails(void **state)
+{
+    (void)state;
+    mics_status statuses[2];
+    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_agree_broken, NULL, statuses);
+    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
+}
+
+// ---- arguments and memory ----
+
+static void test_exchange_arguments(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_thread_world *world = NULL;
+    mics_comm *comm = NULL;
+    float a[4] = {0}, b[4] = {0};
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_thread_world_open(memory, 2, 1, &world));
+    ASSERT_OK(mics_comm_thread_open(memory, world, 0, &comm));
+    const mics_exchange good = {.send = a, .recv = b, .bytes = 16, .what = "good"};
+    mics_exchange bad[11];
+    for (int i = 0; i < 11; i++)
+        bad[i] = good;
+    bad[9].channel = -1;
+    bad[10].channel = MICS_CHANNELS;
+    bad[0].to = 2;
+    bad[1].from = -2;
+    bad[2].what = NULL;
+    bad[3].send = NULL;
+    bad[4].recv = NULL;
+    bad[5].recv = a;
+    bad[6].recv = a + 3;
+    bad[7].reduce = (mics_reduce)9;
+    bad[8].reduce = MICS_REDUCE_SUM_F32;
+    bad[8].bytes = 10;
+    ASSERT_OK(mics_comm_exchange(comm, &good));
+    for (int i = 0; i < 11; i++)
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_exchange(comm, &bad[i]));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_broadcast(comm, 2, a, 16));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_broadcast(comm, -1, a, 16));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_broadcast(comm, 0, NULL, 16));
+    mics_comm_close(comm);
+    mics_comm_close(NULL);
+    mics_thread_world_close(world);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_ring_arguments(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_thread_world *world = NULL;
+    mics_comm *comm = NULL;
+    float a[16] = {0};
+    static const int32_t wrong_blocks[] = {0, 2}, negative_blocks[] = {-1, 0};
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_thread_world_open(memory, 4, 1, &world));
+    ASSERT_OK(mics_comm_thread_open(memory, world, 1, &comm));
+    const mics_ring good = {.group = {.first = 0, .stride = 1, .size = 2, .index = 1},
+                            .what = "ring"};
+    mics_ring bad[11];
+    for (int i = 0; i < 11; i++)
+        bad[i] = good;
+    bad[0].group.index = 0; // that is another rank
+    bad[1].group.index = 2;
+    bad[2].group.size = 0;
+    bad[3].group.stride = 4;
+    bad[4].group.first = -1;
+    bad[5].group.size = INT32_MAX;
+    bad[6].block_of = wrong_blocks;
+    bad[7].block_of = negative_blocks;
+    bad[8].what = NULL;
+    bad[9].channel = -1;
+    bad[10].channel = MICS_CHANNELS;
+    for (int i = 0; i < 11; i++) {
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_library_open(comm, &bad[i]));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_library_gather(comm, &bad[i], a, 4));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &bad[i], a, 4));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &bad[i], a, 1));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_reduce(comm, &bad[i], a, 4));
+    }
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &good, a, SIZE_MAX / 2 + 1));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &good, NULL, 4));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &good, a, -1));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &good, a, INT64_MAX));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_reduce(comm, &good, a, 3)); // 2 do not divide it
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_reduce(comm, &good, a, -2));
+    mics_comm_close(comm);
+    mics_thread_world_close(world);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_opening_arguments(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_thread_world *world = NULL;
+    mics_comm *comm = NULL, *second = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_thread_world_open(memory, 0, 1, &world));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_thread_world_open(memory, 1, 0, &world));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_thread_world_open(memory, 1, -1, &world));
+    assert_null(world);
+    ASSERT_OK(mics_thread_world_open(memory, 2, 1e300, &world));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_thread_open(memory, world, 2, &comm));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_thread_open(memory, world, -1, &comm));
+    ASSERT_OK(mics_comm_thread_open(memory, world, 1, &comm));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_thread_open(memory, world, 1, &second));
+    assert_null(second);
+    assert_int_equal(comm->rank, 1);
+    assert_int_equal(comm->ranks, 2);
+    assert_int_equal(comm->ranks_per_node, 2);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_count_open_take(memory, comm, 0, &second));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_fault_open_take(memory, comm, -1, &second));
+    mics_comm_close(comm);
+    ASSERT_OK(mics_comm_thread_open(memory, world, 1, &comm)); // free again
+    mics_comm_close(comm);
+    mics_thread_world_close(world);
+    mics_thread_world_close(NULL);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static mics_status open_all(mics_memory *memory)
+{
+    mics_thread_world *world = NULL;
+    mics_comm *comm = NULL, *wrapped = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_thread_world_open(memory, 3, 1, &world));
+    MICS_TRY_OUT(mics_comm_thread_open(memory, world, 0, &comm));
+    MICS_TRY_OUT(mics_comm_count_open_take(memory, comm, 1, &wrapped));
+    comm = wrapped;
+    MICS_TRY_OUT(mics_comm_fault_open_take(memory, comm, 0, &wrapped));
+    comm = wrapped;
+out:
+    mics_comm_close(comm);
+    mics_thread_world_close(world);
+    return status;
+}
+
+static void test_every_allocation_fails(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    int64_t failed = 0;
+    mics_status status = MICS_ERR_MEMORY;
+    while (status != MICS_OK) {
+        mics_memory_stats stats;
+        mics_memory_fail_after(memory, failed + 1);
+        status = open_all(memory);
+        mics_memory_fail_after(memory, 0);
+        mics_memory_stats_get(memory, &stats);
+        assert_int_equal(stats.live_blocks, 0);
+        if (status != MICS_OK)
+            assert_int_equal(status, MICS_ERR_MEMORY);
+        failed += status != MICS_OK;
+    }
+    assert_int_equal(failed, 6);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives),        cmocka_unit_test(test_exchanges_broadcast_agree),
+        cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_counted_bytes),
+        CAPTURED(test_fault_at_every_exchange),    CAPTURED(test_fault_is_logged_once),
+        CAPTURED(test_timeout_names_who_is_late),  CAPTURED(test_timeout_tells_of_a_circle),
+        CAPTURED(test_timeout_of_a_send),          CAPTURED(test_collectives_that_differ),
+        CAPTURED(test_timeout_that_is_set),        CAPTURED(test_timeouts_refused),
+        CAPTURED(test_sizes_that_differ),          CAPTURED(test_abort_while_a_message_is_read),
+        CAPTURED(test_abort_says_why_once),        CAPTURED(test_agreement_that_fails),
+        CAPTURED(test_exchange_arguments),         CAPTURED(test_ring_arguments),
+        CAPTURED(test_opening_arguments),          CAPTURED(test_every_allocation_fails),
+    };
+    return cmocka_run_group_tests_name("comm thread", tests, NULL, NULL);
+}

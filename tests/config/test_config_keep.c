@@ -1,0 +1,319 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a resumed run keeps of a stored one: no later default changes it, and old names still count.
+#include "config/keys.h"
+#include "config/renamed.h"
+#include "config/run_file.h"
+#include "config/value.h"
+
+static char *read_golden(void)
+{
+    static char text[8192];
+    FILE *file = fopen(MICS_TEST_GOLDEN "/run/before_renaming.json", "r");
+    assert_non_null(file);
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    assert_int_equal(ferror(file), 0);
+    fclose(file);
+    text[bytes] = '\0';
+    return text;
+}
+
+static mics_run *load_kept(const char *file, const char *stored)
+{
+    mics_run *run = load_good(file);
+    if (mics_run_keep(run, "stored", stored) != MICS_OK)
+        fail_msg("%s was not kept: %s", stored, seen.line);
+    return run;
+}
+
+static void test_a_real_one(void **state)
+{
+    (void)state;
+    mics_run *run = load_kept(RUN_PLAIN, read_golden());
+    assert_string_equal(mics_run_kept_text(run),
+                        "run.seed 3, run.validation_batches 2, run.layered_micro_steps 2, "
+                        "run.param_persistence_threshold 1000, run.coalesce_below 4096, "
+                        "run.comm_dtype.params \"bf16\", run.comm_dtype.grads \"bf16\", "
+                        "run.comm_dtype.boundary \"int8\", gradient_clipping 1, "
+                        "optimizer.params.lr 0.003, optimizer.params.weight_decay 0.1");
+    check_row(run, "run.layered_micro_steps", "2", "checkpoint");
+    check_row(run, "run.comm_dtype.boundary", "\"int8\"", "checkpoint");
+    check_row(run, "run.comm_dtype.bf16_intra_node", "false", "checkpoint");
+    check_row(run, "run.precision", "\"fp32\"", "checkpoint");
+    check_row(run, "optimizer.params.lr", "0.003", "checkpoint");
+    assert_true(run->lr.peak == 0.003);
+    assert_int_equal(run->params_dtype.between, MICS_WIRE_BF16);
+    assert_int_equal(run->params_dtype.inside, MICS_WIRE_FP32);
+    // Neither what the file says, nor what belongs to a machine.
+    check_row(run, "run.steps", "100", "file");
+    check_row(run, "run.out", "\"runs/run\"", "auto: runs/ and the run file's name");
+    check_row(run, "run.checkpoint_every", "0", "default");
+    check_row(run, "run.comm_timeout_s", "300", "default");
+    check_row(run, "run.device", "\"auto\"", "default");
+    // The scheduler is another one: it was taken away.
+    assert_int_equal(run->lr.kind, MICS_LR_CONSTANT);
+    // The sharding, for as many ranks.
+    ASSERT_OK(mics_run_resolve(run, 8, 4));
+    assert_false(run->sharding_auto);
+    check_row(run, "sharding.params", "4", "checkpoint");
+    ASSERT_OK(mics_run_resolve(run, 4, 2));
+    assert_true(run->sharding_auto);
+    ASSERT_OK(mics_run_resolve(run, 8, 1));
+    assert_false(run->sharding_auto);
+    mics_run_close(run);
+}
+
+// A value that the key's default is not.
+static void other_value(const key *row, char *text, size_t capacity)
+{
+    double number = row->value != row->low ? row->low : row->low + 1.0;
+    if (row->type == KEY_SWITCH)
+        snprintf(text, capacity, "%s", row->value != 0.0 ? "false" : "true");
+    else if (row->type == KEY_CHOICE)
+        snprintf(text, capacity, "\"%s\"",
+                 row->choices[row->text != NULL && strcmp(row->choices[0], row->text) == 0]);
+    else if (row->type == KEY_BETAS)
+        snprintf(text, capacity, "[0.5, 0.25]");
+    else
+        snprintf(text, capacity, "%.15g", number > row->high ? row->high : number);
+}
+
+// A stored run of one key, and of the scheduler that takes it.
+static void make_stored(const char *path, const char *value, const char *scheduler, char *text,
+                        size_t capacity)
+{
+    mics_json *json = NULL;
+    ASSERT_OK(mics_json_parse(memory, "made", "{}", 2, &json));
+    if (scheduler != NULL)
+        ASSERT_OK(mics_json_set(json, "scheduler.type", scheduler));
+    ASSERT_OK(mics_json_set(json, path, value));
+    assert_true(mics_config_value_whole(mics_json_root(json), text, capacity));
+    mics_json_close(json);
+}
+
+static const char *scheduler_of(const key *row)
+{
+    return (row->flags & KEY_WSD) != 0      ? "WSD"
+           : (row->flags & KEY_COSINE) != 0 ? "WarmupCosineLR"
+           : (row->flags & KEY_DECAY) != 0  ? "WarmupDecayLR"
+                                            : NULL;
+}
+
+// A default of today that the stored run did not have: it keeps its own, whatever the key.
+static void check_key_kept(const key *row)
+{
+    const bool warmup = strcmp(row->path, "scheduler.params.warmup_num_steps") == 0;
+    const char *scheduler = warmup ? "WarmupCosineLR" : scheduler_of(row);
+    char value[64] = "7", stored[512], file[512], more[128] = "";
+    if (scheduler != NULL)
+        snprintf(more, sizeof more, ", \"scheduler\": {\"type\": \"%s\"%s}", scheduler,
+                 warmup ? "" : ", \"params\": {\"warmup_num_steps\": 1}");
+    snprintf(file, sizeof file, "{%s, \"train_micro_batch_size_per_gpu\": 4%s}", RUN_BASE, more);
+    if (!warmup)
+        other_value(row, value, sizeof value);
+    make_stored(row->path, value, scheduler, stored, sizeof stored);
+    mics_run *run = load_kept(file, stored);
+    check_row(run, row->path, value, "checkpoint");
+    const bool named = strstr(mics_run_kept_text(run), row->path) != NULL;
+    if (named != (strcmp(row->path, "run.precision") != 0))
+        fail_msg("%s: kept is %s", row->path, mics_run_kept_text(run));
+    mics_run_close(run);
+}
+
+static void check_key_not_kept(const key *row)
+{
+    char value[64] = "\"x\"", stored[512];
+    if (row->type != KEY_TEXT && row->type != KEY_TEXTS)
+        other_value(row, value, sizeof value);
+    make_stored(row->path, value, NULL, stored, sizeof stored);
+    mics_run *run = load_kept(RUN_PLAIN, stored);
+    if (strcmp(find_row(run, row->path).origin, "checkpoint") == 0)
+        fail_msg("%s was kept", row->path);
+    assert_string_equal(mics_run_kept_text(run), "");
+    mics_run_close(run);
+}
+
+static void test_every_key(void **state)
+{
+    (void)state;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < mics_config_key_count(); i++) {
+        const key *row = mics_config_key(i);
+        const bool keeps = (row->flags & KEY_KEPT) != 0 && strcmp(row->path, "optimizer.type") != 0;
+        kept += keeps ? 1 : 0;
+        if (keeps)
+            check_key_kept(row);
+        else if (row->type != KEY_SECTION && strcmp(row->path, "optimizer.type") != 0)
+            check_key_not_kept(row);
+    }
+    assert_true(kept >= 30);
+}
+
+// What the file says goes before, in whatever words.
+static void test_the_file_goes_before(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *stored, *path, *value, *origin;
+    } cases[] = {
+        {"\"gradient_clipping\": 0", "\"gradient_clipping\": 2", "gradient_clipping", "0", "file"},
+        {"\"bf16\": {\"enabled\": false}", "\"run\": {\"precision\": \"bf16\"}", "run.precision",
+         "\"auto\"", "default"},
+        {"\"fp16\": {\"enabled\": true}", "\"run\": {\"precision\": \"fp32\"}", "run.precision",
+         "\"fp16\"", "auto: fp16.enabled"},
+        {"\"sdp_param_persistence_threshold\": 5", "\"run\": {\"param_persistence_threshold\": 7}",
+         "run.param_persistence_threshold", "5", "auto: sdp_param_persistence_threshold"},
+        {"\"communication_data_type\": \"bf16\"",
+         "\"run\": {\"comm_dtype\": {\"boundary\": \"int8\"}}", "run.comm_dtype.boundary",
+         "\"bf16\"", "auto: communication_data_type"},
+        {"\"zero_optimization\": {\"mics_hierarchical_params_gather\": false}",
+         "\"run\": {\"collectives\": \"two-stage\"}", "run.collectives", "\"ring\"",
+         "auto: zero_optimization.mics_hierarchical_params_gather"},
+        {"\"scheduler\": {\"type\": \"WarmupLR\"}",
+         "\"scheduler\": {\"type\": \"WSD\", \"params\": {\"warmup_num_steps\": 7}}",
+         "scheduler.params.warmup_num_steps", "1000", "default"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char file[512], stored[512];
+        snprintf(file, sizeof file, "{%s, \"train_micro_batch_size_per_gpu\": 4, %s}", RUN_BASE,
+                 cases[i].more);
+        snprintf(stored, sizeof stored, "{%s}", cases[i].stored);
+        mics_run *run = load_kept(file, stored);
+        check_row(run, cases[i].path, cases[i].value, cases[i].origin);
+        mics_run_close(run);
+    }
+    // --set is still --set, and what was "auto" is settled.
+    static const char *const sets[] = {"gradient_clipping=3", "run.precision=auto",
+                                       "wall_clock_breakdown=true"};
+    mics_run *run = NULL;
+    write_file("run.json", RUN_PLAIN);
+    ASSERT_OK(mics_run_load(memory, "run.json", sets, 3, &run));
+    ASSERT_OK(mics_run_keep(run, "stored", "{\"run\": {\"precision\": \"fp32\"}}"));
+    ASSERT_OK(mics_run_resolve_device(run, NULL)); // a GPU, where bf16 would be the default
+    check_row(run, "gradient_clipping", "3", "--set");
+    check_row(run, "wall_clock_breakdown", "true", "--set");
+    check_row(run, "run.precision", "\"fp32\"", "checkpoint");
+    mics_run_close(run);
+}
+
+static void test_old_names(void **state)
+{
+    (void)state;
+    int32_t count = 0;
+    const renamed_key *rows = mics_config_renamed(&count);
+    for (int32_t i = 0; i < count; i++) {
+        char value[64], stored[512];
+        if (rows[i].form != RENAMED_AS_IT_IS)
+            continue;
+        const key *row = mics_config_key(mics_config_find(rows[i].new_path));
+        other_value(row, value, sizeof value);
+        make_stored(rows[i].old_path, value, NULL, stored, sizeof stored);
+        // One of the three alone was rounded in part, unless the file says what is inside nodes.
+        const bool wire = strncmp(rows[i].old_path, "run.wire.", 9) == 0;
+        char file[512];
+        snprintf(file, sizeof file,
+                 "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+                 "\"train_batch_size\": 1, \"run\": {\"steps\": 1%s}}",
+                 wire ? ", \"comm_dtype\": {\"bf16_intra_node\": false}" : "");
+        mics_run *run = load_kept(file, stored);
+        check_row(run, rows[i].new_path, value, "checkpoint");
+        mics_run_close(run);
+    }
+}
+
+// Six keys became four: what they said together is kept where it can still be said.
+static void test_old_dtypes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wire;
+        const char *intra; // NULL: cannot be said
+    } cases[] = {
+        {"", "false"},
+        {"\"second_hop\": \"int8\"", "false"},
+        {"\"gather\": \"bf16\", \"reduce\": \"bf16\", \"second_hop\": \"bf16\"", "true"},
+        {"\"gather\": \"bf16\", \"gather_inside\": \"fp32\"", "false"},
+        {"\"gather_inside\": \"bf16\", \"reduce_inside\": \"bf16\", \"second_hop_inside\": "
+         "\"bf16\"",
+         "true"},
+        {"\"gather\": \"bf16\"", NULL},
+        {"\"reduce\": \"bf16\", \"second_hop\": \"bf16\"", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char stored[512];
+        snprintf(stored, sizeof stored, "{\"run\": {\"wire\": {%s}}}", cases[i].wire);
+        mics_run *run = load_good(RUN_PLAIN);
+        const mics_status status = mics_run_keep(run, "stored", stored);
+        if (status != (cases[i].intra != NULL ? MICS_OK : MICS_ERR_INVALID))
+            fail_msg("%s gave %s", stored, mics_status_name(status));
+        if (cases[i].intra != NULL)
+            check_row(run, "run.comm_dtype.bf16_intra_node", cases[i].intra, "checkpoint");
+        else
+            ASSERT_SAID(&seen, "stored: rounded what travels inside nodes in part (run.wire)");
+        mics_run_close(run);
+    }
+    mics_run *run = load_kept(RUN_WITH("\"communication_data_type\": \"bf16\""),
+                              "{\"communication_data_type\": \"bf16\", \"run\": {\"wire\": "
+                              "{\"reduce\": \"bf16\", \"second_hop\": \"bf16\"}}}");
+    check_row(run, "run.comm_dtype.bf16_intra_node", "false", "checkpoint");
+    mics_run_close(run);
+}
+
+static void test_bad_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stored;
+        mics_status status;
+        const char *part;
+    } cases[] = {
+        {"{", MICS_ERR_FORMAT, "stored:1:"},
+        {"{\"gradient_clipping\": -1}", MICS_ERR_INVALID,
+         "stored:1: gradient_clipping: must be 0 or more, not -1"},
+        {"{\"run\": {\"collectives\": \"tree\"}}", MICS_ERR_UNSUPPORTED,
+         "stored:1: run.collectives: must be"},
+        {"{\"run\": {\"breadth\": 0}}", MICS_ERR_INVALID, "run.layered_micro_steps: must be 1 to"},
+        {"{\"train_batch_size\": 9223372036854775807, \"train_micro_batch_size_per_gpu\": -1}",
+         MICS_OK, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_run *run = load_good(RUN_PLAIN);
+        ASSERT_STATUS(cases[i].status, mics_run_keep(run, "stored", cases[i].stored));
+        if (cases[i].part != NULL)
+            ASSERT_SAID(&seen, cases[i].part);
+        mics_run_close(run);
+    }
+}
+
+static void test_allocations_fail(void **state)
+{
+    (void)state;
+    char *stored = read_golden();
+    mics_status status = MICS_ERR_MEMORY;
+    for (int64_t n = 1; status != MICS_OK; n++) {
+        mics_run *run = load_good(RUN_PLAIN);
+        assert_true(n < 100);
+        mics_memory_fail_after(memory, n);
+        status = mics_run_keep(run, "stored", stored);
+        mics_memory_fail_after(memory, 0);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        mics_run_close(run);
+        mics_memory_stats stats;
+        mics_memory_stats_get(memory, &stats);
+        assert_int_equal(stats.live_blocks, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_real_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_key, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_file_goes_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_old_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_old_dtypes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
