@@ -441,7 +441,8 @@ static mics_comm_call_kind call_of(const mics_step *step)
                                                     : MICS_COMM_CALL_ALL_GATHER;
 }
 
-// Zeros of the activations, a number a block, which nobody counts.
+// A number a block, which nobody counts, of zeros in an arena that is registered: accumulators, or slots
+// where nothing is trained.
 static mics_status warm_up(const mics_engine *engine, const mics_step *step)
 {
     const group_ring *group = ring_of(engine, step);
@@ -452,14 +453,16 @@ static mics_status warm_up(const mics_engine *engine, const mics_step *step)
                             .block_of = group->block_of,
                             .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
                             .what = what};
+    const mics_memory_tag tag = engine->grads != NULL ? MICS_MEM_GRADS : MICS_MEM_GATHER;
+    float *buffer = engine->grads != NULL ? engine->grads : engine->gather;
     const mics_comm_call call = {.kind = call_of(step),
                                  .ring = &ring,
-                                 .buffer = engine->activations,
-                                 .incoming = (float *)engine->activations + group->group.size,
+                                 .buffer = buffer,
+                                 .incoming = buffer + group->group.size,
                                  .block_elems = 1,
                                  .dtype = MICS_DTYPE_FP32};
     const size_t needed = 2 * (size_t)group->group.size * sizeof(float);
-    if (needed > engine->schedule->ledger.bytes[MICS_MEM_ACTIVATIONS])
+    if (needed > engine->schedule->ledger.bytes[tag])
         return MICS_OK;
     return mics_comm_collective(mics_comm_count_inner(engine->spec.comm), &call);
 }
