@@ -134,11 +134,12 @@ static mics_status expect(const trainer *self, const bench_compute *compute,
     make_cluster(self->bench, compute, &cluster);
     MICS_TRY(mics_cluster_finish(&cluster));
     MICS_TRY(mics_simulate(self->memory, self->schedule, &cluster, NULL, &simulation));
-    const mics_simulated_kind *kinds = simulation->kinds;
-    *expected_out = (expectation){
-        .pass_us = (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us) /
-                   self->schedule->spec.micro_steps,
-        .rest_us = kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us};
+    mics_simulated_kind(*kinds)[MICS_STAGES] = simulation->kinds;
+    *expected_out = (expectation){.pass_us = (kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].busy_us +
+                                              kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].busy_us) /
+                                             self->schedule->spec.micro_steps,
+                                  .rest_us = kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].busy_us +
+                                             kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us};
     mics_simulation_close(simulation);
     return MICS_OK;
 }

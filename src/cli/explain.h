@@ -24,10 +24,10 @@ enum { CLI_OPERATIONS = 24 };
 
 // One operation on all units that it runs alike on.
 typedef struct cli_operation {
-    mics_step_kind kind; // PUBLISH, GATHER, REDUCE, SCATTER or ALL_REDUCE
+    mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER or ALL_REDUCE
     const char *algorithm;
     mics_wire wire, back_wire; // back: of sums on their way back
-    mics_group_kind group;
+    mics_group_axis axis;
     int32_t units;
     int64_t least_elems, most_elems; // of a unit
 } cli_operation;
@@ -39,7 +39,7 @@ typedef struct cli_operations {
     int64_t whole_elems; // of them together
 } cli_operations;
 
-/* "ring", "two-stage", "library", or "direct" for packed sums that each member sends to each other. */
+/* "ring", "direct", ..., and "two-stage" for what runs in stages. */
 const char *cli_step_algorithm(const mics_step *step);
 
 /* The collectives of a training step over units, in the order in which they come.

@@ -40,11 +40,12 @@ static void print_ledgers(const mics_job *job)
     }
     printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"sent_bytes\": {", ledger->total,
            mics_job_facts_get(job).host_copy_bytes);
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        mics_bytes bytes =
-            mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
+        const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
+        const mics_bytes bytes = mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, kind, stage);
         if (bytes.intra > 0 || bytes.inter > 0)
-            print_bytes(mics_step_kind_text((mics_step_kind)kind), bytes, ", ");
+            print_bytes(mics_step_text(kind, stage), bytes, ", ");
     }
     print_bytes("all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN), "},\n");
 }
@@ -57,10 +58,10 @@ static void print_operations(const cli_operations *operations)
         printf("%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"wire\": \"%s\", \"back_wire\": "
                "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
                "%lld}",
-               i > 0 ? "," : "", mics_step_kind_text(row->kind), row->algorithm,
+               i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
                mics_wire_text(row->wire), mics_wire_text(row->back_wire),
-               mics_group_kind_text(row->group), (int)row->units, (long long)row->least_elems,
-               (long long)row->most_elems);
+               mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
+               (long long)row->least_elems, (long long)row->most_elems);
     }
     printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n", (int)operations->whole_units,
            (long long)operations->whole_elems);
@@ -84,9 +85,9 @@ static void print_steps(const mics_schedule *schedule)
         printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"units\": %d, "
                "\"micro_step\": %d, "
                "\"block_bytes\": %zu, \"wire\": \"%s\", ",
-               i > 0 ? "," : "", mics_stream_text(step->stream), mics_step_kind_text(step->kind),
-               (int)step->unit, (int)count, (int)step->micro_step, step->block_bytes,
-               mics_wire_text(step->wire));
+               i > 0 ? "," : "", mics_stream_text(step->stream),
+               mics_step_text(step->kind, step->stage), (int)step->unit, (int)count,
+               (int)step->micro_step, step->block_bytes, mics_wire_text(step->dtype.sent));
         print_algorithm(step);
         printf("\"flops\": %.0f, \"wait\": [%d, %d, %d]}", step->flops,
                (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_NEAR],

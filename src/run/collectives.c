@@ -137,7 +137,7 @@ static bool gathers_by_library(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].library)
+        if (list->steps[i].algorithm == MICS_ALGORITHM_LIBRARY)
             return true;
     }
     return false;

@@ -12,8 +12,8 @@
 // Of page-locked memory, twice a channel, where collectives go through the host.
 enum { PIECE_BYTES = 4 << 20 };
 
-// Kinds of groups, each on one of the channels.
-enum { RINGS_MOST = MICS_GROUP_KINDS * MICS_CHANNELS };
+// Kinds of groups, each on one of the channels; and one behind the last, to compare with.
+enum { RINGS_MOST = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
 
 static bool on_gpu(const mics_job *job)
 {
@@ -91,32 +91,44 @@ static mics_status open_device(const mics_job *job, run_rank *rank)
     return MICS_OK;
 }
 
-// The rank's ring of each kind of group that the schedule has collectives of, once a channel; the
-// agreement is the host's. `blocks` holds RINGS_MOST times the world's ranks.
+static bool same_ring(const mics_ring *a, const mics_ring *b)
+{
+    return a->channel == b->channel && a->group.first == b->group.first &&
+           a->group.stride == b->group.stride && a->group.size == b->group.size &&
+           memcmp(a->block_of, b->block_of, (size_t)a->group.size * sizeof(int32_t)) == 0;
+}
+
+static mics_ring ring_of(const mics_mesh *mesh, const mics_step *step, int32_t rank,
+                         int32_t *block_of)
+{
+    const mics_group_scope scope = mics_step_scope(step);
+    const mics_group group = mics_mesh_group(mesh, step->axis, scope, rank);
+    for (int32_t member = 0; member < group.size; member++)
+        block_of[member] = mics_mesh_block(mesh, step->axis, scope, mics_group_rank(group, member));
+    return (mics_ring){.group = group,
+                       .block_of = block_of,
+                       .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
+                       .what = mics_group_text(step->axis, scope)};
+}
+
+// The rank's ring of each group that the schedule has collectives of, once a channel; the agreement is the host's.
+// `blocks` holds RINGS_MOST times the world's ranks.
 static int32_t list_rings(const mics_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
                           int32_t *blocks)
 {
     const mics_mesh *mesh = &job->schedule->spec.mesh;
-    bool listed[MICS_GROUP_KINDS][MICS_CHANNELS] = {{false}};
     int32_t count = 0;
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &job->schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            const int32_t channel = step->stream == MICS_STREAM_FAR ? 1 : 0;
-            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE ||
-                listed[step->group][channel])
+            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE)
                 continue;
-            listed[step->group][channel] = true;
-            const mics_group group = mics_mesh_group(mesh, step->group, rank);
-            int32_t *block_of = blocks + count * mesh->ranks;
-            for (int32_t member = 0; member < group.size; member++)
-                block_of[member] =
-                    mics_mesh_block(mesh, step->group, mics_group_rank(group, member));
-            rings[count++] = (mics_ring){.group = group,
-                                         .block_of = block_of,
-                                         .channel = channel,
-                                         .what = mics_group_kind_text(step->group)};
+            rings[count] = ring_of(mesh, step, rank, blocks + count * mesh->ranks);
+            int32_t known = 0;
+            while (!same_ring(&rings[known], &rings[count]))
+                known++;
+            count += known == count;
         }
     }
     return count;

@@ -23,7 +23,8 @@ static double smaller(double a, double b)
 // What brings gradients together, also the way back of their sums.
 static bool is_reduction(const mics_step *step)
 {
-    return mics_step_kind_sums(step->kind) || step->kind == MICS_STEP_ALL_REDUCE_BACK;
+    return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
+           step->kind == MICS_STEP_ALL_REDUCE;
 }
 
 // When the first computation can begin.
@@ -198,8 +199,8 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
     run_exposed sum = {0};
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         const double us = exposed_us[kind];
-        switch (mics_step_kind_whole((mics_step_kind)kind)) {
-        case MICS_STEP_PUBLISH:
+        switch ((mics_step_kind)kind) {
+        case MICS_STEP_PARAM_SYNC:
         case MICS_STEP_GATHER:
             sum.gather += us;
             break;

@@ -144,7 +144,7 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
     const mics_schedule *schedule = file->job->schedule;
     const mics_step *step = &file->list->steps[entry];
     text->arg_count = 0;
-    snprintf(text->name, sizeof text->name, "%s%s%s", mics_step_kind_text(step->kind),
+    snprintf(text->name, sizeof text->name, "%s%s%s", mics_step_text(step->kind, step->stage),
              step->unit >= 0 ? " " : "", unit_name(file, step));
     add_number(text, "step", (double)step_number);
     add_number(text, "entry", entry);
@@ -155,13 +155,14 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
         return;
     }
     const mics_bytes sent = mics_schedule_step_bytes(schedule, step, rank);
-    const mics_group group = mics_mesh_group(&schedule->spec.mesh, step->group, rank);
-    snprintf(text->group, sizeof text->group, "%s of %d", mics_group_kind_text(step->group),
-             (int)group.size);
+    const mics_group group =
+        mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
+    snprintf(text->group, sizeof text->group, "%s of %d",
+             mics_group_text(step->axis, mics_step_scope(step)), (int)group.size);
     add_number(text, "bytes", (double)(sent.intra + sent.inter));
     add_number(text, "bytes_between_nodes", (double)sent.inter);
     add_text(text, "group", text->group);
-    add_text(text, "wire", mics_wire_text(step->wire));
+    add_text(text, "wire", mics_wire_text(step->dtype.sent));
     if (step->member_count > 0)
         add_number(text, "units", step->member_count);
 }
@@ -175,7 +176,7 @@ static mics_trace_event event_of(const run_trace_file *file, const run_traced *t
     return (mics_trace_event){.process = traced->rank,
                               .track = (int32_t)step->stream,
                               .name = text->name,
-                              .category = mics_step_kind_text(step->kind),
+                              .category = mics_step_text(step->kind, step->stage),
                               .begin_us = time->begin_us - traced->clock_ahead_us,
                               .end_us = time->end_us - traced->clock_ahead_us,
                               .args = text->args,

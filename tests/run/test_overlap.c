@@ -43,23 +43,23 @@ static void test_two_units(void **state)
 {
     (void)state;
     static const row rows[] = {
-        {MICS_STEP_PUBLISH, F, {-1, -1, -1}, 1},        // 0
-        {MICS_STEP_GATHER_ACROSS, F, {-1, -1, -1}, 10}, // 1
-        {MICS_STEP_GATHER, N, {-1, -1, 1}, 4},          // 2
-        {MICS_STEP_GATHER_ACROSS, F, {-1, -1, -1}, 10}, // 3
-        {MICS_STEP_GATHER, N, {-1, -1, 3}, 4},          // 4
-        {MICS_STEP_FORWARD, C, {-1, 2, 0}, 20},         // 5
-        {MICS_STEP_BACKWARD, C, {-1, 4, -1}, 30},       // 6
-        {MICS_STEP_REDUCE_INSIDE, N, {6, -1, -1}, 50},  // 7: of the unit before the last
-        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 30},      // 8
-        {MICS_STEP_REDUCE_INSIDE, N, {8, -1, -1}, 3},   // 9
-        {MICS_STEP_REDUCE, F, {-1, 9, -1}, 5},          // 10
-        {MICS_STEP_ALL_REDUCE, F, {-1, 7, -1}, 70},     // 11: does not need the last backward
-        {MICS_STEP_ALL_REDUCE, F, {-1, -1, 10}, 7},     // 12: nor is this, on its own stream
-        {MICS_STEP_SCATTER, N, {-1, -1, 10}, 2},        // 13
-        {MICS_STEP_NORM, C, {-1, 13, 12}, 6},           // 14
-        {MICS_STEP_AGREE, F, {14, -1, -1}, 9},          // 15
-        {MICS_STEP_UPDATE, C, {-1, -1, 15}, 8},         // 16
+        {MICS_STEP_PARAM_SYNC, F, {-1, -1, -1}, 1}, // 0
+        {MICS_STEP_GATHER, F, {-1, -1, -1}, 10},    // 1
+        {MICS_STEP_GATHER, N, {-1, -1, 1}, 4},      // 2
+        {MICS_STEP_GATHER, F, {-1, -1, -1}, 10},    // 3
+        {MICS_STEP_GATHER, N, {-1, -1, 3}, 4},      // 4
+        {MICS_STEP_FORWARD, C, {-1, 2, 0}, 20},     // 5
+        {MICS_STEP_BACKWARD, C, {-1, 4, -1}, 30},   // 6
+        {MICS_STEP_REDUCE, N, {6, -1, -1}, 50},     // 7: of the unit before the last
+        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 30},  // 8
+        {MICS_STEP_REDUCE, N, {8, -1, -1}, 3},      // 9
+        {MICS_STEP_REDUCE, F, {-1, 9, -1}, 5},      // 10
+        {MICS_STEP_ALL_REDUCE, F, {-1, 7, -1}, 70}, // 11: does not need the last backward
+        {MICS_STEP_ALL_REDUCE, F, {-1, -1, 10}, 7}, // 12: nor is this, on its own stream
+        {MICS_STEP_SCATTER, N, {-1, -1, 10}, 2},    // 13
+        {MICS_STEP_NORM, C, {-1, 13, 12}, 6},       // 14
+        {MICS_STEP_AGREE, F, {14, -1, -1}, 9},      // 15
+        {MICS_STEP_UPDATE, C, {-1, -1, 15}, 8},     // 16
     };
     const run_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
     assert_true(overlap.busy[C] == 94);
@@ -99,14 +99,14 @@ static void test_publication(void **state)
 {
     (void)state;
     static const row rows[] = {
-        {MICS_STEP_PUBLISH, F, {-1, -1, -1}, 30},  // 0
-        {MICS_STEP_PUBLISH, F, {-1, -1, -1}, 30},  // 1
-        {MICS_STEP_PUBLISH, F, {-1, -1, -1}, 30},  // 2
-        {MICS_STEP_FORWARD, C, {-1, -1, 0}, 10},   // 3
-        {MICS_STEP_FORWARD, C, {-1, -1, 1}, 10},   // 4
-        {MICS_STEP_FORWARD, C, {-1, -1, 2}, 10},   // 5
-        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 60}, // 6
-        {MICS_STEP_UPDATE, C, {-1, -1, -1}, 1},    // 7
+        {MICS_STEP_PARAM_SYNC, F, {-1, -1, -1}, 30}, // 0
+        {MICS_STEP_PARAM_SYNC, F, {-1, -1, -1}, 30}, // 1
+        {MICS_STEP_PARAM_SYNC, F, {-1, -1, -1}, 30}, // 2
+        {MICS_STEP_FORWARD, C, {-1, -1, 0}, 10},     // 3
+        {MICS_STEP_FORWARD, C, {-1, -1, 1}, 10},     // 4
+        {MICS_STEP_FORWARD, C, {-1, -1, 2}, 10},     // 5
+        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 60},   // 6
+        {MICS_STEP_UPDATE, C, {-1, -1, -1}, 1},      // 7
     };
     assert_true(sum(rows, sizeof rows / sizeof *rows).ideal == 90 + 10 + 60 + 1);
 }
@@ -254,13 +254,9 @@ static void test_exposed(void **state)
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         exposed_us[kind] = 1 << kind;
     const run_exposed exposed = run_exposed_sum(exposed_us);
-    assert_true(exposed.gather == (1 << MICS_STEP_PUBLISH_ACROSS) + (1 << MICS_STEP_PUBLISH) +
-                                      (1 << MICS_STEP_GATHER_ACROSS) + (1 << MICS_STEP_GATHER));
-    assert_true(exposed.reduce == (1 << MICS_STEP_REDUCE_INSIDE) + (1 << MICS_STEP_REDUCE));
-    assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER_INSIDE) + (1 << MICS_STEP_SCATTER) +
-                                          (1 << MICS_STEP_ALL_REDUCE_INSIDE) +
-                                          (1 << MICS_STEP_ALL_REDUCE) +
-                                          (1 << MICS_STEP_ALL_REDUCE_BACK));
+    assert_true(exposed.gather == (1 << MICS_STEP_PARAM_SYNC) + (1 << MICS_STEP_GATHER));
+    assert_true(exposed.reduce == 1 << MICS_STEP_REDUCE);
+    assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER) + (1 << MICS_STEP_ALL_REDUCE));
     assert_true(exposed.agree == 1 << MICS_STEP_AGREE);
 }
 

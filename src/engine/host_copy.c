@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The owned pieces of parameters and optimizer state: where computation has them, and where callers do.
 //
-// On the processor that is the same memory. Pieces of a device have a copy on the host, laid out as an
+// On the CPU that is the same memory. Pieces of a device have a copy on the host, laid out as an
 // fp32 engine's arenas: the parameter shards with the masters inside, then both moments. It is there from opening
-// or a pull on until it is released.
+// or a download on until it is released.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 
@@ -67,7 +67,7 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = unit_range(engine, unit, s->params),
                      piece = unit_range(engine, unit, s->optimizer);
-    float *shards = engine->async ? engine->mirror : engine->params;
+    float *shards = engine->async ? engine->host_copy : engine->params;
     mics_engine_piece result = {
         .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
         .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
@@ -78,7 +78,7 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
     result.params = result.shard_params + piece_in_shard(engine, unit);
     if (engine->moments == NULL) // an engine for evaluation
         return result;
-    float *moments = engine->async ? engine->mirror + all_shard_elems(engine) : engine->moments;
+    float *moments = engine->async ? engine->host_copy + all_shard_elems(engine) : engine->moments;
     result.moment1 = moments + engine->map.moments[unit];
     result.moment2 = result.moment1 + owned_elems(engine);
     return result;
@@ -98,21 +98,21 @@ size_t mics_engine_copy_bytes(const mics_schedule *schedule)
     return (size_t)elems * sizeof(float);
 }
 
-mics_status mirror_open(mics_engine *engine)
+mics_status host_copy_open(mics_engine *engine)
 {
     void *block = NULL;
-    if (!engine->async || engine->mirror != NULL)
+    if (!engine->async || engine->host_copy != NULL)
         return MICS_OK;
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         mics_engine_copy_bytes(engine->schedule), &block));
-    engine->mirror = block;
+    engine->host_copy = block;
     return MICS_OK;
 }
 
 void mics_engine_release(mics_engine *engine)
 {
-    mics_free(engine->spec.memory, engine->mirror);
-    engine->mirror = NULL;
+    mics_free(engine->spec.memory, engine->host_copy);
+    engine->host_copy = NULL;
 }
 
 static void copy_floats(const mics_engine *engine, float *to, const float *from, int64_t elems)
@@ -122,24 +122,24 @@ static void copy_floats(const mics_engine *engine, float *to, const float *from,
 }
 
 // Both moments of all units lie one behind the other, here and there.
-static void copy_moments(const mics_engine *engine, bool push)
+static void copy_moments(const mics_engine *engine, bool upload)
 {
-    float *here = engine->mirror + all_shard_elems(engine), *there = engine->moments;
+    float *here = engine->host_copy + all_shard_elems(engine), *there = engine->moments;
     if (there != NULL)
-        copy_floats(engine, push ? there : here, push ? here : there, 2 * owned_elems(engine));
+        copy_floats(engine, upload ? there : here, upload ? here : there, 2 * owned_elems(engine));
 }
 
-// Numbers of two bytes go through the ops' workspace, where they are rounded (push) or widened.
-static void convert_shard(const mics_engine *engine, int32_t unit, bool push)
+// Numbers of two bytes go through the ops' workspace, where they are rounded (upload) or widened.
+static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
 {
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
     const int64_t room = (int64_t)(engine->workspace_bytes / sizeof(float));
     const int64_t elems = shard_elems(engine, unit);
-    float *here = engine->mirror + engine->map.params[unit];
+    float *here = engine->host_copy + engine->map.params[unit];
     for (int64_t begin = 0; begin < elems; begin += room) {
         const int64_t count = at_most(room, elems - begin);
         void *there = elem_at(engine, shard_at(engine, unit), begin);
-        if (push) {
+        if (upload) {
             copy_floats(engine, engine->workspace, here + begin, count);
             engine->ops->round(&at, there, engine->workspace, count);
         } else {
@@ -150,42 +150,42 @@ static void convert_shard(const mics_engine *engine, int32_t unit, bool push)
 }
 
 // The masters are not rounded: they lie over what is.
-static void copy_masters(const mics_engine *engine, int32_t unit, bool push)
+static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
 {
     const int64_t elems =
         engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
-    float *here = engine->mirror + engine->map.params[unit] + piece_in_shard(engine, unit);
+    float *here = engine->host_copy + engine->map.params[unit] + piece_in_shard(engine, unit);
     float *there = owned_piece_of(engine, unit).masters;
     if (there != NULL)
-        copy_floats(engine, push ? there : here, push ? here : there, elems);
+        copy_floats(engine, upload ? there : here, upload ? here : there, elems);
 }
 
-static mics_status copy_pieces(mics_engine *engine, bool push)
+static mics_status copy_pieces(mics_engine *engine, bool upload)
 {
     if (!engine->async)
         return MICS_OK;
     MICS_TRY(device_drain(engine));
-    copy_moments(engine, push);
+    copy_moments(engine, upload);
     if (!is_mixed(engine))
-        copy_floats(engine, push ? engine->params : engine->mirror,
-                    push ? engine->mirror : engine->params, all_shard_elems(engine));
+        copy_floats(engine, upload ? engine->params : engine->host_copy,
+                    upload ? engine->host_copy : engine->params, all_shard_elems(engine));
     for (int32_t unit = 0; is_mixed(engine) && unit < engine->schedule->spec.model->unit_count;
          unit++) {
-        convert_shard(engine, unit, push);
-        copy_masters(engine, unit, push);
+        convert_shard(engine, unit, upload);
+        copy_masters(engine, unit, upload);
     }
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
 mics_status mics_engine_pull(mics_engine *engine)
 {
-    MICS_TRY(mirror_open(engine));
+    MICS_TRY(host_copy_open(engine));
     return copy_pieces(engine, false);
 }
 
 mics_status mics_engine_push(mics_engine *engine)
 {
-    if (engine->async && engine->mirror == NULL)
+    if (engine->async && engine->host_copy == NULL)
         return mics_fail(MICS_ERR_INVALID, "pieces were released, so there is nothing to push; "
                                            "call mics_engine_pull first");
     return copy_pieces(engine, true);

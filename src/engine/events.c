@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Lists on a device that is done later than the host: events between streams, waiting for it, and what it
-// was doing when it is late. The threads of the streams enqueue; only what waits for the agreement waits for
-// the device.
+// The events of a list: between streams, for times, and to wait for a device that is done later than the
+// host, which says what it was doing when it is late. The threads of the streams enqueue; only what waits
+// for the agreement waits for the device.
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -35,21 +35,28 @@ int32_t mics_engine_events(const mics_schedule *schedule)
            MICS_STREAMS;
 }
 
-void device_begin_stream(mics_engine *engine, mics_stream stream)
+void device_begin_streams(mics_engine *engine, mics_stream thread)
 {
     const mics_device *device = engine->device;
-    for (int other = 0; other < MICS_STREAMS; other++) {
-        if (other != (int)stream)
-            device->ops->wait(device->ctx, (int32_t)stream,
-                              stream_event(engine, (mics_stream)other));
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (!stream_served(engine, thread, (mics_stream)stream))
+            continue;
+        for (int other = 0; other < MICS_STREAMS; other++) {
+            if (other != stream)
+                device->ops->wait(device->ctx, stream, stream_event(engine, (mics_stream)other));
+        }
     }
-    if (stream == MICS_STREAM_COMPUTE)
+    if (thread == MICS_STREAM_COMPUTE)
         device->ops->zero(device->ctx, MICS_STREAM_COMPUTE, engine->sums, sizeof *engine->sums);
 }
 
-void device_end_stream(mics_engine *engine, mics_stream stream)
+void device_end_streams(mics_engine *engine, mics_stream thread)
 {
-    engine->device->ops->record(engine->device->ctx, (int32_t)stream, stream_event(engine, stream));
+    const mics_device *device = engine->device;
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (stream_served(engine, thread, (mics_stream)stream))
+            device->ops->record(device->ctx, stream, stream_event(engine, (mics_stream)stream));
+    }
 }
 
 void device_begin_step(mics_engine *engine, int32_t index)
@@ -63,7 +70,7 @@ void device_begin_step(mics_engine *engine, int32_t index)
             device->ops->wait(device->ctx, stream, list_event(engine, step->wait[other], true));
     }
     device->ops->record(device->ctx, stream, list_event(engine, index, false));
-    snprintf(name, sizeof name, "%s %s", mics_step_kind_text(step->kind),
+    snprintf(name, sizeof name, "%s %s", mics_step_text(step->kind, step->stage),
              step->unit >= 0 ? engine->schedule->spec.model->units[step->unit].name : "");
     device->ops->range_begin(device->ctx, name);
 }
@@ -89,8 +96,7 @@ static int32_t next_of_stream(const mics_engine *engine, mics_stream stream, int
     const mics_step_list *list = engine->list;
     while (index < list->count &&
            (list->steps[index].stream != stream ||
-            (engine->publishing &&
-             mics_step_kind_whole(list->steps[index].kind) != MICS_STEP_PUBLISH)))
+            (engine->syncing && list->steps[index].kind != MICS_STEP_PARAM_SYNC)))
         index++;
     return index;
 }
@@ -186,7 +192,6 @@ mics_status device_wait_step(mics_engine *engine, int32_t index)
         if (step->wait[stream] >= 0)
             MICS_TRY(wait_event(engine, list_event(engine, step->wait[stream], true), &p));
     }
-    engine->agreed_us = mics_clock_us();
     return MICS_OK;
 }
 
@@ -205,37 +210,30 @@ static double end_us(const mics_engine *engine, int32_t index)
     return engine->device->ops->event_us(engine->device->ctx, list_event(engine, index, true));
 }
 
-// The newest of the steps that a step waits for; -1: none.
-static int32_t last_awaited(const mics_engine *engine, const mics_step *step)
-{
-    int32_t last = -1;
-    for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        const int32_t index = step->wait[stream];
-        if (index >= 0 && (last < 0 || end_us(engine, index) > end_us(engine, last)))
-            last = index;
-    }
-    return last;
-}
-
-// Computation waited between the end of one of its steps and the later end of what the next one needs. What
-// comes behind the agreement has not been reached yet, and waits for nothing else.
+// Computation waited between the end of one of its steps and the later ends of what the next one needs,
+// stream by stream. Behind the agreement nothing else is waited for, and on a device nothing may have been
+// reached yet.
 void device_read_exposed(mics_engine *engine)
 {
     const mics_step_list *list = engine->list;
     double *exposed_us = engine->result.exposed_us;
-    double free_us = engine->begin_us;
+    double now_us = engine->begin_us;
     for (int32_t i = 0; i < list->count && list->steps[i].kind != MICS_STEP_UPDATE; i++) {
         const mics_step *step = &list->steps[i];
         if (mics_step_is_comm(step))
             continue;
-        const int32_t awaited = last_awaited(engine, step);
-        const double waited_us = awaited < 0 ? 0 : end_us(engine, awaited) - free_us;
-        if (waited_us > 0)
-            exposed_us[list->steps[awaited].kind] += waited_us;
-        free_us = end_us(engine, i);
+        for (int stream = 0; stream < MICS_STREAMS; stream++) {
+            const int32_t awaited = step->wait[stream];
+            const double ended_us = awaited < 0 ? 0 : end_us(engine, awaited);
+            if (ended_us <= now_us)
+                continue;
+            exposed_us[list->steps[awaited].kind] += ended_us - now_us;
+            now_us = ended_us;
+        }
+        now_us = end_us(engine, i);
     }
-    if (engine->agreed_us > free_us)
-        exposed_us[MICS_STEP_AGREE] += engine->agreed_us - free_us;
+    if (engine->agreed_us > now_us)
+        exposed_us[MICS_STEP_AGREE] += engine->agreed_us - now_us;
 }
 
 void device_read_times(const mics_engine *engine)

@@ -1,16 +1,20 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The communication threads, and how the streams wait for each other.
+// The communication threads, and the walk over a list that all streams take, on whatever device.
+//
+// Collectives of the host block, so each of its communication streams has a thread. Those of a device are
+// enqueued: one thread does so for both streams in list order, which is the same on all ranks, so that no
+// two ranks launch the kernels of two communicators in different orders. NCCL asks for that.
 //
 // Invariants (guarded by engine->mutex):
 //   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s]. On a
 //      device that has memory of its own `done` means enqueued: what waits for it waits for its event
 //      too. AGREE is done for good there.
 //   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
+//   3. A thread's steps are in list order, and a step waits for earlier ones only: threads never wait for
+//      each other in a circle.
 #include "engine/engine_internal.h"
-#include "mics/clock.h"
 #include "mics/log.h"
-#include <string.h>
 
 // ---- threads ----
 
@@ -64,14 +68,16 @@ static mics_status open_locks(mics_engine *engine)
 mics_status worker_open(mics_engine *engine)
 {
     MICS_TRY(open_locks(engine));
-    engine->home = mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_GROUP_WORLD)
-                       ? MICS_STREAM_FAR
-                       : MICS_STREAM_NEAR;
+    engine->home =
+        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE)
+            ? MICS_STREAM_FAR
+            : MICS_STREAM_NEAR;
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
         worker *w = &engine->workers[stream];
         w->engine = engine;
         w->stream = (mics_stream)stream;
-        if (!has_steps(engine, w->stream))
+        if (!has_steps(engine, w->stream) ||
+            (!engine->device->is_host && w->stream != engine->home))
             continue;
         if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
             return mics_fail(MICS_ERR_MEMORY,
@@ -126,58 +132,6 @@ mics_status worker_join(mics_engine *engine, mics_stream stream)
 
 // ---- streams ----
 
-// Puts the note on the board. Called with the mutex.
-static void post_note(mics_engine *engine)
-{
-    mics_note bytes = {{0}};
-    _Static_assert(sizeof engine->note <= sizeof bytes.bytes, "a note holds what the engine says");
-    memcpy(bytes.bytes, &engine->note, sizeof engine->note);
-    mics_comm_post(engine->spec.comm, &bytes);
-}
-
-void note_call(mics_engine *engine, engine_call call)
-{
-    pthread_mutex_lock(&engine->mutex);
-    engine_note *own = &engine->note;
-    own->run += call != ENGINE_IDLE;
-    own->call = (int32_t)call;
-    own->step = engine->step;
-    own->phase = (int32_t)engine->phase;
-    own->inside = 0;
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
-        own->at[stream] = -1;
-    post_note(engine);
-    pthread_mutex_unlock(&engine->mutex);
-}
-
-// Notes where a stream is. Called with the mutex.
-static void note_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
-{
-    const int32_t bit = 1 << stream;
-    engine_note *own = &engine->note;
-    own->at[stream] = index;
-    own->inside = inside ? own->inside | bit : own->inside & ~bit;
-    post_note(engine);
-}
-
-void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside)
-{
-    pthread_mutex_lock(&engine->mutex);
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
-        engine->note.at[stream] = at[stream];
-    engine->note.inside = inside;
-    post_note(engine);
-    pthread_mutex_unlock(&engine->mutex);
-}
-
-mics_status stream_failure(mics_engine *engine)
-{
-    pthread_mutex_lock(&engine->mutex);
-    mics_status status = engine->failure;
-    pthread_mutex_unlock(&engine->mutex);
-    return status;
-}
-
 // Waits until a step of another stream is done (at once for index < 0). Called with the mutex.
 static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t index)
 {
@@ -186,37 +140,24 @@ static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t ind
     return engine->done[stream] >= index ? MICS_OK : engine->failure;
 }
 
-// Waits for all that a step names. What computation waits for counts as exposed, by the kind of the
-// collective that it waits for.
-static mics_status wait_for_others(mics_engine *engine, const mics_step *step)
+// Waits for what step `index` needs, and says on the board where its stream is.
+static mics_status begin(mics_engine *engine, int32_t index)
 {
-    for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        const int32_t index = step->wait[stream];
-        if (index < 0 || engine->done[stream] >= index)
-            continue;
-        const double begin_us = mics_clock_us();
-        MICS_TRY(wait_for(engine, (mics_stream)stream, index));
-        if (step->stream == MICS_STREAM_COMPUTE && !engine->async)
-            engine->result.exposed_us[engine->list->steps[index].kind] +=
-                mics_clock_us() - begin_us;
-    }
-    return MICS_OK;
-}
-
-// Waits for what step `index` needs, and says on the board where this stream is.
-static mics_status begin(mics_engine *engine, mics_stream stream, int32_t index)
-{
+    const mics_step *step = &engine->list->steps[index];
+    mics_status status = MICS_OK;
     pthread_mutex_lock(&engine->mutex);
-    note_step(engine, stream, index, false);
-    mics_status status = wait_for_others(engine, &engine->list->steps[index]);
+    note_step(engine, step->stream, index, false);
+    for (int stream = 0; stream < MICS_STREAMS && status == MICS_OK; stream++)
+        status = wait_for(engine, (mics_stream)stream, step->wait[stream]);
     if (status == MICS_OK)
-        note_step(engine, stream, index, true);
+        note_step(engine, step->stream, index, true);
     pthread_mutex_unlock(&engine->mutex);
     return status;
 }
 
-static void end(mics_engine *engine, mics_stream stream, int32_t index, mics_status status)
+static void end(mics_engine *engine, int32_t index, mics_status status)
 {
+    const mics_stream stream = engine->list->steps[index].stream;
     pthread_mutex_lock(&engine->mutex);
     if (status == MICS_OK)
         engine->done[stream] = index;
@@ -227,30 +168,26 @@ static void end(mics_engine *engine, mics_stream stream, int32_t index, mics_sta
     pthread_mutex_unlock(&engine->mutex);
 }
 
-mics_status stream_run(mics_engine *engine, mics_stream stream,
-                       mics_status (*run)(mics_engine *engine, const mics_step *step))
+mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run)
 {
-    const mics_step_list *list = engine->list;
+    device_begin_step(engine, index);
+    const mics_status status = run(engine, &engine->list->steps[index]);
+    device_end_step(engine, index);
+    return status;
+}
+
+mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
+{
     mics_status status = MICS_OK;
-    if (engine->async)
-        device_begin_stream(engine, stream);
-    for (int32_t i = 0; i < list->count && status == MICS_OK; i++) {
-        const mics_step *step = &list->steps[i];
-        if (step->stream != stream)
+    device_begin_streams(engine, thread);
+    for (int32_t i = 0; i < engine->list->count && status == MICS_OK; i++) {
+        if (!stream_served(engine, thread, engine->list->steps[i].stream))
             continue;
-        status = begin(engine, stream, i);
-        const double begin_us = mics_clock_us();
-        if (engine->async && status == MICS_OK)
-            device_begin_step(engine, i);
+        status = begin(engine, i);
         if (status == MICS_OK)
-            status = run(engine, step);
-        if (engine->async)
-            device_end_step(engine, i);
-        else if (engine->phase == MICS_PHASE_TRAIN)
-            engine->times[i] = (mics_step_time){begin_us, mics_clock_us()};
-        end(engine, stream, i, status);
+            status = stream_run_step(engine, i, run);
+        end(engine, i, status);
     }
-    if (engine->async)
-        device_end_stream(engine, stream);
+    device_end_streams(engine, thread);
     return status;
 }
