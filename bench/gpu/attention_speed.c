@@ -9,7 +9,7 @@
 // One line a shape: microseconds, and TFLOP/s of the causal half (forward 2 B H T^2 D, backward 5 B
 // H T^2 D). --tiny: sizes for an emulated GPU, to see that it runs.
 #include "mics/op_table.h"
-#include "op/attention_cuda.h"
+#include "ops/attention/attention_cuda.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

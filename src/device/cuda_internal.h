@@ -25,7 +25,7 @@ mics_status mics_cuda_kept(int32_t index);
 /* Forgets it; when a device is opened anew. */
 void mics_cuda_forget(int32_t index);
 
-/* What a kernel's launch gave; see src/op/launch.cuh. */
+/* What a kernel's launch gave; see src/ops/common/launch.cuh. */
 void mics_cuda_launched(const char *kernel);
 
 /* Whether a GPU may be opened, as far as is known without opening it; else why not, in one line. */

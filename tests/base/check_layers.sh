@@ -5,7 +5,7 @@
 #
 #   A module is a folder of src; plan and io hold several. base is free for all, its private headers too.
 #   The pure half: mesh, model, cost < schedule < simulate < search, config. The running half:
-#   device < comm < op < engine, which also uses mesh, model and schedule. data, checkpoint and report
+#   device < comm < ops < engine, which also uses mesh, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. cli joins them. Foreign headers live where they are
 #   wrapped, and never in include/mics.
 set -u
@@ -24,8 +24,8 @@ BEGIN {
     may["simulate"] = "mesh model cost schedule"
     may["search"] = "mesh model cost schedule simulate"
     may["config"] = "mesh model schedule"
-    may["op"] = "device comm"
-    may["engine"] = "device comm op mesh model schedule"
+    may["ops"] = "device comm"
+    may["engine"] = "device comm ops mesh model schedule"
     may["cli"] = may["mics"] = "*"
     # Public headers that are not called like their module.
     split("status log memory size rng clock group json wire dtype", base, " ")
@@ -36,16 +36,16 @@ BEGIN {
     owner["plan"] = "search"
     owner["measure"] = "engine"
     owner["chart"] = "report"
-    owner["op_table"] = "op"
+    owner["op"] = owner["op_table"] = "ops"
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
     only["^nccl\\.h$"] = "^src/comm/nccl(_[a-z]+)?\\.[ch]$"
-    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|op/.*(\\.cu|_cuda\\.[ch]|\\.cuh)|comm/nccl(_[a-z]+)?\\.[ch])$"
-    only["^(dnnl|oneapi/)"] = "^src/op/"
+    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|ops/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl(_[a-z]+)?\\.[ch])$"
+    only["^(dnnl|oneapi/)"] = "^src/ops/"
     only["^jansson\\.h$"] = "^src/base/"
     only["^pcre2\\.h$"] = "^src/io/data/"
     only["^xxhash\\.h$"] = "^src/io/(data|checkpoint)/"
-    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|op|engine|io|cli)/"
+    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|ops|engine|io|cli)/"
     public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"
 }
 function report(what) {

@@ -12,7 +12,7 @@
 #ifndef MICS_TESTS_CUDA_OP_H
 #define MICS_TESTS_CUDA_OP_H
 
-#include "op/cuda_ops.h"
+#include "ops/common/cuda_ops.h"
 #include "test.h"
 
 // About 8 roundings of fp32, and what the quick exponential and division of 2-byte kernels add.

@@ -4,7 +4,7 @@
 // that are not whole vectors, one chunk and several, adding, with and without room for an fp32 sum
 // of the weight's gradient.
 #include "gpu_case.h"
-#include "op/matmul_cuda.h"
+#include "ops/common/matmul_cuda.h"
 #include <math.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 // weights, with and without bias, GELU and adding; shapes for which the library has epilogues and
 // others. Then the table of plans.
 #include "gpu_case.h"
-#include "op/matmul_cuda.h"
+#include "ops/common/matmul_cuda.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

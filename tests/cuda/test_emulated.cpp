@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The emulation itself: that right kernels give right numbers, and that each kind of mistake is found.
-#include "../../src/op/launch.cuh"
+#include "../../src/ops/common/launch.cuh"
 #include "emulated/emulated.h"
 #include <cstdio>
 #include <cstdlib>
@@ -495,8 +495,8 @@ static void test_graphs()
         cudaStreamEndCapture(a, &graph),
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
-        EXPECT(broken[i] ==
-               (i % 2 == 0 ? cudaErrorStreamCaptureUnsupported : cudaErrorStreamCaptureInvalidated));
+        EXPECT(broken[i] == (i % 2 == 0 ? cudaErrorStreamCaptureUnsupported
+                                        : cudaErrorStreamCaptureInvalidated));
     cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal);
     EXPECT(cudaStreamWaitEvent(a, event, 0) == cudaErrorStreamCaptureIsolation);
     EXPECT(cudaStreamEndCapture(a, &graph) == cudaErrorStreamCaptureInvalidated);
