@@ -3,10 +3,11 @@
 // Times every CPU kernel at the shapes of one GPT-2 training step, each beside the matrix library
 // alone on the same products.
 //
-// Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/op.h.
+// Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/kernels.h.
 #include "mics/clock.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include "mics/rng.h"
+#include "ops/attention/def.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ typedef struct bench {
     double seconds; // time spent on each kernel
     bool processor; // measure processor time of one thread
     const mics_kernels *k;
-    float *big[4];           // V * C: weight of the classifier and what AdamW updates
+    float *big[4];           // V * C: weight of the LM head and what AdamW updates
     float *a, *b, *c, *wide; // N * 4C each
     float *stats, *workspace, *loss;
     void *packed; // V * C numbers on the wire
@@ -128,16 +129,16 @@ static void residual(const bench *s)
     s->k->add(s->c, s->a, s->b, s->N * s->C);
 }
 
-static void classifier_forward(const bench *s)
+static void lm_head_forward(const bench *s)
 {
-    s->k->classifier_forward(s->loss, s->a, s->big[0], s->tokens, s->N, s->C, s->V, s->rows,
-                             s->workspace);
+    s->k->lm_head_forward(s->loss, s->a, s->big[0], s->tokens, s->N, s->C, s->V, s->rows,
+                          s->workspace);
 }
 
-static void classifier_backward(const bench *s)
+static void lm_head_backward(const bench *s)
 {
-    s->k->classifier_backward(s->loss, s->c, s->big[1], s->a, s->big[0], s->tokens, 1e-3F, s->N,
-                              s->C, s->V, true, s->rows, s->workspace);
+    s->k->lm_head_backward(s->loss, s->c, s->big[1], s->a, s->big[0], s->tokens, 1e-3F, s->N, s->C,
+                           s->V, true, s->rows, s->workspace);
 }
 
 static void logits_library(const bench *s)
@@ -149,7 +150,7 @@ static void logits_library(const bench *s)
     }
 }
 
-static void classifier_library(const bench *s)
+static void lm_head_library(const bench *s)
 {
     for (int64_t n = 0; n < s->N; n += s->rows) {
         int64_t R = s->N - n < s->rows ? s->N - n : s->rows;
@@ -347,8 +348,8 @@ static void all_rows(const bench *s, totals *t)
     row(s, t, "embedding forward", 1, embedding_forward, NULL, 0, 8 * NC);
     row(s, t, "embedding backward", 1, embedding_backward, NULL, 0, 12 * NC);
     layer_rows(s, t);
-    row(s, t, "classifier forward", 0, classifier_forward, logits_library, flops, 4 * VC * chunks);
-    row(s, t, "classifier backward", 1, classifier_backward, classifier_library, 3 * flops,
+    row(s, t, "lm_head forward", 0, lm_head_forward, logits_library, flops, 4 * VC * chunks);
+    row(s, t, "lm_head backward", 1, lm_head_backward, lm_head_library, 3 * flops,
         16 * VC * chunks);
     row(s, t, "adamw", params / VC, adamw, NULL, 0, 28 * VC);
     row(s, t, "sum of squares", params / VC, sum_squares, NULL, 0, 4 * VC);

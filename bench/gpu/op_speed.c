@@ -6,7 +6,7 @@
 //
 //   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]
 //
-// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/op.h. --tiny: sizes for an emulated GPU,
+// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h. --tiny: sizes for an emulated GPU,
 // one repetition, to see that it runs. Each subject's buffers are laid out several times and used in turn, so that no call
 // finds its data in the chip's cache, unless they are larger than that.
 #include "mics/log.h"
@@ -124,10 +124,10 @@ static void run_attention_backward(const bench *b, const subject *s, void *const
                                  s->I / b->H);
 }
 
-static void run_classifier_backward(const bench *b, const subject *s, void *const *p)
+static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->classifier_backward(&b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N,
-                                  s->I, s->O, false, b->chunk_rows);
+    b->table->lm_head_backward(&b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N, s->I,
+                               s->O, false, b->chunk_rows);
 }
 
 static void run_sum_losses(const bench *b, const subject *s, void *const *p)
@@ -322,7 +322,7 @@ static int list_gelu_products(const bench *b, subject *out)
     return count;
 }
 
-// What multiplies: products, attention (half of the T x T scores: it is causal), the classifier.
+// What multiplies: products, attention (half of the T x T scores: it is causal), the LM head.
 static int list_multipliers(const bench *b, subject *out)
 {
     const int64_t N = b->N, C = b->C, V = b->V, s = (int64_t)mics_dtype_bytes(b->dtype);
@@ -348,7 +348,7 @@ static int list_multipliers(const bench *b, subject *out)
          C,
          0,
          run_attention_backward},
-        {"classifier_backward",
+        {"lm_head_backward",
          b->dtype,
          (double)(2 * x + 2 * V * C * s + 4 * N * V * s),
          3 * words,
@@ -356,7 +356,7 @@ static int list_multipliers(const bench *b, subject *out)
          N,
          C,
          V,
-         run_classifier_backward},
+         run_lm_head_backward},
     };
     memcpy(out, list, sizeof list);
     int count = (int)(sizeof list / sizeof *list);

@@ -27,7 +27,7 @@ mics=$build/mics
 [ -z "${PACKED:-}" ] || export LD_LIBRARY_PATH=$build/lib:${LD_LIBRARY_PATH:-}
 [ -z "$emulated" ] || export MICS_CUDA_PLUGIN=$build/libmics_cuda_emulated.so
 readonly all_phases=(build tests sanitizer losses shardings kernels speed)
-readonly tests=(test_device_cuda test_cuda_op_flat test_cuda_op_rows test_cuda_linear test_cuda_classifier
+readonly tests=(test_device_cuda test_cuda_op_flat test_cuda_op_rows test_cuda_linear test_cuda_lm_head
     test_cuda_attention test_cuda_comm test_cuda_engine test_cuda_engine_faults)
 readonly benches=(gpu_op_speed gpu_attention_speed)
 failed=0

@@ -7,8 +7,8 @@
 #define MICS_ENGINE_H
 
 #include "mics/comm.h"
+#include "mics/kernels.h"
 #include "mics/memory.h"
-#include "mics/op.h"
 #include "mics/op_table.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
@@ -161,7 +161,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 
 /* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens, (count, vocab).
  *
- * Needs:   mics_engine_eval before, and no step since; the classifier's table whole on every rank
+ * Needs:   mics_engine_eval before, and no step since; the LM head's table whole on every rank
  *          (P = 1).
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or more rows than the workspace has room for at once;
  *          MICS_ERR_DEVICE.

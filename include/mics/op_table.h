@@ -14,7 +14,7 @@
 
 #include "mics/device.h"
 #include "mics/dtype.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -97,14 +97,14 @@ typedef struct mics_op_table {
     void (*add)(const mics_op_place *at, void *y, const void *a, const void *b, int64_t elems);
     void (*accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems);
 
-    void (*classifier_forward)(const mics_op_place *at, float *loss_N, const void *x_NC,
-                               const void *weight_VC, const int32_t *targets_N, int64_t N,
-                               int64_t C, int64_t V, int64_t chunk_rows);
+    void (*lm_head_forward)(const mics_op_place *at, float *loss_N, const void *x_NC,
+                            const void *weight_VC, const int32_t *targets_N, int64_t N, int64_t C,
+                            int64_t V, int64_t chunk_rows);
     // scale: of every row's loss in the objective, loss scaling included. loss_N is unscaled.
-    void (*classifier_backward)(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                int64_t V, bool add_dweight, int64_t chunk_rows);
+    void (*lm_head_backward)(const mics_op_place *at, float *loss_N, void *dx_NC, void *dweight_VC,
+                             const void *x_NC, const void *weight_VC, const int32_t *targets_N,
+                             float scale, int64_t N, int64_t C, int64_t V, bool add_dweight,
+                             int64_t chunk_rows);
 
     // ---- over shards ----
 

@@ -187,7 +187,7 @@ typedef enum mics_grad_kind { MICS_GRAD_OP, MICS_GRAD_COPY, MICS_GRAD_ADD } mics
 typedef struct mics_grad_call {
     mics_grad_kind kind;
     int32_t op;   // GRAD_OP: index in the unit's ops
-    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (classifier)
+    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (LM head)
     int64_t din;  // gradient of its input (destination of COPY and ADD); -1: not wanted
     bool add_din; // add to din
     bool add_params[MICS_OP_PARAMS]; // another op of this micro-step wrote this gradient before

@@ -11,8 +11,8 @@
 #include "bench_compute.h"
 #include "mics/clock.h"
 #include "mics/device.h"
+#include "mics/kernels.h"
 #include "mics/log.h"
-#include "mics/op.h"
 #include "mics/size.h"
 #include <math.h>
 #include <string.h>
@@ -51,6 +51,13 @@ static float *out(bench_ops *self, int64_t elems)
 
 // ---- calls ----
 
+static int64_t workspace_elems(mics_op_kind kind, mics_op_shape shape)
+{
+    const mics_op op = {.kind = kind};
+    shape.op = &op;
+    return mics_op_def_get(kind)->cost(&shape).workspace_backward;
+}
+
 // Elements of the largest operands that a call reads, and writes.
 static int64_t call_elems(const bench_call *call)
 {
@@ -61,7 +68,8 @@ static int64_t call_elems(const bench_call *call)
     case BENCH_ATTENTION: // tokens, length, heads, head dimension
         return 9 * m * call->heads * k;
     case BENCH_LAYERNORM:
-        return 4 * m * n + 8 * n * MICS_LAYERNORM_BLOCKS;
+        return 4 * m * n +
+               4 * workspace_elems(MICS_OP_LAYERNORM, (mics_op_shape){.N = m, .in = {n}});
     case BENCH_UPDATE:
         return 4 * m;
     default:
@@ -90,7 +98,9 @@ static void call_attention(bench_ops *self, const bench_call *call)
 static void call_layernorm(bench_ops *self, const bench_call *call)
 {
     const int64_t N = call->m, C = call->n;
-    float *stats = out(self, 2 * N), *workspace = out(self, 2 * C * MICS_LAYERNORM_BLOCKS);
+    float *stats = out(self, 2 * N);
+    float *workspace =
+        out(self, workspace_elems(MICS_OP_LAYERNORM, (mics_op_shape){.N = N, .in = {C}}));
     const float *x = in(self, N * C), *weight = in(self, C);
     self->kernels->layernorm_forward(out(self, N * C), stats, x, weight, weight, 1e-5F, N, C);
     self->kernels->layernorm_backward(out(self, N * C), out(self, C), out(self, C), in(self, N * C),
@@ -198,7 +208,7 @@ static void add_product(product_table *table, bench_call call)
 }
 
 // The three products of a linear op with a weight (I, O), on N tokens: outputs, gradients of inputs, and of
-// the weight. One that is stored (O, I), as the classifier's table is, is the other's transpose.
+// the weight. One that is stored (O, I), as the LM head's table is, is the other's transpose.
 static void add_linear(product_table *table, int64_t N, int64_t I, int64_t O, bool out_in)
 {
     add_product(table, (bench_call){.m = N, .n = O, .k = I, .transpose_b = out_in, .weight = 1});
@@ -222,10 +232,10 @@ static void add_model(product_table *table, const bench_subject *subject, int64_
             if (op->kind == MICS_OP_LINEAR)
                 add_linear(table, tokens, unit->tensors[op->in[0]].width,
                            unit->tensors[op->out].width, op->weight_out_in);
-            if (op->kind == MICS_OP_CLASSIFIER) {
+            if (op->kind == MICS_OP_LM_HEAD) {
                 const mics_param *shape = mics_model_param(model, op->params[0]);
                 const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
-                add_linear(table, cost.classifier_rows, shape->shape[1], shape->shape[0], true);
+                add_linear(table, cost.chunk_rows, shape->shape[1], shape->shape[0], true);
             }
         }
     }
@@ -435,9 +445,12 @@ static mics_status open_ops(bench_ops *self, bench *b, const bench_subject *subj
     for (int64_t i = 0; i < self->arena_elems;
          i++) // no gradient is more than 0 where updates read it
         self->arena[i] = (float)(i % 31 - 15) / 4096;
-    MICS_TRY(mics_alloc(b->rank->memory, MICS_MEM_WORKSPACE,
-                        (size_t)(self->threads * mics_attention_workspace(head)) * sizeof(float),
-                        &block));
+    MICS_TRY(mics_alloc(
+        b->rank->memory, MICS_MEM_WORKSPACE,
+        (size_t)workspace_elems(
+            MICS_OP_ATTENTION, (mics_op_shape){.out = head, .heads = 1, .threads = self->threads}) *
+            sizeof(float),
+        &block));
     self->workspace = block;
     return MICS_OK;
 }

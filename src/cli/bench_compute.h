@@ -5,7 +5,7 @@
 #define MICS_CLI_BENCH_COMPUTE_H
 
 #include "bench.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 
 enum { BENCH_CALLS = 96 };
 

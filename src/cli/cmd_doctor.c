@@ -8,7 +8,7 @@
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/device.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -45,7 +45,7 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     return MICS_OK;
 }
 
-// Adds up the losses that the classifier left.
+// Adds up the losses that the LM head left.
 static void collect_losses(mics_engine *engine)
 {
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
@@ -282,7 +282,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 static bool is_product(const mics_unit *unit, int32_t op)
 {
-    return unit->ops[op].kind == MICS_OP_LINEAR || unit->ops[op].kind == MICS_OP_CLASSIFIER;
+    return mics_op_def_get(unit->ops[op].kind)->multiplies;
 }
 
 static void rehearse_forward(mics_engine *engine, const mics_step *step, int32_t count)

@@ -201,7 +201,7 @@ static void run_op(mics_decoder *decoder, const mics_unit *unit, const mics_op *
     case MICS_OP_ADD:
         kernels->add(out, in, row_of(decoder, op->in[1]), out_width);
         break;
-    default: // classifier
+    default: // LM head
         kernels->linear_forward(decoder->logits, in, weight, NULL, MICS_WEIGHT_OUT_IN, 1, in_width,
                                 decoder->model->vocab);
         break;

@@ -36,13 +36,13 @@ static size_t op_workspace(const mics_op_table *ops, mics_dtype dtype, const mic
                            const mics_unit *unit, const mics_op *op, mics_batch batch)
 {
     const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
-    const bool logits = cost.classifier_rows > 0;
+    const bool logits = cost.chunk_rows > 0;
     const int64_t in = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 1;
     const int64_t out = op->out >= 0 ? unit->tensors[op->out].width : 1;
     const int64_t heads = op->heads > 0 ? op->heads : 1;
     return ops->workspace_bytes(dtype, batch.sequences * batch.length, batch.length,
                                 in > out ? in : out, heads, out / heads, logits ? model->vocab : 1,
-                                logits ? cost.classifier_rows : 1, batch.threads);
+                                logits ? cost.chunk_rows : 1, batch.threads);
 }
 
 size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,

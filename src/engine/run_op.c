@@ -69,10 +69,10 @@ static void forward_add(const op_frame *f)
     f->ops->add(&f->at, f->out, f->in[0], f->in[1], f->N * f->out_width);
 }
 
-static void forward_classifier(const op_frame *f)
+static void forward_lm_head(const op_frame *f)
 {
-    f->ops->classifier_forward(&f->at, f->losses, f->in[0], f->params[0], f->targets, f->N,
-                               f->in_width, f->shapes[0]->shape[0], f->cost.classifier_rows);
+    f->ops->lm_head_forward(&f->at, f->losses, f->in[0], f->params[0], f->targets, f->N,
+                            f->in_width, f->shapes[0]->shape[0], f->cost.chunk_rows);
 }
 
 // ---- backward ----
@@ -111,11 +111,11 @@ static void backward_attention(const op_frame *f)
                                heads, f->out_width / heads);
 }
 
-static void backward_classifier(const op_frame *f)
+static void backward_lm_head(const op_frame *f)
 {
-    f->ops->classifier_backward(&f->at, f->losses, f->din, f->grads[0], f->in[0], f->params[0],
-                                f->targets, f->loss_scale, f->N, f->in_width,
-                                f->shapes[0]->shape[0], f->add_params[0], f->cost.classifier_rows);
+    f->ops->lm_head_backward(&f->at, f->losses, f->din, f->grads[0], f->in[0], f->params[0],
+                             f->targets, f->loss_scale, f->N, f->in_width, f->shapes[0]->shape[0],
+                             f->add_params[0], f->cost.chunk_rows);
 }
 
 typedef struct op_runner {
@@ -131,7 +131,7 @@ static const op_runner runners[MICS_OP_KINDS] = {
     [MICS_OP_GELU] = {forward_gelu, backward_gelu},
     [MICS_OP_ATTENTION] = {forward_attention, backward_attention},
     [MICS_OP_ADD] = {forward_add, NULL},
-    [MICS_OP_CLASSIFIER] = {forward_classifier, backward_classifier},
+    [MICS_OP_LM_HEAD] = {forward_lm_head, backward_lm_head},
 };
 
 // ---- frames ----
@@ -270,7 +270,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
     const mics_model *model = schedule->spec.model;
     const int32_t head = model->unit_count - 1;
     const mics_unit *unit = &model->units[head];
-    const mics_op *op = &unit->ops[unit->op_count - 1]; // the classifier
+    const mics_op *op = &unit->ops[unit->op_count - 1]; // the LM head
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     const int64_t elems = count * model->vocab, width = unit->tensors[op->in[0]].width;
     const int64_t part = mics_size_round_up(elems * (int64_t)engine->elem_bytes, 256);

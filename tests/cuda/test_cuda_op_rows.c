@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over rows: embedding, layernorm, softmax with cross-entropy. Shapes: see mics/op.h.
+// Kernels over rows: embedding, layernorm, softmax with cross-entropy. Shapes: see mics/kernels.h.
 #include "cuda_op.h"
 #include <math.h>
 #include <string.h>
@@ -44,8 +44,8 @@ static void entries_are_where_they_belong(void **state)
     ASSERT_ENTRY(attention_backward);
     ASSERT_ENTRY(add);
     ASSERT_ENTRY(accumulate);
-    ASSERT_ENTRY(classifier_forward);
-    ASSERT_ENTRY(classifier_backward);
+    ASSERT_ENTRY(lm_head_forward);
+    ASSERT_ENTRY(lm_head_backward);
     ASSERT_ENTRY(sum_losses);
     ASSERT_ENTRY(sum_squares);
     ASSERT_ENTRY(adamw_update);
@@ -62,19 +62,19 @@ static void workspace_is_enough_for_each(void **state)
     (void)state;
     size_t (*layernorm)(int64_t, int64_t), (*linear)(mics_dtype, int64_t, int64_t);
     size_t (*attention)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
-    size_t (*classifier)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
+    size_t (*lm_head)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
     size_t (*sum)(void);
     cu_symbol("mics_cuda_layernorm_workspace_bytes", &layernorm);
     cu_symbol("mics_cuda_linear_workspace_bytes", &linear);
     cu_symbol("mics_cuda_attention_workspace_bytes", &attention);
-    cu_symbol("mics_cuda_classifier_workspace_bytes", &classifier);
+    cu_symbol("mics_cuda_lm_head_workspace_bytes", &lm_head);
     cu_symbol("mics_cuda_sum_workspace_bytes", &sum);
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
         for (int64_t C = 1; C < 40000; C = C * 3 + 5) {
             const mics_dtype d = (mics_dtype)dtype;
             const size_t bytes = table()->workspace_bytes(d, 48, 16, C, 1, 8, 300, 12, 1);
             assert_true(bytes >= linear(d, 48, C) && bytes >= attention(d, 48, 16, 1, 8));
-            assert_true(bytes >= classifier(d, 48, C, 300, 12) && bytes >= sum());
+            assert_true(bytes >= lm_head(d, 48, C, 300, 12) && bytes >= sum());
             for (int64_t narrower = 1; narrower <= C; narrower += 1 + narrower / 4)
                 assert_true(bytes >= layernorm(48, narrower));
         }

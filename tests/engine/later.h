@@ -411,26 +411,26 @@ static void later_accumulate(const mics_op_place *at, void *y, const void *x, in
     later_add(at, y, y, x, elems);
 }
 
-static void later_classifier_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
-                                     const void *weight_VC, const int32_t *targets_N, int64_t N,
-                                     int64_t C, int64_t V, int64_t chunk_rows)
+static void later_lm_head_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
+                                  const void *weight_VC, const int32_t *targets_N, int64_t N,
+                                  int64_t C, int64_t V, int64_t chunk_rows)
 {
     float *x = later_in(at, x_NC, N * C), *weight = later_in(at, weight_VC, V * C);
-    at->kernels->classifier_forward(loss_N, x, weight, targets_N, N, C, V, chunk_rows,
-                                    (float *)at->workspace);
+    at->kernels->lm_head_forward(loss_N, x, weight, targets_N, N, C, V, chunk_rows,
+                                 (float *)at->workspace);
     free(x);
     free(weight);
 }
 
-static void later_classifier_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                      void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                      const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                      int64_t V, bool add_dweight, int64_t chunk_rows)
+static void later_lm_head_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
+                                   void *dweight_VC, const void *x_NC, const void *weight_VC,
+                                   const int32_t *targets_N, float scale, int64_t N, int64_t C,
+                                   int64_t V, bool add_dweight, int64_t chunk_rows)
 {
     float *dx = later_in(at, dx_NC, N * C), *dweight = later_in(at, dweight_VC, V * C),
           *x = later_in(at, x_NC, N * C), *weight = later_in(at, weight_VC, V * C);
-    at->kernels->classifier_backward(loss_N, dx, dweight, x, weight, targets_N, scale, N, C, V,
-                                     add_dweight, chunk_rows, (float *)at->workspace);
+    at->kernels->lm_head_backward(loss_N, dx, dweight, x, weight, targets_N, scale, N, C, V,
+                                  add_dweight, chunk_rows, (float *)at->workspace);
     later_out(at, dx_NC, dx, N * C);
     later_out(at, dweight_VC, dweight, V * C);
     free(x);
@@ -498,8 +498,8 @@ static const mics_op_table later_table = {
     .attention_backward = later_attention_backward,
     .add = later_add,
     .accumulate = later_accumulate,
-    .classifier_forward = later_classifier_forward,
-    .classifier_backward = later_classifier_backward,
+    .lm_head_forward = later_lm_head_forward,
+    .lm_head_backward = later_lm_head_backward,
     .sum_losses = later_sum_losses,
     .sum_squares = later_sum_squares,
     .adamw_update = later_adamw_update,

@@ -118,22 +118,22 @@ static void test_second_hop_in_bf16(void **state)
 }
 
 // The processor's rows of logits: half of them at a time.
-static void classifier_forward_in_two(const mics_op_place *at, float *loss_N, const void *x_NC,
-                                      const void *weight_VC, const int32_t *targets_N, int64_t N,
-                                      int64_t C, int64_t V, int64_t chunk_rows)
+static void lm_head_forward_in_two(const mics_op_place *at, float *loss_N, const void *x_NC,
+                                   const void *weight_VC, const int32_t *targets_N, int64_t N,
+                                   int64_t C, int64_t V, int64_t chunk_rows)
 {
     (void)chunk_rows;
-    later_table.classifier_forward(at, loss_N, x_NC, weight_VC, targets_N, N, C, V, (N + 1) / 2);
+    later_table.lm_head_forward(at, loss_N, x_NC, weight_VC, targets_N, N, C, V, (N + 1) / 2);
 }
 
-static void classifier_backward_in_two(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                       void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                       const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                       int64_t V, bool add_dweight, int64_t chunk_rows)
+static void lm_head_backward_in_two(const mics_op_place *at, float *loss_N, void *dx_NC,
+                                    void *dweight_VC, const void *x_NC, const void *weight_VC,
+                                    const int32_t *targets_N, float scale, int64_t N, int64_t C,
+                                    int64_t V, bool add_dweight, int64_t chunk_rows)
 {
     (void)chunk_rows;
-    later_table.classifier_backward(at, loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N,
-                                    scale, N, C, V, add_dweight, (N + 1) / 2);
+    later_table.lm_head_backward(at, loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N, scale,
+                                 N, C, V, add_dweight, (N + 1) / 2);
 }
 
 // Of one rank the device's arithmetic is the processor's, bit by bit, where sums are cut alike.
@@ -142,8 +142,8 @@ static void test_fp32_has_the_same_bits(void **state)
     (void)state;
     const fixture_run reference = on_processor();
     mics_op_table in_two = later_table;
-    in_two.classifier_forward = classifier_forward_in_two;
-    in_two.classifier_backward = classifier_backward_in_two;
+    in_two.lm_head_forward = lm_head_forward_in_two;
+    in_two.lm_head_backward = lm_head_backward_in_two;
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
     run.want.ops = &in_two;
     fixture_go(&run);

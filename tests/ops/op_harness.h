@@ -15,7 +15,7 @@
 #ifndef MICS_OP_HARNESS_H
 #define MICS_OP_HARNESS_H
 
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include "test.h"
 
 // About 8 roundings of fp32.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention against the plain one with all T x T scores.
 #include "op_harness.h"
+#include "ops/attention/def.h"
 #include <math.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include "mics/rng.h"
 #include "op_harness.h"
 #include "ops/common/gemm.h"
+#include "ops/linear/def.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

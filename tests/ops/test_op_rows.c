@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding and layernorm.
 #include "op_harness.h"
+#include "ops/layernorm/def.h"
 #include <math.h>
 #include <string.h>
 

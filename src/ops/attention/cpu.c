@@ -6,6 +6,7 @@
 // Legend: q queries and k keys of a tile (at most TILE), D head dimension, W = D rounded up to
 // whole vectors. Tiles in the workspace have a fixed row length, TILE or W, and hold 0 between the
 // last row or column and the next whole vector.
+#include "ops/attention/def.h"
 #include "ops/common/kernels_isa.h"
 #include "ops/common/vector_math.h"
 #include <math.h>

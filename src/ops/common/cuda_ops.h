@@ -80,19 +80,19 @@ void mics_cuda_accumulate(const mics_op_place *at, void *y, const void *x, int64
 void mics_cuda_round(const mics_op_place *at, void *out, const float *x, int64_t elems);
 void mics_cuda_widen(const mics_op_place *at, float *out, const void *x, int64_t elems);
 
-// ---- classifier_cuda.cu ----
+// ---- lm_head_cuda.cu ----
 
-void mics_cuda_classifier_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
-                                  const void *weight_VC, const int32_t *targets_N, int64_t N,
-                                  int64_t C, int64_t V, int64_t chunk_rows);
-void mics_cuda_classifier_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                   void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                   const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                   int64_t V, bool add_dweight, int64_t chunk_rows);
+void mics_cuda_lm_head_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
+                               const void *weight_VC, const int32_t *targets_N, int64_t N,
+                               int64_t C, int64_t V, int64_t chunk_rows);
+void mics_cuda_lm_head_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
+                                void *dweight_VC, const void *x_NC, const void *weight_VC,
+                                const int32_t *targets_N, float scale, int64_t N, int64_t C,
+                                int64_t V, bool add_dweight, int64_t chunk_rows);
 /* Workspace that either needs, for up to `widest` inputs: the logits of a chunk, what the products
  * take, and in 2-byte types and several chunks the weight's gradient in fp32. */
-size_t mics_cuda_classifier_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
-                                            int64_t chunk_rows);
+size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
+                                         int64_t chunk_rows);
 
 // ---- cross_entropy.cu ----
 

@@ -4,8 +4,8 @@
 // It picks its code by the instructions that the processor has, so a model of processor that is
 // newer than the library does not fall back to slow code.
 #include "ops/common/gemm.h"
+#include "mics/kernels.h"
 #include "mics/log.h"
-#include "mics/op.h"
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>

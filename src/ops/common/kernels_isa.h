@@ -5,7 +5,7 @@
 #ifndef MICS_OP_KERNELS_ISA_H
 #define MICS_OP_KERNELS_ISA_H
 
-#include "mics/op.h"
+#include "mics/kernels.h"
 
 #define MICS_OP_JOIN_(name, isa) mics_##name##_##isa
 #define MICS_OP_JOIN(name, isa) MICS_OP_JOIN_(name, isa)
@@ -51,13 +51,13 @@ void MICS_OP(attention_decode)(float *y_C, const float *q_C, const float *keys_L
                                const float *values_LC, int64_t length, int64_t H, int64_t D,
                                float *workspace);
 void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems);
-void MICS_OP(classifier_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
-                                 const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
-                                 int64_t workspace_rows, float *workspace);
-void MICS_OP(classifier_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
-                                  const float *weight_VC, const int32_t *targets_N, float scale,
-                                  int64_t N, int64_t C, int64_t V, bool add_dweight,
-                                  int64_t workspace_rows, float *workspace);
+void MICS_OP(lm_head_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
+                              const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
+                              int64_t workspace_rows, float *workspace);
+void MICS_OP(lm_head_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
+                               const float *weight_VC, const int32_t *targets_N, float scale,
+                               int64_t N, int64_t C, int64_t V, bool add_dweight,
+                               int64_t workspace_rows, float *workspace);
 void MICS_OP(adamw_update)(float *params, float *moment1, float *moment2, const float *grads,
                            int64_t elems, const mics_adamw *adamw);
 double MICS_OP(sum_squares)(const float *x, int64_t elems);

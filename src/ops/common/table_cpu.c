@@ -3,6 +3,8 @@
 // The processor's kernels as an op table: fp32, done at return. Each entry hands its arguments to the kernel of
 // its name; sums over shards that kernels lack are plain loops here.
 #include "mics/op_table.h"
+#include "ops/attention/def.h"
+#include "ops/layernorm/def.h"
 #include <string.h>
 
 static float *workspace_of(const mics_op_place *at)
@@ -112,21 +114,21 @@ static void accumulate(const mics_op_place *at, void *y, const void *x, int64_t 
     at->kernels->accumulate(y, x, elems);
 }
 
-static void classifier_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
-                               const void *weight_VC, const int32_t *targets_N, int64_t N,
-                               int64_t C, int64_t V, int64_t chunk_rows)
+static void lm_head_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
+                            const void *weight_VC, const int32_t *targets_N, int64_t N, int64_t C,
+                            int64_t V, int64_t chunk_rows)
 {
-    at->kernels->classifier_forward(loss_N, x_NC, weight_VC, targets_N, N, C, V, chunk_rows,
-                                    workspace_of(at));
+    at->kernels->lm_head_forward(loss_N, x_NC, weight_VC, targets_N, N, C, V, chunk_rows,
+                                 workspace_of(at));
 }
 
-static void classifier_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                int64_t V, bool add_dweight, int64_t chunk_rows)
+static void lm_head_backward(const mics_op_place *at, float *loss_N, void *dx_NC, void *dweight_VC,
+                             const void *x_NC, const void *weight_VC, const int32_t *targets_N,
+                             float scale, int64_t N, int64_t C, int64_t V, bool add_dweight,
+                             int64_t chunk_rows)
 {
-    at->kernels->classifier_backward(loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N, scale,
-                                     N, C, V, add_dweight, chunk_rows, workspace_of(at));
+    at->kernels->lm_head_backward(loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N, scale, N,
+                                  C, V, add_dweight, chunk_rows, workspace_of(at));
 }
 
 // ---- over shards ----
@@ -200,8 +202,8 @@ static const mics_op_table table = {
     .attention_backward = attention_backward,
     .add = add,
     .accumulate = accumulate,
-    .classifier_forward = classifier_forward,
-    .classifier_backward = classifier_backward,
+    .lm_head_forward = lm_head_forward,
+    .lm_head_backward = lm_head_backward,
     .sum_losses = sum_losses,
     .sum_squares = sum_squares,
     .adamw_update = adamw_update,

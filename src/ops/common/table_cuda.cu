@@ -15,7 +15,7 @@ static size_t workspace_bytes(mics_dtype dtype, int64_t N, int64_t T, int64_t wi
     size_t bytes = mics_cuda_layernorm_workspace_bytes(N, widest);
     bytes = larger(bytes, mics_cuda_linear_workspace_bytes(dtype, N, widest));
     bytes = larger(bytes, mics_cuda_attention_workspace_bytes(dtype, N, T, H, D));
-    bytes = larger(bytes, mics_cuda_classifier_workspace_bytes(dtype, N, widest, V, chunk_rows));
+    bytes = larger(bytes, mics_cuda_lm_head_workspace_bytes(dtype, N, widest, V, chunk_rows));
     return larger(bytes, mics_cuda_sum_workspace_bytes());
 }
 
@@ -37,8 +37,8 @@ static const mics_op_table table = {
     mics_cuda_attention_backward,
     mics_cuda_add,
     mics_cuda_accumulate,
-    mics_cuda_classifier_forward,
-    mics_cuda_classifier_backward,
+    mics_cuda_lm_head_forward,
+    mics_cuda_lm_head_backward,
     mics_cuda_sum_losses,
     mics_cuda_sum_squares,
     mics_cuda_adamw_update,

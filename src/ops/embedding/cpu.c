@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the token and position tables, and their gradients. Shapes: see mics/op.h.
+// Rows of the token and position tables, and their gradients. Shapes: see mics/kernels.h.
 #include "ops/common/kernels_isa.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Normalisation of rows and its gradients. Shapes: see mics/op.h.
+// Normalisation of rows and its gradients. Shapes: see mics/kernels.h.
 //
 // Forward: bytes 2 s N C (x once, y once) and 8 N. A team of threads takes a row, holds it in registers as it came
 // (PACKS packs of 16 bytes a thread) and goes over it three times: mean, squares of what differs from it, results. Teams

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Products with a weight and its bias. Shapes: see mics/op.h. W^T of an OUT_IN weight is its transpose as stored.
+// Products with a weight and its bias. Shapes: see mics/kernels.h. W^T of an OUT_IN weight is its transpose as stored.
 #include "ops/common/kernels_isa.h"
+#include "ops/linear/def.h"
 
 void MICS_OP(linear_forward)(float *y_NO, const float *x_NI, const float *weight,
                              const float *bias_O, mics_weight_order order, int64_t N, int64_t I,

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linears as one product each, with what belongs to them in its epilogue: bias, GELU and its
 // derivative, sums of rows. Where the library has no such epilogue for a shape or type, the product
-// runs bare and a kernel does the rest. Shapes: see mics/op.h.
+// runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
 //
 // Floors: 2 N I O flops a product, and each matrix read or written once. A kernel beside it reads
 // and writes N O numbers more.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The last product with the softmax and the loss, over chunks of rows, so that no table of all
-// logits is kept. Shapes: see mics/op.h; R rows of a chunk.
+// logits is kept. Shapes: see mics/kernels.h; R rows of a chunk.
 #include "ops/common/kernels_isa.h"
 #include "ops/common/vector_math.h"
 #include <math.h>
@@ -69,9 +69,9 @@ static float row_gradient(float *logits_V, int32_t target, float scale, int64_t 
     return loss;
 }
 
-void MICS_OP(classifier_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
-                                 const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
-                                 int64_t workspace_rows, float *workspace)
+void MICS_OP(lm_head_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
+                              const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
+                              int64_t workspace_rows, float *workspace)
 {
     for (int64_t first = 0; first < N; first += workspace_rows) {
         int64_t R = N - first < workspace_rows ? N - first : workspace_rows;
@@ -85,10 +85,10 @@ void MICS_OP(classifier_forward)(float *loss_N, const float *x_NC, const float *
     }
 }
 
-void MICS_OP(classifier_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
-                                  const float *weight_VC, const int32_t *targets_N, float scale,
-                                  int64_t N, int64_t C, int64_t V, bool add_dweight,
-                                  int64_t workspace_rows, float *workspace)
+void MICS_OP(lm_head_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
+                               const float *weight_VC, const int32_t *targets_N, float scale,
+                               int64_t N, int64_t C, int64_t V, bool add_dweight,
+                               int64_t workspace_rows, float *workspace)
 {
     for (int64_t first = 0; first < N; first += workspace_rows) {
         int64_t R = N - first < workspace_rows ? N - first : workspace_rows;

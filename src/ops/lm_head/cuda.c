@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last product with softmax and loss, over chunks of rows: logits of a chunk by one product,
 // losses and gradients over them in place, then two products with the gradients. Shapes: see
-// mics/op.h; R rows of a chunk.
+// mics/kernels.h; R rows of a chunk.
 //
 // Logits are held in the place's dtype, as an ordinary linear's output is. Their rows are padded to
 // 16 bytes, so that a vocabulary of any size (GPT-2's 50257) is read in whole vectors, by the
@@ -15,7 +15,7 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/common/matmul_cuda.h"
 
-typedef struct classifier {
+typedef struct lm_head {
     const mics_op_place *at;
     const char *x;
     const void *weight;
@@ -25,7 +25,7 @@ typedef struct classifier {
     void *logits; // (chunk_rows, stride)
     void *products;
     size_t products_bytes;
-} classifier;
+} lm_head;
 
 static size_t whole_blocks(size_t bytes)
 {
@@ -53,8 +53,8 @@ static int64_t minimum(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-size_t mics_cuda_classifier_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
-                                            int64_t chunk_rows)
+size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
+                                         int64_t chunk_rows)
 {
     const bool summed = dtype != MICS_DTYPE_FP32 && chunk_rows < N;
     return logits_bytes(dtype, V, minimum(N, chunk_rows)) + (summed ? sum_bytes(V, widest) : 0) +
@@ -62,7 +62,7 @@ size_t mics_cuda_classifier_workspace_bytes(mics_dtype dtype, int64_t N, int64_t
 }
 
 // The workspace: logits, then what products take.
-static void place(classifier *c)
+static void place(lm_head *c)
 {
     const mics_op_place *at = c->at;
     const size_t logits = logits_bytes(at->dtype, c->V, minimum(c->N, c->chunk_rows));
@@ -72,13 +72,13 @@ static void place(classifier *c)
     c->products_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
 }
 
-static const void *rows_of(const classifier *c, int64_t first)
+static const void *rows_of(const lm_head *c, int64_t first)
 {
     return c->x + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
 }
 
 // logits (R, V) = x W^T
-static void logits_of(const classifier *c, int64_t first, int64_t R)
+static void logits_of(const lm_head *c, int64_t first, int64_t R)
 {
     mics_cuda_product product = {.a = rows_of(c, first), .b = c->weight, .c = c->logits};
     product.transpose_b = true;
@@ -89,7 +89,7 @@ static void logits_of(const classifier *c, int64_t first, int64_t R)
     mics_cuda_matmul(c->at, &product, c->products, c->products_bytes);
 }
 
-static void losses_of(const classifier *c, int64_t first, int64_t R, bool gradients)
+static void losses_of(const lm_head *c, int64_t first, int64_t R, bool gradients)
 {
     mics_cuda_logits logits = {.logits = c->logits, .logits_dtype = c->at->dtype};
     logits.gradients = gradients ? c->logits : NULL;
@@ -103,7 +103,7 @@ static void losses_of(const classifier *c, int64_t first, int64_t R, bool gradie
 }
 
 // dx (R, C) = dlogits W
-static void backward_input(const classifier *c, char *dx_NC, int64_t first, int64_t R)
+static void backward_input(const lm_head *c, char *dx_NC, int64_t first, int64_t R)
 {
     mics_cuda_product product = {.a = c->logits, .b = c->weight};
     product.c = dx_NC + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
@@ -115,8 +115,8 @@ static void backward_input(const classifier *c, char *dx_NC, int64_t first, int6
 }
 
 // dW (V, C) (+)= dlogits^T x
-static void backward_weight(const classifier *c, void *dweight_VC, int64_t first, int64_t R,
-                            bool add, bool wide)
+static void backward_weight(const lm_head *c, void *dweight_VC, int64_t first, int64_t R, bool add,
+                            bool wide)
 {
     mics_cuda_product product = {.a = c->logits, .b = rows_of(c, first), .c = dweight_VC};
     product.transpose_a = true;
@@ -129,12 +129,12 @@ static void backward_weight(const classifier *c, void *dweight_VC, int64_t first
     mics_cuda_matmul(c->at, &product, c->products, c->products_bytes);
 }
 
-void mics_cuda_classifier_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
-                                  const void *weight_VC, const int32_t *targets_N, int64_t N,
-                                  int64_t C, int64_t V, int64_t chunk_rows)
+void mics_cuda_lm_head_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
+                               const void *weight_VC, const int32_t *targets_N, int64_t N,
+                               int64_t C, int64_t V, int64_t chunk_rows)
 {
-    classifier c = {at, x_NC, weight_VC, targets_N,  loss_N, 1.0F, N,
-                    C,  V,    0,         chunk_rows, NULL,   NULL, 0};
+    lm_head c = {at, x_NC, weight_VC, targets_N,  loss_N, 1.0F, N,
+                 C,  V,    0,         chunk_rows, NULL,   NULL, 0};
     place(&c);
     for (int64_t first = 0; first < N; first += chunk_rows) {
         const int64_t R = minimum(chunk_rows, N - first);
@@ -145,7 +145,7 @@ void mics_cuda_classifier_forward(const mics_op_place *at, float *loss_N, const 
 
 // Where dW may be summed in fp32, taken from what products have; NULL when there is no use or no
 // room.
-static float *wide_weight(classifier *c)
+static float *wide_weight(lm_head *c)
 {
     const size_t sum = sum_bytes(c->V, c->C);
     if (c->at->dtype == MICS_DTYPE_FP32 || c->chunk_rows >= c->N ||
@@ -157,13 +157,13 @@ static float *wide_weight(classifier *c)
     return wide;
 }
 
-void mics_cuda_classifier_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                   void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                   const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                   int64_t V, bool add_dweight, int64_t chunk_rows)
+void mics_cuda_lm_head_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
+                                void *dweight_VC, const void *x_NC, const void *weight_VC,
+                                const int32_t *targets_N, float scale, int64_t N, int64_t C,
+                                int64_t V, bool add_dweight, int64_t chunk_rows)
 {
-    classifier c = {at, x_NC, weight_VC, targets_N,  loss_N, scale, N,
-                    C,  V,    0,         chunk_rows, NULL,   NULL,  0};
+    lm_head c = {at, x_NC, weight_VC, targets_N,  loss_N, scale, N,
+                 C,  V,    0,         chunk_rows, NULL,   NULL,  0};
     place(&c);
     float *wide = wide_weight(&c);
     for (int64_t first = 0; first < N; first += chunk_rows) {

@@ -5,41 +5,41 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct classifier {
+typedef struct lm_head {
     float *loss, *dx, *dweight, *workspace;
     const float *x, *weight;
     const int32_t *targets;
     float scale;
     int64_t N, C, V, rows;
     bool add_dweight;
-} classifier;
+} lm_head;
 
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     (void)threads;
-    const classifier *l = args;
-    k->classifier_forward(l->loss, l->x, l->weight, l->targets, l->N, l->C, l->V, l->rows,
-                          l->workspace);
+    const lm_head *l = args;
+    k->lm_head_forward(l->loss, l->x, l->weight, l->targets, l->N, l->C, l->V, l->rows,
+                       l->workspace);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     (void)threads;
-    const classifier *l = args;
-    k->classifier_backward(l->loss, l->dx, l->dweight, l->x, l->weight, l->targets, l->scale, l->N,
-                           l->C, l->V, l->add_dweight, l->rows, l->workspace);
+    const lm_head *l = args;
+    k->lm_head_backward(l->loss, l->dx, l->dweight, l->x, l->weight, l->targets, l->scale, l->N,
+                        l->C, l->V, l->add_dweight, l->rows, l->workspace);
 }
 
 // All in fp64, with all logits at once. `uncertain`: absolute terms of a row's largest logit, in
 // which the error of its exponentials is measured.
-typedef struct classifier_wide {
+typedef struct lm_head_wide {
     double *x, *weight, *logits, *loss, *loss_sum, *uncertain;
     const int32_t *targets;
     double scale;
     int64_t N, C, V;
-} classifier_wide;
+} lm_head_wide;
 
-static void reference_row(const classifier_wide *w, int64_t n)
+static void reference_row(const lm_head_wide *w, int64_t n)
 {
     double *logits = w->logits + n * w->V, highest = -INFINITY, sum = 0;
     w->uncertain[n] = 0;
@@ -64,7 +64,7 @@ static void reference_row(const classifier_wide *w, int64_t n)
 
 static double objective(const void *ctx)
 {
-    const classifier_wide *w = ctx;
+    const lm_head_wide *w = ctx;
     double sum = 0;
     for (int64_t n = 0; n < w->N; ++n) {
         reference_row(w, n);
@@ -73,9 +73,9 @@ static double objective(const void *ctx)
     return sum;
 }
 
-static classifier_wide widen(op_case *c, const classifier *l)
+static lm_head_wide widen(op_case *c, const lm_head *l)
 {
-    classifier_wide w = {.N = l->N, .C = l->C, .V = l->V, .targets = l->targets};
+    lm_head_wide w = {.N = l->N, .C = l->C, .V = l->V, .targets = l->targets};
     w.scale = (double)l->scale;
     w.x = op_widen(c, l->x);
     w.weight = op_widen(c, l->weight);
@@ -86,7 +86,7 @@ static classifier_wide widen(op_case *c, const classifier *l)
     return w;
 }
 
-static void gradients(const classifier_wide *w, double *dx, double *dx_sum, double *dweight,
+static void gradients(const lm_head_wide *w, double *dx, double *dx_sum, double *dweight,
                       double *dweight_sum)
 {
     for (int64_t n = 0; n < w->N; ++n)
@@ -103,21 +103,21 @@ static void gradients(const classifier_wide *w, double *dx, double *dx_sum, doub
         }
 }
 
-static void classifier_case(int64_t N, int64_t C, int64_t V, int64_t rows, double spread,
-                            bool add_dweight)
+static void lm_head_case(int64_t N, int64_t C, int64_t V, int64_t rows, double spread,
+                         bool add_dweight)
 {
     op_case c;
-    op_begin(&c, "classifier N=%d C=%d V=%d rows=%d spread=%g add %d", (int)N, (int)C, (int)V,
+    op_begin(&c, "lm_head N=%d C=%d V=%d rows=%d spread=%g add %d", (int)N, (int)C, (int)V,
              (int)rows, spread, add_dweight);
     c.depends_on_threads = true;
-    classifier l = {.N = N, .C = C, .V = V, .rows = rows, .scale = 0.3F};
+    lm_head l = {.N = N, .C = C, .V = V, .rows = rows, .scale = 0.3F};
     l.add_dweight = add_dweight;
     l.targets = op_random_ints(&c, N, V);
     l.x = op_input(&c, "x", N * C, spread);
     l.weight = op_input(&c, "weight", V * C, 1.0);
     l.loss = op_output(&c, "loss", N, false);
     l.workspace = op_space(&c, "workspace", rows * V);
-    classifier_wide w = widen(&c, &l);
+    lm_head_wide w = widen(&c, &l);
     objective(&w);
     op_expect(&c, l.loss, w.loss, w.loss_sum, OP_TOLERANCE);
     op_run(&c, run_forward, &l);
@@ -141,7 +141,7 @@ static void classifier_case(int64_t N, int64_t C, int64_t V, int64_t rows, doubl
     op_end(&c);
 }
 
-static void classifier_matches_reference(void **state)
+static void lm_head_matches_reference(void **state)
 {
     (void)state;
     static const int64_t shapes[][4] = {// N, C, V, workspace_rows
@@ -151,16 +151,16 @@ static void classifier_matches_reference(void **state)
                                         {2, 65, 3, 5},     {7, 3, 4099, 3}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
         const int64_t *s = shapes[i];
-        classifier_case(s[0], s[1], s[2], s[3], 1.0, false);
-        classifier_case(s[0], s[1], s[2], s[3], 1.0, true);
+        lm_head_case(s[0], s[1], s[2], s[3], 1.0, false);
+        lm_head_case(s[0], s[1], s[2], s[3], 1.0, true);
     }
-    classifier_case(5, 7, 50257, 2, 1.0, false);
+    lm_head_case(5, 7, 50257, 2, 1.0, false);
     // Logits far beyond what an exponential in fp32 can hold.
-    classifier_case(9, 17, 65, 4, 300.0, false);
+    lm_head_case(9, 17, 65, 4, 300.0, false);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(classifier_matches_reference)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lm_head_matches_reference)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
