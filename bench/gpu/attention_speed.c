@@ -8,7 +8,8 @@
 //
 // One line a shape: microseconds, and TFLOP/s of the causal half (forward 2 B H T^2 D, backward 5 B
 // H T^2 D). --tiny: sizes for an emulated GPU, to see that it runs.
-#include "mics/op_table.h"
+#include "mics/kernels.h"
+#include "op_calls.h"
 #include "ops/attention/attention_cuda.h"
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ typedef const char *(*why_not_fn)(const mics_op_place *at, const mics_cuda_atten
 
 typedef struct bench {
     mics_device *device;
-    const mics_op_table *table;
+    const mics_kernels *table;
     choose_fn choose;
     why_not_fn why_not;
     mics_op_place at;
@@ -100,10 +101,10 @@ static void shape_close(const bench *b, const shape *s)
 static void run(const bench *b, const shape *s, bool backward)
 {
     if (backward)
-        b->table->attention_backward(&b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T, s->H,
-                                     s->D);
+        op_attention_backward(b->table, &b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T,
+                              s->H, s->D);
     else
-        b->table->attention_forward(&b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
+        op_attention_forward(b->table, &b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
 }
 
 // Mean of several, after two that nobody times.
@@ -197,7 +198,7 @@ static bool bench_open(bench *b)
 {
     if (mics_device_cuda_open(0, EVENTS, &b->device) != MICS_OK)
         return false;
-    b->table = mics_op_table_cuda();
+    b->table = mics_kernels_cuda();
     b->choose = (choose_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_choose");
     b->why_not = (why_not_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_why_not_cudnn");
     b->at.device = b->device;

@@ -9,7 +9,6 @@
 #include "mics/comm.h"
 #include "mics/kernels.h"
 #include "mics/memory.h"
-#include "mics/op_table.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -60,13 +59,12 @@ typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
     mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
-    const mics_kernels *kernels; // NULL: the best this processor runs
+    const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs
     float beta1, beta2, eps, weight_decay; // AdamW
     float clip;                            // largest global gradient norm; 0: no clipping
     // Where it computes, opened with mics_engine_events events; NULL: the processor. A device with memory of its
     // own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
-    const mics_op_table *ops;       // of the device; NULL: the processor's
     mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
@@ -76,11 +74,11 @@ typedef struct mics_engine_spec {
 /* Events that an engine needs of its device. */
 int32_t mics_engine_events(const mics_schedule *schedule);
 
-/* The largest workspace that a table's kernels ask for, of all of a model's ops: no more than the
+/* The largest workspace that kernels ask for, of all of a model's ops: no more than the
  * workspace of a schedule for accelerators, which mics_engine_open checks.
  *
  * Needs:   the batch of a schedule (accelerator_bytes). */
-size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
                              mics_batch batch);
 
 // The tokens of one micro-step of this rank.
@@ -121,7 +119,7 @@ void mics_engine_close(mics_engine *engine);
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
-/* Runs each product of a step once, on whatever the buffers hold, for op tables that learn at the first
+/* Runs each product of a step once, on whatever the buffers hold, for kernels that learn at the first
  * call of a shape how it is run best. Parameters and optimizer state stay as they are. Nothing to do on the
  * processor.
  *

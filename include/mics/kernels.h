@@ -1,17 +1,20 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on the CPU, fp32, one table an instruction set. They compute; they do not allocate, log
-// or fail.
+// Kernels: for each op its passes on a device, and functions over shards. They compute; they do not allocate, log or
+// fail (a GPU keeps a failure: see mics_device_ops.check). On a GPU a call enqueues its work on a stream and returns;
+// on the CPU it is done when it returns.
 //
-// Shapes: N rows (= B * T tokens), B sequences, T positions, C channels, H heads, D head dimension
-// (C = H * D), I in, O out, V vocabulary, P positions the model knows. All row-major.
-// Flags `add_*`: add to the destination instead of overwriting it. Buffers do not overlap unless
-// said. Any size >= 1 is allowed, any head dimension and vocabulary; pointers need 4-byte alignment
-// only. Parallel over OpenMP threads inside a kernel; results do not depend on the number of
-// threads, save for matrix products, where the library may choose by it.
+// Shapes: as in op.h, row-major. Flags `add*`: add to the destination instead of overwriting it; where a destination of
+// 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed. Buffers do not overlap unless said. `void *`
+// tensors hold numbers of the dtype of the call's mics_op_place (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on
+// the CPU; `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
+// whatever the number of threads, save for GEMMs, where the library may choose by it.
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
 
+#include "mics/device.h"
+#include "mics/dtype.h"
+#include "mics/op.h"
 #include "mics/wire.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,9 +24,60 @@
 extern "C" {
 #endif
 
-// How a linear weight lies in memory. IN_OUT: (I, O), GPT-2's Conv1D. OUT_IN: (O, I), torch's
-// Linear.
-typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
+// Where a call runs, and on what numbers.
+typedef struct mics_op_place {
+    mics_device *device; // NULL on the CPU, whose kernels need none
+    int32_t stream;
+    mics_dtype dtype;
+    int32_t threads; // of the CPU; no meaning on GPUs
+    void *workspace; // on 256 bytes; as much as the op's descriptor says (mics_op_cost)
+    size_t workspace_bytes;
+} mics_op_place;
+
+// One pass of one op. What an op lacks is NULL, and so is a gradient that is not wanted.
+typedef struct mics_op_call {
+    const mics_op_place *at;
+    mics_op_shape shape;
+    const void *in[MICS_OP_INPUTS];     // (N, shape.in[i])
+    void *out;                          // (N, shape.out); read in backward
+    float *stats;                       // of each row; read in backward
+    const void *params[MICS_OP_PARAMS]; // as stored
+    // backward
+    const void *dout;              // (N, shape.out)
+    void *din;                     // (N, shape.in[0]); may be dout where the descriptor says so
+    void *dparams[MICS_OP_PARAMS]; // as params; overwritten whole unless added to
+    bool add_din, add_params[MICS_OP_PARAMS]; // the latter are alike where both are wanted
+    // of the first and the last op of a model
+    const int32_t *tokens; // (N), below shape.vocab
+    const int32_t
+        *order; // (N): 0 ... N - 1 sorted by token (mics_op_sort_tokens); a GPU's backward needs it
+    const int32_t *targets; // (N)
+    float *losses;          // (N), unscaled
+    float loss_scale;       // of every row's loss in the objective, loss scaling included
+    int64_t chunk_rows;     // of logits, held at once (>= 1): part of the result
+    // generation: one row, number `position` of a sequence of at most `capacity`
+    float *cache; // mics_op_decode.cache * capacity; keeps what earlier rows left
+    int64_t position, capacity;
+    void *logits; // (N, shape.vocab), of a loss; its N may be more than one
+} mics_op_call;
+
+// Two ops that follow each other, run as one.
+typedef struct mics_op_pair {
+    mics_op_kind next; // reads what the first one makes
+    void (*forward)(const mics_op_call *first, const mics_op_call *next);
+    // `first`'s input is what `next` made; first->din and next->dout are neither read nor written.
+    void (*backward)(const mics_op_call *first, const mics_op_call *next);
+} mics_op_pair;
+
+typedef struct mics_op_kernels {
+    void (*forward)(const mics_op_call *call);
+    void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
+    void (*decode)(
+        const mics_op_call *call); // (optional) by default forward; a loss gives its logits
+    /* (optional) Bytes of workspace that either pass asks for; by default what the descriptor says. */
+    size_t (*workspace_bytes)(const mics_op_shape *shape, mics_dtype dtype);
+    const mics_op_pair *pair; // (optional)
+} mics_op_kernels;
 
 typedef struct mics_adamw {
     float lr, beta1, beta2, eps, weight_decay;
@@ -31,83 +85,37 @@ typedef struct mics_adamw {
     float grad_scale;   // gradients are multiplied by it first (clipping)
 } mics_adamw;
 
+// All kernels for one device, or one instruction set of the CPU.
 typedef struct mics_kernels {
-    const char *isa; // "avx512", "avx2", "generic"
+    const char *name; // "cuda"; "avx512", "avx2", "generic"
+    const mics_op_kernels *ops[MICS_OP_KINDS];
 
-    // y[n] = wte[tokens[n]] + wpe[n % T].   wpe may be NULL.
-    void (*embedding_forward)(float *y_NC, const int32_t *tokens_N, const float *wte_VC,
-                              const float *wpe_PC, int64_t N, int64_t T, int64_t C);
-    // dwte and dwpe are overwritten whole (rows without a token with 0) unless add_*. dwpe may be
-    // NULL.
-    void (*embedding_backward)(float *dwte_VC, float *dwpe_PC, const float *dy_NC,
-                               const int32_t *tokens_N, int64_t N, int64_t T, int64_t C, int64_t V,
-                               int64_t P, bool add_dwte, bool add_dwpe);
+    // ---- over shards ----
 
-    // stats holds mean and 1/sqrt(var + eps) of each row.
-    void (*layernorm_forward)(float *y_NC, float *stats_N2, const float *x_NC,
-                              const float *weight_C, const float *bias_C, float eps, int64_t N,
-                              int64_t C);
-    // workspace: 2 * C * MICS_LAYERNORM_BLOCKS floats. dx may be dy.
-    void (*layernorm_backward)(float *dx_NC, float *dweight_C, float *dbias_C, const float *dy_NC,
-                               const float *x_NC, const float *stats_N2, const float *weight_C,
-                               int64_t N, int64_t C, bool add_dx, bool add_params,
-                               float *workspace);
-
-    // y = x W + bias; bias may be NULL.
-    void (*linear_forward)(float *y_NO, const float *x_NI, const float *weight, const float *bias_O,
-                           mics_weight_order order, int64_t N, int64_t I, int64_t O);
-    // dx, dbias may be NULL. workspace: O * MICS_LINEAR_BLOCKS floats.
-    void (*linear_backward)(float *dx_NI, float *dweight, float *dbias_O, const float *dy_NO,
-                            const float *x_NI, const float *weight, mics_weight_order order,
-                            int64_t N, int64_t I, int64_t O, bool add_dx, bool add_params,
-                            float *workspace);
-
-    // The tanh form (Hendrycks and Gimpel, 2016, arXiv:1606.08415), "gelu_new" in Hugging Face
-    // configurations.
-    void (*gelu_forward)(float *y, const float *x, int64_t elems);
-    // dx may be dy.
-    void (*gelu_backward)(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx);
-
-    // Causal self-attention, scale 1/sqrt(D), without a T x T matrix (tiles and a running maximum,
-    // as FlashAttention, arXiv:2205.14135). qkv rows: q (H, D), k (H, D), v (H, D). lse: log of the
-    // sum of exponentials, for backward. workspace: threads * mics_attention_workspace(D) floats.
-    void (*attention_forward)(float *y_NC, float *lse_NH, const float *qkv_N3C, int64_t B,
-                              int64_t T, int64_t H, int64_t D, int32_t threads, float *workspace);
-    void (*attention_backward)(float *dqkv_N3C, const float *dy_NC, const float *y_NC,
-                               const float *lse_NH, const float *qkv_N3C, int64_t B, int64_t T,
-                               int64_t H, int64_t D, int32_t threads, float *workspace);
-    // One new row against a cache, for generation: q (H, D) against keys and values (length, H, D).
-    // workspace: H * length floats.
-    void (*attention_decode)(float *y_C, const float *q_C, const float *keys_LC,
-                             const float *values_LC, int64_t length, int64_t H, int64_t D,
-                             float *workspace);
-
-    // y = a + b; y may be a or b.
-    void (*add)(float *y, const float *a, const float *b, int64_t elems);
-
-    // Cross-entropy of x W^T against targets, W (V, C), by chunks of rows: never all logits at
-    // once. loss_N: each row's loss. workspace: workspace_rows * V floats, workspace_rows >= 1.
-    void (*lm_head_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
-                            const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
-                            int64_t workspace_rows, float *workspace);
-    // Loss and its gradients in one pass. scale: factor of every row's loss in the objective.
-    // loss_N is unscaled. dx is overwritten.
-    void (*lm_head_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
-                             const float *weight_VC, const int32_t *targets_N, float scale,
-                             int64_t N, int64_t C, int64_t V, bool add_dweight,
-                             int64_t workspace_rows, float *workspace);
-
-    // Decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101):
+    void (*accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems); // y += x
+    // *sum += the N losses, in fp64, in an order that depends on N alone.
+    void (*sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
+    // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is not.
+    void (*sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems);
+    // Decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101) of masters p:
     // p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p).
-    void (*adamw_update)(float *params, float *moment1, float *moment2, const float *grads,
-                         int64_t elems, const mics_adamw *adamw);
+    // params (of dtype) are the masters rounded, or NULL; they may not be the masters.
+    void (*adamw_update)(const mics_op_place *at, void *params, float *masters, float *moment1,
+                         float *moment2, const float *grads, int64_t elems,
+                         const mics_adamw *adamw);
+    // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The blocks lie
+    // `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless `add`.
+    void (*sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+                       int32_t count, int64_t stride, int64_t elems, bool add);
+    // The same into numbers of dtype (rounded once); own may be out.
+    void (*sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
+                               const void *blocks, int32_t count, int64_t stride, int64_t elems);
+    void (*round)(const mics_op_place *at, void *out, const float *x,
+                  int64_t elems); // fp32 to dtype
+    void (*widen)(const mics_op_place *at, float *out, const void *x,
+                  int64_t elems); // dtype to fp32
 
-    // Sum of squares in fp64, over fixed blocks, so that it does not depend on the number of
-    // threads.
-    double (*sum_squares)(const float *x, int64_t elems);
-    void (*accumulate)(float *y, const float *x, int64_t elems); // y += x
-
-    // ---- numbers on the wire (wire.h): one thread, the same bits on every instruction set ----
+    // ---- communication dtypes (wire.h), the CPU's alone: one thread, the same bits on every instruction set ----
 
     // Nearest, ties to even; beyond the largest bf16, infinity. NaN stays NaN. `packed` (aligned to
     // 2) may begin where `values` does, whose bytes from 2 * elems on then stay as they are, or lie
@@ -129,16 +137,26 @@ typedef struct mics_kernels {
     void (*add_int8)(float *sum, const void *packed, int64_t elems);
 } mics_kernels;
 
-/* The best table that this processor runs, or the one called `isa` when it is not NULL.
+/* The best kernels that this CPU runs, or those called `isa` when it is not NULL.
  *
- * Returns: NULL when `isa` is unknown or this processor lacks it.     Owns: nothing; static.
+ * Returns: NULL when `isa` is unknown or this CPU lacks it.     Owns: nothing; static.
  */
 const mics_kernels *mics_kernels_get(const char *isa);
 
-/* Number of tables this build has, and the table number `index`, best first (NULL when this
- * processor cannot run it). */
+/* Number of instruction sets this build has, and the kernels of number `index`, best first (NULL when
+ * this CPU cannot run them). */
 int32_t mics_kernels_count(void);
 const mics_kernels *mics_kernels_at(int32_t index);
+
+/* The plugin's kernels; NULL when there is no plugin.     Owns: nothing; static. */
+const mics_kernels *mics_kernels_cuda(void);
+
+/* Positions 0 ... N - 1 sorted by token, equal tokens by position: a counting sort on the host.
+ *
+ * Needs:   tokens in [0, V); counts_V: V + 1 integers of scratch.
+ */
+void mics_op_sort_tokens(int32_t *order_N, const int32_t *tokens_N, int64_t N, int64_t V,
+                         int32_t *counts_V);
 
 /* Row-major C = alpha * op(A) op(B) + beta * C, by the matrix library; M x K times K x N.
  * lda, ldb, ldc: floats between rows as stored. When the library fails, plain loops give the

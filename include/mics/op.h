@@ -8,7 +8,6 @@
 #ifndef MICS_OP_H
 #define MICS_OP_H
 
-#include "mics/op_list.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +17,17 @@ extern "C" {
 #endif
 
 enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
+
+// The registry, X(ENUMERATOR, folder): src/ops/<folder>/def.c has the descriptor, and the files beside it the kernels. The
+// build reads this list too, so an op is its folder and its line here.
+#define MICS_OPS(X)                                                                                \
+    X(EMBEDDING, embedding)                                                                        \
+    X(LAYERNORM, layernorm)                                                                        \
+    X(LINEAR, linear)                                                                              \
+    X(GELU, gelu)                                                                                  \
+    X(ATTENTION, attention)                                                                        \
+    X(ADD, add)                                                                                    \
+    X(LM_HEAD, lm_head)
 
 #define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
 typedef enum mics_op_kind { MICS_OPS(MICS_OP_KIND_) MICS_OP_KINDS } mics_op_kind;

@@ -31,7 +31,7 @@ const char *cli_gpu_why_not(const mics_run *run)
     const mics_cuda_findings *found = mics_cuda_find();
     if (found->devices == 0)
         return found->why_not;
-    return mics_op_table_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
+    return mics_kernels_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
 }
 
 mics_status cli_gpu_resolve(mics_run *run)
@@ -61,7 +61,7 @@ cli_accelerator cli_gpu_accelerator(const mics_run *run)
         return (cli_accelerator){.used = false};
     return (cli_accelerator){
         .used = true,
-        .ops = mics_op_table_cuda(),
+        .kernels = mics_kernels_cuda(),
         .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
                  : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
                                                              : MICS_DTYPE_FP32,
@@ -268,7 +268,7 @@ void cli_gpu_fill(const cli_job *job, const cli_rank *rank, mics_engine_spec *sp
     if (!on_gpu(job))
         return;
     spec->device = rank->device;
-    spec->ops = job->room.accelerator.ops;
+    spec->kernels = job->room.accelerator.kernels;
     spec->dtype = job->room.accelerator.dtype;
     spec->graphs = job->run->graphs;
     spec->timeout_s = job->run->comm_timeout_s;
@@ -302,7 +302,7 @@ cli_gpu_words cli_gpu_explain(const cli_job *job)
 {
     const mics_run *run = job->run;
     const mics_cuda_findings *found = mics_cuda_find();
-    const bool here = found->devices > 0 && mics_op_table_cuda() != NULL;
+    const bool here = found->devices > 0 && mics_kernels_cuda() != NULL;
     cli_gpu_words words = {.device = mics_run_device_text(run->device),
                            .numbers = numbers(run->precision)};
     mics_device_info info = {.name = "GPU"};

@@ -195,8 +195,9 @@ static mics_status reduce(mics_engine *engine, const mics_step *step, const mics
     if (step->kind == MICS_STEP_REDUCE_INSIDE)
         return MICS_OK;
     const float *own = buffer + engine->rings[step->group].own_block * elems;
+    const mics_op_place at = place_on(engine, step->stream);
     if (step->uses[0].accumulate)
-        engine->spec.kernels->accumulate(accumulator, own, elems);
+        engine->ops->accumulate(&at, accumulator, own, elems);
     else
         memcpy(accumulator, own, (size_t)elems * sizeof(float));
     return MICS_OK;

@@ -5,7 +5,7 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "mics/engine.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -76,9 +76,9 @@ struct mics_engine {
     int32_t rank;
 
     mics_device *device, *own_device; // own_device: opened here, as the spec names none
-    const mics_op_table *ops;
-    mics_dtype dtype;  // of parameters, activations and gradients of one micro-step
-    size_t elem_bytes; // of one such number
+    const mics_kernels *ops;          // spec.kernels
+    mics_dtype dtype;                 // of parameters, activations and gradients of one micro-step
+    size_t elem_bytes;                // of one such number
     bool async; // the device has memory of its own, and is done with a call later than the host
     bool params_booked; // shared parameters; they are none of the allocator's
 
@@ -105,7 +105,7 @@ struct mics_engine {
     int32_t *counts;        // scratch for their order
     float *mirror; // on the host: pieces of a device, as `params` and `moments` of fp32 hold them
 
-    unit_fusion *fusions;            // by unit; NULL: the op table has no two in one
+    unit_fusion *fusions;            // by unit; NULL: no kernels run two ops as one
     bool *fused;                     // what they point into
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
@@ -207,7 +207,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
 
 /* Op `op` and the next one in one call; call number `at` of the unit's and the next one likewise. */
 void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op);
-void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at);
+void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call);
 
 // ---- fusion.c ----
 
@@ -300,7 +300,7 @@ void *elem_at(const mics_engine *engine, void *base, int64_t elems);
 /* A unit's parameter shard. */
 void *shard_at(const mics_engine *engine, int32_t unit);
 
-/* Where calls of the op table run that belong to a stream; computation alone has a workspace. */
+/* Where kernels run that belong to a stream; computation alone has a workspace. */
 mics_op_place place_on(const mics_engine *engine, mics_stream stream);
 
 // The owned piece of a unit, in the device's memory.

@@ -36,8 +36,7 @@ BEGIN {
     owner["plan"] = "search"
     owner["measure"] = "engine"
     owner["chart"] = "report"
-    owner["kernels"] = owner["op_table"] = "ops"
-    owner["op_list"] = "op"
+    owner["kernels"] = "ops"
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
     only["^nccl\\.h$"] = "^src/comm/nccl(_[a-z]+)?\\.[ch]$"

@@ -7,13 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef void (*forward_fn)(const mics_op_place *at, void *y, float *lse, const void *qkv, int64_t B,
-                           int64_t T, int64_t H, int64_t D);
-typedef void (*backward_fn)(const mics_op_place *at, void *dqkv, const void *dy, const void *y,
-                            const float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
-                            int64_t D);
-typedef size_t (*workspace_fn)(mics_dtype dtype, int64_t N, int64_t T, int64_t H, int64_t D);
-
 // In fp64. The *_sum are sums of absolute terms, in which errors are measured; `doubt` makes them
 // larger where scores are, since an error of a score is a relative one of its exponential.
 typedef struct reference {
@@ -159,12 +152,12 @@ static double largest(const double *values, int64_t count)
 static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t D,
                            double spread)
 {
-    GPU_FUNCTION(forward_fn, attention_forward);
-    GPU_FUNCTION(backward_fn, attention_backward);
-    GPU_FUNCTION(workspace_fn, attention_workspace_bytes);
+    const mics_kernels *kernels = mics_kernels_cuda();
     const int64_t rows = B * T * H;
     gpu_case c;
-    gpu_begin(&c, dtype, attention_workspace_bytes(dtype, B * T, T, H, D),
+    gpu_begin(&c, dtype,
+              op_workspace_bytes(kernels, dtype, MICS_OP_ATTENTION,
+                                 (mics_op_shape){.N = B * T, .heads = H}),
               "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
     const reference r = reference_of(&c, B, T, H, D, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
@@ -174,8 +167,8 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
     float *lse = gpu_poisoned(&c, (size_t)rows * sizeof(float));
     void *first_y = NULL, *first_dqkv = NULL;
     for (int run = 0; run < 2; ++run) {
-        attention_forward(&c.at, y, lse, qkv, B, T, H, D);
-        attention_backward(&c.at, dqkv, dy, y, lse, qkv, B, T, H, D);
+        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, H, D);
+        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, H, D);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
         gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
         gpu_expect(&c, "dqkv", dqkv, dtype, rows * 3 * D, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);

@@ -8,12 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-typedef void (*forward_fn)(const mics_op_place *at, float *loss, const void *x, const void *weight,
-                           const int32_t *targets, int64_t N, int64_t C, int64_t V,
-                           int64_t chunk_rows);
-typedef void (*backward_fn)(const mics_op_place *at, float *loss, void *dx, void *dweight,
-                            const void *x, const void *weight, const int32_t *targets, float scale,
-                            int64_t N, int64_t C, int64_t V, bool add_dweight, int64_t chunk_rows);
 typedef size_t (*workspace_fn)(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
                                int64_t chunk_rows);
 
@@ -75,8 +69,6 @@ static lm_head reference_of(gpu_case *c, int64_t N, int64_t C, int64_t V)
 
 static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, bool room)
 {
-    GPU_FUNCTION(forward_fn, lm_head_forward);
-    GPU_FUNCTION(backward_fn, lm_head_backward);
     GPU_FUNCTION(workspace_fn, lm_head_workspace_bytes);
     const int64_t N = shape[0], C = shape[1], V = shape[2], chunk = shape[3];
     const bool summed = dtype != MICS_DTYPE_FP32 && chunk < N;
@@ -93,7 +85,7 @@ static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, boo
     float *loss = gpu_poisoned(&c, (size_t)N * sizeof(float));
     // Logits are rounded to the type, which is an absolute error of the loss.
     const double unit = dtype == MICS_DTYPE_FP32 ? 0 : gpu_unit(dtype), exact = 4e-6;
-    lm_head_forward(&c.at, loss, x, w, targets, N, C, V, chunk);
+    op_lm_head_forward(mics_kernels_cuda(), &c.at, loss, x, w, targets, N, C, V, chunk);
     gpu_expect(&c, "loss", loss, MICS_DTYPE_FP32, N, r.loss, r.loss_sum, 4, 2 * unit + exact);
     gpu_poison(&c, loss, (size_t)N * sizeof(float));
     gpu_poison(&c, c.at.workspace, c.at.workspace_bytes);
@@ -105,7 +97,8 @@ static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, boo
     }
     void *dw = add ? gpu_numbers(&c, old, V * C) : gpu_poisoned(&c, gpu_size(&c, V * C));
     void *dx = gpu_poisoned(&c, gpu_size(&c, N * C));
-    lm_head_backward(&c.at, loss, dx, dw, x, w, targets, (float)r.scale, N, C, V, add, chunk);
+    op_lm_head_backward(mics_kernels_cuda(), &c.at, loss, dx, dw, x, w, targets, (float)r.scale, N,
+                        C, V, add, chunk);
     gpu_expect(&c, "loss", loss, MICS_DTYPE_FP32, N, r.loss, r.loss_sum, 4, 2 * unit + exact);
     gpu_expect(&c, "dx", dx, dtype, N * C, r.dx, r.dx_sum, 1.01, 3 * unit + exact);
     // Rounded once a chunk where there is no room.

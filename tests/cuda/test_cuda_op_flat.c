@@ -44,19 +44,19 @@ typedef struct flat_args {
     mics_adamw adamw;
 } flat_args;
 
-static const mics_op_table *table(void)
+static const mics_kernels *table(void)
 {
     cu_device();
-    const mics_op_table *found = mics_op_table_cuda();
+    const mics_kernels *found = mics_kernels_cuda();
     if (!found)
-        fail_msg("the plugin has no op table");
+        fail_msg("the plugin has no kernels");
     return found;
 }
 
 static void run_add(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->add(at, f->y, f->a, f->b, f->elems);
+    op_add(table(), at, f->y, f->a, f->b, f->elems);
 }
 
 static void run_accumulate(const mics_op_place *at, const void *args)
@@ -80,13 +80,13 @@ static void run_widen(const mics_op_place *at, const void *args)
 static void run_gelu_forward(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->gelu_forward(at, f->y, f->a, f->elems);
+    op_gelu_forward(table(), at, f->y, f->a, f->elems);
 }
 
 static void run_gelu_backward(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->gelu_backward(at, f->y, f->a, f->b, f->elems, f->add);
+    op_gelu_backward(table(), at, f->y, f->a, f->b, f->elems, f->add);
 }
 
 static void run_sum_squares(const mics_op_place *at, const void *args)

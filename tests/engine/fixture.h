@@ -49,7 +49,7 @@ typedef struct fixture_case {
     // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the processor.
     mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
                                mics_device **device_out);
-    const mics_op_table *ops;
+    const mics_kernels *kernels;
     mics_dtype dtype;
     mics_loss_scaling scaling;
 } fixture_case;
@@ -122,7 +122,7 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .weight_decay = 0.1f,
                                    .clip = run->want.clip,
                                    .device = run->devices[self->comm->rank],
-                                   .ops = run->want.ops,
+                                   .kernels = run->want.kernels,
                                    .dtype = run->want.dtype,
                                    .loss_scaling = run->want.scaling,
                                    .graphs = run->want.graphs,

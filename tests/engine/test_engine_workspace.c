@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The op table's workspaces are those that the kernels' header asks for: two modules that may not include each other agree.
+// The descriptors' workspaces are those that the kernels ask for.
 #include "mics/json.h"
 #include "mics/model.h"
 #include "mics/size.h"

@@ -225,7 +225,7 @@ void op_run(op_case *c, op_run_fn run, const void *args)
             mics_op_set_threads(threads);
             run(kernels, threads, args);
             for (int i = 0; i < c->buffers; ++i)
-                check_buffer(c, &c->buffer[i], kernels->isa, threads);
+                check_buffer(c, &c->buffer[i], kernels->name, threads);
         }
     }
 }

@@ -16,6 +16,7 @@
 #define MICS_OP_HARNESS_H
 
 #include "mics/kernels.h"
+#include "op_calls.h"
 #include "test.h"
 
 // About 8 roundings of fp32.

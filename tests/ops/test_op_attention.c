@@ -15,14 +15,15 @@ typedef struct attention {
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
-    k->attention_forward(a->y, a->new_lse, a->qkv, a->B, a->T, a->H, a->D, threads, a->workspace);
+    const mics_op_place at = op_place(threads, a->workspace);
+    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->H, a->D);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
-    k->attention_backward(a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->H, a->D, threads,
-                          a->workspace);
+    const mics_op_place at = op_place(threads, a->workspace);
+    op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->H, a->D);
 }
 
 // All in fp64. `doubt`: absolute terms of the largest score of a query, in which the error of its
@@ -212,16 +213,26 @@ static void backward_matches_reference(void **state)
 }
 
 typedef struct decode {
-    float *y, *workspace;
-    const float *q, *keys, *values;
+    float *y, *workspace, *cache;
+    const float *row;
     int64_t length, H, D;
 } decode;
 
 static void run_decode(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const decode *d = args;
-    k->attention_decode(d->y, d->q, d->keys, d->values, d->length, d->H, d->D, d->workspace);
+    const int64_t C = d->H * d->D;
+    const mics_op_place at = op_place(threads, d->workspace);
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = d->H};
+    const mics_op_call call = {
+        .at = &at,
+        .shape = {.op = &op, .B = 1, .T = 1, .N = 1, .in = {3 * C}, .out = C, .heads = d->H},
+        .in = {d->row},
+        .out = d->y,
+        .cache = d->cache,
+        .position = d->length - 1,
+        .capacity = d->length};
+    k->ops[MICS_OP_ATTENTION]->decode(&call);
 }
 
 // Decoding is the last row of the plain attention.
@@ -231,17 +242,16 @@ static void decode_case(int64_t length, int64_t H, int64_t D, double spread)
     op_begin(&c, "attention_decode length=%d H=%d D=%d", (int)length, (int)H, (int)D);
     decode d = {.length = length, .H = H, .D = D};
     const int64_t C = H * D;
-    d.q = op_input(&c, "q", C, spread);
-    d.keys = op_input(&c, "keys", length * C, spread);
-    d.values = op_input(&c, "values", length * C, 1.0);
+    d.row = op_input(&c, "row", 3 * C, spread);
+    d.cache = op_inout(&c, "cache", 2 * length * C, spread);
     d.y = op_output(&c, "y", C, false);
     d.workspace = op_space(&c, "workspace", H * length);
     float *qkv = op_input(&c, "qkv", length * 3 * C, 1.0);
     for (int64_t t = 0; t < length; ++t) {
-        memcpy(qkv + t * 3 * C, d.q, (size_t)C * sizeof *qkv);
-        memcpy(qkv + (t * 3 + 1) * C, d.keys + t * C, (size_t)C * sizeof *qkv);
-        memcpy(qkv + (t * 3 + 2) * C, d.values + t * C, (size_t)C * sizeof *qkv);
+        memcpy(qkv + (t * 3 + 1) * C, d.cache + t * C, (size_t)C * sizeof *qkv);
+        memcpy(qkv + (t * 3 + 2) * C, d.cache + (length + t) * C, (size_t)C * sizeof *qkv);
     }
+    memcpy(qkv + (length - 1) * 3 * C, d.row, (size_t)(3 * C) * sizeof *qkv);
     op_input_changed(&c, qkv);
     const attention a = {.qkv = qkv, .B = 1, .T = length, .H = H, .D = D};
     const attention_wide w = widen(&c, &a);

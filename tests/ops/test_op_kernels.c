@@ -12,7 +12,7 @@ static void generic_is_always_there_and_last(void **state)
     assert_true(count >= 1);
     const mics_kernels *last = mics_kernels_at(count - 1);
     assert_non_null(last);
-    assert_string_equal(last->isa, "generic");
+    assert_string_equal(last->name, "generic");
     assert_ptr_equal(mics_kernels_get("generic"), last);
 }
 
@@ -23,7 +23,7 @@ static void the_best_is_the_first_that_runs(void **state)
     while (!mics_kernels_at(index))
         ++index;
     assert_ptr_equal(mics_kernels_get(NULL), mics_kernels_at(index));
-    print_message("best table: %s; %s\n", mics_kernels_get(NULL)->isa, mics_gemm_library());
+    print_message("best table: %s; %s\n", mics_kernels_get(NULL)->name, mics_gemm_library());
 }
 
 static void tables_are_found_by_name(void **state)
@@ -32,7 +32,7 @@ static void tables_are_found_by_name(void **state)
     for (int32_t index = 0; index < mics_kernels_count(); ++index) {
         const mics_kernels *kernels = mics_kernels_at(index);
         if (kernels)
-            assert_ptr_equal(mics_kernels_get(kernels->isa), kernels);
+            assert_ptr_equal(mics_kernels_get(kernels->name), kernels);
     }
     assert_null(mics_kernels_get("altivec"));
     assert_null(mics_kernels_get(""));

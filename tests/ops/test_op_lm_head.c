@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Classifier with cross-entropy.
+// The LM head with cross-entropy.
 #include "op_harness.h"
 #include <math.h>
 #include <string.h>
@@ -16,18 +16,17 @@ typedef struct lm_head {
 
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const lm_head *l = args;
-    k->lm_head_forward(l->loss, l->x, l->weight, l->targets, l->N, l->C, l->V, l->rows,
-                       l->workspace);
+    const mics_op_place at = op_place(threads, l->workspace);
+    op_lm_head_forward(k, &at, l->loss, l->x, l->weight, l->targets, l->N, l->C, l->V, l->rows);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const lm_head *l = args;
-    k->lm_head_backward(l->loss, l->dx, l->dweight, l->x, l->weight, l->targets, l->scale, l->N,
-                        l->C, l->V, l->add_dweight, l->rows, l->workspace);
+    const mics_op_place at = op_place(threads, l->workspace);
+    op_lm_head_backward(k, &at, l->loss, l->dx, l->dweight, l->x, l->weight, l->targets, l->scale,
+                        l->N, l->C, l->V, l->add_dweight, l->rows);
 }
 
 // All in fp64, with all logits at once. `uncertain`: absolute terms of a row's largest logit, in

@@ -18,17 +18,17 @@ typedef struct embedding {
 
 static void run_embedding_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const embedding *e = args;
-    k->embedding_forward(e->y, e->tokens, e->wte, e->wpe, e->N, e->T, e->C);
+    const mics_op_place at = op_place(threads, NULL);
+    op_embedding_forward(k, &at, e->y, e->tokens, e->wte, e->wpe, e->N, e->T, e->C);
 }
 
 static void run_embedding_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const embedding *e = args;
-    k->embedding_backward(e->dwte, e->dwpe, e->dy, e->tokens, e->N, e->T, e->C, e->V, e->P,
-                          e->add_wte, e->add_wpe);
+    const mics_op_place at = op_place(threads, NULL);
+    op_embedding_backward(k, &at, e->dwte, e->dwpe, e->dy, e->tokens, NULL, e->N, e->T, e->C, e->V,
+                          e->P, e->add_wte, e->add_wpe);
 }
 
 static void embedding_forward_case(int64_t B, int64_t T, int64_t C, int64_t V, bool positions)
@@ -119,17 +119,18 @@ typedef struct layernorm {
 
 static void run_layernorm_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const layernorm *l = args;
-    k->layernorm_forward(l->y, l->new_stats, l->x, l->weight, l->bias, (float)EPS, l->N, l->C);
+    const mics_op_place at = op_place(threads, NULL);
+    op_layernorm_forward(k, &at, l->y, l->new_stats, l->x, l->weight, l->bias, (float)EPS, l->N,
+                         l->C);
 }
 
 static void run_layernorm_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const layernorm *l = args;
-    k->layernorm_backward(l->dx, l->dweight, l->dbias, l->dy, l->x, l->stats, l->weight, l->N, l->C,
-                          l->add_dx, l->add_params, l->workspace);
+    const mics_op_place at = op_place(threads, l->workspace);
+    op_layernorm_backward(k, &at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->stats, l->weight,
+                          l->N, l->C, l->add_dx, l->add_params);
 }
 
 // The reference in fp64. Also |x| averaged over a row: rounding of the mean scales with it.

@@ -51,16 +51,16 @@ typedef struct gelu {
 
 static void run_gelu_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const gelu *g = args;
-    k->gelu_forward(g->y, g->x, g->elems);
+    const mics_op_place at = op_place(threads, NULL);
+    op_gelu_forward(k, &at, g->y, g->x, g->elems);
 }
 
 static void run_gelu_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const gelu *g = args;
-    k->gelu_backward(g->dx, g->dy, g->x, g->elems, g->add_dx);
+    const mics_op_place at = op_place(threads, NULL);
+    op_gelu_backward(k, &at, g->dx, g->dy, g->x, g->elems, g->add_dx);
 }
 
 static double gelu_inner(double x)
@@ -160,8 +160,9 @@ static void gelu_at_the_edges(void **state)
         const float x[] = {0, -0.0F, 20, -20, 1e30F, -1e30F, INFINITY, NAN};
         const float dy[] = {1, 1, 1, 1, 1, 1, 1, 1};
         float y[8], dx[8];
-        k->gelu_forward(y, x, 8);
-        k->gelu_backward(dx, dy, x, 8, false);
+        const mics_op_place at = op_place(1, NULL);
+        op_gelu_forward(k, &at, y, x, 8);
+        op_gelu_backward(k, &at, dx, dy, x, 8, false);
         assert_true(y[0] == 0.0F && y[1] == 0.0F && y[2] == 20.0F && y[3] == 0.0F);
         assert_true(y[4] == 1e30F && y[5] == 0.0F && y[6] == INFINITY && isnan(y[7]));
         assert_true(dx[0] == 0.5F && dx[1] == 0.5F && dx[2] == 1.0F && fabsf(dx[3]) < 1e-35F);
@@ -180,24 +181,25 @@ typedef struct sums {
 
 static void run_add(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const sums *s = args;
-    k->add(s->y, s->a, s->b, s->elems);
+    const mics_op_place at = op_place(threads, NULL);
+    op_add(k, &at, s->y, s->a, s->b, s->elems);
 }
 
 static void run_accumulate(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const sums *s = args;
-    k->accumulate(s->y, s->b, s->elems);
+    const mics_op_place at = op_place(threads, NULL);
+    k->accumulate(&at, s->y, s->b, s->elems);
 }
 
 // The sum goes into y's place as two floats' worth of bits, so that the harness compares it.
 static void run_sum_squares(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const sums *s = args;
-    *s->squares = k->sum_squares(s->a, s->elems);
+    const mics_op_place at = op_place(threads, NULL);
+    *s->squares = 0;
+    k->sum_squares(&at, s->squares, s->a, s->elems);
     memcpy(s->y, s->squares, sizeof(double));
 }
 
@@ -258,9 +260,9 @@ typedef struct adamw {
 
 static void run_adamw(const mics_kernels *k, int32_t threads, const void *args)
 {
-    (void)threads;
     const adamw *a = args;
-    k->adamw_update(a->params, a->moment1, a->moment2, a->grads, a->elems, &a->settings);
+    const mics_op_place at = op_place(threads, NULL);
+    k->adamw_update(&at, NULL, a->params, a->moment1, a->moment2, a->grads, a->elems, &a->settings);
 }
 
 static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
@@ -331,7 +333,7 @@ static void adamw_without_gradient(void **state)
     for (int32_t index = 0; index < mics_kernels_count(); ++index) {
         float p = 4, m = 0, v = 0, g = 0;
         if (mics_kernels_at(index))
-            mics_kernels_at(index)->adamw_update(&p, &m, &v, &g, 1, &settings);
+            mics_kernels_at(index)->adamw_update(NULL, NULL, &p, &m, &v, &g, 1, &settings);
         assert_true(!mics_kernels_at(index) || (p == 3.0F && m == 0.0F && v == 0.0F));
     }
 }

@@ -179,11 +179,11 @@ static void every_upper_half_packs(const mics_kernels *k)
     for (int64_t i = 0; i < elems; ++i) {
         const uint16_t got = halves_of(packed)[i], want = bf16_reference(values[i]);
         if (got != want)
-            fail_msg("pack_bf16, %s: %08x gave %04x, expected %04x", k->isa, bits_of(values[i]),
+            fail_msg("pack_bf16, %s: %08x gave %04x, expected %04x", k->name, bits_of(values[i]),
                      got, want);
         assert_int_equal(!isnan(values[i]), !isnan(widened(got)));
     }
-    buffer_close(&packed, k->isa);
+    buffer_close(&packed, k->name);
     free(values);
 }
 
@@ -201,12 +201,12 @@ static void every_bf16_unpacks_and_adds(const mics_kernels *k)
         assert_int_equal(halves_of(packed)[i], i);
         assert_int_equal(bits_of(floats_of(values)[i]), i << 16);
         if (bits_of(got) != bits_of(want) && !(isnan(got) && isnan(want)))
-            fail_msg("add_bf16, %s: %04x to %.9g gave %.9g, expected %.9g", k->isa, i,
+            fail_msg("add_bf16, %s: %04x to %.9g gave %.9g, expected %.9g", k->name, i,
                      (double)sums[i], (double)got, (double)want);
     }
-    buffer_close(&packed, k->isa);
-    buffer_close(&values, k->isa);
-    buffer_close(&sum, k->isa);
+    buffer_close(&packed, k->name);
+    buffer_close(&values, k->name);
+    buffer_close(&sum, k->name);
     free(sums);
 }
 
@@ -217,14 +217,14 @@ static void pack_bf16_case(const mics_kernels *k, int64_t elems)
     uint16_t *want = allocated(2 * elems, sizeof *want);
     buffer in = buffer_copy(values, whole), packed = buffer_open(half);
     k->pack_bf16(halves_of(packed), floats_of(in), elems);
-    expect_bytes(&in, values, "input of pack_bf16", k->isa);
+    expect_bytes(&in, values, "input of pack_bf16", k->name);
     in = buffer_copy(values, whole);
     k->pack_bf16(halves_of(in), floats_of(in), elems);
     memcpy(want, values, whole);
     for (int64_t i = 0; i < elems; ++i)
         want[i] = bf16_reference(values[i]);
-    expect_bytes(&packed, want, "pack_bf16", k->isa);
-    expect_bytes(&in, want, "pack_bf16 in place", k->isa);
+    expect_bytes(&packed, want, "pack_bf16", k->name);
+    expect_bytes(&in, want, "pack_bf16 in place", k->name);
     free(values);
     free(want);
 }
@@ -236,7 +236,7 @@ static void unpack_bf16_in_place(const mics_kernels *k, const uint16_t *packed, 
     buffer both = buffer_open(4 * (size_t)elems);
     memcpy(both.data + at, packed, 2 * (size_t)elems);
     k->unpack_bf16(floats_of(both), (const uint16_t *)(const void *)(both.data + at), elems);
-    expect_bytes(&both, want, "unpack_bf16 in place", k->isa);
+    expect_bytes(&both, want, "unpack_bf16 in place", k->name);
 }
 
 static void unpack_bf16_case(const mics_kernels *k, int64_t elems)
@@ -250,14 +250,14 @@ static void unpack_bf16_case(const mics_kernels *k, int64_t elems)
     }
     buffer in = buffer_copy(packed, half), out = buffer_open(whole), sum = buffer_copy(sums, whole);
     k->unpack_bf16(floats_of(out), halves_of(in), elems);
-    expect_bytes(&out, want, "unpack_bf16", k->isa);
+    expect_bytes(&out, want, "unpack_bf16", k->name);
     unpack_bf16_in_place(k, packed, want, elems, half);
     unpack_bf16_in_place(k, packed, want, elems, 4 * (size_t)(elems / 2));
     k->add_bf16(floats_of(sum), halves_of(in), elems);
     for (int64_t i = 0; i < elems; ++i)
         sums[i] += want[i];
-    expect_bytes(&sum, sums, "add_bf16", k->isa);
-    expect_bytes(&in, packed, "input of unpack_bf16 and add_bf16", k->isa);
+    expect_bytes(&sum, sums, "add_bf16", k->name);
+    expect_bytes(&in, packed, "input of unpack_bf16 and add_bf16", k->name);
     free(packed);
     free(want);
     free(sums);
@@ -355,14 +355,14 @@ static void unpack_int8_case(const mics_kernels *k, const unsigned char *packed,
     memcpy(odd.data, packed, bytes);
     k->unpack_int8(floats_of(out), in.data, elems);
     k->add_int8(floats_of(sum), odd.data, elems);
-    expect_bytes(&in, packed, "input of unpack_int8", k->isa);
-    buffer_close(&odd, k->isa);
+    expect_bytes(&in, packed, "input of unpack_int8", k->name);
+    buffer_close(&odd, k->name);
     for (int64_t i = 0; i < elems; ++i) {
         want[i] = int8_at(packed, elems, i);
         sums[i] += want[i];
     }
-    expect_bytes(&out, want, "unpack_int8", k->isa);
-    expect_bytes(&sum, sums, "add_int8", k->isa);
+    expect_bytes(&out, want, "unpack_int8", k->name);
+    expect_bytes(&sum, sums, "add_int8", k->name);
     free(sums);
     free(want);
 }
@@ -381,13 +381,13 @@ static void pack_int8_case(const mics_kernels *k, const float *values, const flo
     k->pack_int8(packed.data, floats_of(in), floats_of(kept), elems);
     k->pack_int8(odd.data, floats_of(in), NULL, elems);
     int8_reference(want, left, total, elems);
-    expect_bytes(&packed, want, "pack_int8", k->isa);
-    expect_bytes(&kept, left, "residual of pack_int8", k->isa);
-    expect_bytes(&in, values, "input of pack_int8", k->isa);
+    expect_bytes(&packed, want, "pack_int8", k->name);
+    expect_bytes(&kept, left, "residual of pack_int8", k->name);
+    expect_bytes(&in, values, "input of pack_int8", k->name);
     unpack_int8_case(k, want, elems);
     int8_reference(want, NULL, values, elems);
     memset(want + bytes, POISON, 3);
-    expect_bytes(&odd, want, "pack_int8 without a residual", k->isa);
+    expect_bytes(&odd, want, "pack_int8 without a residual", k->name);
     free(want);
     free(total);
     free(left);
@@ -517,7 +517,7 @@ static void int8_feeds_errors_back(const mics_kernels *k)
     }
     for (int i = 0; i < SIZE; ++i) {
         if (!(fabs(out[i] - in[i]) <= largest_quantum))
-            fail_msg("%s: after %d steps element %d is %.9g, expected %.9g within %.3g", k->isa,
+            fail_msg("%s: after %d steps element %d is %.9g, expected %.9g within %.3g", k->name,
                      STEPS, i, out[i], in[i], largest_quantum);
         if (i % MICS_WIRE_BLOCK != 0 && i % 2)
             assert_true(plain[i] == 0.0F && out[i] > 0.4);

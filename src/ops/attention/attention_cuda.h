@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The ways in which attention runs on a GPU, and which is taken. Shapes and meaning:
-// attention_forward and attention_backward of mics/op_table.h.
+// ops/attention/def.c.
 #ifndef MICS_OP_ATTENTION_CUDA_H
 #define MICS_OP_ATTENTION_CUDA_H
 
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -230,9 +230,13 @@ static void forward_tile(const forward_space *s, float *y, float *lse, const flo
     }
 }
 
-void MICS_OP(attention_forward)(float *y_NC, float *lse_NH, const float *qkv_N3C, int64_t B,
-                                int64_t T, int64_t H, int64_t D, int32_t threads, float *workspace)
+static void forward(const mics_op_call *call)
 {
+    const int64_t B = call->shape.B, T = call->shape.T, H = call->shape.heads,
+                  D = call->shape.out / H;
+    const int32_t threads = call->at->threads;
+    const float *qkv_N3C = call->in[0];
+    float *y_NC = call->out, *lse_NH = call->stats, *workspace = call->at->workspace;
     const int64_t C = H * D, tiles = (T + TILE - 1) / TILE, tasks = B * H * tiles;
     // A head's tiles go to one thread, whose cache then holds its keys and values, unless heads are
     // few. The longest tile comes first, so that threads end together.
@@ -379,10 +383,14 @@ static void backward_one_head(const backward_space *s, const backward_head *head
 }
 
 // A head's three gradients are one task, so that each sum has one order.
-void MICS_OP(attention_backward)(float *dqkv_N3C, const float *dy_NC, const float *y_NC,
-                                 const float *lse_NH, const float *qkv_N3C, int64_t B, int64_t T,
-                                 int64_t H, int64_t D, int32_t threads, float *workspace)
+static void backward(const mics_op_call *call)
 {
+    const int64_t B = call->shape.B, T = call->shape.T, H = call->shape.heads,
+                  D = call->shape.out / H;
+    const int32_t threads = call->at->threads;
+    const float *dy_NC = call->dout, *y_NC = call->out, *lse_NH = call->stats,
+                *qkv_N3C = call->in[0];
+    float *dqkv_N3C = call->din, *workspace = call->at->workspace;
     const int64_t C = H * D, tasks = B * H;
     (void)threads; // used by the pragma alone, which may be off
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
@@ -434,13 +442,21 @@ static void decode_head(float *y_D, float *scores_L, const float *q_D, const flo
     }
 }
 
-void MICS_OP(attention_decode)(float *y_C, const float *q_C, const float *keys_LC,
-                               const float *values_LC, int64_t length, int64_t H, int64_t D,
-                               float *workspace)
+// One new row against a cache: all keys so far (capacity, C), then all values.
+static void decode(const mics_op_call *call)
 {
-    const int64_t C = H * D;
+    const int64_t H = call->shape.heads, C = call->shape.out, D = C / H,
+                  length = call->position + 1;
+    const float *q_C = call->in[0];
+    float *keys_LC = call->cache, *values_LC = call->cache + call->capacity * C;
+    float *y_C = call->out, *workspace = call->at->workspace;
+    memcpy(keys_LC + call->position * C, q_C + C, (size_t)C * sizeof *q_C);
+    memcpy(values_LC + call->position * C, q_C + 2 * C, (size_t)C * sizeof *q_C);
 #pragma omp parallel for if (length * C >= MICS_OP_PARALLEL)
     for (int64_t h = 0; h < H; ++h)
         decode_head(y_C + h * D, workspace + h * length, q_C + h * D, keys_LC + h * D,
                     values_LC + h * D, length, C, D);
 }
+
+const mics_op_kernels MICS_OP(attention_kernels) = {
+    .forward = forward, .backward = backward, .decode = decode};

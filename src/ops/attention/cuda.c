@@ -69,40 +69,49 @@ static bool on_tensor_cores(const mics_op_place *at, int64_t D)
 
 // delta, one fp32 number for each row of each head. What cuDNN takes is more, depends on its
 // version, and is used only where the place has it: see mics_cuda_cudnn_why_not.
-size_t mics_cuda_attention_workspace_bytes(mics_dtype dtype, int64_t N, int64_t T, int64_t H,
-                                           int64_t D)
+static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
 {
     (void)dtype;
-    (void)T;
-    (void)D;
-    return (size_t)(N * H) * sizeof(float);
+    return (size_t)(shape->N * shape->heads) * sizeof(float);
 }
 
-void mics_cuda_attention_forward(const mics_op_place *at, void *y_NC, float *lse_NH,
-                                 const void *qkv_N3C, int64_t B, int64_t T, int64_t H, int64_t D)
+static mics_cuda_attention arguments(const mics_op_call *call)
 {
-    const mics_cuda_attention a = {B, T, H, D, qkv_N3C, y_NC, lse_NH, NULL, NULL};
-    mics_cuda_cudnn *cudnn = cudnn_for(at, &a);
-    if (cudnn)
-        mics_cuda_cudnn_forward(cudnn, at, &a);
-    else if (on_tensor_cores(at, D))
-        mics_cuda_attention_tiles_forward(at, &a);
-    else
-        mics_cuda_attention_plain_forward(at, &a);
+    const mics_op_shape *s = &call->shape;
+    return (mics_cuda_attention){.B = s->B,
+                                 .T = s->T,
+                                 .H = s->heads,
+                                 .D = s->out / s->heads,
+                                 .qkv_N3C = call->in[0],
+                                 .y_NC = call->out,
+                                 .lse_NH = call->stats,
+                                 .dy_NC = call->dout,
+                                 .dqkv_N3C = call->din};
 }
 
-void mics_cuda_attention_backward(const mics_op_place *at, void *dqkv_N3C, const void *dy_NC,
-                                  const void *y_NC, const float *lse_NH, const void *qkv_N3C,
-                                  int64_t B, int64_t T, int64_t H, int64_t D)
+static void forward(const mics_op_call *call)
 {
-    // Inputs are not written in backward.
-    const mics_cuda_attention a = {B,     T,       H, D, qkv_N3C, (void *)y_NC, (float *)lse_NH,
-                                   dy_NC, dqkv_N3C};
-    mics_cuda_cudnn *cudnn = cudnn_for(at, &a);
+    const mics_cuda_attention a = arguments(call);
+    mics_cuda_cudnn *cudnn = cudnn_for(call->at, &a);
     if (cudnn)
-        mics_cuda_cudnn_backward(cudnn, at, &a);
-    else if (on_tensor_cores(at, D))
-        mics_cuda_attention_tiles_backward(at, &a);
+        mics_cuda_cudnn_forward(cudnn, call->at, &a);
+    else if (on_tensor_cores(call->at, a.D))
+        mics_cuda_attention_tiles_forward(call->at, &a);
     else
-        mics_cuda_attention_plain_backward(at, &a);
+        mics_cuda_attention_plain_forward(call->at, &a);
 }
+
+static void backward(const mics_op_call *call)
+{
+    const mics_cuda_attention a = arguments(call);
+    mics_cuda_cudnn *cudnn = cudnn_for(call->at, &a);
+    if (cudnn)
+        mics_cuda_cudnn_backward(cudnn, call->at, &a);
+    else if (on_tensor_cores(call->at, a.D))
+        mics_cuda_attention_tiles_backward(call->at, &a);
+    else
+        mics_cuda_attention_plain_backward(call->at, &a);
+}
+
+const mics_op_kernels mics_cuda_attention_kernels = {
+    .forward = forward, .backward = backward, .workspace_bytes = workspace_bytes};

@@ -8,7 +8,7 @@
 // qkv is read and dqkv written in place, by strides. Engines that say that their results may differ
 // between runs are passed over; dq is a product's result, not a sum of parts, which is the
 // frontend's deterministic form. The log sums of a head lie together, (B, H, T), in the array that
-// mics/op_table.h calls (N, H): only cuDNN's backward reads what its forward wrote.
+// mics/kernels.h calls (N, H): only cuDNN's backward reads what its forward wrote.
 //
 // Checked without a chip: the operations and graphs finalise, and cuDNN 9.19's heuristics name
 // engines for them (compute capability 9.0, by a device property descriptor). That plans run, repeat

@@ -21,7 +21,7 @@ const mics_kernels *mics_kernels_get(const char *isa)
 {
     for (int32_t index = 0; index < mics_kernels_list_count; ++index) {
         const mics_kernels *kernels = mics_kernels_at(index);
-        if (kernels && (!isa || strcmp(isa, kernels->isa) == 0))
+        if (kernels && (!isa || strcmp(isa, kernels->name) == 0))
             return kernels;
     }
     return NULL;

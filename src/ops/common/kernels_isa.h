@@ -21,47 +21,24 @@ enum {
     MICS_OP_PARALLEL = 4 * MICS_OP_BLOCK,
 };
 
-void MICS_OP(embedding_forward)(float *y_NC, const int32_t *tokens_N, const float *wte_VC,
-                                const float *wpe_PC, int64_t N, int64_t T, int64_t C);
-void MICS_OP(embedding_backward)(float *dwte_VC, float *dwpe_PC, const float *dy_NC,
-                                 const int32_t *tokens_N, int64_t N, int64_t T, int64_t C,
-                                 int64_t V, int64_t P, bool add_dwte, bool add_dwpe);
-void MICS_OP(layernorm_forward)(float *y_NC, float *stats_N2, const float *x_NC,
-                                const float *weight_C, const float *bias_C, float eps, int64_t N,
-                                int64_t C);
-void MICS_OP(layernorm_backward)(float *dx_NC, float *dweight_C, float *dbias_C, const float *dy_NC,
-                                 const float *x_NC, const float *stats_N2, const float *weight_C,
-                                 int64_t N, int64_t C, bool add_dx, bool add_params,
-                                 float *workspace);
-void MICS_OP(linear_forward)(float *y_NO, const float *x_NI, const float *weight,
-                             const float *bias_O, mics_weight_order order, int64_t N, int64_t I,
-                             int64_t O);
-void MICS_OP(linear_backward)(float *dx_NI, float *dweight, float *dbias_O, const float *dy_NO,
-                              const float *x_NI, const float *weight, mics_weight_order order,
-                              int64_t N, int64_t I, int64_t O, bool add_dx, bool add_params,
-                              float *workspace);
-void MICS_OP(gelu_forward)(float *y, const float *x, int64_t elems);
-void MICS_OP(gelu_backward)(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx);
-void MICS_OP(attention_forward)(float *y_NC, float *lse_NH, const float *qkv_N3C, int64_t B,
-                                int64_t T, int64_t H, int64_t D, int32_t threads, float *workspace);
-void MICS_OP(attention_backward)(float *dqkv_N3C, const float *dy_NC, const float *y_NC,
-                                 const float *lse_NH, const float *qkv_N3C, int64_t B, int64_t T,
-                                 int64_t H, int64_t D, int32_t threads, float *workspace);
-void MICS_OP(attention_decode)(float *y_C, const float *q_C, const float *keys_LC,
-                               const float *values_LC, int64_t length, int64_t H, int64_t D,
-                               float *workspace);
-void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems);
-void MICS_OP(lm_head_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
-                              const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
-                              int64_t workspace_rows, float *workspace);
-void MICS_OP(lm_head_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
-                               const float *weight_VC, const int32_t *targets_N, float scale,
-                               int64_t N, int64_t C, int64_t V, bool add_dweight,
-                               int64_t workspace_rows, float *workspace);
-void MICS_OP(adamw_update)(float *params, float *moment1, float *moment2, const float *grads,
-                           int64_t elems, const mics_adamw *adamw);
-double MICS_OP(sum_squares)(const float *x, int64_t elems);
-void MICS_OP(accumulate)(float *y, const float *x, int64_t elems);
+// Each op's folder defines mics_<op>_kernels_<isa>.
+#define MICS_OP_DECLARE_(NAME, op) extern const mics_op_kernels MICS_OP(op##_kernels);
+MICS_OPS(MICS_OP_DECLARE_)
+#undef MICS_OP_DECLARE_
+
+void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems); // y may be a or b
+void MICS_OP(accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems);
+void MICS_OP(sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
+void MICS_OP(sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems);
+void MICS_OP(adamw_update)(const mics_op_place *at, void *params, float *masters, float *moment1,
+                           float *moment2, const float *grads, int64_t elems,
+                           const mics_adamw *adamw);
+void MICS_OP(sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+                         int32_t count, int64_t stride, int64_t elems, bool add);
+void MICS_OP(sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
+                                 const void *blocks, int32_t count, int64_t stride, int64_t elems);
+void MICS_OP(copy_fp32)(const mics_op_place *at, void *out, const float *x, int64_t elems);
+void MICS_OP(copy_wide)(const mics_op_place *at, float *out, const void *x, int64_t elems);
 void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
 void MICS_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
 void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);

@@ -12,7 +12,7 @@
 #ifndef MICS_OP_MATMUL_CUDA_H
 #define MICS_OP_MATMUL_CUDA_H
 
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 #ifndef MICS_OP_NUMBERS_CUH
 #define MICS_OP_NUMBERS_CUH
 
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -7,9 +7,12 @@
 // Backward gives each task so many columns: tasks never meet, and each adds its rows in order.
 enum { STRIPE = 64 };
 
-void MICS_OP(embedding_forward)(float *y_NC, const int32_t *tokens_N, const float *wte_VC,
-                                const float *wpe_PC, int64_t N, int64_t T, int64_t C)
+static void forward_rows(const mics_op_call *call, int64_t first_position)
 {
+    const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
+    const int32_t *tokens_N = call->tokens;
+    const float *wte_VC = call->params[0], *wpe_PC = call->params[1];
+    float *y_NC = call->out;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
         float *y_C = y_NC + n * C;
@@ -18,11 +21,21 @@ void MICS_OP(embedding_forward)(float *y_NC, const int32_t *tokens_N, const floa
             memcpy(y_C, wte_C, (size_t)C * sizeof *y_C);
             continue;
         }
-        const float *wpe_C = wpe_PC + n % T * C;
+        const float *wpe_C = wpe_PC + (first_position + n % T) * C;
 #pragma omp simd
         for (int64_t c = 0; c < C; ++c)
             y_C[c] = wte_C[c] + wpe_C[c];
     }
+}
+
+static void forward(const mics_op_call *call)
+{
+    forward_rows(call, 0);
+}
+
+static void decode(const mics_op_call *call)
+{
+    forward_rows(call, call->position);
 }
 
 static void zero_rows(float *rows, int64_t count, int64_t C)
@@ -39,14 +52,16 @@ static void add_into(float *dst, const float *src, int64_t elems)
         dst[i] += src[i];
 }
 
-void MICS_OP(embedding_backward)(float *dwte_VC, float *dwpe_PC, const float *dy_NC,
-                                 const int32_t *tokens_N, int64_t N, int64_t T, int64_t C,
-                                 int64_t V, int64_t P, bool add_dwte, bool add_dwpe)
+static void backward(const mics_op_call *call)
 {
-    if (!add_dwte)
-        zero_rows(dwte_VC, V, C);
-    if (dwpe_PC && !add_dwpe)
-        zero_rows(dwpe_PC, P, C);
+    const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
+    const int32_t *tokens_N = call->tokens;
+    const float *dy_NC = call->dout;
+    float *dwte_VC = call->dparams[0], *dwpe_PC = call->dparams[1];
+    if (!call->add_params[0])
+        zero_rows(dwte_VC, call->shape.params[0][0], C);
+    if (dwpe_PC && !call->add_params[1])
+        zero_rows(dwpe_PC, call->shape.params[1][0], C);
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t column = 0; column < C; column += STRIPE) {
         int64_t width = C - column < STRIPE ? C - column : STRIPE;
@@ -58,3 +73,6 @@ void MICS_OP(embedding_backward)(float *dwte_VC, float *dwpe_PC, const float *dy
         }
     }
 }
+
+const mics_op_kernels MICS_OP(embedding_kernels) = {
+    .forward = forward, .backward = backward, .decode = decode};

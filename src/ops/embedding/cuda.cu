@@ -80,12 +80,11 @@ template <typename T> static void forward(const mics_op_place *at, const forward
         forward_packs<T, 1>(at, c);
 }
 
-void mics_cuda_embedding_forward(const mics_op_place *at, void *y_NC, const int32_t *tokens_N,
-                                 const void *wte_VC, const void *wpe_PC, int64_t N, int64_t T,
-                                 int64_t C)
+static void run_forward(const mics_op_call *call)
 {
-    const forward_call c = {y_NC, tokens_N, wte_VC, wpe_PC, N, T, C};
-    MICS_BY_DTYPE(at->dtype, forward, at, c);
+    const forward_call c = {call->out,     call->tokens,  call->params[0], call->params[1],
+                            call->shape.N, call->shape.T, call->shape.out};
+    MICS_BY_DTYPE(call->at->dtype, forward, call->at, c);
 }
 
 // ---- backward ----
@@ -259,12 +258,23 @@ template <typename T> static void backward(const mics_op_place *at, const backwa
         backward_packs<T, 1>(at, c);
 }
 
-void mics_cuda_embedding_backward(const mics_op_place *at, void *dwte_VC, void *dwpe_PC,
-                                  const void *dy_NC, const int32_t *tokens_N,
-                                  const int32_t *order_N, int64_t N, int64_t T, int64_t C,
-                                  int64_t V, int64_t P, bool add_dwte, bool add_dwpe)
+static void run_backward(const mics_op_call *call)
 {
-    const backward_call c = {dwte_VC, dwpe_PC, dy_NC, tokens_N, order_N,  N,
-                             T,       C,       V,     P,        add_dwte, add_dwpe};
-    MICS_BY_DTYPE(at->dtype, backward, at, c);
+    const mics_op_shape &s = call->shape;
+    const backward_call c = {call->dparams[0],
+                             call->dparams[1],
+                             call->dout,
+                             call->tokens,
+                             call->order,
+                             s.N,
+                             s.T,
+                             s.out,
+                             s.params[0][0],
+                             s.params[1][0],
+                             call->add_params[0],
+                             call->add_params[1]};
+    MICS_BY_DTYPE(call->at->dtype, backward, call->at, c);
 }
+
+const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr, nullptr,
+                                                     nullptr};

@@ -33,8 +33,11 @@ static inline float derivative(float x)
     return s + in * s * (e * s) * TWO_SQRT_2_PI * (1.0F + 3.0F * CUBIC * in * in);
 }
 
-void MICS_OP(gelu_forward)(float *y, const float *x, int64_t elems)
+static void forward(const mics_op_call *call)
 {
+    const int64_t elems = call->shape.N * call->shape.out;
+    const float *x = call->in[0];
+    float *y = call->out;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t end = begin + MICS_OP_BLOCK < elems ? begin + MICS_OP_BLOCK : elems;
@@ -57,11 +60,16 @@ static void backward_block(float *dx, const float *dy, const float *x, int64_t e
     }
 }
 
-void MICS_OP(gelu_backward)(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx)
+static void backward(const mics_op_call *call)
 {
+    const int64_t elems = call->shape.N * call->shape.out;
+    const float *dy = call->dout, *x = call->in[0];
+    float *dx = call->din;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        backward_block(dx + begin, dy + begin, x + begin, size, add_dx);
+        backward_block(dx + begin, dy + begin, x + begin, size, call->add_din);
     }
 }
+
+const mics_op_kernels MICS_OP(gelu_kernels) = {.forward = forward, .backward = backward};

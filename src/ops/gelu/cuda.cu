@@ -124,3 +124,17 @@ void mics_cuda_gelu_backward(const mics_op_place *at, void *dx, const void *dy, 
 {
     MICS_BY_DTYPE(at->dtype, backward, at, dx, dy, x, elems, add_dx);
 }
+
+static void run_forward(const mics_op_call *call)
+{
+    mics_cuda_gelu_forward(call->at, call->out, call->in[0], call->shape.N * call->shape.out);
+}
+
+static void run_backward(const mics_op_call *call)
+{
+    mics_cuda_gelu_backward(call->at, call->din, call->dout, call->in[0],
+                            call->shape.N * call->shape.out, call->add_din);
+}
+
+const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr,
+                                                nullptr};

@@ -26,10 +26,12 @@ static void forward_row(float *y_C, float *stats, const float *x_C, const float 
     stats[1] = scale;
 }
 
-void MICS_OP(layernorm_forward)(float *y_NC, float *stats_N2, const float *x_NC,
-                                const float *weight_C, const float *bias_C, float eps, int64_t N,
-                                int64_t C)
+static void forward(const mics_op_call *call)
 {
+    const int64_t N = call->shape.N, C = call->shape.out;
+    const float *x_NC = call->in[0], *weight_C = call->params[0], *bias_C = call->params[1];
+    const float eps = call->shape.op->eps;
+    float *y_NC = call->out, *stats_N2 = call->stats;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
         forward_row(y_NC + n * C, stats_N2 + 2 * n, x_NC + n * C, weight_C, bias_C, eps, C);
@@ -68,11 +70,13 @@ static void backward_row(float *dx_C, float *dweight_C, float *dbias_C, const fl
     }
 }
 
-void MICS_OP(layernorm_backward)(float *dx_NC, float *dweight_C, float *dbias_C, const float *dy_NC,
-                                 const float *x_NC, const float *stats_N2, const float *weight_C,
-                                 int64_t N, int64_t C, bool add_dx, bool add_params,
-                                 float *workspace)
+static void backward(const mics_op_call *call)
 {
+    const int64_t N = call->shape.N, C = call->shape.out;
+    const float *dy_NC = call->dout, *x_NC = call->in[0], *stats_N2 = call->stats;
+    const float *weight_C = call->params[0];
+    const bool add_dx = call->add_din, add_params = call->add_params[0];
+    float *dx_NC = call->din, *workspace = call->at->workspace;
     int64_t blocks = N < MICS_LAYERNORM_BLOCKS ? N : MICS_LAYERNORM_BLOCKS;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
@@ -82,6 +86,8 @@ void MICS_OP(layernorm_backward)(float *dx_NC, float *dweight_C, float *dbias_C,
             backward_row(dx_NC + n * C, dweight, dbias, dy_NC + n * C, x_NC + n * C,
                          stats_N2 + 2 * n, weight_C, C, add_dx);
     }
-    MICS_OP(sum_rows)(dweight_C, workspace, blocks, C, 2 * C, add_params);
-    MICS_OP(sum_rows)(dbias_C, workspace + C, blocks, C, 2 * C, add_params);
+    MICS_OP(sum_rows)(call->dparams[0], workspace, blocks, C, 2 * C, add_params);
+    MICS_OP(sum_rows)(call->dparams[1], workspace + C, blocks, C, 2 * C, add_params);
 }
+
+const mics_op_kernels MICS_OP(layernorm_kernels) = {.forward = forward, .backward = backward};

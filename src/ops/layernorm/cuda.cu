@@ -214,20 +214,18 @@ template <typename T> static void forward(cudaStream_t stream, const layernorm_a
         MICS_LAUNCH(forward_plain_kernel<T>, grid_of(a.N, 1), PLAIN_THREADS, 0, stream, a);
 }
 
-void mics_cuda_layernorm_forward(const mics_op_place *at, void *y_NC, float *stats_N2,
-                                 const void *x_NC, const void *weight_C, const void *bias_C,
-                                 float eps, int64_t N, int64_t C)
+static void run_forward(const mics_op_call *call)
 {
     layernorm_args a = {};
-    a.x_NC = x_NC;
-    a.weight_C = weight_C;
-    a.bias_C = bias_C;
-    a.stats_N2 = stats_N2;
-    a.eps = eps;
-    a.N = N;
-    a.C = C;
-    a.y_NC = y_NC;
-    MICS_BY_DTYPE(at->dtype, forward, stream_of(at), a);
+    a.x_NC = call->in[0];
+    a.weight_C = call->params[0];
+    a.bias_C = call->params[1];
+    a.stats_N2 = call->stats;
+    a.eps = call->shape.op->eps;
+    a.N = call->shape.N;
+    a.C = call->shape.out;
+    a.y_NC = call->out;
+    MICS_BY_DTYPE(call->at->dtype, forward, stream_of(call->at), a);
 }
 
 // ---- backward ----
@@ -242,8 +240,9 @@ static int64_t backward_blocks(int64_t packs, int64_t N)
 }
 
 // For any row of up to C numbers of any dtype, of which at most 8 make a pack.
-size_t mics_cuda_layernorm_workspace_bytes(int64_t N, int64_t C)
+static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype)
 {
+    const int64_t N = shape->N, C = shape->out;
     int64_t most = 0;
     const int64_t longest[] = {SHORT_PACKS, MIDDLE_PACKS, INT64_MAX / 8};
     for (int i = 0; i < 3; ++i) {
@@ -482,23 +481,23 @@ template <typename T> static void backward(cudaStream_t stream, const layernorm_
                 COLUMN_WARPS * WARP, 0, stream, a, blocks);
 }
 
-void mics_cuda_layernorm_backward(const mics_op_place *at, void *dx_NC, void *dweight_C,
-                                  void *dbias_C, const void *dy_NC, const void *x_NC,
-                                  const float *stats_N2, const void *weight_C, int64_t N, int64_t C,
-                                  bool add_dx, bool add_params)
+static void run_backward(const mics_op_call *call)
 {
     layernorm_args a = {};
-    a.x_NC = x_NC;
-    a.weight_C = weight_C;
-    a.stats_N2 = const_cast<float *>(stats_N2); // read only
-    a.N = N;
-    a.C = C;
-    a.dy_NC = dy_NC;
-    a.dx_NC = dx_NC;
-    a.dweight_C = dweight_C;
-    a.dbias_C = dbias_C;
-    a.add_dx = add_dx;
-    a.add_params = add_params;
-    a.partial = static_cast<float *>(at->workspace);
-    MICS_BY_DTYPE(at->dtype, backward, stream_of(at), a);
+    a.x_NC = call->in[0];
+    a.weight_C = call->params[0];
+    a.stats_N2 = call->stats;
+    a.N = call->shape.N;
+    a.C = call->shape.out;
+    a.dy_NC = call->dout;
+    a.dx_NC = call->din;
+    a.dweight_C = call->dparams[0];
+    a.dbias_C = call->dparams[1];
+    a.add_dx = call->add_din;
+    a.add_params = call->add_params[0];
+    a.partial = static_cast<float *>(call->at->workspace);
+    MICS_BY_DTYPE(call->at->dtype, backward, stream_of(call->at), a);
 }
+
+const mics_op_kernels mics_cuda_layernorm_kernels = {run_forward, run_backward, nullptr,
+                                                     workspace_bytes, nullptr};

@@ -4,11 +4,12 @@
 #include "ops/common/kernels_isa.h"
 #include "ops/linear/def.h"
 
-void MICS_OP(linear_forward)(float *y_NO, const float *x_NI, const float *weight,
-                             const float *bias_O, mics_weight_order order, int64_t N, int64_t I,
-                             int64_t O)
+static void forward(const mics_op_call *call)
 {
-    bool out_in = order == MICS_WEIGHT_OUT_IN;
+    const int64_t N = call->shape.N, I = call->shape.in[0], O = call->shape.out;
+    const float *x_NI = call->in[0], *weight = call->params[0], *bias_O = call->params[1];
+    const bool out_in = call->shape.op->weight_out_in;
+    float *y_NO = call->out;
     mics_gemm(false, out_in, N, O, I, 1.0F, x_NI, I, weight, out_in ? I : O, 0.0F, y_NO, O);
     if (!bias_O)
         return;
@@ -33,13 +34,13 @@ static void bias_backward(float *dbias_O, const float *dy_NO, int64_t N, int64_t
     MICS_OP(sum_rows)(dbias_O, workspace, blocks, O, O, add);
 }
 
-void MICS_OP(linear_backward)(float *dx_NI, float *dweight, float *dbias_O, const float *dy_NO,
-                              const float *x_NI, const float *weight, mics_weight_order order,
-                              int64_t N, int64_t I, int64_t O, bool add_dx, bool add_params,
-                              float *workspace)
+static void backward(const mics_op_call *call)
 {
-    const float beta_dx = add_dx ? 1.0F : 0.0F, beta = add_params ? 1.0F : 0.0F;
-    if (order == MICS_WEIGHT_IN_OUT) {
+    const int64_t N = call->shape.N, I = call->shape.in[0], O = call->shape.out;
+    const float *dy_NO = call->dout, *x_NI = call->in[0], *weight = call->params[0];
+    float *dx_NI = call->din, *dweight = call->dparams[0];
+    const float beta_dx = call->add_din ? 1.0F : 0.0F, beta = call->add_params[0] ? 1.0F : 0.0F;
+    if (!call->shape.op->weight_out_in) {
         if (dx_NI)
             mics_gemm(false, true, N, I, O, 1.0F, dy_NO, O, weight, O, beta_dx, dx_NI, I);
         mics_gemm(true, false, I, O, N, 1.0F, x_NI, I, dy_NO, O, beta, dweight, O);
@@ -48,6 +49,8 @@ void MICS_OP(linear_backward)(float *dx_NI, float *dweight, float *dbias_O, cons
             mics_gemm(false, false, N, I, O, 1.0F, dy_NO, O, weight, I, beta_dx, dx_NI, I);
         mics_gemm(true, false, O, I, N, 1.0F, dy_NO, O, x_NI, I, beta, dweight, I);
     }
-    if (dbias_O)
-        bias_backward(dbias_O, dy_NO, N, O, add_params, workspace);
+    if (call->dparams[1])
+        bias_backward(call->dparams[1], dy_NO, N, O, call->add_params[0], call->at->workspace);
 }
+
+const mics_op_kernels MICS_OP(linear_kernels) = {.forward = forward, .backward = backward};

@@ -12,10 +12,10 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/common/matmul_cuda.h"
 
-size_t mics_cuda_linear_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest)
+static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
 {
     (void)dtype;
-    const size_t sums = mics_cuda_bias_workspace_bytes(N, widest);
+    const size_t sums = mics_cuda_bias_workspace_bytes(shape->N, shape->out);
     return sums > MICS_CUDA_MATMUL_WORKSPACE_BYTES ? sums : MICS_CUDA_MATMUL_WORKSPACE_BYTES;
 }
 
@@ -25,59 +25,54 @@ static bool multiply(const mics_op_place *at, const mics_cuda_product *product)
 }
 
 // y = x W, and what `epilogue` says. False: the library does not do that.
-static bool forward(const mics_op_place *at, void *y_NO, const void *x_NI, const void *weight,
-                    mics_weight_order order, const int64_t NIO[3], mics_cuda_epilogue epilogue,
-                    const void *bias_O, void *pre_NO)
+static bool forward_with(const mics_op_call *call, void *y_NO, mics_cuda_epilogue epilogue,
+                         void *pre_NO)
 {
-    const int64_t I = NIO[1], O = NIO[2];
-    const bool out_in = order == MICS_WEIGHT_OUT_IN;
-    mics_cuda_product product = {.a = x_NI, .b = weight, .c = y_NO, .transpose_b = out_in};
-    product.M = NIO[0];
+    const int64_t I = call->shape.in[0], O = call->shape.out;
+    const bool out_in = call->shape.op->weight_out_in;
+    mics_cuda_product product = {.a = call->in[0], .b = call->params[0], .c = y_NO};
+    product.transpose_b = out_in;
+    product.M = call->shape.N;
     product.N = O;
     product.K = I;
     product.lda = I;
     product.ldb = out_in ? I : O;
     product.ldc = O;
     product.epilogue = epilogue;
-    product.vector = (void *)bias_O; // read only
+    if (epilogue != MICS_CUDA_EPILOGUE_NONE)
+        product.vector = (void *)call->params[1]; // read only
     product.aux = pre_NO;
-    return multiply(at, &product);
+    return multiply(call->at, &product);
 }
 
-void mics_cuda_linear_forward(const mics_op_place *at, void *y_NO, const void *x_NI,
-                              const void *weight, const void *bias_O, mics_weight_order order,
-                              int64_t N, int64_t I, int64_t O)
+static void forward(const mics_op_call *call)
 {
-    const int64_t NIO[3] = {N, I, O};
-    if (bias_O &&
-        forward(at, y_NO, x_NI, weight, order, NIO, MICS_CUDA_EPILOGUE_BIAS, bias_O, NULL))
+    const void *bias_O = call->params[1];
+    if (bias_O && forward_with(call, call->out, MICS_CUDA_EPILOGUE_BIAS, NULL))
         return;
-    forward(at, y_NO, x_NI, weight, order, NIO, MICS_CUDA_EPILOGUE_NONE, NULL, NULL);
+    forward_with(call, call->out, MICS_CUDA_EPILOGUE_NONE, NULL);
     if (bias_O)
-        mics_cuda_bias_add(at, y_NO, bias_O, N, O);
+        mics_cuda_bias_add(call->at, call->out, bias_O, call->shape.N, call->shape.out);
 }
 
-void mics_cuda_linear_gelu_forward(const mics_op_place *at, void *y_NO, void *pre_NO,
-                                   const void *x_NI, const void *weight, const void *bias_O,
-                                   mics_weight_order order, int64_t N, int64_t I, int64_t O)
+static void forward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 {
-    const int64_t NIO[3] = {N, I, O};
-    if (forward(at, y_NO, x_NI, weight, order, NIO,
-                bias_O ? MICS_CUDA_EPILOGUE_BIAS_GELU : MICS_CUDA_EPILOGUE_GELU, bias_O, pre_NO))
+    const mics_cuda_epilogue epilogue =
+        call->params[1] ? MICS_CUDA_EPILOGUE_BIAS_GELU : MICS_CUDA_EPILOGUE_GELU;
+    if (forward_with(call, gelu->out, epilogue, call->out))
         return;
-    mics_cuda_linear_forward(at, pre_NO, x_NI, weight, bias_O, order, N, I, O);
-    mics_cuda_gelu_forward(at, y_NO, pre_NO, N * O);
+    forward(call);
+    mics_cuda_gelu_forward(call->at, gelu->out, call->out, call->shape.N * call->shape.out);
 }
 
 // dx (+)= dy W^T, times gelu'(pre) when there is a `pre`. False: the library does not do that.
-static bool backward_input(const mics_op_place *at, void *dx_NI, const void *dy_NO,
-                           const void *weight, mics_weight_order order, const int64_t NIO[3],
-                           bool add, const void *pre_NI)
+static bool backward_input(const mics_op_call *call, void *dx_NI, bool add, const void *pre_NI)
 {
-    const int64_t I = NIO[1], O = NIO[2];
-    const bool in_out = order == MICS_WEIGHT_IN_OUT;
-    mics_cuda_product product = {.a = dy_NO, .b = weight, .c = dx_NI, .transpose_b = in_out};
-    product.M = NIO[0];
+    const int64_t I = call->shape.in[0], O = call->shape.out;
+    const bool in_out = !call->shape.op->weight_out_in;
+    mics_cuda_product product = {.a = call->dout, .b = call->params[0], .c = dx_NI};
+    product.transpose_b = in_out;
+    product.M = call->shape.N;
     product.N = I;
     product.K = O;
     product.lda = O;
@@ -86,61 +81,63 @@ static bool backward_input(const mics_op_place *at, void *dx_NI, const void *dy_
     product.add = add;
     product.epilogue = pre_NI ? MICS_CUDA_EPILOGUE_DGELU : MICS_CUDA_EPILOGUE_NONE;
     product.aux = (void *)pre_NI; // read only
-    return multiply(at, &product);
+    return multiply(call->at, &product);
 }
 
 // dW (+)= x^T dy, or its transpose, with dbias = the sum of dy's rows when that is not NULL. False:
 // the library does not do that.
-static bool backward_weight(const mics_op_place *at, void *dweight, void *dbias_O,
-                            const void *dy_NO, const void *x_NI, mics_weight_order order,
-                            const int64_t NIO[3], bool add)
+static bool backward_weight(const mics_op_call *call, void *dbias_O)
 {
-    const int64_t I = NIO[1], O = NIO[2];
-    const bool in_out = order == MICS_WEIGHT_IN_OUT;
-    mics_cuda_product product = {.c = dweight, .transpose_a = true, .K = NIO[0], .add = add};
-    product.a = in_out ? x_NI : dy_NO;
-    product.b = in_out ? dy_NO : x_NI;
+    const int64_t I = call->shape.in[0], O = call->shape.out;
+    const bool in_out = !call->shape.op->weight_out_in;
+    mics_cuda_product product = {.c = call->dparams[0], .transpose_a = true, .K = call->shape.N};
+    product.add = call->add_params[0];
+    product.a = in_out ? call->in[0] : call->dout;
+    product.b = in_out ? call->dout : call->in[0];
     product.M = product.lda = in_out ? I : O;
     product.N = product.ldb = product.ldc = in_out ? O : I;
     product.vector = dbias_O;
     if (dbias_O)
         product.epilogue = in_out ? MICS_CUDA_EPILOGUE_SUM_B : MICS_CUDA_EPILOGUE_SUM_A;
-    return multiply(at, &product);
+    return multiply(call->at, &product);
 }
 
 // The library overwrites the bias gradient, in the place's type. Where it is to be added to, a sum
 // of its own keeps to one rounding.
-static void backward_params(const mics_op_place *at, void *dweight, void *dbias_O,
-                            const void *dy_NO, const void *x_NI, mics_weight_order order,
-                            const int64_t NIO[3], bool add)
+static void backward_params(const mics_op_call *call)
 {
-    if (dbias_O && !add && backward_weight(at, dweight, dbias_O, dy_NO, x_NI, order, NIO, add))
+    void *dbias_O = call->dparams[1];
+    const bool add = call->add_params[0];
+    if (dbias_O && !add && backward_weight(call, dbias_O))
         return;
-    backward_weight(at, dweight, NULL, dy_NO, x_NI, order, NIO, add);
+    backward_weight(call, NULL);
     if (dbias_O)
-        mics_cuda_bias_backward(at, dbias_O, dy_NO, NIO[0], NIO[2], add, at->workspace);
+        mics_cuda_bias_backward(call->at, dbias_O, call->dout, call->shape.N, call->shape.out, add,
+                                call->at->workspace);
 }
 
-void mics_cuda_linear_backward(const mics_op_place *at, void *dx_NI, void *dweight, void *dbias_O,
-                               const void *dy_NO, const void *x_NI, const void *weight,
-                               mics_weight_order order, int64_t N, int64_t I, int64_t O,
-                               bool add_dx, bool add_params)
+static void backward(const mics_op_call *call)
 {
-    const int64_t NIO[3] = {N, I, O};
-    if (dx_NI)
-        backward_input(at, dx_NI, dy_NO, weight, order, NIO, add_dx, NULL);
-    backward_params(at, dweight, dbias_O, dy_NO, x_NI, order, NIO, add_params);
+    if (call->din)
+        backward_input(call, call->din, call->add_din, NULL);
+    backward_params(call);
 }
 
-void mics_cuda_linear_gelu_backward(const mics_op_place *at, void *dpre_NI, void *dweight,
-                                    void *dbias_O, const void *dy_NO, const void *x_NI,
-                                    const void *pre_NI, const void *weight, mics_weight_order order,
-                                    int64_t N, int64_t I, int64_t O, bool add_params)
+static void backward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 {
-    const int64_t NIO[3] = {N, I, O};
-    if (!backward_input(at, dpre_NI, dy_NO, weight, order, NIO, false, pre_NI)) {
-        backward_input(at, dpre_NI, dy_NO, weight, order, NIO, false, NULL);
-        mics_cuda_gelu_backward(at, dpre_NI, dpre_NI, pre_NI, N * I, false);
+    const void *pre_NI = gelu->in[0];
+    if (!backward_input(call, gelu->din, false, pre_NI)) {
+        backward_input(call, gelu->din, false, NULL);
+        mics_cuda_gelu_backward(call->at, gelu->din, gelu->din, pre_NI,
+                                call->shape.N * call->shape.in[0], false);
     }
-    backward_params(at, dweight, dbias_O, dy_NO, x_NI, order, NIO, add_params);
+    backward_params(call);
 }
+
+static const mics_op_pair with_gelu = {
+    .next = MICS_OP_GELU, .forward = forward_gelu, .backward = backward_gelu};
+
+const mics_op_kernels mics_cuda_linear_kernels = {.forward = forward,
+                                                  .backward = backward,
+                                                  .workspace_bytes = workspace_bytes,
+                                                  .pair = &with_gelu};

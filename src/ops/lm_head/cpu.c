@@ -69,37 +69,50 @@ static float row_gradient(float *logits_V, int32_t target, float scale, int64_t 
     return loss;
 }
 
-void MICS_OP(lm_head_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
-                              const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
-                              int64_t workspace_rows, float *workspace)
+static void forward(const mics_op_call *call)
 {
-    for (int64_t first = 0; first < N; first += workspace_rows) {
-        int64_t R = N - first < workspace_rows ? N - first : workspace_rows;
+    const int64_t N = call->shape.N, V = call->shape.params[0][0], C = call->shape.params[0][1];
+    const float *x_NC = call->in[0], *weight_VC = call->params[0];
+    float *workspace = call->at->workspace;
+    for (int64_t first = 0; first < N; first += call->chunk_rows) {
+        int64_t R = N - first < call->chunk_rows ? N - first : call->chunk_rows;
         mics_gemm(false, true, R, V, C, 1.0F, x_NC + first * C, C, weight_VC, C, 0.0F, workspace,
                   V);
 #pragma omp parallel for if (R * V >= MICS_OP_PARALLEL)
         for (int64_t r = 0; r < R; ++r) {
             double sum;
-            loss_N[first + r] = row_loss(workspace + r * V, targets_N[first + r], V, &sum);
+            call->losses[first + r] =
+                row_loss(workspace + r * V, call->targets[first + r], V, &sum);
         }
     }
 }
 
-void MICS_OP(lm_head_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
-                               const float *weight_VC, const int32_t *targets_N, float scale,
-                               int64_t N, int64_t C, int64_t V, bool add_dweight,
-                               int64_t workspace_rows, float *workspace)
+static void backward(const mics_op_call *call)
 {
-    for (int64_t first = 0; first < N; first += workspace_rows) {
-        int64_t R = N - first < workspace_rows ? N - first : workspace_rows;
+    const int64_t N = call->shape.N, V = call->shape.params[0][0], C = call->shape.params[0][1];
+    const float *x_NC = call->in[0], *weight_VC = call->params[0], scale = call->loss_scale;
+    float *dx_NC = call->din, *workspace = call->at->workspace;
+    for (int64_t first = 0; first < N; first += call->chunk_rows) {
+        int64_t R = N - first < call->chunk_rows ? N - first : call->chunk_rows;
         const float *x_RC = x_NC + first * C;
         mics_gemm(false, true, R, V, C, 1.0F, x_RC, C, weight_VC, C, 0.0F, workspace, V);
 #pragma omp parallel for if (R * V >= MICS_OP_PARALLEL)
         for (int64_t r = 0; r < R; ++r)
-            loss_N[first + r] = row_gradient(workspace + r * V, targets_N[first + r], scale, V);
+            call->losses[first + r] =
+                row_gradient(workspace + r * V, call->targets[first + r], scale, V);
         mics_gemm(false, false, R, C, V, 1.0F, workspace, V, weight_VC, C, 0.0F, dx_NC + first * C,
                   C);
-        float beta = add_dweight || first > 0 ? 1.0F : 0.0F;
-        mics_gemm(true, false, V, C, R, 1.0F, workspace, V, x_RC, C, beta, dweight_VC, C);
+        float beta = call->add_params[0] || first > 0 ? 1.0F : 0.0F;
+        mics_gemm(true, false, V, C, R, 1.0F, workspace, V, x_RC, C, beta, call->dparams[0], C);
     }
 }
+
+static void decode(const mics_op_call *call)
+{
+    const int64_t N = call->shape.N, V = call->shape.params[0][0], C = call->shape.params[0][1];
+    mics_gemm(false, true, N, V, C, 1.0F, call->in[0], C, call->params[0], C, 0.0F, call->logits,
+              V);
+}
+
+const mics_op_kernels MICS_OP(lm_head_kernels) = {
+    .forward = forward, .backward = backward, .decode = decode};

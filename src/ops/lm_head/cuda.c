@@ -53,12 +53,19 @@ static int64_t minimum(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
+size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t C, int64_t V,
                                          int64_t chunk_rows)
 {
     const bool summed = dtype != MICS_DTYPE_FP32 && chunk_rows < N;
-    return logits_bytes(dtype, V, minimum(N, chunk_rows)) + (summed ? sum_bytes(V, widest) : 0) +
+    return logits_bytes(dtype, V, minimum(N, chunk_rows)) + (summed ? sum_bytes(V, C) : 0) +
            MICS_CUDA_MATMUL_WORKSPACE_BYTES;
+}
+
+static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
+{
+    return mics_cuda_lm_head_workspace_bytes(
+        dtype, shape->N, shape->params[0][1], shape->params[0][0],
+        mics_op_def_get(shape->op->kind)->cost(shape).chunk_rows);
 }
 
 // The workspace: logits, then what products take.
@@ -129,15 +136,27 @@ static void backward_weight(const lm_head *c, void *dweight_VC, int64_t first, i
     mics_cuda_matmul(c->at, &product, c->products, c->products_bytes);
 }
 
-void mics_cuda_lm_head_forward(const mics_op_place *at, float *loss_N, const void *x_NC,
-                               const void *weight_VC, const int32_t *targets_N, int64_t N,
-                               int64_t C, int64_t V, int64_t chunk_rows)
+static lm_head open_call(const mics_op_call *call)
 {
-    lm_head c = {at, x_NC, weight_VC, targets_N,  loss_N, 1.0F, N,
-                 C,  V,    0,         chunk_rows, NULL,   NULL, 0};
+    lm_head c = {.at = call->at,
+                 .x = call->in[0],
+                 .weight = call->params[0],
+                 .targets = call->targets,
+                 .loss = call->losses,
+                 .scale = call->loss_scale,
+                 .N = call->shape.N,
+                 .C = call->shape.params[0][1],
+                 .V = call->shape.params[0][0],
+                 .chunk_rows = call->chunk_rows};
     place(&c);
-    for (int64_t first = 0; first < N; first += chunk_rows) {
-        const int64_t R = minimum(chunk_rows, N - first);
+    return c;
+}
+
+static void forward(const mics_op_call *call)
+{
+    const lm_head c = open_call(call);
+    for (int64_t first = 0; first < c.N; first += c.chunk_rows) {
+        const int64_t R = minimum(c.chunk_rows, c.N - first);
         logits_of(&c, first, R);
         losses_of(&c, first, R, false);
     }
@@ -157,25 +176,34 @@ static float *wide_weight(lm_head *c)
     return wide;
 }
 
-void mics_cuda_lm_head_backward(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                int64_t V, bool add_dweight, int64_t chunk_rows)
+static void backward(const mics_op_call *call)
 {
-    lm_head c = {at, x_NC, weight_VC, targets_N,  loss_N, scale, N,
-                 C,  V,    0,         chunk_rows, NULL,   NULL,  0};
-    place(&c);
+    lm_head c = open_call(call);
+    const bool add = call->add_params[0];
     float *wide = wide_weight(&c);
-    for (int64_t first = 0; first < N; first += chunk_rows) {
-        const int64_t R = minimum(chunk_rows, N - first);
+    for (int64_t first = 0; first < c.N; first += c.chunk_rows) {
+        const int64_t R = minimum(c.chunk_rows, c.N - first);
         logits_of(&c, first, R);
         losses_of(&c, first, R, true);
-        backward_input(&c, dx_NC, first, R);
+        backward_input(&c, call->din, first, R);
         if (wide)
             backward_weight(&c, wide, first, R, first > 0, true);
         else
-            backward_weight(&c, dweight_VC, first, R, add_dweight || first > 0, false);
+            backward_weight(&c, call->dparams[0], first, R, add || first > 0, false);
     }
     if (wide)
-        mics_cuda_round_add(at, dweight_VC, wide, V * C, add_dweight);
+        mics_cuda_round_add(c.at, call->dparams[0], wide, c.V * c.C, add);
 }
+
+static void decode(const mics_op_call *call)
+{
+    mics_cuda_product product = {.a = call->in[0], .b = call->params[0], .c = call->logits};
+    product.transpose_b = true;
+    product.M = call->shape.N;
+    product.N = product.ldc = call->shape.params[0][0];
+    product.K = product.lda = product.ldb = call->shape.params[0][1];
+    mics_cuda_matmul(call->at, &product, call->at->workspace, call->at->workspace_bytes);
+}
+
+const mics_op_kernels mics_cuda_lm_head_kernels = {
+    .forward = forward, .backward = backward, .decode = decode, .workspace_bytes = workspace_bytes};

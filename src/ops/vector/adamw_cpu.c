@@ -3,6 +3,7 @@
 // AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2), one pass over memory.
 #include "ops/common/kernels_isa.h"
 #include <math.h>
+#include <string.h>
 
 static void update_block(float *params, float *moment1, float *moment2, const float *grads,
                          int64_t elems, const mics_adamw *adamw)
@@ -23,12 +24,16 @@ static void update_block(float *params, float *moment1, float *moment2, const fl
     }
 }
 
-void MICS_OP(adamw_update)(float *params, float *moment1, float *moment2, const float *grads,
-                           int64_t elems, const mics_adamw *adamw)
+void MICS_OP(adamw_update)(const mics_op_place *at, void *params, float *masters, float *moment1,
+                           float *moment2, const float *grads, int64_t elems,
+                           const mics_adamw *adamw)
 {
+    (void)at;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        update_block(params + begin, moment1 + begin, moment2 + begin, grads + begin, size, adamw);
+        update_block(masters + begin, moment1 + begin, moment2 + begin, grads + begin, size, adamw);
     }
+    if (params)
+        memcpy(params, masters, (size_t)elems * sizeof *masters);
 }

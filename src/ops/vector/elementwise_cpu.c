@@ -15,8 +15,9 @@ void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems)
     }
 }
 
-void MICS_OP(accumulate)(float *y, const float *x, int64_t elems)
+void MICS_OP(accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems)
 {
+    (void)at;
     MICS_OP(add)(y, y, x, elems);
 }
 
@@ -47,8 +48,9 @@ static double sum_squares_block(const float *x, int64_t elems)
     return (a + b) + (c + d);
 }
 
-double MICS_OP(sum_squares)(const float *x, int64_t elems)
+void MICS_OP(sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems)
 {
+    (void)at;
     // A batch of block sums fits on the stack; batches and blocks are added in order.
     enum { BATCH_BLOCKS = 1024 };
     const int64_t batch = (int64_t)BATCH_BLOCKS * MICS_OP_BLOCK;
@@ -65,7 +67,48 @@ double MICS_OP(sum_squares)(const float *x, int64_t elems)
         for (int64_t block = 0; block < blocks; ++block)
             total += sums[block];
     }
-    return total;
+    *sum += total;
+}
+
+// In token order, so the bits do not depend on threads.
+void MICS_OP(sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N)
+{
+    (void)at;
+    double losses = 0;
+    for (int64_t n = 0; n < N; n++)
+        losses += (double)loss_N[n];
+    *sum += losses;
+}
+
+void MICS_OP(sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+                         int32_t count, int64_t stride, int64_t elems, bool add_sum)
+{
+    (void)at;
+    const float *first = own, *others = blocks;
+    for (int64_t i = 0; i < elems; i++) {
+        float value = first[i];
+        for (int32_t block = 0; block < count; block++)
+            value += others[block * stride + i];
+        sum[i] = add_sum ? sum[i] + value : value;
+    }
+}
+
+void MICS_OP(sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
+                                 const void *blocks, int32_t count, int64_t stride, int64_t elems)
+{
+    MICS_OP(sum_blocks)(at, out, own, blocks, count, stride, elems, false);
+}
+
+void MICS_OP(copy_fp32)(const mics_op_place *at, void *out, const float *x, int64_t elems)
+{
+    (void)at;
+    memcpy(out, x, (size_t)elems * sizeof(float));
+}
+
+void MICS_OP(copy_wide)(const mics_op_place *at, float *out, const void *x, int64_t elems)
+{
+    (void)at;
+    memcpy(out, x, (size_t)elems * sizeof(float));
 }
 
 void MICS_OP(sum_rows)(float *dst_C, const float *rows_RC, int64_t R, int64_t C, int64_t row_stride,

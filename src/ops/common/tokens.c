@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What libmics has of the CUDA op table: finding it in the plugin, and the order of tokens, which kernels take from the
+// What libmics has of the CUDA kernels: finding them in the plugin, and the order of tokens, which they take from the
 // host.
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include <string.h>
 
-const mics_op_table *mics_op_table_cuda(void)
+const mics_kernels *mics_kernels_cuda(void)
 {
-    const mics_op_table *(*table)(void) = NULL;
-    void *symbol = mics_plugin_symbol("mics_cuda_op_table");
+    const mics_kernels *(*table)(void) = NULL;
+    void *symbol = mics_plugin_symbol("mics_cuda_kernels");
     if (!symbol)
         return NULL;
     memcpy(&table, &symbol, sizeof table); // ISO C has no cast from an object to a function
