@@ -17,16 +17,22 @@ build: configure
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build ## build and run the quick test suite
-	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow && status=0 || status=$$?; \
+	    awk '/^[0-9]+\/[0-9]+ Test: / { name = $$3 } /^skipped / { print name ": " $$0 }' \
+	    $(BUILD)/Testing/Temporary/LastTest.log; exit $$status
 
 demo: configure ## build the program and train a small GPT-2 with 4 ranks as 2 nodes x 2
 	@cmake --build $(BUILD) -j $(JOBS) --target mics_cli
 	@BUILD=$(BUILD) tools/demo.sh
 
-bench-cloud: build ## train on an emulated cloud of 1 and 4 nodes, zero3 and MiCS, in under 5 minutes (root)
+bench-cloud: configure ## train on an emulated cloud of 1 and 4 nodes, zero3 and MiCS, in under 5 minutes (root)
+	@cmake --build $(BUILD) -j $(JOBS) --target mics_cli
 	@BUILD=$(BUILD) bench/cloud/short.sh
 
-install: build ## install program, library, headers and man page (PREFIX, DESTDIR)
+# Builds what it installs and no more, and installs no packages: it may run as root after `make demo`.
+install: ## install program, library, headers, man page, and the GPU plugin if it was built (PREFIX, DESTDIR)
+	@cmake -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target mics_installed
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
 clean: ## remove the build folder

@@ -53,6 +53,16 @@ endfunction()
 # Sanitizers see host code alone, and a GPU's runtime library does not go with them: then only the emulated plugin is built.
 set(MICS_CUDA_BUILD OFF)
 if(MICS_CUDA STREQUAL "ON" OR (MICS_CUDA STREQUAL "AUTO" AND NOT MICS_SANITIZE))
+    # A toolkit's usual prefix is often not in PATH.
+    if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+        file(GLOB prefixes /usr/local/cuda-*/bin)
+        list(SORT prefixes COMPARE NATURAL ORDER DESCENDING)
+        find_program(MICS_NVCC nvcc PATHS /usr/local/cuda/bin ${prefixes})
+        mark_as_advanced(MICS_NVCC)
+        if(MICS_NVCC)
+            set(ENV{CUDACXX} ${MICS_NVCC})
+        endif()
+    endif()
     include(CheckLanguage)
     set(CMAKE_CUDA_ARCHITECTURES ${MICS_CUDA_ARCHITECTURES})
     check_language(CUDA)
@@ -61,8 +71,8 @@ if(MICS_CUDA STREQUAL "ON" OR (MICS_CUDA STREQUAL "AUTO" AND NOT MICS_SANITIZE))
         find_package(CUDAToolkit REQUIRED)
         set(MICS_CUDA_BUILD ON)
     elseif(MICS_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "MICS_CUDA is ON, but there is no working nvcc; install the CUDA toolkit, set CUDACXX to "
-            "its nvcc, or configure with -DMICS_CUDA=AUTO")
+        message(FATAL_ERROR "MICS_CUDA is ON, but no working nvcc is in PATH or below /usr/local/cuda; install the CUDA "
+            "toolkit, set CUDACXX to its nvcc, or configure with -DMICS_CUDA=AUTO")
     endif()
 endif()
 

@@ -49,7 +49,18 @@ if(TARGET mics_cli)
     install(TARGETS mics_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     install(FILES ${PROJECT_SOURCE_DIR}/docs/mics.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
-# Beside the library, where it is looked for.
+# Beside the library, where it is looked for; if it was built.
 if(TARGET mics_cuda)
-    install(TARGETS mics_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(TARGETS mics_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+endif()
+
+# What an installation needs, for `make install`. nvcc takes a minute, so the plugin is among it where it was asked for
+# (MICS_CUDA is ON), or was built before and must not be of another day.
+add_custom_target(mics_installed)
+add_dependencies(mics_installed mics_static mics_shared)
+if(TARGET mics_cli)
+    add_dependencies(mics_installed mics_cli)
+endif()
+if(TARGET mics_cuda AND (MICS_CUDA STREQUAL "ON" OR EXISTS ${CMAKE_BINARY_DIR}/libmics_cuda.so))
+    add_dependencies(mics_installed mics_cuda)
 endif()

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds what is committed as a stranger would, in a fresh clone and without the optional parts,
-# installs it to a temporary folder, moves that, and compiles programs against what was installed.
+# installs it to a temporary folder by `make install`, which must build what `make demo` has not and ask no package
+# manager, moves that, and compiles programs against what was installed.
 #
 #   tools/check_install.sh
 set -euo pipefail
@@ -15,8 +16,15 @@ trap 'rm -rf "$work"' EXIT
 git -c advice.detachedHead=false clone -q --no-hardlinks . "$work/clone"
 cmake -S "$work/clone" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DMICS_WERROR=ON \
     -DMICS_MPI=OFF -DMICS_TESTS=OFF -DMICS_BENCH=OFF -DMICS_CUDA=OFF >"$work/log" || { cat "$work/log"; exit 1; }
-cmake --build "$work/build" -j "${JOBS:-$(nproc)}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-cmake --install "$work/build" --prefix "$work/first" >/dev/null
+cmake --build "$work/build" -j "${JOBS:-$(nproc)}" --target mics_cli >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+mkdir "$work/managers"
+for manager in apt-get apt-cache sudo; do
+    printf '#!/bin/sh\necho "make install called %s" >&2\ntouch "%s"\nexit 1\n' $manager "$work/asked" >"$work/managers/$manager"
+done
+chmod +x "$work"/managers/*
+PATH=$work/managers:$PATH make -C "$work/clone" install BUILD="$work/build" PREFIX="$work/first" >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+[ ! -e "$work/asked" ] || { cat "$work/log"; exit 1; }
 mv "$work/first" "$work/installed"
 rm -rf "$work/build"
 

@@ -7,6 +7,7 @@
 #   tools/lint.sh format         clang-format in check mode
 #   tools/lint.sh tidy BUILD     clang-tidy; BUILD is a folder configured by CMake
 #   tools/lint.sh cppcheck
+#   tools/lint.sh spills BUILD   registers that nvcc spills, by BUILD/nvcc.log, beyond tools/lint/spills.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -36,9 +37,33 @@ check_cppcheck() {
         -D_GNU_SOURCE -I include -I src src
 }
 
+# The table is of one release of nvcc; another one's spills are shown, and fail nothing.
+check_spills() {
+    local build=$1 table=tools/lint/spills.txt release
+    release=$(sed -n 's/^set(CMAKE_CUDA_COMPILER_VERSION "\([0-9]*[.][0-9]*\).*/\1/p' "$build"/CMakeFiles/*/CMakeCUDACompiler.cmake)
+    # Of names the result, namespaces and arguments are dropped; what stays is "sm_90 BYTES kernel<arguments>".
+    awk '/Compiling entry function/ { gsub(/\047/, ""); kernel = $(NF - 2); chip = $NF }
+         /bytes spill stores/ { split($0, part, ","); print chip, part[2] + part[3], kernel; kernel = "" }' "$build/nvcc.log" |
+        c++filt | sed -e 's/ void / /' -e 's/(anonymous namespace):://g' -e 's/(.*//' | sort -k1,1 -k3 >"$build/spills.txt"
+    [ -s "$build/spills.txt" ] || { echo "spills: $build/nvcc.log tells of no kernel" >&2; return 1; }
+    awk -v table="$table" -v release="$release" -v all="$build/spills.txt" '
+        function name(i, text) { for (i = 3; i <= NF; i++) text = text " " $i; return $1 text }
+        FILENAME == table && /^nvcc / { of = $2 }
+        FILENAME == table && /^sm_/ { allowed[name()] = $2 }
+        FILENAME == all { kernels++ }
+        FILENAME == all && $2 > allowed[name()] + 0 { print "spills: beyond " table ": " $0; beyond++ }
+        FILENAME == all && $2 < allowed[name()] + 0 { print "spills: fewer than " table " has: " $0 }
+        END {
+            if (of != release) print "spills: the table is of nvcc " of ", this is " release ": nothing fails"
+            print "spills: " kernels " kernels, " beyond + 0 " beyond the table"
+            exit beyond > 0 && of == release
+        }' "$table" "$build/spills.txt"
+}
+
 case ${1:-} in
 format) check_format ;;
 tidy) check_tidy "${2:?tools/lint.sh tidy BUILD}" ;;
 cppcheck) check_cppcheck ;;
-*) sed -n '5,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+spills) check_spills "${2:?tools/lint.sh spills BUILD}" ;;
+*) sed -n '5,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

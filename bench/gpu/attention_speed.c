@@ -6,17 +6,18 @@
 //
 //   gpu_attention_speed [--dtype bf16|fp16] [--tiny]
 //
-// One line a shape: microseconds, and TFLOP/s of the causal half (forward 2 B H T^2 D, backward 5 B
-// H T^2 D). --tiny: sizes for an emulated GPU, to see that it runs.
+// One line a shape: the median of microseconds with the least and the most (samples.h), and TFLOP/s of
+// the causal half (forward 2 B H T^2 D, backward 5 B H T^2 D), on random numbers. It is arithmetic that
+// limits all of them. --tiny: sizes for an emulated GPU, to see that it runs.
 #include "mics/kernels.h"
 #include "op_calls.h"
 #include "ops/attention/attention_cuda.h"
+#include "random_data.h"
+#include "samples.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BEGIN = 0, END = 1, EVENTS = 2 };
 
 typedef void (*choose_fn)(mics_device *device, mics_cuda_attention_way way);
 typedef const char *(*why_not_fn)(const mics_op_place *at, const mics_cuda_attention *a);
@@ -27,7 +28,8 @@ typedef struct bench {
     choose_fn choose;
     why_not_fn why_not;
     mics_op_place at;
-    int repetitions;
+    random_source random;
+    bool tiny;
 } bench;
 
 // Buffers of one shape on the device.
@@ -39,7 +41,7 @@ typedef struct shape {
 } shape;
 
 typedef struct result {
-    double forward_us, backward_us;
+    samples forward, backward;
     uint16_t *dqkv; // on the host
 } result;
 
@@ -50,29 +52,7 @@ static bool device_block(const bench *b, size_t bytes, void **block_out)
     return b->device->ops->alloc(b->device->ctx, bytes, block_out) == MICS_OK;
 }
 
-// Random numbers in (-1, 1) of the place's type, made on the host as fp32.
-static bool fill(const bench *b, void *to, int64_t elems, uint64_t stream)
-{
-    float *host = malloc((size_t)elems * sizeof *host);
-    void *wide = NULL;
-    if (!host || !device_block(b, (size_t)elems * sizeof *host, &wide)) {
-        free(host);
-        return false;
-    }
-    uint64_t state = stream * UINT64_C(0x9e3779b97f4a7c15) + 1;
-    for (int64_t i = 0; i < elems; ++i) {
-        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        host[i] = (float)(state >> 40) * 0x1p-23F - 1.0F;
-    }
-    b->device->ops->copy(b->device->ctx, 0, wide, host, (size_t)elems * sizeof *host);
-    b->table->round(&b->at, to, wide, elems);
-    const bool good = b->device->ops->synchronize(b->device->ctx, 0) == MICS_OK;
-    b->device->ops->free(b->device->ctx, wide);
-    free(host);
-    return good;
-}
-
-static bool shape_open(const bench *b, shape *s)
+static bool shape_open(bench *b, shape *s)
 {
     const int64_t rows = s->B * s->T * s->H;
     const size_t y_bytes = (size_t)(rows * s->D) * 2;
@@ -87,7 +67,9 @@ static bool shape_open(const bench *b, shape *s)
     s->dy = s->all[2];
     s->dqkv = s->all[3];
     s->lse = s->all[4];
-    return fill(b, s->qkv, rows * 3 * s->D, 1) && fill(b, s->dy, rows * s->D, 2);
+    random_source_fill(&b->random, RANDOM_DTYPE, s->qkv, (int64_t)bytes[0]);
+    random_source_fill(&b->random, RANDOM_DTYPE, s->dy, (int64_t)bytes[2]);
+    return true;
 }
 
 static void shape_close(const bench *b, const shape *s)
@@ -98,37 +80,36 @@ static void shape_close(const bench *b, const shape *s)
 
 // ---- times ----
 
-static void run(const bench *b, const shape *s, bool backward)
+// What is launched, for samples_take.
+typedef struct timed {
+    const bench *b;
+    const shape *s;
+} timed;
+
+static void launch_forward(void *ctx, int call)
 {
-    if (backward)
-        op_attention_backward(b->table, &b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T,
-                              s->H, s->D);
-    else
-        op_attention_forward(b->table, &b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
+    const timed *t = ctx;
+    const shape *s = t->s;
+    (void)call;
+    op_attention_forward(t->b->table, &t->b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
 }
 
-// Mean of several, after two that nobody times.
-static bool time_of(const bench *b, const shape *s, bool backward, double *us_out)
+static void launch_backward(void *ctx, int call)
 {
-    const mics_device_ops *ops = b->device->ops;
-    void *ctx = b->device->ctx;
-    run(b, s, backward);
-    run(b, s, backward);
-    ops->record(ctx, 0, BEGIN);
-    for (int i = 0; i < b->repetitions; ++i)
-        run(b, s, backward);
-    ops->record(ctx, 0, END);
-    if (ops->synchronize(ctx, 0) != MICS_OK)
-        return false;
-    *us_out = (ops->event_us(ctx, END) - ops->event_us(ctx, BEGIN)) / b->repetitions;
-    return true;
+    const timed *t = ctx;
+    const shape *s = t->s;
+    (void)call;
+    op_attention_backward(t->b->table, &t->b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T,
+                          s->H, s->D);
 }
 
 static bool result_of(const bench *b, const shape *s, result *r)
 {
     const size_t bytes = (size_t)(s->B * s->T * s->H * s->D) * 6;
+    timed t = {b, s};
     r->dqkv = malloc(bytes);
-    if (!r->dqkv || !time_of(b, s, false, &r->forward_us) || !time_of(b, s, true, &r->backward_us))
+    if (!r->dqkv || samples_take(b->device, launch_forward, &t, b->tiny, &r->forward) != MICS_OK ||
+        samples_take(b->device, launch_backward, &t, b->tiny, &r->backward) != MICS_OK)
         return false;
     b->device->ops->copy(b->device->ctx, 0, r->dqkv, s->dqkv, bytes);
     return b->device->ops->synchronize(b->device->ctx, 0) == MICS_OK;
@@ -160,15 +141,22 @@ static double difference(const result *a, const result *b, int64_t elems, mics_d
     return sqrt(apart / size);
 }
 
+static void print_part(const char *part, const samples *found, double flops)
+{
+    printf("   %s %9.1f us (%.1f to %.1f) %6.1f TFLOP/s", part, found->median_us, found->least_us,
+           found->most_us, flops / found->median_us * 1e-6);
+}
+
 static void print(const char *name, const shape *s, const result *r)
 {
     const double flops = (double)(s->B * s->H) * (double)(s->T * s->T) * (double)s->D;
-    printf("  %-5s forward %9.1f us %6.1f TFLOP/s   backward %9.1f us %6.1f TFLOP/s\n", name,
-           r->forward_us, 2 * flops / r->forward_us * 1e-6, r->backward_us,
-           5 * flops / r->backward_us * 1e-6);
+    printf("  %-5s", name);
+    print_part("forward", &r->forward, 2 * flops);
+    print_part("backward", &r->backward, 5 * flops);
+    printf("\n");
 }
 
-static bool compare(const bench *b, shape *s)
+static bool compare(bench *b, shape *s)
 {
     const mics_cuda_attention a = {s->B, s->T, s->H, s->D, s->qkv, s->y, s->lse, s->dy, s->dqkv};
     result ours = {0}, cudnn = {0};
@@ -196,14 +184,16 @@ static bool compare(const bench *b, shape *s)
 
 static bool bench_open(bench *b)
 {
-    if (mics_device_cuda_open(0, EVENTS, &b->device) != MICS_OK)
+    if (mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device) != MICS_OK)
         return false;
     b->table = mics_kernels_cuda();
     b->choose = (choose_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_choose");
     b->why_not = (why_not_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_why_not_cudnn");
     b->at.device = b->device;
     return b->table && b->choose && b->why_not &&
-           device_block(b, b->at.workspace_bytes, &b->at.workspace);
+           device_block(b, b->at.workspace_bytes, &b->at.workspace) &&
+           random_source_open(b->device, b->table, b->at.dtype, b->tiny ? 4093 : RANDOM_ELEMS,
+                              &b->random) == MICS_OK;
 }
 
 int main(int argc, char **argv)
@@ -211,13 +201,12 @@ int main(int argc, char **argv)
     // B, T, H, D: GPT-2 124M, 1.5B, a Llama-3-8B layer, at two lengths.
     static const int64_t SHAPES[][4] = {{16, 1024, 12, 64}, {8, 1024, 25, 64},  {4, 1024, 32, 128},
                                         {4, 4096, 12, 64},  {1, 4096, 32, 128}, {1, 4096, 16, 256}};
-    bench b = {.repetitions = 20};
+    bench b = {.device = NULL};
     b.at.dtype = MICS_DTYPE_BF16;
     b.at.workspace_bytes = (size_t)1 << 30;
-    bool tiny = false, good = true;
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--tiny") == 0) {
-            tiny = true;
+            b.tiny = true;
         } else if (strcmp(argv[i], "--dtype") == 0 && i + 1 < argc) {
             b.at.dtype = strcmp(argv[++i], "fp16") == 0 ? MICS_DTYPE_FP16 : MICS_DTYPE_BF16;
         } else {
@@ -225,17 +214,16 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (tiny) {
-        b.repetitions = 1;
+    if (b.tiny)
         b.at.workspace_bytes = 1 << 20;
-    }
-    good = bench_open(&b);
-    for (size_t i = 0; good && i < (tiny ? 1 : sizeof SHAPES / sizeof *SHAPES); ++i) {
+    bool good = bench_open(&b);
+    for (size_t i = 0; good && i < (b.tiny ? 1 : sizeof SHAPES / sizeof *SHAPES); ++i) {
         shape s = {.B = SHAPES[i][0], .T = SHAPES[i][1], .H = SHAPES[i][2], .D = SHAPES[i][3]};
-        if (tiny)
+        if (b.tiny)
             s = (shape){.B = 1, .T = 48, .H = 2, .D = 64};
         good = compare(&b, &s);
     }
+    random_source_close(&b.random);
     if (b.device && b.at.workspace)
         b.device->ops->free(b.device->ctx, b.at.workspace);
     mics_device_close(b.device);

@@ -1,24 +1,27 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the bandwidth that a copy
-// kernel reaches, and the operations that it has to do over the rate that a large product reaches, both measured by
-// the same program just before.
+// kernel reaches (memory), or the FLOPs that it has to do over the rate that a large GEMM reaches (arithmetic), whichever is
+// longer. Both rates are measured by the same program just before, and stand at the head of what it prints.
 //
 //   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]
 //
 // Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h. --tiny: sizes for an emulated GPU,
-// one repetition, to see that it runs. Each subject's buffers are laid out several times and used in turn, so that no call
-// finds its data in the chip's cache, unless they are larger than that.
+// one launch a sample, to see that it runs. Times are medians (samples.h) on random numbers (random_data.h). Each subject's
+// buffers are laid out several times and used in turn, so that no call finds its data in the chip's cache, unless they
+// are larger than that.
 #include "mics/kernels.h"
 #include "mics/log.h"
 #include "mics/rng.h"
 #include "op_calls.h"
+#include "random_data.h"
+#include "samples.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 8, SUBJECTS = 48, BEGIN = 0, END = 1, EVENTS = 2 };
+enum { BUFFERS = 8, SUBJECTS = 48 };
 
 typedef struct bench {
     int64_t N, T, C, H, V, shard, chunk_rows;
@@ -29,17 +32,19 @@ typedef struct bench {
     mics_op_place at;
     int32_t *tokens, *order; // on the device
     double bytes_per_s, flops_per_s;
+    random_source random;
 } bench;
 
 // One entry at one shape.
 typedef struct subject subject;
+typedef void (*subject_run)(const bench *b, const subject *s, void *const *p);
 struct subject {
     const char *name;
     mics_dtype dtype;
     double bytes, flops;     // that a call has to move and to do
     int64_t buffer[BUFFERS]; // bytes of each, in the order that `run` takes them
     int64_t N, I, O;         // rows and columns, or N elements
-    void (*run)(const bench *b, const subject *s, void *const *p);
+    subject_run run;
 };
 
 // ---- entries ----
@@ -369,108 +374,185 @@ static int list_multipliers(const bench *b, subject *out)
     return count + list_gelu_products(b, out + count);
 }
 
+// ---- what buffers hold before ----
+
+// All are random numbers of the dtype, but for the entries here: a letter for each buffer, x such numbers, f random numbers
+// of fp32, + positive ones of fp32, 0 zeros. `prepare`, if there is one, is called once with each set of buffers.
+typedef struct subject_content {
+    subject_run run;
+    const char *holds;
+    subject_run prepare;
+} subject_content;
+
+static const subject_content contents[] = {
+    {run_layernorm_forward, "xxfxx", NULL},
+    {run_layernorm_backward, "xxx+xxx", NULL},
+    {run_sum_losses, "f0", NULL},
+    {run_sum_squares, "f0", NULL},
+    {run_adamw, "xff+f", NULL},
+    {run_sum_blocks, "fxx", NULL},
+    {run_round, "xf", NULL},
+    {run_attention_forward, "xfx", NULL},
+    // exp(score - lse) of a random lse would be no probability.
+    {run_attention_backward, "xfxxx", run_attention_forward},
+    {run_lm_head_backward, "xxxfx", NULL},
+};
+
+static subject_content content_of(const subject *s)
+{
+    for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i)
+        if (contents[i].run == s->run)
+            return contents[i];
+    return (subject_content){s->run, "", NULL};
+}
+
 // ---- timing ----
 
-static void check(const bench *b)
+// Sets of a subject's buffers behind each other, which calls take in turn.
+typedef struct layout {
+    const bench *b;
+    const subject *s;
+    char *block;
+    int64_t set_bytes;
+    int sets;
+} layout;
+
+static int64_t buffer_bytes(const subject *s, int buffer)
 {
-    if (b->device->ops->synchronize(b->device->ctx, 0) != MICS_OK)
-        exit(1); // logged
+    return (s->buffer[buffer] + 255) / 256 * 256;
 }
 
-// Seconds of `calls` calls, which take the sets of buffers in turn.
-static double time_calls(const bench *b, const subject *s, char *block, int64_t set_bytes, int sets,
-                         int calls)
+static void buffers_of(const layout *l, int set, void *p[BUFFERS])
 {
-    const mics_device_ops *ops = b->device->ops;
-    void *ctx = b->device->ctx;
-    ops->record(ctx, 0, BEGIN);
-    for (int call = 0; call < calls; ++call) {
-        void *p[BUFFERS];
-        char *next = block + call % sets * set_bytes;
-        for (int i = 0; i < BUFFERS; ++i) {
-            p[i] = next;
-            next += (s->buffer[i] + 255) / 256 * 256;
-        }
-        s->run(b, s, p);
+    char *next = l->block + set * l->set_bytes;
+    for (int i = 0; i < BUFFERS; ++i) {
+        p[i] = next;
+        next += buffer_bytes(l->s, i);
     }
-    ops->record(ctx, 0, END);
-    check(b);
-    return 1e-6 * (ops->event_us(ctx, END) - ops->event_us(ctx, BEGIN)) / calls;
 }
 
-// Seconds a call: the least of some batches. -1: no memory for it.
-static double time_subject(const bench *b, const subject *s)
+static void launch(void *ctx, int call)
+{
+    const layout *l = ctx;
+    void *p[BUFFERS];
+    buffers_of(l, call % l->sets, p);
+    l->s->run(l->b, l->s, p);
+}
+
+// The device's memory is zeros.
+static void fill_set(bench *b, const layout *l, const subject_content *content, int set)
+{
+    void *p[BUFFERS];
+    buffers_of(l, set, p);
+    for (int i = 0; i < BUFFERS && l->s->buffer[i] > 0; ++i) {
+        const char what = i < (int)strlen(content->holds) ? content->holds[i] : 'x';
+        const random_kind kind = what == 'f'   ? RANDOM_FP32
+                                 : what == '+' ? RANDOM_POSITIVE
+                                               : RANDOM_DTYPE;
+        if (what != '0')
+            random_source_fill(&b->random, kind, p[i], l->s->buffer[i]);
+    }
+    if (content->prepare)
+        content->prepare(b, l->s, p);
+}
+
+static mics_status time_subject(bench *b, const subject *s, samples *samples_out)
 {
     const int64_t enough = 512LL << 20; // ten times the largest cache
-    int64_t set_bytes = 0;
+    layout l = {.b = b, .s = s, .sets = 1};
+    void *block = NULL;
     for (int i = 0; i < BUFFERS; ++i)
-        set_bytes += (s->buffer[i] + 255) / 256 * 256;
-    const int sets = b->tiny || set_bytes >= enough ? 1 : (int)(enough / set_bytes + 1);
-    const int most = sets < 64 ? sets : 64;
-    void *block;
-    if (b->device->ops->alloc(b->device->ctx, (size_t)(set_bytes * most), &block) != MICS_OK)
-        return -1;
-    b->device->ops->zero(b->device->ctx, 0, block, (size_t)(set_bytes * most)); // no NaN
-    double least = time_calls(b, s, block, set_bytes, most, b->tiny ? 1 : 3);
-    for (int batch = 0; batch < 5 && !b->tiny; ++batch) {
-        const double seconds = time_calls(b, s, block, set_bytes, most, 20);
-        least = seconds < least ? seconds : least;
-    }
+        l.set_bytes += buffer_bytes(s, i);
+    if (!b->tiny && l.set_bytes < enough)
+        l.sets = enough / l.set_bytes < 64 ? (int)(enough / l.set_bytes) + 1 : 64;
+    MICS_TRY(b->device->ops->alloc(b->device->ctx, (size_t)(l.set_bytes * l.sets), &block));
+    l.block = block;
+    const subject_content content = content_of(s);
+    for (int set = 0; set < l.sets; ++set)
+        fill_set(b, &l, &content, set);
+    const mics_status status = samples_take(b->device, launch, &l, b->tiny, samples_out);
     b->device->ops->free(b->device->ctx, block);
-    return least;
+    return status;
 }
 
-static void show(const bench *b, const subject *s)
+static mics_status show(bench *b, const subject *s)
 {
-    const double seconds = time_subject(b, s);
-    const double of_bytes = s->bytes / b->bytes_per_s, of_flops = s->flops / b->flops_per_s;
-    const double floor = of_bytes > of_flops ? of_bytes : of_flops;
+    samples found;
+    MICS_TRY(time_subject(b, s, &found));
+    const double of_bytes = 1e6 * s->bytes / b->bytes_per_s;
+    const double of_flops = 1e6 * s->flops / b->flops_per_s;
+    const double floor_us = of_bytes > of_flops ? of_bytes : of_flops;
+    const char *limit = of_bytes > of_flops ? "memory" : "arithmetic";
     if (b->json)
         printf("{\"op\": \"%s\", \"dtype\": \"%s\", \"N\": %lld, \"I\": %lld, \"O\": %lld, "
-               "\"us\": %.2f, \"floor_us\": %.2f, \"share\": %.3f, \"bytes\": %.0f, \"flops\": "
-               "%.0f}\n",
+               "\"us\": %.2f, \"least_us\": %.2f, \"most_us\": %.2f, \"launches\": %d, \"floor\": "
+               "\"%s\", \"floor_us\": %.2f, \"ratio\": %.3f, \"bytes\": %.0f, \"flops\": %.0f}\n",
                s->name, mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I,
-               (long long)s->O, 1e6 * seconds, 1e6 * floor, floor / seconds, s->bytes, s->flops);
+               (long long)s->O, found.median_us, found.least_us, found.most_us, found.launches,
+               limit, floor_us, found.median_us / floor_us, s->bytes, s->flops);
     else
-        printf("%-21s %5s %10lld %6lld %6lld %11.2f us %9.1f GB/s %8.1f TFLOP/s  floor %10.2f us "
-               "%4.0f %%\n",
-               s->name, mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I,
-               (long long)s->O, 1e6 * seconds, 1e-9 * s->bytes / seconds,
-               1e-12 * s->flops / seconds, 1e6 * floor, 100 * floor / seconds);
+        printf("%-21s %5s %10lld %6lld %6lld %10.2f %10.2f %10.2f %10.2f %-10s %6.2f\n", s->name,
+               mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I, (long long)s->O,
+               found.median_us, found.least_us, found.most_us, floor_us, limit,
+               found.median_us / floor_us);
     fflush(stdout);
+    return MICS_OK;
 }
 
-// Bandwidth of a copy, and the rate of a large square product in the dtype.
-static void measure_machine(bench *b)
+static void show_head(const bench *b, double copy_bytes, int64_t side)
 {
-    const int64_t elems = b->tiny ? 1000 : 256LL << 20, side = b->tiny ? 64 : 8192;
-    const subject copy = {
-        "copy", MICS_DTYPE_FP32, 8.0 * (double)elems, 0, {4 * elems, 4 * elems}, elems, 0,
-        0,      run_copy};
-    const mics_dtype dtype = b->dtype;
-    b->at.dtype = MICS_DTYPE_FP32;
-    b->bytes_per_s = copy.bytes / time_subject(b, &copy);
-    b->at.dtype = dtype;
-    const int64_t square = side * side * (int64_t)mics_dtype_bytes(dtype);
-    const subject product = {"product",
-                             dtype,
-                             0,
-                             2.0 * (double)(side * side) * (double)side,
-                             {square, square, square, square},
-                             side,
-                             side,
-                             side,
-                             run_linear_forward};
-    b->flops_per_s = product.flops / time_subject(b, &product);
     mics_device_info info;
     b->device->ops->info(b->device->ctx, &info);
-    if (b->json)
-        printf("{\"gpu\": \"%s\", \"copy_bytes_per_s\": %.4g, \"product_flops_per_s\": %.4g}\n",
-               info.name, b->bytes_per_s, b->flops_per_s);
-    else
-        printf("%s (%s): a copy moves %.1f GB/s, a product of %lld does %.1f TFLOP/s in %s\n",
-               info.name, info.detail, 1e-9 * b->bytes_per_s, (long long)side,
-               1e-12 * b->flops_per_s, mics_dtype_text(dtype));
+    if (b->json) {
+        printf("{\"gpu\": \"%s\", \"copy_bytes_per_s\": %.4g, \"gemm_flops_per_s\": %.4g, "
+               "\"samples\": %d}\n",
+               info.name, b->bytes_per_s, b->flops_per_s, SAMPLES);
+        return;
+    }
+    printf("%s (%s)\n", info.name, info.detail);
+    printf("memory floor:     bytes / %.1f GB/s, what a copy in fp32 that reads and writes %.3g GB "
+           "moved just now\n",
+           1e-9 * b->bytes_per_s, 1e-9 * copy_bytes);
+    printf("arithmetic floor: FLOPs / %.1f TFLOP/s, what a GEMM of %lld x %lld x %lld in %s did "
+           "just now\n",
+           1e-12 * b->flops_per_s, (long long)side, (long long)side, (long long)side,
+           mics_dtype_text(b->dtype));
+    printf("microseconds a launch, on random numbers: median, least and most of %d samples; ratio: "
+           "median / floor\n",
+           SAMPLES);
+    printf("%-21s %5s %10s %6s %6s %10s %10s %10s %10s %-10s %6s\n", "op", "dtype", "N", "I", "O",
+           "median", "least", "most", "floor", "of", "ratio");
+}
+
+// Bandwidth of a copy, and the rate of a large square GEMM in the dtype.
+static mics_status measure_machine(bench *b)
+{
+    const int64_t elems = b->tiny ? 1000 : 256LL << 20, side = b->tiny ? 64 : 8192;
+    const mics_dtype dtype = b->dtype;
+    const int64_t square = side * side * (int64_t)mics_dtype_bytes(dtype);
+    const subject copy = {.name = "copy",
+                          .dtype = MICS_DTYPE_FP32,
+                          .bytes = 8.0 * (double)elems,
+                          .buffer = {4 * elems, 4 * elems},
+                          .N = elems,
+                          .run = run_copy};
+    const subject gemm = {.name = "gemm",
+                          .dtype = dtype,
+                          .flops = 2.0 * (double)(side * side) * (double)side,
+                          .buffer = {square, square, square, square},
+                          .N = side,
+                          .I = side,
+                          .O = side,
+                          .run = run_linear_forward};
+    samples found;
+    b->at.dtype = MICS_DTYPE_FP32;
+    MICS_TRY(time_subject(b, &copy, &found));
+    b->bytes_per_s = 1e6 * copy.bytes / found.median_us;
+    b->at.dtype = dtype;
+    MICS_TRY(time_subject(b, &gemm, &found));
+    b->flops_per_s = 1e6 * gemm.flops / found.median_us;
+    show_head(b, copy.bytes, side);
+    return MICS_OK;
 }
 
 // ---- setting up ----
@@ -542,7 +624,7 @@ static void set_workspace(bench *b)
 
 static mics_status set_up(bench *b)
 {
-    MICS_TRY(mics_device_cuda_open(0, EVENTS, &b->device));
+    MICS_TRY(mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device));
     const mics_device_ops *ops = b->device->ops;
     void *ctx = b->device->ctx;
     b->table = mics_kernels_cuda();
@@ -567,7 +649,21 @@ static mics_status set_up(bench *b)
     ops->copy(ctx, 0, b->order, host + b->N, bytes);
     const mics_status status = ops->synchronize(ctx, 0);
     free(host);
-    return status;
+    MICS_TRY(status);
+    return random_source_open(b->device, b->table, b->dtype, b->tiny ? 4093 : RANDOM_ELEMS,
+                              &b->random);
+}
+
+static mics_status run_all(bench *b)
+{
+    subject list[SUBJECTS];
+    MICS_TRY(set_up(b));
+    MICS_TRY(measure_machine(b));
+    int subjects = list_movers(b, list);
+    subjects += list_multipliers(b, list + subjects);
+    for (int i = 0; i < subjects; ++i)
+        MICS_TRY(show(b, &list[i]));
+    return MICS_OK;
 }
 
 int main(int count, char **words)
@@ -586,14 +682,8 @@ int main(int count, char **words)
                 "       (N in whole sequences of T, C in whole heads; --tiny comes first)\n");
         return 2;
     }
-    if (set_up(&b) != MICS_OK)
-        return 1;
-    measure_machine(&b);
-    subject list[SUBJECTS];
-    int subjects = list_movers(&b, list);
-    subjects += list_multipliers(&b, list + subjects);
-    for (int i = 0; i < subjects; ++i)
-        show(&b, &list[i]);
+    const mics_status status = run_all(&b); // logged
+    random_source_close(&b.random);
     mics_device_close(b.device);
-    return 0;
+    return status == MICS_OK ? 0 : 1;
 }

@@ -2,38 +2,206 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Everything that needs a GPU, in one call of at most 25 minutes: builds, runs the tests of tests/cuda on the chip, looks for
-# stray accesses, compares losses with the processor's, trains under every sharding with several ranks on the one
-# GPU, times every kernel beside its floor and whole steps beside PyTorch. Ends with a table and OUT/report.txt.
+# Everything that needs a GPU, in parts of at most 9 minutes, for a GPU that is rented by the minute: one archive goes
+# there, a report and its logs come back. There it needs no network, no compiler, and Python for one phase alone.
 #
-#   bench/gpu/run.sh [PHASE...]            all phases, or those named: build tests sanitizer losses shardings kernels speed
-#   bench/gpu/run.sh pack DIR              what is built, with its libraries, for a machine that has no compilers
+#   bench/gpu/run.sh pack [FILE]        here: builds what it packs, and makes the archive (BUILD/mics-gpu.tar.xz)
+#   run.sh 1 | 2 | 3 | PHASE...         there, beside the archive: a part, or the phases named
 #
-#   BUILD=build-gpu   where to build, or where it is built (with PACKED=1: what `pack` wrote; nothing is built)
-#   OUT=runs/gpu      where logs and the report go
-#   MINUTES=25        what is not begun by then is left out, and said so
-#   PYTHON=python3    with torch, for the comparison; without it that is left out
-#   EMULATED=1        tries the script itself on the emulated GPU, in tiny sizes, without sanitizer and PyTorch
+#   1   tests golden losses kernels attention large shardings
+#   2   shapes profile kernels_more
+#   3   torch sanitizer
 #
-# Exit status: 0; 1 when a check failed; 77 when there is no GPU, in one line that says why.
+#   tests         the tests of tests/cuda on the chip, skips counted     large        GPT-2 1.5B, whole steps
+#   golden        logits beside another implementation's                 shapes       GPT-2 124M and a stack of Llama-3-8B's
+#   losses        short loss curves beside the processor's                            shape: graphs and autotuning on and off
+#   kernels       each beside its floor, at 1600 channels                profile      ncu over the attention kernels
+#   kernels_more  at 768 and 4096                                        torch        the same steps in PyTorch
+#   attention     our kernels beside cuDNN's                             sanitizer    compute-sanitizer over small tests
+#   shardings     all, at 1, 2, 4 and 8 ranks on the one GPU
+#
+# The most telling comes first; what no time is left for is said. Every phase asks `mics doctor` first.
+#
+#   ARCHIVE=         what `pack` made; by default mics-gpu.tar.xz beside this script. Without one it builds its checkout
+#   OUT=runs/gpu     gets report.txt, which grows from call to call, and logs.tar.xz; nothing else is left
+#   MINUTES=9        of a call
+#   PYTHON=python3   whose nvidia/*/lib folders have cuBLAS, cuDNN and NCCL, if it has; with torch, for the phase `torch`
+#   BUILD=           build-pack for `pack`, else build-gpu
+#   EMULATED=1       tries the script on the emulated GPU of BUILD, in tiny sizes, without ncu, PyTorch and sanitizer
+#
+# Exit status: 0; 1 when a check failed; 2 for wrong usage; 77 when no GPU is usable, in one line that says why.
 set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 
-build=${BUILD:-build-gpu} out=${OUT:-runs/gpu} python=${PYTHON:-python3}
-case $build in /*) ;; *) build=$PWD/$build ;; esac
-case $out in /*) ;; *) out=$PWD/$out ;; esac
-emulated=${EMULATED:-}
-mics=$build/mics
-[ -z "${PACKED:-}" ] || export LD_LIBRARY_PATH=$build/lib:${LD_LIBRARY_PATH:-}
-[ -z "$emulated" ] || export MICS_CUDA_PLUGIN=$build/libmics_cuda_emulated.so
-readonly all_phases=(build tests sanitizer losses shardings kernels speed)
-readonly tests=(test_device_cuda test_cuda_op_flat test_cuda_op_rows test_cuda_linear test_cuda_lm_head
-    test_cuda_attention test_cuda_comm test_cuda_engine test_cuda_engine_faults)
-readonly benches=(gpu_op_speed gpu_attention_speed)
-failed=0
+script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "${BASH_SOURCE[0]}")
+here=$(dirname "$script")
+emulated=${EMULATED:-} python=${PYTHON:-python3}
+failed=0 skipped_tests=0 skipped_cases=0
+readonly LIMIT_BYTES=$((20 * 1024 * 1024)) # of the archive
+readonly GIB=$((1024 * 1024 * 1024))
+readonly PACKING_S=12                      # kept for the logs at the end
+readonly TORCH_S=400                       # for all rows of PyTorch together, compiling included
+readonly AUTOTUNE=run.time_products        # the run file's key
+readonly benches=(gpu_op_speed gpu_attention_speed gpu_random_tokens)
+readonly phases=(tests golden losses kernels kernels_more attention large shapes shardings profile torch sanitizer)
+# Shape, length and sequences of whole steps.
+readonly large_rows=("gpt2-1.5b 1024 8" "gpt2-1.5b 1024 16")
+readonly shape_rows=("gpt2-124m 1024 32" "llama-8b-shaped 1024 8" "gpt2-124m 4096 8" "llama-8b-shaped 4096 2")
+
+die() { # STATUS TEXT
+    echo "run.sh: $2" >&2
+    exit "$1"
+}
+
+absolute() { # PATH
+    case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac
+}
+
+# The names of the tests in tests/cuda, those of the engine last: they take longest. The archive has programs alone.
+cuda_tests() {
+    local path names=() all=(tests/cuda/test_*cuda*.c)
+    [ ! -f PACKED ] || all=(bin/test_*)
+    for path in "${all[@]}"; do names+=("$(basename "$path" .c)"); done
+    printf '%s\n' "${names[@]}" | grep -v engine
+    printf '%s\n' "${names[@]}" | grep engine
+}
+
+# ---- build and pack ----
+
+build() { # ARCHITECTURES OPTION...
+    local architectures=$1 log targets
+    shift
+    log=$(mktemp)
+    mapfile -t targets <<<"$(cuda_tests)"
+    if cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMICS_CUDA=ON -DMICS_CUDA_ARCHITECTURES="$architectures" \
+        -DMICS_TESTS=ON -DMICS_BENCH=ON "$@" >"$log" 2>&1 &&
+        cmake --build "$build" -j "${JOBS:-$(nproc)}" --target mics_cli mics_cuda "${targets[@]}" "${benches[@]}" \
+            >"$log" 2>&1; then
+        rm -f "$log"
+        return
+    fi
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    die 1 "the build in $build failed"
+}
+
+program_in() { # FOLDER NAME
+    find "$1" -maxdepth 4 -type f -name "$2" -perm -u+x | head -n 1
+}
+
+# Of the libraries that programs need those that a bare system with CUDA lacks: not the C and C++ libraries and zlib,
+# not what comes with the driver or with PyTorch.
+libraries_of() { # PROGRAM...
+    ldd "$@" | awk '$3 ~ /^\// { print $3 }' | sort -u |
+        grep -vE '/(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|libz|libcuda[a-z]*|libcublas[^/]*|libcudnn[^/]*|libnccl)\.so'
+}
+
+# Runs from the checkout, with a build folder of its own.
+pack() { # [FILE]
+    local archive stage tree name path bytes
+    build=$(absolute "${BUILD:-build-pack}") archive=$(absolute "${1:-$build/mics-gpu.tar.xz}")
+    # MPI is what a machine with one GPU has no use for, and often lacks.
+    build 90-real -DMICS_MPI=OFF -DMICS_TEST_DATA=tests/golden
+    stage=$(mktemp -d)
+    # shellcheck disable=SC2064
+    trap "rm -rf '$stage'" EXIT
+    tree=$stage/mics-gpu
+    mkdir -p "$tree/bin" "$tree/lib" "$(dirname "$archive")"
+    for name in mics libmics_cuda.so $(cuda_tests) "${benches[@]}"; do
+        path=$(program_in "$build" "$name")
+        [ -n "$path" ] || die 1 "$name was not built in $build"
+        if ! cp "$path" "$tree/bin/" || ! strip --strip-unneeded "$tree/bin/$name"; then
+            die 1 "$name cannot be packed"
+        fi
+    done
+    libraries_of "$tree"/bin/* | xargs -r cp -L -t "$tree/lib" || die 1 "the libraries cannot be packed"
+    cp "$script" "$tree/run.sh"
+    cp --parents -r bench/gpu/*.json bench/gpu/torch_gpt2.py configs/gpt2-tiny.json examples/demo.json examples/corpus \
+        tests/cli/lib.sh tests/cuda/test_train_cuda.sh tests/golden "$tree/" ||
+        die 1 "the run files cannot be packed"
+    git describe --always --dirty 2>/dev/null >"$tree/PACKED" || echo unknown >"$tree/PACKED"
+    # The script comes first, so that it can be taken out without reading all of it.
+    tar -C "$stage" --owner=0 --group=0 -cf - mics-gpu/run.sh --exclude=mics-gpu/run.sh mics-gpu |
+        xz -9e -T1 >"$archive" || die 1 "$archive cannot be written"
+    bytes=$(stat -c %s "$archive")
+    echo "$archive: $((bytes / 1024)) KiB, $(cat "$tree/PACKED"), $(find "$tree/bin" -type f | wc -l) programs"
+    [ "$bytes" -le $LIMIT_BYTES ] || die 1 "that is more than $((LIMIT_BYTES / 1024)) KiB"
+}
+
+# ---- where it runs ----
+
+# xz may be missing; Python then reads and writes the format.
+unpack() { # ARCHIVE FOLDER
+    tar -C "$2" -xJf "$1" 2>/dev/null || "$python" -m tarfile -e "$1" "$2"
+}
+
+# A folder that is gone when this ends. The script of the archive goes on in it.
+enter_archive() { # ARCHIVE ARGUMENT...
+    local archive=$1
+    shift
+    [ -f "$archive" ] || die 2 "no archive at $archive"
+    work=$(mktemp -d)
+    unpack "$archive" "$work" || { rm -rf "$work"; die 1 "$archive cannot be unpacked"; }
+    OUT=$out RUN_WORK=$work RUN_BEGAN_S=$SECONDS exec bash "$work/mics-gpu/run.sh" "$@"
+}
+
+library_path() {
+    local folders folder
+    folders=$("$python" -c '
+import glob, sys
+print(":".join(f for p in sys.path if p for f in sorted(glob.glob(p + "/nvidia/*/lib"))))' 2>/dev/null)
+    for folder in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64; do
+        [ ! -d "$folder" ] || folders=$folders:$folder
+    done
+    [ ! -d "$root/lib" ] || folders=$root/lib:$folders
+    echo "$folders:${LD_LIBRARY_PATH:-}"
+}
+
+# Logs of earlier calls stay in the archive that this one writes.
+finish() {
+    if [ -s "$report" ]; then
+        tar -C "$work" -cJf "$out/logs.tar.xz" logs 2>/dev/null ||
+            (cd "$work" && "$python" -m tarfile -c "$out/logs.tar.xz" logs) || echo "run.sh: no logs.tar.xz" >&2
+    fi
+    rm -rf "$work"
+}
+
+# Sets what everything below uses: root, bin, build, out, work, logs, report, mics, ours.
+settle() {
+    work=${RUN_WORK:-$(mktemp -d)} logs=$work/logs report=$out/report.txt
+    trap finish EXIT
+    trap 'exit 1' INT TERM
+    SECONDS=${RUN_BEGAN_S:-0}
+    cd "$root" || exit 1
+    mkdir -p "$out" "$logs" || exit 1
+    [ ! -s "$out/logs.tar.xz" ] || unpack "$out/logs.tar.xz" "$work"
+    if [ -f PACKED ]; then
+        bin=$root/bin
+    else
+        bin=$(absolute "${BUILD:-build-gpu}")
+    fi
+    build=$bin mics=$bin/mics
+    # For our programs only: PyTorch finds its own.
+    ours=(env "LD_LIBRARY_PATH=$(library_path)")
+    [ -z "$emulated" ] || ours+=("MICS_CUDA_PLUGIN=${MICS_CUDA_PLUGIN:-$bin/libmics_cuda_emulated.so}")
+}
+
+# ---- reporting ----
 
 say() {
-    echo "$*" | tee -a "$out/report.txt"
+    echo "$*" | tee -a "$report"
+}
+
+# A number rounded; what is none stays as it is.
+decimals() { # DIGITS NUMBER
+    case $2 in [0-9]*) printf "%.$1f" "$2" ;; *) echo "$2" ;; esac
+}
+
+# A over B, or "-" where one of them is no number.
+ratio() { # DIGITS A B
+    case "$2 $3" in
+    [0-9]*" "[0-9]*) awk -v a="$2" -v b="$3" "BEGIN { printf \"%.$1f\", a / b }" ;;
+    *) echo - ;;
+    esac
 }
 
 bad() {
@@ -41,111 +209,165 @@ bad() {
     say "FAILED   $*"
 }
 
-# Whether there is time for something that may take so many seconds.
+skipped() { # NAME: a test, whose log says why
+    skipped_tests=$((skipped_tests + 1))
+    say "skipped  $1: $(grep -m 1 '^skipped: \|^no GPU: ' "$logs/$1.log" || last_line "$1")"
+}
+
+# Whether something may begin that takes some SECONDS: what later phases need stays theirs.
 time_for() { # SECONDS WHAT
-    local left=$((${MINUTES:-25} * 60 - SECONDS))
-    [ "$left" -gt "$1" ] && return
-    say "left out $2: $left s are left, and it may take $1"
+    local left=$((phase_end - SECONDS))
+    [ "$left" -ge "$1" ] && return
+    say "left out $2: $((left > 0 ? left : 0)) s are left, and it may take $1"
     return 1
 }
 
-# Runs a command with a limit, keeping what it prints in OUT/NAME.log.
+# Runs a command with a limit, or until the phase's time is over; what it prints goes to NAME.log.
 keep() { # SECONDS NAME COMMAND...
-    local limit=$1 name=$2
+    local limit=$1 name=$2 left=$((phase_end - SECONDS))
     shift 2
-    timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null
+    [ "$left" -ge "$limit" ] || limit=$((left > 1 ? left : 1))
+    timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1 </dev/null
 }
 
-program_of() { # NAME: where a test or bench was built
-    find "$build" -maxdepth 4 -type f -name "$1" -perm -u+x | head -n 1
+last_line() { # NAME: of its log
+    tail -n 1 "$logs/$1.log"
 }
 
-# ---- build and pack ----
-
-phase_build() {
-    [ -z "${PACKED:-}" ] && [ -z "$emulated" ] || return 0
-    keep 900 build bash -c "cmake -S . -B '$build' -DCMAKE_BUILD_TYPE=Release -DMICS_CUDA=ON \
-        -DMICS_CUDA_ARCHITECTURES='${MICS_CUDA_ARCHITECTURES:-80-real;90}' && \
-        cmake --build '$build' -j '${JOBS:-$(nproc)}' --target mics_cli mics_cuda ${tests[*]} ${benches[*]}" || {
-        tail -n 20 "$out/build.log"
-        bad "build; see $out/build.log"
-        exit 1
-    }
-    say "built    in $SECONDS s"
+# Ends with 77 where no GPU is usable; that is not hidden by, and does not hide, what failed before.
+ask_doctor() { # PHASE
+    local json=$logs/doctor-$1.json
+    [ -x "$mics" ] || die 1 "no program at $mics"
+    timeout 60 "${ours[@]}" "$mics" doctor --json >"$json" 2>"$logs/doctor-$1.err" </dev/null ||
+        die 1 "mics doctor failed: $(tail -n 1 "$logs/doctor-$1.err")"
+    grep -q '"usable": true' "$json" && return
+    local line
+    line=$(sed -n 's/.*"why_not": "\(.*\)", "plugin":.*/\1/p' "$json" | sed 's/\\\(.\)/\1/g')
+    [ "$failed" = 0 ] || die 1 "$failed failed, then there was no usable GPU: $line"
+    die 77 "no usable GPU: $line"
 }
 
-pack() { # DIR
-    local name path
-    mkdir -p "$1/lib"
-    cp "$build/mics" "$build/libmics_cuda.so" "$1/"
-    for name in "${tests[@]}" "${benches[@]}"; do
-        path=$(program_of "$name") && [ -n "$path" ] && cp "$path" "$1/"
+# ---- predictions ----
+
+# What the planner says of a step, in ms.
+predicted_ms() { # SHAPE LENGTH SEQUENCES
+    "${ours[@]}" "$mics" plan "$work/speed.json" --cluster "$work/gpu.json:1" --json --set "model.config=$(config_of "$1")" \
+        --set "data.sequence_length=$2" --set "train_micro_batch_size_per_gpu=$3" \
+        --set 'sharding={"params": 1, "grads": 1, "optimizer": 1}' 2>"$logs/plan.err" |
+        sed -n 's/.*"run_file": .*"step_ms": \([0-9.]*\),.*/\1/p' | grep . || echo -
+}
+
+# A row's shape, length and sequences; where the GPU is emulated, tiny ones.
+words_of() { # ROW
+    local words
+    read -ra words <<<"$1"
+    [ -z "$emulated" ] || words=("${words[0]}" 8 1)
+    echo "${words[*]}"
+}
+
+predictions() {
+    local row words
+    cat >>"$report" <<'TEXT'
+
+predicted by hand: GPT-2 1.5B, 8 x 1024 tokens, bf16, on an H100 (989 TFLOP/s, 3.35 TB/s), ms of a step
+  GEMM 127.0, attention 30.0, norms + additions + GELU 14.0, cross-entropy 1.0,
+  AdamW 17.3, norm 2.4, gradient conversion 3.6; in all 197, 41 % MFU
+TEXT
+    say "predicted by mics plan for one $accelerator, ms of a step"
+    for row in "${large_rows[@]}" "${shape_rows[@]}"; do
+        read -ra words <<<"$(words_of "$row")"
+        say "$(printf '  %-16s %5s x %-3s %10s' "${words[@]}" "$(decimals 1 "$(predicted_ms "${words[@]}")")")"
     done
-    # Of the system's libraries those that a bare one lacks; the C library and CUDA's own are there.
-    ldd "$1"/mics "$1"/test_* | awk '$3 ~ /^\// { print $3 }' | sort -u |
-        grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libcuda|libcublas[^/]*|libcudnn[^/]*)\.so' |
-        xargs -r cp -L -t "$1/lib"
-    du -sh "$1"
+    say ""
 }
 
 # ---- checks ----
 
+# One program of tests/cuda.
+run_test() { # SECONDS NAME
+    local name=$2 program status skipped
+    program=$(program_in "$bin" "$name")
+    [ -n "$program" ] || { bad "$name: was not built"; return; }
+    time_for 5 "$name" || return
+    keep "$1" "$name" "${ours[@]}" "$program"
+    status=$?
+    skipped=$(sed -n 's/^skipped \([0-9]*\) of [0-9]* cases$/\1/p' "$logs/$name.log" | tail -n 1)
+    case $status in
+    0)
+        skipped_cases=$((skipped_cases + ${skipped:-0}))
+        say "passed   $name${skipped:+ (cases skipped: $skipped)}"
+        ;;
+    77) skipped "$name" ;;
+    124 | 137) bad "$name: not done when its time was over" ;;
+    *) bad "$name: status $status: $(grep -E 'LINE|ERROR|error' "$logs/$name.log" | tail -n 1)" ;;
+    esac
+}
+
 phase_tests() {
-    local name program
-    for name in "${tests[@]}"; do
-        program=$(program_of "$name")
-        [ -n "$program" ] || { bad "$name: was not built"; continue; }
-        time_for 180 "$name" || continue
-        keep 180 "$name" "$program"
-        case $? in
-        0) say "passed   $name" ;;
-        77) say "skipped  $name: $(tail -n 1 "$out/$name.log")" ;;
-        *) bad "$name: $(grep -E 'LINE|ERROR|error' "$out/$name.log" | tail -n 1)" ;;
-        esac
+    local name names status
+    mapfile -t names <<<"$(cuda_tests | grep -v golden)"
+    # The suite runs all of them on the emulated GPU anyway.
+    [ -z "$emulated" ] || names=(test_device_cuda test_cuda_workspace)
+    for name in "${names[@]}"; do
+        run_test 60 "$name"
     done
-    time_for 240 test_train_cuda || return
-    if keep 240 test_train_cuda sh tests/cuda/test_train_cuda.sh "$mics"; then
-        say "passed   test_train_cuda"
-    else
-        bad "test_train_cuda: $(grep FAILED "$out/test_train_cuda.log" | tail -n 1)"
-    fi
+    [ -z "$emulated" ] || return 0
+    time_for 20 test_train_cuda || return 0
+    keep 120 test_train_cuda "${ours[@]}" sh tests/cuda/test_train_cuda.sh "$mics"
+    status=$?
+    case $status in
+    0) say "passed   test_train_cuda; $(last_line test_train_cuda)" ;;
+    77) skipped test_train_cuda ;;
+    124 | 137) bad "test_train_cuda: not done when its time was over" ;;
+    *) bad "test_train_cuda: $(grep FAILED "$logs/test_train_cuda.log" | tail -n 1)" ;;
+    esac
+}
+
+phase_golden() {
+    run_test 60 test_cuda_golden
+}
+
+tool_of() { # NAME: a tool of CUDA's
+    command -v "$1" || find /usr/local/cuda/bin /usr/local/cuda-*/bin /opt/nvidia -maxdepth 4 -name "$1" -perm -u+x \
+        2>/dev/null | head -n 1 | grep .
 }
 
 phase_sanitizer() {
-    local tool name program
-    [ -z "$emulated" ] || return 0
-    command -v compute-sanitizer >/dev/null || { say "left out compute-sanitizer: it is not installed"; return; }
-    for tool in memcheck initcheck racecheck synccheck; do
-        for name in test_cuda_op_flat test_cuda_op_rows test_cuda_linear test_cuda_attention; do
-            program=$(program_of "$name")
-            [ -n "$program" ] || continue
-            time_for 120 "$tool of $name" || continue
-            keep 120 "$tool-$name" compute-sanitizer --tool "$tool" --error-exitcode 9 "$program"
-            case $? in
-            0) say "clean    $tool of $name" ;;
-            124 | 137) say "left out $tool of $name: not done in 120 s" ;;
-            *) bad "$tool of $name: $(grep -m 1 -E '=========.*(rror|ace|nitialized)' "$out/$tool-$name.log")" ;;
-            esac
-        done
+    local tool name program sanitizer pair
+    [ -z "$emulated" ] || { say "left out compute-sanitizer: the GPU is emulated"; return; }
+    sanitizer=$(tool_of compute-sanitizer) || { say "left out compute-sanitizer: it is not installed"; return; }
+    for pair in memcheck:test_cuda_op_rows racecheck:test_cuda_op_rows memcheck:test_cuda_attention \
+        racecheck:test_cuda_attention memcheck:test_cuda_op_flat memcheck:test_cuda_linear synccheck:test_cuda_attention \
+        initcheck:test_cuda_op_rows; do
+        tool=${pair%%:*} name=${pair#*:}
+        program=$(program_in "$bin" "$name")
+        [ -n "$program" ] || { bad "$name: was not built"; continue; }
+        time_for 15 "$tool of $name" || continue
+        keep 100 "$tool-$name" "${ours[@]}" "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"
+        case $? in
+        0) say "clean    $tool of $name" ;;
+        124 | 137) say "left out $tool of $name: not done in its time; $(grep -c ERROR "$logs/$tool-$name.log") found till then" ;;
+        *) bad "$tool of $name: $(grep -m 1 -E '=========.*(rror|ace|nitialized)' "$logs/$tool-$name.log")" ;;
+        esac
     done
 }
 
 # ---- losses ----
 
-# Trains the demo's model; the losses by step go to OUT/NAME.losses.
+# Trains the demo's model; the losses by step go to NAME.losses.
 demo() { # SECONDS NAME STEPS ARGUMENTS...
     local limit=$1 name=$2 steps=$3 tiny=()
     shift 3
-    [ -z "$emulated" ] || tiny=(--set "model.config=$out/tiny.json" --set data.sequence_length=8)
-    rm -rf "$out/run-$name"
-    keep "$limit" "$name" "$mics" train examples/demo.json --out "$out/run-$name" --steps "$steps" \
+    [ -z "$emulated" ] || tiny=(--set "model.config=$work/tiny.json" --set data.sequence_length=8)
+    rm -rf "$work/run"
+    keep "$limit" "$name" "${ours[@]}" "$mics" train examples/demo.json --out "$work/run" --steps "$steps" \
         --set run.validation_batches=0 --set zero_optimization=null --set run.precision=auto "${tiny[@]}" "$@" || return
-    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/p' "$out/run-$name/metrics.jsonl" >"$out/$name.losses"
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/p' "$work/run/metrics.jsonl" >"$logs/$name.losses"
 }
 
 # The largest relative difference of two runs' losses.
 difference() { # NAME NAME
-    paste -d ' ' "$out/$1.losses" "$out/$2.losses" | awk '
+    paste -d ' ' "$logs/$1.losses" "$logs/$2.losses" | awk '
         NF == 4 { d = ($2 - $4) / $4; d = d < 0 ? -d : d; most = d > most ? d : most; steps++ }
         NF != 4 { short = 1 }
         END { printf "%.3g", steps == 0 || short ? 9 : most }'
@@ -162,15 +384,14 @@ within() { # LIMIT NAME REFERENCE
 }
 
 phase_losses() {
-    local steps=100 name
-    [ -z "$emulated" ] || steps=2
-    local options=(--ranks 1 --set train_micro_batch_size_per_gpu=16)
-    [ -z "$emulated" ] || options=(--ranks 1 --set train_micro_batch_size_per_gpu=1)
-    time_for 240 "loss curves" || return
-    demo 200 cpu-fp32 $steps "${options[@]}" --set run.device=cpu || { bad "the processor's run"; return; }
-    for name in fp32 tf32 bf16 fp16; do
-        demo 120 "gpu-$name" $steps "${options[@]}" --set run.device=cuda --set run.precision=$name ||
-            { bad "gpu-$name: $(tail -n 1 "$out/gpu-$name.log")"; continue; }
+    local steps=100 name options=(--ranks 1 --set train_micro_batch_size_per_gpu=16)
+    [ -z "$emulated" ] || steps=2 options=(--ranks 1 --set train_micro_batch_size_per_gpu=1)
+    time_for 20 "loss curves" || return 0
+    demo 60 cpu-fp32 $steps "${options[@]}" --set run.device=cpu || { bad "the processor's run: $(last_line cpu-fp32)"; return; }
+    for name in bf16 fp32 tf32 fp16; do
+        time_for 5 "losses of $name" || continue
+        demo 30 "gpu-$name" $steps "${options[@]}" --set run.device=cuda --set run.precision=$name ||
+            { bad "gpu-$name: $(last_line "gpu-$name")"; continue; }
         case $name in
         fp32) within 1e-3 gpu-fp32 cpu-fp32 ;;
         *) within 1e-2 "gpu-$name" cpu-fp32 ;;
@@ -180,57 +401,105 @@ phase_losses() {
 
 # Every sharding at 1, 2, 4 and 8 ranks of the one GPU: the losses of one rank, and bytes and memory as predicted.
 phase_shardings() {
-    local ranks steps=10 few="1 2 4 8" name degrees
-    [ -z "$emulated" ] || { steps=1 few="2"; }
+    local ranks steps=10 counts="1 2 4 8" name degrees
+    [ -z "$emulated" ] || { steps=1 counts="2"; }
     local options=(--set run.device=cuda --set train_batch_size=16 --set gradient_accumulation_steps=2
         --set train_micro_batch_size_per_gpu=null --set run.precision=bf16 --set run.whole_below=0)
     [ -z "$emulated" ] || options+=(--set train_batch_size=4)
-    demo 120 one $steps --ranks 1 "${options[@]}" || { bad "one rank: $(tail -n 1 "$out/one.log")"; return; }
-    for ranks in $few; do
+    time_for 10 "shardings" || return 0
+    demo 60 one $steps --ranks 1 "${options[@]}" || { bad "one rank: $(last_line one)"; return; }
+    for ranks in $counts; do
         local half=$((ranks > 1 ? ranks / 2 : 1)) nodes=$((ranks > 2 ? 2 : 1))
-        for name in ddp zero1 zero2 zero3 mics mics+ hpz; do
+        for name in mics zero3 ddp zero1 zero2 mics+ hpz; do
             case $name in
             ddp) degrees="1 1 1" ;; zero1) degrees="1 1 $ranks" ;; zero2) degrees="1 $ranks $ranks" ;;
             zero3) degrees="$ranks $ranks $ranks" ;; mics) degrees="$half $half $half" ;;
             mics+) degrees="$half $half $ranks" ;; hpz) degrees="$half $ranks $ranks" ;;
             esac
-            time_for 60 "$name at $ranks ranks" || continue
+            time_for 5 "$name at $ranks ranks" || continue
             # shellcheck disable=SC2086
             set -- $degrees
-            demo 60 "$name-$ranks" $steps --ranks "$ranks" --nodes "$nodes" "${options[@]}" \
+            demo 40 "$name-$ranks" $steps --ranks "$ranks" --nodes "$nodes" "${options[@]}" \
                 --set "sharding={\"params\": $1, \"grads\": $2, \"optimizer\": $3}" ||
-                { bad "$name at $ranks ranks: $(tail -n 1 "$out/$name-$ranks.log")"; continue; }
-            grep -E ' (B|KiB|MiB|GiB) .*[^t]$' "$out/$name-$ranks.log" | grep -q 'inside nodes\|between nodes\|in all' &&
+                { bad "$name at $ranks ranks: $(last_line "$name-$ranks")"; continue; }
+            grep -E ' (B|KiB|MiB|GiB) .*[^t]$' "$logs/$name-$ranks.log" | grep -q 'inside nodes\|between nodes\|in all' &&
                 bad "$name at $ranks ranks: a prediction was not exact"
             within 5e-3 "$name-$ranks" one
         done
     done
 }
 
-# ---- speed ----
+# ---- kernels ----
+
+kernels_at() { # CHANNELS
+    local channels=$1 program
+    program=$(program_in "$bin" gpu_op_speed)
+    [ -n "$program" ] || { bad "gpu_op_speed: was not built"; return; }
+    local sizes=(--channels "$channels" --rows 8192 --length 1024 --heads $((channels / 64)) --words 50257 --dtype bf16)
+    [ -z "$emulated" ] || sizes=(--tiny)
+    time_for 10 "kernels at $channels channels" || return 0
+    keep 90 "kernels-$channels" "${ours[@]}" "$program" "${sizes[@]}" ||
+        { bad "gpu_op_speed at $channels channels: $(last_line "kernels-$channels")"; return; }
+    say "kernels, ${sizes[*]}: each beside its floor"
+    cat "$logs/kernels-$channels.log" >>"$report"
+}
 
 phase_kernels() {
-    local channels program
-    program=$(program_of gpu_op_speed)
-    [ -n "$program" ] || { bad "gpu_op_speed: was not built"; return; }
-    if [ -n "$emulated" ]; then
-        keep 120 kernels-tiny "$program" --tiny || bad "gpu_op_speed --tiny"
-        return
-    fi
-    for channels in 768 1600 4096; do
-        time_for 90 "kernels at $channels channels" || continue
-        if keep 90 "kernels-$channels" "$program" --channels $channels --rows 8192 --length 1024 --heads $((channels / 64)) \
-            --words 50257 --dtype bf16; then
-            say "kernels at $channels channels, 8192 rows, bf16: each beside its floor"
-            cat "$out/kernels-$channels.log" >>"$out/report.txt"
+    kernels_at 1600
+}
+
+phase_kernels_more() {
+    kernels_at 768
+    kernels_at 4096
+}
+
+phase_attention() {
+    local program sizes=()
+    program=$(program_in "$bin" gpu_attention_speed)
+    [ -n "$program" ] || { bad "gpu_attention_speed: was not built"; return; }
+    [ -z "$emulated" ] || sizes=(--tiny)
+    time_for 10 "attention beside cuDNN's" || return 0
+    keep 90 attention "${ours[@]}" "$program" "${sizes[@]}" || bad "gpu_attention_speed: $(last_line attention)"
+    say "attention: ours, and cuDNN's where it is"
+    cat "$logs/attention.log" >>"$report"
+}
+
+# ncu needs permission to read the chip's counters, which rented machines often lack.
+phase_profile() {
+    local ncu kernel program
+    [ -z "$emulated" ] || { say "left out profiles: the GPU is emulated"; return; }
+    ncu=$(tool_of ncu) || { say "left out profiles: ncu is not installed"; return; }
+    program=$(program_in "$bin" gpu_op_speed)
+    for kernel in attention_forward attention_backward_q attention_backward_kv; do
+        time_for 20 "a profile of $kernel" || continue
+        # The first two launches warm up.
+        keep 90 "ncu-$kernel" "${ours[@]}" "$ncu" --clock-control none --set full --kernel-name "regex:$kernel" \
+            --launch-skip 2 --launch-count 1 "$program" --channels 1600 --rows 8192 --length 1024 --heads 25 --words 50257 \
+            --dtype bf16
+        if grep -q 'Duration' "$logs/ncu-$kernel.log"; then
+            say "profile of $kernel, 1600 channels, 8192 rows:"
+            grep -E 'Duration|Compute \(SM\) Throughput|Memory Throughput|Registers Per|Achieved Occupancy|No Eligible|Bank conflict' \
+                "$logs/ncu-$kernel.log" >>"$report"
         else
-            bad "gpu_op_speed at $channels channels: $(tail -n 1 "$out/kernels-$channels.log")"
+            say "left out a profile of $kernel: $(grep -m 1 -E 'ERR|rror|==WARNING==' "$logs/ncu-$kernel.log" || last_line "ncu-$kernel")"
         fi
     done
-    program=$(program_of gpu_attention_speed)
-    [ -z "$program" ] || ! time_for 60 "attention beside cuDNN's" || keep 60 attention "$program" ||
-        bad "gpu_attention_speed: $(tail -n 1 "$out/attention.log")"
-    [ ! -s "$out/attention.log" ] || cat "$out/attention.log" >>"$out/report.txt"
+}
+
+# ---- whole steps ----
+
+config_of() { # SHAPE
+    if [ -n "$emulated" ]; then echo "$work/tiny.json"; else echo "bench/gpu/$1.json"; fi
+}
+
+# Uniformly random tokens, made once a call.
+tokens_of() { # SHAPE: prints the shard
+    local words count=4000000
+    words=$(sed -n 's/.*"vocab_size": *\([0-9]*\).*/\1/p' "$(config_of "$1")")
+    [ -z "$emulated" ] || count=20000
+    [ -s "$work/tokens-$words.bin" ] ||
+        "${ours[@]}" "$(program_in "$bin" gpu_random_tokens)" "$words" $count "$work/tokens-$words.bin" >&2 || return
+    echo "$work/tokens-$words.bin"
 }
 
 # Median of a number in metrics.jsonl, the first three steps left out.
@@ -244,124 +513,207 @@ steps_in() { # FILE
 
 # Trains until enough steps are timed, then stops hard: the checkpoint of the end would take minutes and tens of gigabytes.
 # The words behind STEPS go to mics.
-time_steps() { # NAME CONFIG LENGTH SEQUENCES STEPS WORD...
-    local name=$1 config=$2 length=$3 sequences=$4 steps=$5 pid metrics=$out/run-$1/metrics.jsonl
+time_steps() { # NAME SHAPE LENGTH SEQUENCES STEPS WORD...
+    local name=$1 shape=$2 length=$3 sequences=$4 steps=$5 tokens pid metrics=$work/run/metrics.jsonl
     shift 5
-    rm -rf "$out/run-$name"
-    "$mics" train "$out/speed.json" --ranks 1 --out "$out/run-$name" --set "model.config=$config" \
-        --set "data.sequence_length=$length" --set "train_micro_batch_size_per_gpu=$sequences" "$@" \
-        >"$out/$name.log" 2>&1 </dev/null &
+    tokens=$(tokens_of "$shape") || return
+    rm -rf "$work/run"
+    "${ours[@]}" "$mics" train "$work/speed.json" --ranks 1 --out "$work/run" --set "model.config=$(config_of "$shape")" \
+        --set "data.train=[\"$tokens\"]" --set "data.sequence_length=$length" \
+        --set "train_micro_batch_size_per_gpu=$sequences" "$@" >"$logs/$name.log" 2>&1 </dev/null &
     pid=$!
-    for _ in $(seq 1200); do
-        kill -0 $pid 2>/dev/null || break
-        [ "$(steps_in "$metrics")" -lt "$steps" ] || break
+    while kill -0 $pid 2>/dev/null && [ "$(steps_in "$metrics")" -lt "$steps" ] && [ "$SECONDS" -lt "$phase_end" ]; do
         sleep 0.1
     done
     kill -9 $pid 2>/dev/null
     wait $pid 2>/dev/null
+    [ ! -s "$metrics" ] || cp "$metrics" "$logs/$name.jsonl"
     [ "$(steps_in "$metrics")" -ge 5 ]
 }
 
 row() {
-    printf '%-16s %6s %4s  %-22s %12s %10s %7s %10s\n' "$@" | tee -a "$out/report.txt"
+    printf '%-16s %6s %4s  %-18s %10s %9s %10s %9s %7s %7s\n' "$@" | tee -a "$report"
 }
 
-torch_row() { # SHAPE CONFIG LENGTH SEQUENCES PARAMS
-    local name=torch-$1-$3-$4-$5 line
-    time_for 150 "PyTorch, $1 at $3" || return
-    keep 150 "$name" "$python" bench/gpu/torch_gpt2.py "$2" --length "$3" --sequences "$4" --steps 20 --params "$5" ||
-        { say "left out PyTorch, $1 at $3, $5 parameters: $(tail -n 1 "$out/$name.log")"; return; }
-    line=$(tail -n 1 "$out/$name.log")
-    field() { echo "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
-    row "$1" "$3" "$4" "torch, $5 parameters" "$(field tokens_per_s)" "$(field step_ms)" "$(field mfu)" \
-        "$(awk "BEGIN { printf \"%.1f\", $(field memory_peak_bytes) / 2 ^ 30 }")"
+heading() {
+    say "whole steps on uniformly random tokens, bf16, one rank; ms from start to start, medians; MFU of 989 TFLOP/s by 6 N + attention"
+    row shape length seqs program "tokens/s" "ms/step" predicted "of that" MFU "GiB"
 }
 
-mics_row() { # NAME SHAPE CONFIG LENGTH SEQUENCES GRAPHS
-    local name=$1 shape=$2 config=$3 length=$4 sequences=$5 graphs=$6 metrics=$out/run-$1/metrics.jsonl program=mics
-    [ "$graphs" = false ] || program="mics, graphs"
-    time_for 130 "$shape at $length, $sequences sequences, $program" || return
-    if time_steps "$name" "$config" "$length" "$sequences" "${steps:-23}" --set "run.graphs=$graphs"; then
-        row "$shape" "$length" "$sequences" "$program" "$(printf %.0f "$(median tokens_per_s "$metrics")")" \
-            "$(printf %.2f "$(median step_ms "$metrics")")" "$(printf %.4f "$(median mfu "$metrics")")" "$(awk "BEGIN { printf \"%.1f\", $(median memory_peak_bytes "$metrics") / 2 ^ 30 }")"
-    else
-        bad "speed of $shape at $length, $program: $(tail -n 1 "$out/$name.log")"
+mics_row() { # SECONDS SHAPE LENGTH SEQUENCES plain|graphs|tuned
+    local need=$1 shape=$2 length=$3 sequences=$4 variant=$5 steps=23 name=$2-$3-$4-$5 settings=() metrics ms predicted
+    case $variant in
+    graphs) settings=(--set run.graphs=true) ;;
+    tuned) settings=(--set "$AUTOTUNE=true") ;;
+    esac
+    [ -z "$emulated" ] || steps=5
+    time_for "$need" "$shape at $length x $sequences, $variant" || return 0
+    if ! time_steps "$name" "$shape" "$length" "$sequences" $steps "${settings[@]}"; then
+        bad "steps of $shape at $length x $sequences, $variant: $(last_line "$name")"
+        return
     fi
+    metrics=$logs/$name.jsonl
+    ms=$(median step_ms "$metrics") predicted=$(predicted_ms "$shape" "$length" "$sequences")
+    row "$shape" "$length" "$sequences" "mics, $variant" "$(decimals 0 "$(median tokens_per_s "$metrics")")" \
+        "$(decimals 2 "$ms")" "$(decimals 1 "$predicted")" "$(ratio 3 "$ms" "$predicted")" \
+        "$(decimals 4 "$(median mfu "$metrics")")" "$(ratio 1 "$(median memory_peak_bytes "$metrics")" $GIB)"
 }
 
-speed_rows() { # SHAPE LENGTH SEQUENCES
-    local shape=$1 length=$2 sequences=$3 config=bench/gpu/$1.json graphs
-    [ -z "$emulated" ] || config=$out/tiny.json
-    for graphs in false true; do
-        mics_row "speed-$shape-$length-$sequences-$graphs" "$shape" "$config" "$length" "$sequences" $graphs
+# A tiny one, of whatever shape, where the GPU is emulated.
+mics_rows() { # SECONDS VARIANT ROW...
+    local need=$1 variant=$2 row words
+    shift 2
+    for row in "$@"; do
+        read -ra words <<<"$(words_of "$row")"
+        mics_row "$need" "${words[@]}" "$variant"
+        [ -z "$emulated" ] || break
     done
-    [ -z "$emulated" ] && [ -n "$torch" ] || return 0
-    torch_row "$shape" "$config" "$length" "$sequences" fp32
-    [ "$shape $length" != "gpt2-1.5b 1024" ] || torch_row "$shape" "$config" "$length" "$sequences" bf16
 }
 
-phase_speed() {
-    local torch=
-    for _ in $(seq 40); do cat examples/corpus/*.txt; done >"$out/text.txt"
-    cat >"$out/speed.json" <<JSON
-{"model": {"config": "bench/gpu/gpt2-124m.json"}, "data": {"train": ["$out/text.txt"]},
+phase_large() {
+    heading
+    mics_rows 25 plain "${large_rows[@]}"
+    mics_rows 50 tuned "${large_rows[0]}"
+    mics_rows 25 graphs "${large_rows[0]}"
+}
+
+phase_shapes() {
+    heading
+    mics_rows 25 plain "${shape_rows[@]}"
+    mics_rows 25 graphs "${shape_rows[@]}"
+    mics_rows 50 tuned "${shape_rows[@]}"
+}
+
+torch_row() { # SHAPE LENGTH SEQUENCES fp32|bf16
+    local name=torch-$1-$2-$3-$4 line seconds=$((phase_end - SECONDS - 10)) gib
+    time_for 60 "PyTorch, $1 at $2 x $3, $4 parameters" || return 0
+    [ $seconds -lt 150 ] || seconds=150
+    keep $((seconds + 10)) "$name" env "TORCHINDUCTOR_CACHE_DIR=$work/inductor" "TRITON_CACHE_DIR=$work/triton" \
+        "$python" bench/gpu/torch_gpt2.py "bench/gpu/$1.json" --length "$2" --sequences "$3" \
+        --steps 20 --params "$4" --pad-vocab 64 --seconds $seconds
+    line=$(grep '^{' "$logs/$name.log" | tail -n 1)
+    field() { echo "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
+    [ -n "$(field step_ms)" ] || { say "left out PyTorch, $1 at $2 x $3, $4 parameters: $(last_line "$name")"; return; }
+    gib=$(ratio 1 "$(field memory_peak_bytes)" $GIB)
+    row "$1" "$2" "$3" "torch, $4 params" "$(field tokens_per_s)" "$(field step_ms)" - - "$(field mfu)" "$gib"
+}
+
+phase_torch() {
+    [ -z "$emulated" ] || { say "left out PyTorch: the GPU is emulated"; return; }
+    "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null ||
+        { say "left out PyTorch: $python has none that sees the GPU"; return; }
+    heading
+    [ $((phase_end - SECONDS)) -le $TORCH_S ] || phase_end=$((SECONDS + TORCH_S))
+    torch_row gpt2-1.5b 1024 8 fp32
+    torch_row gpt2-1.5b 1024 8 bf16
+    torch_row gpt2-124m 1024 32 fp32
+    torch_row gpt2-1.5b 1024 16 fp32
+    torch_row llama-8b-shaped 1024 8 bf16
+}
+
+# ---- a call ----
+
+# Seconds that a phase is sure of: those before it leave them alone.
+reserved_s() { # PHASE
+    case $1 in
+    tests) echo 150 ;;
+    golden) echo 20 ;;
+    losses) echo 70 ;;
+    kernels | attention) echo 45 ;;
+    large) echo 150 ;;
+    shapes) echo 400 ;;
+    torch) echo 400 ;;
+    profile | sanitizer) echo 80 ;;
+    *) echo 0 ;; # has what is left over
+    esac
+}
+
+names_of() { # ARGUMENT: a part's phases, or the argument
+    case $1 in
+    1) echo tests golden losses kernels attention large shardings ;;
+    2) echo shapes profile kernels_more ;;
+    3) echo torch sanitizer ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# What the phases read, beside what is in the tree.
+write_inputs() {
+    # A model that the emulation is not long at.
+    sed 's/"n_embd": *[0-9]*/"n_embd": 32/; s/"n_layer": *[0-9]*/"n_layer": 1/; s/"n_head": *[0-9]*/"n_head": 2/
+         s/"vocab_size": *[0-9]*/"vocab_size": 256/; s/"n_positions": *[0-9]*/"n_positions": 16/' \
+        bench/gpu/gpt2-124m.json >"$work/tiny.json"
+    cat >"$work/speed.json" <<'JSON'
+{"model": {"config": "bench/gpu/gpt2-124m.json"}, "data": {"train": ["tokens.bin"]},
  "run": {"steps": 1000, "validation_batches": 0, "device": "cuda", "precision": "bf16", "peak_tflops": 989},
  "train_micro_batch_size_per_gpu": 8, "gradient_clipping": 1.0,
  "optimizer": {"params": {"lr": 1e-4, "weight_decay": 0.1}}}
 JSON
-    if [ -n "$emulated" ]; then
-        steps=5 speed_rows tiny 8 1
-        return
-    fi
-    "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null && torch=1
-    [ -n "$torch" ] || say "left out PyTorch: $python has none that sees the GPU"
-    say "whole steps, bf16, one rank; MFU over 989 TFLOP/s by 6 N + attention"
-    row shape length seqs program "tokens/s" "ms/step" MFU "GiB"
-    speed_rows gpt2-1.5b 1024 8
-    speed_rows gpt2-124m 1024 32
-    speed_rows gpt2-124m 1024 2 # where launches weigh most
-    speed_rows gpt2-1.5b 4096 2
-    speed_rows gpt2-124m 4096 8
-    speed_rows llama-8b-shaped 1024 8
-    speed_rows llama-8b-shaped 4096 2
+    accelerator=H100-SXM5-80GB
+    ! grep -q H200 "$logs"/doctor-*.json || accelerator=H200-SXM5-141GB
+    printf '{"name": "one GPU", "accelerator": "%s", "tiers": {"node": {"fan_out": 1, "gb_per_s": 1}}}\n' \
+        $accelerator >"$work/gpu.json"
 }
 
-# ---- all ----
+begin_report() { # ARGUMENT...
+    local version
+    version=$(cat PACKED 2>/dev/null || git describe --always --dirty 2>/dev/null || echo 'of no commit')
+    say "== run.sh $*: mics $version, $(date -u +%Y-%m-%dT%H:%M:%SZ), $(nproc) cores${emulated:+, emulated GPU}"
+    "${ours[@]}" "$mics" doctor | grep -E '^(GPU|CUDA|NCCL|links)' | tee -a "$report"
+    write_inputs
+    grep -q '^predicted by mics plan' "$report" || predictions
+}
 
-if [ "${1:-}" = pack ]; then
-    [ -n "${2:-}" ] || { echo "usage: bench/gpu/run.sh pack DIR" >&2; exit 2; }
-    pack "$2"
-    exit
-fi
-[ $# -gt 0 ] || set -- "${all_phases[@]}"
-for phase in "$@"; do
-    case " ${all_phases[*]} " in *" $phase "*) ;; *)
-        echo "bench/gpu/run.sh: no phase $phase; there are ${all_phases[*]}, and pack" >&2
-        exit 2
-        ;;
-    esac
-done
-if [ -z "$emulated" ] && ! ls /dev/nvidia[0-9]* /dev/dxg >/dev/null 2>&1; then
-    echo "bench/gpu/run.sh: no GPU here (no /dev/nvidia0); EMULATED=1 tries the script without one" >&2
-    exit 77
-fi
-mkdir -p "$out"
-: >"$out/report.txt"
-# A model that the emulation is not long at.
-sed 's/"n_embd": *[0-9]*/"n_embd": 32/; s/"n_layer": *[0-9]*/"n_layer": 1/; s/"n_head": *[0-9]*/"n_head": 2/
-     s/"vocab_size": *[0-9]*/"vocab_size": 256/; s/"n_positions": *[0-9]*/"n_positions": 16/' \
-    bench/gpu/gpt2-124m.json >"$out/tiny.json"
-say "mics $(git describe --always --dirty 2>/dev/null || echo '(no git)'), $(date -u +%Y-%m-%dT%H:%M:%SZ), $(nproc) cores"
-for phase in "$@"; do
-    "phase_$phase"
-    if [ "$phase" = build ]; then
-        [ -x "$mics" ] || { echo "bench/gpu/run.sh: no program at $mics" >&2; exit 1; }
-        "$mics" doctor | grep -E '^(GPU|CUDA|NCCL|links)' | tee -a "$out/report.txt"
-        if "$mics" doctor --json | grep -q '"usable": false'; then
-            echo "bench/gpu/run.sh: $("$mics" doctor | grep '^GPU')" >&2
-            exit 77
-        fi
+run_phases() { # PHASE...
+    local phase later deadline=$((${MINUTES:-9} * 60 - PACKING_S)) rest asked=1
+    while [ $# -gt 0 ]; do
+        phase=$1 rest=0
+        shift
+        for later in "$@"; do rest=$((rest + $(reserved_s "$later"))); done
+        # What is behind keeps its time; where the call has less than all need, those in front go first.
+        phase_end=$((deadline - rest))
+        [ $((phase_end - SECONDS)) -ge "$(reserved_s "$phase")" ] || phase_end=$((SECONDS + $(reserved_s "$phase")))
+        [ $phase_end -le $deadline ] || phase_end=$deadline
+        [ -n "$asked" ] || ask_doctor "$phase" # for the first one it was asked before anything was said
+        asked=
+        say "-- $phase, $SECONDS s"
+        "phase_$phase"
+    done
+}
+
+main() {
+    local names=() argument name archive
+    if [ "${1:-}" = pack ]; then
+        [ $# -le 2 ] || die 2 "usage: run.sh pack [FILE]"
+        cd "$here/../.." || exit 1
+        pack "${2:-}"
+        return
     fi
-done
-say "$failed failed, $SECONDS s; all of it in $out/report.txt"
-[ "$failed" = 0 ]
+    [ $# -gt 0 ] || die 2 "name a part, 1, 2 or 3, or phases: ${phases[*]}; or pack"
+    for argument in "$@"; do
+        for name in $(names_of "$argument"); do
+            case " ${phases[*]} " in *" $name "*) names+=("$name") ;; *) die 2 "no phase $name; there are ${phases[*]}, and the parts 1, 2 and 3" ;; esac
+        done
+    done
+    out=$(absolute "${OUT:-runs/gpu}") archive=${ARCHIVE:-$here/mics-gpu.tar.xz}
+    if [ -f "$here/PACKED" ]; then
+        root=$here
+    elif [ -n "${ARCHIVE:-}" ] || [ -f "$archive" ]; then
+        enter_archive "$(absolute "$archive")" "$@"
+    else
+        root=$(cd "$here/../.." && pwd)
+    fi
+    settle
+    if [ ! -f PACKED ] && [ -z "$emulated" ] && [ -z "${MICS_CUDA_PLUGIN:-}" ]; then
+        compgen -G '/dev/nvidia[0-9]*' >/dev/null || [ -e /dev/dxg ] ||
+            die 77 "no usable GPU: there is no /dev/nvidia0; EMULATED=1 tries the script without one"
+        build "${MICS_CUDA_ARCHITECTURES:-80-real;90}"
+    fi
+    ask_doctor "${names[0]}"
+    begin_report "$@"
+    run_phases "${names[@]}"
+    say "failed: $failed; tests skipped: $skipped_tests, cases of others: $skipped_cases; $SECONDS s"
+    [ "$failed" = 0 ]
+}
+
+main "$@"

@@ -20,10 +20,10 @@ extern "C" {
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
     double loss, lr, grad_norm;
-    int64_t tokens; // trained on since the run began, this step's included
-    double tokens_per_s, step_ms;
-    double mfu;                // share of the machine's peak; NaN when that is not known
-    int64_t memory_peak_bytes; // of rank 0, so far
+    int64_t tokens;               // trained on since the run began, this step's included
+    double tokens_per_s, step_ms; // since the end of the step before
+    double mfu;                   // share of the machine's peak; NaN when that is not known
+    int64_t memory_peak_bytes;    // of rank 0, so far
     int64_t sent_intra_bytes, sent_inter_bytes; // in this step
     // How long rank 0's computation waited for collectives: in all, and its parts.
     double exposed_comm_ms;

@@ -12,6 +12,7 @@
 #include "files.h"
 #include "gpu.h"
 #include "import.h"
+#include "mics/clock.h"
 #include "mics/log.h"
 #include "overlap.h"
 #include "signals.h"
@@ -311,7 +312,7 @@ static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
     metrics->exposed_agree_ms = exposed.agree / 1e3;
 }
 
-static mics_status report_step(cli_trainer *self, int64_t step, double lr,
+static mics_status report_step(cli_trainer *self, int64_t step, double step_us, double lr,
                                const mics_step_result *result)
 {
     if (self->metrics == NULL)
@@ -328,9 +329,9 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
         .lr = lr,
         .grad_norm = result->grad_norm,
         .tokens = step * tokens,
-        .tokens_per_s = (double)tokens * 1e6 / result->step_us,
-        .step_ms = result->step_us / 1e3,
-        .mfu = utilisation(self, (double)tokens * 1e6 / result->step_us),
+        .tokens_per_s = (double)tokens * 1e6 / step_us,
+        .step_ms = step_us / 1e3,
+        .mfu = utilisation(self, (double)tokens * 1e6 / step_us),
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
@@ -345,6 +346,15 @@ static mics_status report_step(cli_trainer *self, int64_t step, double lr,
     return MICS_OK;
 }
 
+// From the end of the step before to the end of this one, so that steps leave no time between them; the
+// engine's own figure begins with its list.
+static double step_us(cli_trainer *self)
+{
+    const double begin_us = self->begin_us;
+    self->begin_us = mics_clock_us();
+    return self->begin_us - begin_us;
+}
+
 static mics_status run_step(cli_trainer *self, int64_t step)
 {
     const mics_run *run = self->job->run;
@@ -352,8 +362,9 @@ static mics_status run_step(cli_trainer *self, int64_t step)
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
     MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
+    const double taken_us = step_us(self);
     MICS_TRY(check_sent(self, &self->newest));
-    return report_step(self, step, lr, &self->newest);
+    return report_step(self, step, taken_us, lr, &self->newest);
 }
 
 // ---- stopping ----
@@ -380,23 +391,33 @@ static bool is_due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
+// What is due after a step. Its time is neither that step's nor the next one's.
+static mics_status follow_step(cli_trainer *self, int64_t step)
+{
+    const mics_run *run = self->job->run;
+    const bool last = step == run->steps, stop = self->newest.stop;
+    const double end_us = mics_clock_us();
+    MICS_TRY(cli_trace_step(self->trace, self->engine, step, &self->newest, self->progress));
+    if (last || stop || is_due(run->checkpoint_every, step))
+        MICS_TRY(save(self, step));
+    if (last || (is_due(run->validate_every, step) && !stop))
+        MICS_TRY(validate(self, step));
+    self->begin_us += mics_clock_us() - end_us;
+    return MICS_OK;
+}
+
 static mics_status run_steps(cli_trainer *self)
 {
     const mics_run *run = self->job->run;
+    self->begin_us = mics_clock_us();
     for (int64_t step = self->job->start_step + 1; step <= run->steps; step++) {
-        const bool last = step == run->steps;
         if (tells_signals(self))
             cli_signals_progress(step, self->saved_step);
         if (cli_signals_asked() != NULL) // a signal may reach one process and not the next
             mics_engine_ask_stop(self->engine);
         MICS_TRY(run_step(self, step));
-        const bool stop = self->newest.stop;
-        MICS_TRY(cli_trace_step(self->trace, self->engine, step, &self->newest, self->progress));
-        if (last || stop || is_due(run->checkpoint_every, step))
-            MICS_TRY(save(self, step));
-        if (last || (is_due(run->validate_every, step) && !stop))
-            MICS_TRY(validate(self, step));
-        if (stop && !last)
+        MICS_TRY(follow_step(self, step));
+        if (self->newest.stop && step < run->steps)
             return interrupted(self, step);
     }
     if (tells_signals(self))

@@ -25,6 +25,7 @@ typedef struct cli_trainer {
     int64_t saved_step;                       // newest checkpoint; 0: none
     double validation_first, validation_last; // NaN: none
     mics_step_result newest;                  // step
+    double begin_us;                          // of the running step
 } cli_trainer;
 
 /* One rank of a run, from engine to summary; `ctx` is the cli_job. For cli_world_run. */

@@ -55,7 +55,8 @@ mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_de
                                   size_t piece_bytes, mics_comm **comm_out);
 
 // What the plugin exports as MICS_CUDA_COMM_OPEN: opens a comm over NCCL, as
-// mics_comm_device_open_take, once that has found that each rank has a GPU of its own.
+// mics_comm_device_open_take, once that has found that each rank has a GPU of its own. Every ring gets
+// a communicator, also one of a single rank, whose collectives then go through NCCL.
 #define MICS_CUDA_COMM_OPEN "mics_cuda_comm_open_take"
 typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner,
                                            const mics_device_comm_spec *spec, mics_comm **comm_out);
@@ -63,6 +64,12 @@ typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner
 // What the plugin exports as MICS_CUDA_COMM_WHY_NOT: why this process has no NCCL that will do; NULL: it has.
 #define MICS_CUDA_COMM_WHY_NOT "mics_cuda_comm_why_not"
 typedef const char *(*comm_nccl_why_not)(void);
+
+// What the plugin exports as MICS_CUDA_COMM_TO_ITSELF, for tests on one GPU, where no all-to-all has a
+// partner: sends this rank's block of `buffer` to itself, into `incoming`. `comm` is of MICS_CUDA_COMM_OPEN;
+// block_elems >= 1.
+#define MICS_CUDA_COMM_TO_ITSELF "mics_cuda_comm_to_itself"
+typedef mics_status (*comm_nccl_to_itself)(mics_comm *comm, const mics_comm_call *call);
 
 // By which another rank of the node finds memory that one has made.
 typedef struct comm_ticket {

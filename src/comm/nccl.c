@@ -165,26 +165,45 @@ static bool goes_on(ncclResult_t result)
     return result == ncclSuccess || result == ncclInProgress;
 }
 
+// A block to one rank of the communicator, and another from one.
+static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_ring *own,
+                                     const mics_comm_call *call, int32_t to, int32_t from,
+                                     void *incoming, cudaStream_t stream)
+{
+    const nccl_library *nccl = self->nccl;
+    const size_t elems = (size_t)call->block_elems;
+    const ncclDataType_t type = type_of(call->dtype);
+    const void *block = comm_block(call->buffer, to, elems * mics_dtype_bytes(call->dtype));
+    const ncclResult_t sent = nccl->Send(block, elems, type, to, own->comm, stream);
+    return goes_on(sent) ? nccl->Recv(incoming, elems, type, from, own->comm, stream) : sent;
+}
+
 // All sends and receives of one call are one group, so NCCL runs them at once.
 static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
                                const mics_comm_call *call, cudaStream_t stream)
 {
-    const nccl_library *nccl = self->nccl;
     const mics_ring *ring = call->ring;
     const int32_t size = ring->group.size, index = ring->group.index;
-    const size_t elems = (size_t)call->block_elems,
-                 block_bytes = elems * mics_dtype_bytes(call->dtype);
-    ncclResult_t result = nccl->GroupStart();
+    const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
+    ncclResult_t result = self->nccl->GroupStart();
     for (int32_t hop = 1; hop < size && goes_on(result); hop++) {
         const int32_t to = comm_block_of(ring, (index + hop) % size);
         const int32_t from = comm_block_of(ring, (index + size - hop) % size);
-        result = nccl->Send(comm_block(call->buffer, to, block_bytes), elems, type_of(call->dtype),
-                            to, own->comm, stream);
-        if (goes_on(result))
-            result = nccl->Recv(comm_block(call->incoming, hop - 1, block_bytes), elems,
-                                type_of(call->dtype), from, own->comm, stream);
+        result = send_and_receive(self, own, call, to, from,
+                                  comm_block(call->incoming, hop - 1, block_bytes), stream);
     }
-    const ncclResult_t ended = nccl->GroupEnd();
+    const ncclResult_t ended = self->nccl->GroupEnd();
+    return goes_on(result) ? ended : result;
+}
+
+static ncclResult_t to_itself(const nccl_comm *self, const nccl_ring *own,
+                              const mics_comm_call *call, cudaStream_t stream)
+{
+    ncclResult_t result = self->nccl->GroupStart();
+    if (goes_on(result))
+        result = send_and_receive(self, own, call, own->own_block, own->own_block, call->incoming,
+                                  stream);
+    const ncclResult_t ended = self->nccl->GroupEnd();
     return goes_on(result) ? ended : result;
 }
 
@@ -209,23 +228,38 @@ static ncclResult_t enqueue(const nccl_comm *self, const nccl_ring *own, const m
     }
 }
 
-static mics_status nccl_collective(void *ctx, const mics_comm_call *call)
+typedef ncclResult_t (*enqueue_function)(const nccl_comm *self, const nccl_ring *own,
+                                         const mics_comm_call *call, cudaStream_t stream);
+
+static mics_status run_call(nccl_comm *self, nccl_ring *own, const mics_comm_call *call,
+                            enqueue_function enqueue_call)
 {
-    nccl_comm *self = ctx;
-    const char *what = call->ring->what;
-    if (call->ring->group.size == 1 || call->block_elems == 0)
-        return MICS_OK;
-    nccl_ring *own = find_ring(self, call->ring);
-    if (own == NULL)
-        return mics_fail(MICS_ERR_INVALID, "%s: no communicator was opened for this group", what);
     cudaStream_t stream =
         self->device->ops->stream_handle(self->device->ctx, call->ring->channel + 1);
     pthread_mutex_lock(&own->mutex);
     mics_status status = self->aborted ? MICS_ERR_PEER : MICS_OK;
     if (status == MICS_OK)
-        status = settle(self, own->comm, enqueue(self, own, call, stream), what);
+        status = settle(self, own->comm, enqueue_call(self, own, call, stream), call->ring->what);
     pthread_mutex_unlock(&own->mutex);
     return status;
+}
+
+static mics_status no_ring(const mics_comm_call *call)
+{
+    return mics_fail(MICS_ERR_INVALID, "%s: no communicator was opened for this group",
+                     call->ring->what);
+}
+
+// A group of one needs no communicator: its collectives in place leave all as it is.
+static mics_status nccl_collective(void *ctx, const mics_comm_call *call)
+{
+    nccl_comm *self = ctx;
+    if (call->block_elems == 0)
+        return MICS_OK;
+    nccl_ring *own = find_ring(self, call->ring);
+    if (own == NULL)
+        return call->ring->group.size == 1 ? MICS_OK : no_ring(call);
+    return run_call(self, own, call, enqueue);
 }
 
 static mics_status nccl_check(void *ctx)
@@ -422,10 +456,11 @@ static const mics_comm_ops nccl_ops = {
     .unregister_buffers = nccl_unregister,
 };
 
-/* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN and MICS_CUDA_COMM_WHY_NOT. */
+/* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN, _WHY_NOT and _TO_ITSELF. */
 mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
                                      const mics_device_comm_spec *spec, mics_comm **comm_out);
 const char *mics_cuda_comm_why_not(void);
+mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call);
 
 const char *mics_cuda_comm_why_not(void)
 {
@@ -438,7 +473,7 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     const nccl_library *nccl = nccl_get();
     if (nccl == NULL)
         return mics_fail(MICS_ERR_UNSUPPORTED, "NCCL: %s", nccl_why_not());
-    if (spec->ring_count < 0 || spec->ring_count > NCCL_MOST_RINGS)
+    if (spec->ring_count > NCCL_MOST_RINGS)
         return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->ring_count,
                          NCCL_MOST_RINGS);
     void *block = NULL;
@@ -454,10 +489,8 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     self->base.ctx = self;
     self->base.ranks_sharing = 1;
     mics_status status = MICS_OK;
-    for (int32_t i = 0; i < spec->ring_count && status == MICS_OK; i++) {
-        if (spec->rings[i].group.size > 1)
-            status = open_ring(self, &spec->rings[i]);
-    }
+    for (int32_t i = 0; i < spec->ring_count && status == MICS_OK; i++)
+        status = open_ring(self, &spec->rings[i]);
     if (status != MICS_OK) {
         self->told = true;
         close_rings(self);
@@ -466,4 +499,11 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     }
     *comm_out = &self->base;
     return MICS_OK;
+}
+
+mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call)
+{
+    nccl_comm *self = comm->ctx;
+    nccl_ring *own = find_ring(self, call->ring);
+    return own != NULL ? run_call(self, own, call, to_itself) : no_ring(call);
 }

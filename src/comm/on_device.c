@@ -88,6 +88,28 @@ static mics_status refuse(const mics_comm *inner, const verdict *found)
                      found->why);
 }
 
+// Groups of one get no communicator: they have nobody to tell anything.
+static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
+                             const mics_device_comm_spec *spec, mics_comm **comm_out)
+{
+    mics_device_comm_spec several = *spec;
+    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN), *block = NULL;
+    comm_nccl_open_take open = NULL;
+    memcpy(&open, &symbol, sizeof open);
+    MICS_TRY(
+        mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->ring_count * sizeof(mics_ring), &block));
+    mics_ring *rings = block;
+    several.rings = rings;
+    several.ring_count = 0;
+    for (int32_t i = 0; i < spec->ring_count; i++) {
+        if (spec->rings[i].group.size > 1)
+            rings[several.ring_count++] = spec->rings[i];
+    }
+    const mics_status status = open(memory, inner, &several, comm_out);
+    mics_free(memory, rings);
+    return status;
+}
+
 mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
                                        const mics_device_comm_spec *spec, mics_comm **comm_out)
 {
@@ -99,6 +121,8 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
     if (spec->piece_bytes < sizeof(float) || spec->piece_bytes % sizeof(float) != 0)
         return mics_fail(MICS_ERR_INVALID, "pieces of %zu bytes hold no whole number of floats",
                          spec->piece_bytes);
+    if (spec->ring_count < 0)
+        return mics_fail(MICS_ERR_INVALID, "collectives by NCCL: %d groups", (int)spec->ring_count);
     if (spec->transport != MICS_TRANSPORT_STAGED)
         MICS_TRY(exchange_cards(memory, inner, spec->device, &found));
     const bool possible = found.why[0] == '\0';
@@ -111,8 +135,5 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
         return comm_staged_open_take(memory, inner, spec->device, spec->piece_bytes, comm_out);
     for (int32_t i = 0; i < spec->ring_count; i++)
         MICS_TRY(comm_check_ring(inner, &spec->rings[i], NULL, 0));
-    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
-    comm_nccl_open_take open = NULL;
-    memcpy(&open, &symbol, sizeof open);
-    return open(memory, inner, spec, comm_out);
+    return open_nccl(memory, inner, spec, comm_out);
 }

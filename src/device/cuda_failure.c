@@ -6,6 +6,7 @@
 #include "mics/log.h"
 #include <cuda_runtime.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 static atomic_bool failed[MICS_CUDA_MOST_DEVICES];
 
@@ -27,11 +28,45 @@ void mics_cuda_forget(int32_t index)
     atomic_store(&failed[index], false);
 }
 
+void mics_cuda_refused(const char *what, const char *why)
+{
+    int index = 0;
+    cudaGetDevice(&index);
+    mics_cuda_keep(index, what, why);
+}
+
+size_t mics_cuda_shared_limit(void)
+{
+    int index = 0, bytes = 0;
+    cudaError_t error = cudaGetDevice(&index);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
+    if (error == cudaSuccess)
+        return (size_t)bytes;
+    cudaGetLastError();
+    mics_cuda_refused("its limit of shared memory", cudaGetErrorString(error));
+    return 0;
+}
+
+bool mics_cuda_shared_allowed(const char *kernel, size_t bytes, int error)
+{
+    char why[128];
+    if (error == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    snprintf(why, sizeof why, "%zu bytes of shared memory a block: %s", bytes,
+             cudaGetErrorString((cudaError_t)error));
+    mics_cuda_refused(kernel, why);
+    return false;
+}
+
 void mics_cuda_launched(const char *kernel)
 {
     const cudaError_t error = cudaGetLastError();
     int index = 0;
-    if (error == cudaSuccess)
+    // An event that was asked for too early is no failure. The CUDA C++ Programming Guide ("Error
+    // Checking") says that it is not told here; it costs nothing not to rely on that.
+    if (error == cudaSuccess || error == cudaErrorNotReady)
         return;
     cudaGetDevice(&index);
     mics_cuda_keep(index, kernel, cudaGetErrorString(error));

@@ -38,10 +38,16 @@ contains hop.out "trace of step 8 written to hop/trace.json"
 contains hop/trace.json '"name": "all-reduce h.0"'
 
 # One rank is traced too; it has no other node.
-run 0 alone "$mics" train run.json --ranks 1 --out alone --set run.trace_step=1 \
+run 0 alone "$mics" train run.json --ranks 1 --out alone --set run.trace_step=2 \
     --set sharding=null --set 'sharding={"params": 1}'
 contains alone/trace.json '"name": "compute"'
 grep -q '"far"' alone/trace.json && fail "a rank alone has no other node"
+# What lies between two steps is in step_ms and not in the engine's own figure.
+sed -n 's/.*"step_us": \([0-9.e+]*\).*/\1/p' alone/trace.json >engine.txt
+sed -n 's/^{"step": 2,.*"step_ms": \([0-9.e+]*\).*/\1/p' alone/metrics.jsonl |
+    paste -d ' ' - engine.txt |
+    awk '$1 * 1000 > $2 && $2 > 0 { right++ } END { exit !(NR == 1 && right == 1) }' ||
+    fail "step_ms of step 2 has no gap before the step in it"
 
 # A run that goes on traces what is still to come, and nothing when that is nothing.
 run 0 begin "$mics" train run.json --ranks 2 --steps 4 --out onward --set run.trace_step=0

@@ -1,10 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes
-// around the borders of tiles.
+// around the borders of tiles. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
+// shared memory, 99 (compute capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
 #include "gpu_case.h"
+#include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // In fp64. The *_sum are sums of absolute terms, in which errors are measured; `doubt` makes them
@@ -189,9 +192,10 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
 // B, T, H, D. Each head dimension that kernels are made for, what is padded to them, and each T
 // around borders of tiles.
 static const int64_t SHAPES[][4] = {
-    {1, 1, 1, 1},    {2, 5, 3, 8},    {1, 64, 2, 40},  {1, 65, 1, 64},  {2, 33, 2, 17},
-    {1, 200, 1, 64}, {1, 65, 1, 80},  {1, 130, 1, 96}, {1, 70, 2, 128}, {1, 66, 1, 200},
-    {1, 129, 1, 8},  {1, 65, 1, 256}, {1, 200, 1, 100}};
+    {1, 1, 1, 1},    {2, 5, 3, 8},    {1, 64, 2, 40},   {1, 65, 1, 64},  {2, 33, 2, 17},
+    {1, 200, 1, 64}, {1, 65, 1, 80},  {1, 130, 1, 96},  {1, 70, 2, 128}, {1, 66, 1, 200},
+    {1, 129, 1, 8},  {1, 65, 1, 256}, {1, 200, 1, 100}, {1, 97, 1, 112}, {1, 99, 1, 160},
+    {1, 50, 2, 192}, {1, 97, 1, 128}, {1, 49, 1, 97},   {1, 98, 1, 256}};
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
 
 // Every `step`-th shape.
@@ -221,6 +225,57 @@ static void attention_in_fp32(void **state)
     shapes(MICS_DTYPE_FP32, 2);
 }
 
+static void keep_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    (void)level;
+    (void)rank;
+    snprintf(ctx, 400, "%s", line);
+}
+
+// One forward or backward of 64 numbers a head, on poisoned memory.
+static mics_status try_attention(mics_dtype dtype, bool backward)
+{
+    const mics_kernels *kernels = mics_kernels_cuda();
+    const size_t bytes = 3 * 8 * 64 * sizeof(float);
+    mics_device *device = NULL;
+    ASSERT_OK(mics_device_cuda_open(0, 8, &device));
+    void *block = NULL;
+    ASSERT_OK(device->ops->alloc(device->ctx, 6 * bytes, &block));
+    void *at_block[6];
+    for (int i = 0; i < 6; ++i)
+        at_block[i] = (char *)block + (size_t)i * bytes;
+    const mics_op_place at = {
+        .device = device, .dtype = dtype, .workspace = at_block[5], .workspace_bytes = bytes};
+    if (backward)
+        op_attention_backward(kernels, &at, at_block[0], at_block[1], at_block[2], at_block[3],
+                              at_block[4], 1, 8, 1, 64);
+    else
+        op_attention_forward(kernels, &at, at_block[0], at_block[3], at_block[4], 1, 8, 1, 64);
+    const mics_status status = device->ops->synchronize(device->ctx, at.stream);
+    device->ops->free(device->ctx, block);
+    mics_device_close(device);
+    return status;
+}
+
+// A GPU that has too little for any tiles says so, with what it has and what would work.
+static void tiles_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    for (int backward = 0; backward < 2; ++backward) {
+        char line[400] = "";
+        mics_log_set_sink(keep_line, line);
+        const mics_status status = try_attention(MICS_DTYPE_BF16, backward);
+        mics_log_set_sink(NULL, NULL);
+        assert_int_equal(status, MICS_ERR_DEVICE);
+        const char *const parts[] = {"attention in bf16 with head dimension 64", "49152",
+                                     backward ? "55808" : "55296", "run.precision"};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
+            if (!strstr(line, parts[i]))
+                fail_msg("\"%s\" lacks \"%s\"", line, parts[i]);
+        ASSERT_OK(try_attention(MICS_DTYPE_FP32, backward));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +283,14 @@ int main(void)
         cmocka_unit_test(attention_in_fp16),
         cmocka_unit_test(attention_in_fp32),
     };
+    const struct CMUnitTest refusals[] = {
+        cmocka_unit_test(tiles_that_do_not_fit_are_refused),
+    };
     const int missing = gpu_missing();
-    return missing ? missing : cmocka_run_group_tests(tests, gpu_open, gpu_close);
+    if (missing)
+        return missing;
+    const char *shared_kib = getenv("MICS_EMULATED_SHARED_KIB");
+    if (shared_kib && atoi(shared_kib) < 64)
+        return cmocka_run_group_tests(refusals, NULL, NULL);
+    return cmocka_run_group_tests(tests, gpu_open, gpu_close);
 }

@@ -4,6 +4,7 @@
 #include "comm/call_checks.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
+#include "gpu.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -332,10 +333,9 @@ static void test_a_rank_that_never_connects(void **state)
 
 int main(void)
 {
-    if (mics_cuda_find()->devices == 0) {
-        print_message("no GPU: %s\n", mics_cuda_find()->why_not);
-        return 77;
-    }
+    const int missing = gpu_missing();
+    if (missing != 0)
+        return missing;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nccl, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),

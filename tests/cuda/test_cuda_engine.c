@@ -7,6 +7,7 @@
 // Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not wait for
 // what it needs gives other losses than the processor's.
 #include "../engine/fixture.h"
+#include "gpu.h"
 #include "nccl_rings.h"
 #include <math.h>
 
@@ -298,5 +299,6 @@ int main(void)
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_breadth),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int missing = gpu_missing();
+    return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 // that does not come, a kernel that fails. Collectives are enqueued by NCCL, so that nobody waits in them but
 // the device.
 #include "../engine/fixture.h"
+#include "gpu.h"
 #include "mics/clock.h"
 #include "nccl_rings.h"
 #include <time.h>
@@ -137,5 +138,6 @@ int main(void)
         cmocka_unit_test(test_a_failed_read),
         cmocka_unit_test(test_a_late_rank),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int missing = gpu_missing();
+    return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

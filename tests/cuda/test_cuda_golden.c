@@ -4,6 +4,7 @@
 // the engine's forward.
 #include "../comm/captured.h"
 #include "../engine/golden.h"
+#include "gpu.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/kernels.h"
@@ -189,9 +190,6 @@ int main(void)
         cmocka_unit_test(test_logits),
         cmocka_unit_test_setup_teardown(test_a_cut_table_is_refused, capture_start, capture_end),
     };
-    if (mics_cuda_find()->devices == 0) {
-        fprintf(stderr, "skipped: %s\n", mics_cuda_find()->why_not);
-        return 77;
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int missing = gpu_missing();
+    return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 // weights, with and without bias, GELU and adding; shapes for which the library has epilogues and
 // others. Then the table of plans.
 #include "gpu_case.h"
+#include "ops/common/bias_cuda.h"
 #include "ops/common/matmul_cuda.h"
 #include <math.h>
 #include <stdlib.h>
@@ -224,6 +225,64 @@ static void backward_matches(void **state)
                                   OPTIONS[k]);
 }
 
+// ---- what runs beside products ----
+
+typedef void (*bias_add_fn)(const mics_op_place *at, void *y, const void *bias, int64_t N,
+                            int64_t O);
+typedef void (*bias_backward_fn)(const mics_op_place *at, void *dbias, const void *dy, int64_t N,
+                                 int64_t O, bool add, void *workspace);
+typedef void (*round_add_fn)(const mics_op_place *at, void *out, const float *sum, int64_t elems,
+                             bool add);
+
+// `shift` elements into the block, so that packs fit only without it.
+static void *shifted(const gpu_case *c, void *block, int64_t shift)
+{
+    return (char *)block + gpu_size(c, shift);
+}
+
+static void bias_case(mics_dtype dtype, int64_t N, int64_t O, int64_t shift, bool add)
+{
+    GPU_FUNCTION(bias_add_fn, bias_add);
+    GPU_FUNCTION(bias_backward_fn, bias_backward);
+    GPU_FUNCTION(round_add_fn, round_add);
+    const int64_t elems = N * O;
+    gpu_case c;
+    gpu_begin(&c, dtype, WORKSPACE, "bias N=%d O=%d shift %d add %d", (int)N, (int)O, (int)shift,
+              add);
+    double *y = gpu_random(&c, shift + elems, 1.0) + shift;
+    double *bias = gpu_random(&c, O, 1.0), *sums[2] = {gpu_doubles(&c, O), gpu_doubles(&c, O)};
+    double *want = gpu_doubles(&c, elems), *none = gpu_doubles(&c, elems);
+    for (int64_t i = 0; i < elems; ++i) {
+        want[i] = y[i] + bias[i % O];
+        sums[0][i % O] += y[i];
+        sums[1][i % O] += fabs(y[i]);
+    }
+    void *rows = shifted(&c, gpu_numbers(&c, y - shift, shift + elems), shift);
+    void *dbias = destination(&c, add, O, sums[0], sums[1]);
+    bias_backward(&c.at, dbias, rows, N, O, add, c.at.workspace);
+    gpu_expect(&c, "dbias", dbias, dtype, O, sums[0], sums[1], 1.01, EXACT);
+    bias_add(&c.at, rows, gpu_numbers(&c, bias, O), N, O);
+    gpu_expect(&c, "y", rows, dtype, elems, want, none, 1.01, 0);
+    double *sum = gpu_random(&c, elems, 1.0), *rounded = gpu_doubles(&c, elems);
+    memcpy(rounded, sum, (size_t)elems * sizeof *sum);
+    void *out = destination(&c, add, elems, rounded, none);
+    round_add(&c.at, out, gpu_floats(&c, sum, elems), elems, add);
+    gpu_expect(&c, "out", out, dtype, elems, rounded, none, 1.01, 0);
+    gpu_end(&c);
+}
+
+// Rows of whole packs and others, in less than a block and in several.
+static void bias_kernels_match(void **state)
+{
+    (void)state;
+    static const int64_t ROWS[] = {1, 7, 150}, COLUMNS[] = {1, 8, 33, 264, 520};
+    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
+        for (int n = 0; n < 3; ++n)
+            for (int o = 0; o < 5; ++o)
+                for (int k = 0; k < 4; ++k)
+                    bias_case((mics_dtype)dtype, ROWS[n], COLUMNS[o], k / 2, k % 2);
+}
+
 // ---- plans ----
 
 static mics_cuda_product product_of(gpu_case *c, int64_t M, int64_t N, int64_t K)
@@ -300,9 +359,8 @@ static void measured_plans_are_saved(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_matches),
-        cmocka_unit_test(backward_matches),
-        cmocka_unit_test(plans_are_made_once),
+        cmocka_unit_test(forward_matches),          cmocka_unit_test(backward_matches),
+        cmocka_unit_test(bias_kernels_match),       cmocka_unit_test(plans_are_made_once),
         cmocka_unit_test(measured_plans_are_saved),
     };
     const int missing = gpu_missing();

@@ -376,6 +376,7 @@ static void sums_of_squares(void **state)
                 fail_msg("%lld squares add up otherwise at offset %lld", (long long)sizes[i],
                          (long long)offset);
     }
+    squares_case(0, 0, 1.0);
     squares_case(100, 0, 1e30);    // beyond fp32
     squares_case(4200003, 1, 1.0); // more than one turn of each block
 }

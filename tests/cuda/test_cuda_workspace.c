@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workspace that a schedule for accelerators has, by the ops' descriptors, is the one that the
 // GPU's kernels ask for.
+#include "gpu.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/json.h"
@@ -59,11 +60,7 @@ static void test_agree(void **state)
                                          {.sequences = 16, .length = 4096, .threads = 2}};
     const mics_kernels *ops = mics_kernels_cuda();
     mics_memory *memory = NULL;
-    if (ops == NULL) {
-        print_message("skipped: %s\n", mics_cuda_find()->why_not);
-        skip();
-        return;
-    }
+    assert_non_null(ops);
     ASSERT_OK(mics_memory_open(&memory));
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         mics_model *model = open_model(memory, &models[m]);
@@ -89,5 +86,6 @@ static void test_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_agree)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int missing = gpu_missing();
+    return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,27 @@ static void test_streams(void **state)
         device->ops->free(device->ctx, blocks[i]);
 }
 
+// An event that was asked for too early is not taken for the failure of the next launch.
+static void test_early_question(void **state)
+{
+    (void)state;
+    void (*launched)(const char *) =
+        (void (*)(const char *))(uintptr_t)mics_plugin_symbol("mics_cuda_launched");
+    void *block;
+    bool done = true;
+    assert_non_null(launched);
+    ASSERT_OK(device->ops->alloc(device->ctx, 1 << 20, &block));
+    for (int i = 0; i < 100 && done; i++) {
+        device->ops->zero(device->ctx, 1, block, 1 << 20);
+        device->ops->record(device->ctx, 1, 0);
+        ASSERT_OK(device->ops->poll(device->ctx, 0, &done));
+        launched("a kernel");
+        ASSERT_OK(device->ops->check(device->ctx));
+    }
+    ASSERT_OK(device->ops->synchronize(device->ctx, 1));
+    device->ops->free(device->ctx, block);
+}
+
 static void test_times(void **state)
 {
     (void)state;
@@ -213,6 +234,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_findings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copies, setup, teardown),
         cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_early_question, setup, teardown),
         cmocka_unit_test_setup_teardown(test_times, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parts, setup, teardown),

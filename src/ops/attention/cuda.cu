@@ -19,7 +19,9 @@
 #include "ops/attention/attention_cuda.h"
 #include "ops/attention/mma.cuh"
 #include "ops/common/launch.cuh"
+#include "ops/common/numbers.cuh"
 #include <math.h>
+#include <stdio.h>
 
 namespace
 {
@@ -177,8 +179,7 @@ __device__ __forceinline__ void write_rows(T *to, int64_t stride, int64_t rows, 
         if (row >= rows)
             break;
         if (vectors && d < columns) {
-            *reinterpret_cast<uint4 *>(to + row * stride + d) =
-                *reinterpret_cast<const uint4 *>(from);
+            store_words(to + row * stride + d, load_words<uint4>(from));
             continue;
         }
         for (int j = 0; j < 8 && d + j < columns; ++j)
@@ -317,33 +318,31 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
 
 // ---- backward ----
 
-// delta = sum over D of dy * y: a warp a row of a head. Floor: 4 B T C + 4 B T H bytes.
-template <typename T> __global__ void attention_delta(problem<T> p, int64_t rows)
+// delta = sum over D of dy * y: LANES threads a row of a head, 16 bytes of each at a time. Rows of
+// all heads follow each other in memory, so a warp reads 32 / LANES of them as one stretch. Floor:
+// 4 B T C + 4 B T H bytes.
+template <typename T, int LANES> __global__ void attention_delta(problem<T> p, int64_t rows)
 {
-    const int64_t row = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (row >= rows)
-        return;
+    const int64_t row = grid_thread() / LANES;
+    const int64_t end = row < rows ? p.D : 0; // all lanes come to the shuffles
+    const int lane = (int)threadIdx.x % LANES;
     const T *y = p.y + row * p.D, *dy = p.dy + row * p.D;
     float sum = 0;
     if (p.vectors) {
-        for (int64_t d = threadIdx.x % 32 * 8; d < p.D; d += 256) {
-            const uint4 y_bits = *reinterpret_cast<const uint4 *>(y + d);
-            const uint4 dy_bits = *reinterpret_cast<const uint4 *>(dy + d);
-            T y8[8], dy8[8];
-            memcpy(y8, &y_bits, sizeof y8);
-            memcpy(dy8, &dy_bits, sizeof dy8);
+        for (int64_t d = lane * 8; d < end; d += LANES * 8) {
+            const mics_pack<T, 8> y8 = load_pack<8>(y + d), dy8 = load_pack<8>(dy + d);
 #pragma unroll
             for (int j = 0; j < 8; ++j)
-                sum += float(y8[j]) * float(dy8[j]);
+                sum += float(y8.at[j]) * float(dy8.at[j]);
         }
     } else {
-        for (int64_t d = threadIdx.x % 32; d < p.D; d += 32)
+        for (int64_t d = lane; d < end; d += LANES)
             sum += float(y[d]) * float(dy[d]);
     }
 #pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2)
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
         sum += __shfl_xor_sync(0xffffffffU, sum, lanes);
-    if (threadIdx.x % 32 == 0)
+    if (lane == 0 && row < rows)
         p.delta[row] = sum;
 }
 
@@ -546,11 +545,6 @@ template <typename T> problem<T> problem_of(const mics_op_place *at, const mics_
     return p;
 }
 
-cudaStream_t stream_of(const mics_op_place *at)
-{
-    return static_cast<cudaStream_t>(at->device->ops->stream_handle(at->device->ctx, at->stream));
-}
-
 // Blocks of a kernel, and the tiles of a head set.
 template <typename T> unsigned blocks_for(problem<T> *p, const mics_cuda_attention *a, int64_t rows)
 {
@@ -558,69 +552,132 @@ template <typename T> unsigned blocks_for(problem<T> *p, const mics_cuda_attenti
     return (unsigned)(p->row_tiles * a->B * a->H);
 }
 
+// What a block of each kernel takes of shared memory: its rows (of two matrices in backward), and
+// two pairs of tiles; in dk dv their sums too.
+template <typename T, int W, int MT, int WARPS, int BN> constexpr size_t forward_bytes()
+{
+    return (16 * MT * WARPS + 4 * BN) * row_of<W>::STRIDE * sizeof(T);
+}
+template <typename T, int W, int MT, int WARPS, int BN> constexpr size_t backward_q_bytes()
+{
+    return (2 * 16 * MT * WARPS + 4 * BN) * row_of<W>::STRIDE * sizeof(T);
+}
+template <typename T, int W, int MT, int WARPS, int BN> constexpr size_t backward_kv_bytes()
+{
+    return backward_q_bytes<T, W, MT, WARPS, BN>() + 4 * BN * sizeof(float);
+}
+
+// How much a block may have. Asking for the stream sets the thread's device.
+size_t shared_limit(const mics_op_place *at)
+{
+    stream_of(at);
+    return mics_cuda_shared_limit();
+}
+
+// Whether a block may have so much; else the device fails, with what would work.
+bool fits(const mics_op_place *at, const mics_cuda_attention *a, size_t bytes)
+{
+    const size_t limit = shared_limit(at);
+    if (bytes <= limit)
+        return true;
+    char what[80], why[200];
+    snprintf(what, sizeof what, "attention in %s with head dimension %lld",
+             mics_dtype_text(at->dtype), (long long)a->D);
+    snprintf(why, sizeof why,
+             "its kernel needs %zu bytes of shared memory a block, and this GPU has %zu; "
+             "run.precision \"tf32\" or \"fp32\" would work",
+             bytes, limit);
+    mics_cuda_refused(what, why);
+    return false;
+}
+
 template <typename T, int W, int MT, int WARPS, int BN>
 void launch_forward(const mics_op_place *at, const mics_cuda_attention *a)
 {
-    constexpr int ROWS = 16 * MT * WARPS;
-    constexpr size_t BYTES = (ROWS + 4 * BN) * row_of<W>::STRIDE * sizeof(T);
+    constexpr size_t BYTES = forward_bytes<T, W, MT, WARPS, BN>();
     problem<T> p = problem_of<T>(at, a);
-    const unsigned blocks = blocks_for(&p, a, ROWS);
-    MICS_ALLOW_SHARED((attention_forward<T, W, MT, WARPS, BN>), BYTES);
-    MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN>), blocks, 32 * WARPS, BYTES, stream_of(at),
-                p);
+    const unsigned blocks = blocks_for(&p, a, 16 * MT * WARPS);
+    const cudaStream_t stream = stream_of(at);
+    if (fits(at, a, BYTES) && MICS_ALLOW_SHARED((attention_forward<T, W, MT, WARPS, BN>), BYTES))
+        MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN>), blocks, 32 * WARPS, BYTES, stream, p);
 }
 
 template <typename T, int W, int MT, int WARPS, int BN>
 void launch_backward_q(const mics_op_place *at, const mics_cuda_attention *a)
 {
-    constexpr int ROWS = 16 * MT * WARPS;
-    constexpr size_t BYTES = (2 * ROWS + 4 * BN) * row_of<W>::STRIDE * sizeof(T);
+    constexpr size_t BYTES = backward_q_bytes<T, W, MT, WARPS, BN>();
     problem<T> p = problem_of<T>(at, a);
-    const unsigned blocks = blocks_for(&p, a, ROWS);
-    MICS_ALLOW_SHARED((attention_backward_q<T, W, MT, WARPS, BN>), BYTES);
-    MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN>), blocks, 32 * WARPS, BYTES,
-                stream_of(at), p);
+    const unsigned blocks = blocks_for(&p, a, 16 * MT * WARPS);
+    const cudaStream_t stream = stream_of(at);
+    if (fits(at, a, BYTES) && MICS_ALLOW_SHARED((attention_backward_q<T, W, MT, WARPS, BN>), BYTES))
+        MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN>), blocks, 32 * WARPS, BYTES, stream,
+                    p);
 }
 
 template <typename T, int W, int MT, int WARPS, int BN, int COLS>
 void launch_backward_kv(const mics_op_place *at, const mics_cuda_attention *a)
 {
-    constexpr int ROWS = 16 * MT * WARPS;
-    constexpr size_t BYTES =
-        (2 * ROWS + 4 * BN) * row_of<W>::STRIDE * sizeof(T) + 4 * BN * sizeof(float);
+    constexpr size_t BYTES = backward_kv_bytes<T, W, MT, WARPS, BN>();
     problem<T> p = problem_of<T>(at, a);
-    const dim3 blocks(blocks_for(&p, a, ROWS), (unsigned)((a->D + COLS - 1) / COLS));
-    MICS_ALLOW_SHARED((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), BYTES);
-    MICS_LAUNCH((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), blocks, 32 * WARPS, BYTES,
-                stream_of(at), p);
+    const dim3 blocks(blocks_for(&p, a, 16 * MT * WARPS), (unsigned)ceil_div(a->D, COLS));
+    const cudaStream_t stream = stream_of(at);
+    if (fits(at, a, BYTES) &&
+        MICS_ALLOW_SHARED((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), BYTES))
+        MICS_LAUNCH((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), blocks, 32 * WARPS, BYTES,
+                    stream, p);
 }
 
+template <typename T, int LANES>
+void launch_delta_by(const mics_op_place *at, const problem<T> &p, int64_t rows)
+{
+    constexpr int THREADS = 256;
+    MICS_LAUNCH((attention_delta<T, LANES>), (unsigned)ceil_div(rows * LANES, THREADS), THREADS, 0,
+                stream_of(at), p, rows);
+}
+
+// The fewest lanes, from 4 on, that hold a row with 16 bytes each. How many there are does not
+// change the sum: the others would add zeros.
 template <typename T> void launch_delta(const mics_op_place *at, const mics_cuda_attention *a)
 {
-    constexpr int WARPS = 8;
+    const problem<T> p = problem_of<T>(at, a);
     const int64_t rows = a->B * a->T * a->H;
-    MICS_LAUNCH((attention_delta<T>), (unsigned)((rows + WARPS - 1) / WARPS), 32 * WARPS, 0,
-                stream_of(at), problem_of<T>(at, a), rows);
+    if (!p.vectors || a->D > 128)
+        launch_delta_by<T, 32>(at, p, rows);
+    else if (a->D > 64)
+        launch_delta_by<T, 16>(at, p, rows);
+    else if (a->D > 32)
+        launch_delta_by<T, 8>(at, p, rows);
+    else
+        launch_delta_by<T, 4>(at, p, rows);
 }
 
 // Rows a warp and columns a tile are the largest that fit into registers: every row more a warp
-// halves what is read of shared memory for a product, which is what limits these kernels. ptxas of
-// CUDA 13.0, for 8.0 and 9.0: 127 to 255 registers; forward at 128 spills 36 to 48 bytes, dk dv at
-// 64 spills 16 to 32, nothing else. Shared memory: 54 to 135 KiB a block. Not yet tuned on a chip.
+// halves what is read of shared memory for a product, which is what limits these kernels.
+//
+// Shared memory: 54 to 135 KiB a block where a GPU grants 163 (compute capability 8.0) or 227 (9.0,
+// 10.0). Where it grants 99 (8.6, 8.9, 12.x), heads of more than 96 have smaller tiles. The GPU
+// alone decides, so a run's bits are the same on all GPUs of a kind.
+//
+// ptxas of CUDA 13.0, for 8.0, 8.6, 8.9 and 9.0: 128 to 255 registers; forward at 128 with the
+// larger tiles spills 36 to 48 bytes, dk dv at 64 spills 16 to 28, nothing else. Not yet tuned on a
+// chip.
 template <typename T> void forward(const mics_op_place *at, const mics_cuda_attention *a)
 {
     if (a->D <= 64)
         launch_forward<T, 64, 2, 4, 64>(at, a);
     else if (a->D <= 96)
         launch_forward<T, 96, 2, 4, 64>(at, a);
-    else if (a->D <= 128)
+    else if (a->D > 128)
+        launch_forward<T, 256, 1, 4, 32>(at, a); // 99 KiB, to the byte
+    else if (shared_limit(at) >= forward_bytes<T, 128, 2, 4, 64>())
         launch_forward<T, 128, 2, 4, 64>(at, a);
     else
-        launch_forward<T, 256, 1, 4, 32>(at, a);
+        launch_forward<T, 128, 2, 4, 32>(at, a);
 }
 
 template <typename T> void backward(const mics_op_place *at, const mics_cuda_attention *a)
 {
+    const size_t limit = shared_limit(at);
     launch_delta<T>(at, a);
     if (a->D <= 64) {
         launch_backward_kv<T, 64, 2, 4, 32, 64>(at, a);
@@ -628,12 +685,18 @@ template <typename T> void backward(const mics_op_place *at, const mics_cuda_att
     } else if (a->D <= 96) {
         launch_backward_kv<T, 96, 1, 8, 32, 96>(at, a);
         launch_backward_q<T, 96, 2, 4, 32>(at, a);
-    } else if (a->D <= 128) {
+    } else if (a->D <= 128 && limit >= backward_kv_bytes<T, 128, 1, 8, 32>()) {
         launch_backward_kv<T, 128, 1, 8, 32, 128>(at, a);
         launch_backward_q<T, 128, 1, 8, 32>(at, a);
-    } else {
+    } else if (a->D <= 128) {
+        launch_backward_kv<T, 128, 1, 6, 32, 128>(at, a);
+        launch_backward_q<T, 128, 1, 6, 32>(at, a);
+    } else if (limit >= backward_kv_bytes<T, 256, 1, 4, 32>()) {
         launch_backward_kv<T, 256, 1, 4, 32, 128>(at, a);
         launch_backward_q<T, 256, 1, 4, 32>(at, a);
+    } else {
+        launch_backward_kv<T, 256, 1, 3, 16, 128>(at, a);
+        launch_backward_q<T, 256, 1, 4, 16>(at, a);
     }
 }
 

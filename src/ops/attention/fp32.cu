@@ -13,8 +13,7 @@
 // (i % 4) to + 7.
 #include "ops/attention/attention_cuda.h"
 #include "ops/common/launch.cuh"
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "ops/common/numbers.cuh"
 #include <math.h>
 
 namespace
@@ -300,11 +299,6 @@ template <typename T> problem<T> problem_of(const mics_op_place *at, const mics_
     p.row_tiles = (a->T + TILE - 1) / TILE;
     p.scale = 1.0F / sqrtf((float)a->D);
     return p;
-}
-
-cudaStream_t stream_of(const mics_op_place *at)
-{
-    return static_cast<cudaStream_t>(at->device->ops->stream_handle(at->device->ctx, at->stream));
 }
 
 template <typename T, int CHUNKS> dim3 blocks_of(const problem<T> &p, const mics_cuda_attention *a)

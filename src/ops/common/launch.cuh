@@ -7,14 +7,26 @@
 //       enqueues a kernel, and keeps a launch that is refused as the device's failure. A kernel whose template arguments hold a
 //       comma stands in parentheses: MICS_LAUNCH((add<float, 4>), ...).
 //   MICS_DYNAMIC_SHARED(float, tile);
-//       in a kernel: `float *tile` is the dynamic shared memory, aligned to 16 bytes. Of a kernel that asks for more than
-//       48 KiB, MICS_ALLOW_SHARED(kernel, bytes) must have been called before (once a device).
+//       in a kernel: `float *tile` is the dynamic shared memory, aligned to 16 bytes.
+//   MICS_ALLOW_SHARED(kernel, bytes)
+//       before the launch of a kernel that asks for more than 48 KiB: true, or false where CUDA
+//       refuses it, which is kept as the device's failure. mics_cuda_shared_limit says how much it
+//       grants.
 #ifndef MICS_OP_LAUNCH_CUH
 #define MICS_OP_LAUNCH_CUH
 
 #include <cuda_runtime.h>
+#include <stddef.h>
 
 extern "C" {
+/* The most shared memory that a block may have on the thread's current device, in bytes; 0: CUDA
+ * does not say, which is kept as the device's failure. */
+size_t mics_cuda_shared_limit(void);
+/* Takes the cudaError_t that CUDA gave when `kernel` asked for so much shared memory. False: it
+ * refused, which is kept. */
+bool mics_cuda_shared_allowed(const char *kernel, size_t bytes, int error);
+/* Keeps as a failure of the thread's current device that `what` is not done, and `why`. */
+void mics_cuda_refused(const char *what, const char *why);
 /* Takes what the launch of `kernel` just gave, and keeps a failure; logged once. Also tells of the thread's earlier failures. */
 void mics_cuda_launched(const char *kernel);
 }
@@ -40,6 +52,8 @@ void mics_cuda_launched(const char *kernel);
 #endif
 
 #define MICS_ALLOW_SHARED(kernel, bytes)                                                           \
-    cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes))
+    mics_cuda_shared_allowed(                                                                      \
+        #kernel, (bytes),                                                                          \
+        cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
 
 #endif

@@ -9,6 +9,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <string.h>
 
 // ---- in kernels ----
 
@@ -19,16 +20,101 @@ struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) mics_pack {
     T at[COUNT];
 };
 
+// The registers that one instruction loads or stores.
+template <int BYTES> struct mics_words;
+template <> struct mics_words<2> {
+    typedef unsigned short type;
+};
+template <> struct mics_words<4> {
+    typedef unsigned type;
+};
+template <> struct mics_words<8> {
+    typedef uint2 type;
+};
+template <> struct mics_words<16> {
+    typedef uint4 type;
+};
+
+// What is not aligned ends a kernel on a chip, and is found by the emulation.
+static __device__ __forceinline__ void expect_aligned(const void *at, size_t bytes)
+{
+#ifdef MICS_CUDA_EMULATED
+    if (reinterpret_cast<uintptr_t>(at) % bytes != 0)
+        mics_emulated::defect("%p must be on %zu bytes", at, bytes);
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+// One load of global memory, aligned to its size. Device code may read any memory as CUDA's vector
+// types, C++ for a CPU may not.
+template <typename Words, typename T>
+static __device__ __forceinline__ Words load_words(const T *from)
+{
+    expect_aligned(from, sizeof(Words));
+#ifdef __CUDA_ARCH__
+    return *reinterpret_cast<const Words *>(from);
+#else
+    Words words;
+    memcpy(&words, from, sizeof words);
+    return words;
+#endif
+}
+
+// One store to global memory, aligned to its size. nvcc takes an assignment of a vector apart, and
+// puts the parts together again only where it sees that it may: 13.0 does so for two of four stores
+// in a row. So the instruction is named.
+template <typename T, typename Words>
+static __device__ __forceinline__ void store_words(T *to, const Words &words)
+{
+    expect_aligned(to, sizeof words);
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof words == 16)
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
+                     "r"(words.y), "r"(words.z), "r"(words.w)
+                     : "memory");
+    else if constexpr (sizeof words == 8)
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x), "r"(words.y)
+                     : "memory");
+    else
+        *reinterpret_cast<Words *>(to) = words;
+#else
+    memcpy(to, &words, sizeof words);
+#endif
+}
+
 template <int COUNT, typename T>
 static __device__ __forceinline__ mics_pack<T, COUNT> load_pack(const T *from)
 {
-    return *reinterpret_cast<const mics_pack<T, COUNT> *>(from);
+    mics_pack<T, COUNT> pack;
+    const auto words = load_words<typename mics_words<sizeof pack>::type>(from);
+    memcpy(&pack, &words, sizeof pack);
+    return pack;
 }
 
 template <int COUNT, typename T>
 static __device__ __forceinline__ void store_pack(T *to, const mics_pack<T, COUNT> &pack)
 {
-    *reinterpret_cast<mics_pack<T, COUNT> *>(to) = pack;
+    typename mics_words<sizeof pack>::type words;
+    memcpy(&words, &pack, sizeof words);
+    store_words(to, words);
+}
+
+// A thread's sums, which lie together; in fours, for which `to` must be on 16 bytes, where they are
+// as many.
+template <int COUNT>
+static __device__ __forceinline__ void store_floats(float *to, const float (&sums)[COUNT])
+{
+    constexpr int FEW = COUNT % 4 == 0 ? 4 : 1;
+#pragma unroll
+    for (int k = 0; k < COUNT; k += FEW) {
+        mics_pack<float, FEW> pack;
+#pragma unroll
+        for (int i = 0; i < FEW; ++i)
+            pack.at[i] = sums[k + i];
+        store_pack<FEW>(to + k, pack);
+    }
 }
 
 // Tells the compiler that the pack may have changed: it then holds these 16 bytes until their next use, rather than the
@@ -38,8 +124,10 @@ static __device__ __forceinline__ void hold_packed(mics_pack<T, COUNT> &pack)
 {
 #ifdef __CUDA_ARCH__
     static_assert(sizeof pack == 16, "whole packs are held");
-    uint4 *words = reinterpret_cast<uint4 *>(&pack);
-    asm volatile("" : "+r"(words->x), "+r"(words->y), "+r"(words->z), "+r"(words->w));
+    uint4 words;
+    memcpy(&words, &pack, sizeof words);
+    asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
+    memcpy(&pack, &words, sizeof words);
 #else
     (void)pack;
 #endif

@@ -342,7 +342,6 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
                                                           : 3) backward_kernel(layernorm_args a)
 {
     __shared__ float2 shared[MOST_WARPS];
-    const int COUNT = 16 / sizeof(T);
     const int64_t TEAMS = THREADS / TEAM, team = threadIdx.x / TEAM;
     column_sums<T, PACKS> sums = {};
     for (int64_t first = blockIdx.x * TEAMS; first < a.N; first += gridDim.x * TEAMS) {
@@ -358,14 +357,13 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
         return;
     float *partial = a.partial + 2 * blockIdx.x * a.C;
 #pragma unroll
-    for (int i = 0; i < PACKS; ++i)
-        for (int k = 0; k < COUNT; ++k) {
-            const int64_t c = row_packs<T, TEAM, PACKS>::column(i) + k;
-            if (c < a.C) {
-                partial[c] = sums.weight[i][k];
-                partial[a.C + c] = sums.bias[i][k];
-            }
-        }
+    for (int i = 0; i < PACKS; ++i) {
+        const int64_t c = row_packs<T, TEAM, PACKS>::column(i);
+        if (c >= a.C)
+            continue;
+        store_floats(partial + c, sums.weight[i]); // C is a multiple of COUNT
+        store_floats(partial + a.C + c, sums.bias[i]);
+    }
 }
 
 // dweight and dbias (+)= the blocks' sums. A warp adds every COLUMN_WARPS-th block's 32 columns.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums of two arrays, and conversions. Each reads its inputs and writes its output once, 16 bytes a thread and access
-// (map.cuh); nothing but memory counts. Bytes an element, of a dtype of s bytes: add and accumulate 3 s, round and
+// Sums of two arrays, and conversions. Each reads its inputs and writes its output once, 16 bytes a thread and access, of
+// conversions on the wider side (map.cuh); nothing but memory counts. Bytes an element, of a dtype of s bytes: add and accumulate 3 s, round and
 // widen 4 + s.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"

@@ -90,7 +90,7 @@ void mics_cuda_sum_squares(const mics_op_place *at, double *sum, const float *x,
     const cudaStream_t stream = stream_of(at);
     double *partial = static_cast<double *>(at->workspace);
     const int64_t most = ceil_div(elems, SUM_PACK * SUM_THREADS);
-    const int64_t blocks = most < SUM_BLOCKS ? most : int64_t{SUM_BLOCKS};
+    const int64_t blocks = most < 1 ? 1 : most < SUM_BLOCKS ? most : int64_t{SUM_BLOCKS};
     if (packs_fit<float, SUM_PACK>(x, 0))
         MICS_LAUNCH(squares_kernel<true>, static_cast<unsigned>(blocks), SUM_THREADS, 0, stream,
                     partial, x, elems);

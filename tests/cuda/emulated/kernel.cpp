@@ -34,7 +34,6 @@ static const size_t STACK_BYTES = 65536;
 #endif
 static const int STACKS_A_BLOCK = 32;
 static const uint64_t CANARY = 0x6d6963732d656e64u;
-static const size_t SHARED_MOST = 232448; // 227 KiB, compute capability 9.0
 static const size_t SHARED_GUARD = 256;
 
 enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_IN_WARP, FIBER_DONE };
@@ -58,8 +57,8 @@ struct fiber {
 // What one thread of the system needs to run kernels; made at its first.
 struct runner {
     std::vector<fiber> fibers;
-    std::vector<unsigned char *> stacks; // that are free
-    std::vector<void *> blocks;          // of STACKS_A_BLOCK of them
+    std::vector<unsigned char *> stacks;  // that are free
+    std::vector<void *> blocks;           // of STACKS_A_BLOCK of them
     std::vector<std::vector<int>> groups; // of threads that take turns: all, or warp by warp
     bool shuffles;                        // the groups, anew whenever all have come to a halt
     std::mt19937 random;

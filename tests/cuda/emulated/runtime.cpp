@@ -42,6 +42,9 @@ static emulated_settings read_settings()
     read.denied = number_from("MICS_EMULATED_DENIED", 0) == 1;
     read.prohibited = number_from("MICS_EMULATED_DENIED", 0) == 2;
     read.major = (int)number_from("MICS_EMULATED_CAPABILITY", 9);
+    read.shared_bytes = (size_t)number_from("MICS_EMULATED_SHARED_KIB", 227) * 1024;
+    if (read.shared_bytes > SHARED_MOST)
+        defect_in("MICS_EMULATED_SHARED_KIB", "no chip has more than %zu", SHARED_MOST / 1024);
     read.eager = order != nullptr && std::strcmp(order, "eager") == 0;
     read.lazy = order != nullptr && std::strcmp(order, "lazy") == 0;
     read.seed = (unsigned)number_from("MICS_EMULATED_ORDER", 1);
@@ -81,7 +84,7 @@ cudaError_t entry_error()
 
 cudaError_t note(cudaError_t error)
 {
-    if (error != cudaSuccess && error != cudaErrorNotReady)
+    if (error != cudaSuccess)
         newest_error = error;
     return error;
 }
@@ -90,27 +93,30 @@ cudaError_t note(cudaError_t error)
 
 static std::mutex limits_mutex;
 
-static std::map<const void *, size_t> &limits()
+// Of a device and a kernel: an attribute is set for the current device alone.
+typedef std::pair<int, const void *> limit_key;
+
+static std::map<limit_key, size_t> &limits()
 {
-    static auto *all = new std::map<const void *, size_t>();
+    static auto *all = new std::map<limit_key, size_t>();
     return *all;
 }
 
 size_t shared_limit(const void *kernel)
 {
     std::lock_guard<std::mutex> lock(limits_mutex);
-    auto entry = limits().find(kernel);
-    return entry == limits().end() ? 49152 : std::max<size_t>(entry->second, 49152);
+    auto entry = limits().find({device_of_thread, kernel});
+    return entry == limits().end() ? SHARED_UNASKED : std::max(entry->second, SHARED_UNASKED);
 }
 
 cudaError_t set_function_attribute(const void *kernel, cudaFuncAttribute attribute, int value)
 {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || value > 232448) // 227 KiB
+    if (value < 0 || (size_t)value > settings().shared_bytes)
         return note(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> lock(limits_mutex);
-    limits()[kernel] = (size_t)value;
+    limits()[{device_of_thread, kernel}] = (size_t)value;
     return cudaSuccess;
 }
 
@@ -168,7 +174,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     *properties = cudaDeviceProp{};
     snprintf(properties->name, sizeof properties->name, "Emulated GPU");
     properties->totalGlobalMem = settings().memory_bytes;
-    properties->sharedMemPerBlockOptin = 232448;
+    properties->sharedMemPerBlockOptin = settings().shared_bytes;
     properties->major = settings().major;
     properties->minor = 0;
     properties->multiProcessorCount = 4;
@@ -188,7 +194,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         *value = 1024;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlock:
-        *value = 49152;
+        *value = (int)SHARED_UNASKED;
         return cudaSuccess;
     case cudaDevAttrWarpSize:
         *value = 32;
@@ -209,10 +215,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         *value = properties.minor;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        *value = 233472;
+        *value = (int)properties.sharedMemPerBlockOptin + 1024;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = 232448;
+        *value = (int)properties.sharedMemPerBlockOptin;
         return cudaSuccess;
     }
     return note(cudaErrorInvalidValue);

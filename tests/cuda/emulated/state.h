@@ -15,16 +15,21 @@ struct emulated_settings {
     int devices;
     int driver; // 13000
     size_t memory_bytes;
-    int major;       // of the compute capability
-    bool prohibited; // by their compute mode
-    bool denied;     // GPUs are there, but not for this process
-    bool eager;      // everything runs as soon as it is enqueued
-    bool lazy;       // nothing runs before somebody waits for it
-    unsigned seed;   // of what is neither
-    long fail_at;    // the n-th kernel fails; 0: none
-    int threads;     // order of threads in all launches; 0: each launch draws one
+    int major;           // of the compute capability
+    size_t shared_bytes; // that a block may ask for
+    bool prohibited;     // by their compute mode
+    bool denied;         // GPUs are there, but not for this process
+    bool eager;          // everything runs as soon as it is enqueued
+    bool lazy;           // nothing runs before somebody waits for it
+    unsigned seed;       // of what is neither
+    long fail_at;        // the n-th kernel fails; 0: none
+    int threads;         // order of threads in all launches; 0: each launch draws one
 };
 const emulated_settings &settings();
+
+// Dynamic shared memory: what a launch may have unasked, and what the largest chips grant (compute
+// capability 9.0, 227 KiB).
+constexpr size_t SHARED_UNASKED = 49152, SHARED_MOST = 232448;
 
 int current_device();
 // Why a call that needs a device cannot be made; the device's own failure too.

@@ -347,7 +347,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     CUstream_st *on = real(stream);
     std::lock_guard<std::mutex> lock(mutex_);
     allow(on, on->enqueued);
-    return on->done == on->enqueued ? cudaSuccess : cudaErrorNotReady;
+    return note(on->done == on->enqueued ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
@@ -510,7 +510,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (event->record == nullptr || event->record->reached)
         return cudaSuccess;
     allow(event->record->stream, event->record->entry);
-    return cudaErrorNotReady;
+    return note(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -537,7 +537,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
     if (!begin->timed || !end->timed || begin->record == nullptr || end->record == nullptr)
         return note(cudaErrorInvalidResourceHandle);
     if (!begin->record->reached || !end->record->reached)
-        return cudaErrorNotReady;
+        return note(cudaErrorNotReady);
     *ms = (float)((end->record->us - begin->record->us) / 1e3);
     return cudaSuccess;
 }
