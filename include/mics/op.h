@@ -23,6 +23,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
 #define MICS_OPS(X)                                                                                \
     X(EMBEDDING, embedding)                                                                        \
     X(LAYERNORM, layernorm)                                                                        \
+    X(RMSNORM, rmsnorm)                                                                            \
     X(LINEAR, linear)                                                                              \
     X(GELU, gelu)                                                                                  \
     X(ATTENTION, attention)                                                                        \
