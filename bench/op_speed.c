@@ -177,15 +177,10 @@ static void lm_head_library(const bench *s)
 
 static void adamw(const bench *s)
 {
-    const mics_adamw settings = {.lr = 1e-9F,
-                                 .beta1 = 0.9F,
-                                 .beta2 = 0.95F,
-                                 .eps = 1e-8F,
-                                 .bias1 = 0.1F,
-                                 .bias2 = 0.05F,
-                                 .grad_scale = 1.0F};
-    s->k->adamw_update(&s->at, NULL, s->big[0], s->big[1], s->big[2], s->big[3], s->V * s->C,
-                       &settings);
+    const op_adamw settings = {
+        .lr = 1e-9F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .step = 1, .grad_scale = 1.0F};
+    op_adamw_update(s->k, &s->at, NULL, s->big[0], s->big[1], s->big[2], s->big[3], s->V * s->C,
+                    &settings);
 }
 
 static void sum_squares(const bench *s)

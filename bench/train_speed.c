@@ -81,14 +81,12 @@ static void open_world(world *w, mics_memory *memory, const mics_model *model,
         check(mics_memory_open(&s->memory));
         check(mics_comm_thread_open(s->memory, w->transport, r, &s->comm));
         check(mics_comm_count_open_take(s->memory, s->comm, spec->mesh.ranks_per_node, &s->comm));
-        const mics_engine_spec engine = {.memory = s->memory,
-                                         .schedule = w->schedule,
-                                         .comm = s->comm,
-                                         .beta1 = 0.9f,
-                                         .beta2 = 0.95f,
-                                         .eps = 1e-8f,
-                                         .weight_decay = 0.1f,
-                                         .clip = 1};
+        const mics_engine_spec engine = {
+            .memory = s->memory,
+            .schedule = w->schedule,
+            .comm = s->comm,
+            .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
+            .clip = 1};
         check(mics_engine_open(&engine, &s->engine));
         mics_engine_init_random(s->engine, 1);
     }

@@ -36,6 +36,35 @@ static inline void op_backward(const mics_kernels *k, mics_op op, mics_op_call c
     k->ops[op.kind]->backward(&call);
 }
 
+// AdamW's settings, and what changes from step to step.
+typedef struct op_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t step;
+    float grad_scale;
+} op_adamw;
+
+static inline void op_adamw_update(const mics_kernels *k, const mics_op_place *at, void *params,
+                                   float *masters, float *moment1, float *moment2,
+                                   const float *grads, int64_t elems, const op_adamw *by)
+{
+    const mics_optimizer optimizer = {MICS_OPTIMIZER_ADAMW,
+                                      {(double)by->beta1, (double)by->beta2, (double)by->eps},
+                                      (double)by->weight_decay};
+    const mics_optimizer_update update = {.optimizer = &optimizer,
+                                          .lr = by->lr,
+                                          .grad_scale = by->grad_scale,
+                                          .decays = true,
+                                          .step = by->step,
+                                          .rows = 1,
+                                          .columns = elems,
+                                          .elems = elems,
+                                          .params = params,
+                                          .masters = masters,
+                                          .states = {moment1, moment2},
+                                          .grads = grads};
+    k->update[optimizer.kind](at, &update);
+}
+
 static inline void op_embedding_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
                                         const int32_t *tokens_N, const void *wte_VC,
                                         const void *wpe_PC, int64_t N, int64_t T, int64_t C)

@@ -149,8 +149,8 @@ static void run_sum_squares(const bench *b, const subject *s, void *const *p)
 
 static void run_adamw(const bench *b, const subject *s, void *const *p)
 {
-    const mics_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 0.1F, 0.05F, 1.0F};
-    b->table->adamw_update(&b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
+    const op_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 1, 1.0F};
+    op_adamw_update(b->table, &b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
 }
 
 static void run_sum_blocks(const bench *b, const subject *s, void *const *p)

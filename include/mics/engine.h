@@ -40,7 +40,8 @@ typedef struct mics_scaler {
     double scale;
     int64_t steps;         // training steps so far
     int64_t last_overflow; // the newest of them that overflowed; -1: none
-    int64_t skipped;    // how many did: these changed no parameter, and AdamW does not count them
+    int64_t
+        skipped; // how many did: these changed no parameter, and the optimizer does not count them
     int32_t hysteresis; // overflows left until the scale is halved
 } mics_scaler;
 
@@ -60,8 +61,8 @@ typedef struct mics_engine_spec {
     const mics_schedule *schedule;
     mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
     const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs
-    float beta1, beta2, eps, weight_decay; // AdamW
-    float clip;                            // largest global gradient norm; 0: no clipping
+    mics_optimizer optimizer;
+    float clip; // largest global gradient norm; 0: no clipping
     // Where it computes, opened with mics_engine_events events; NULL: the processor. A device with memory of its
     // own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
@@ -176,9 +177,10 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 typedef struct mics_engine_piece {
     mics_range range; // of the optimizer's piece
     float *params;    // master weights: range.end - range.begin floats, inside the parameter shard
-    float *moment1, *moment2; // NULL when the schedule is for evaluation only
-    mics_range shard;         // of the parameter shard (contains range)
-    float *shard_params;      // shard.end - shard.begin floats
+    float *states
+        [MICS_OPTIMIZER_STATES]; // of the optimizer; NULL where there is none, and for evaluation only
+    mics_range shard;            // of the parameter shard (contains range)
+    float *shard_params;         // shard.end - shard.begin floats
 } mics_engine_piece;
 
 /* The rank's piece of a unit; valid until close, on a device until mics_engine_release (then NULL in place of

@@ -15,6 +15,7 @@
 #include "mics/device.h"
 #include "mics/dtype.h"
 #include "mics/op.h"
+#include "mics/optimizer.h"
 #include "mics/wire.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,11 +80,21 @@ typedef struct mics_op_kernels {
     const mics_op_pair *pair; // (optional)
 } mics_op_kernels;
 
-typedef struct mics_adamw {
-    float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2; // 1 - beta1^t, 1 - beta2^t for step t = 1, 2, ...
-    float grad_scale;   // gradients are multiplied by it first (clipping)
-} mics_adamw;
+// One step of an optimizer on a part of one parameter.
+typedef struct mics_optimizer_update {
+    const mics_optimizer *optimizer;
+    float lr;
+    float grad_scale; // gradients are multiplied by it first (clipping, loss scaling)
+    bool decays;      // the optimizer's weight decay applies
+    int64_t step;     // 1, 2, ...; skipped ones do not count
+    // What lies in rows: of a vector one row.
+    int64_t rows, columns; // of the whole parameter
+    int64_t begin, elems;  // the part: elements [begin, begin + elems)
+    void *params;          // (optional) of dtype: gets the masters, rounded; may not be the masters
+    float *masters;
+    float *states[MICS_OPTIMIZER_STATES]; // as the descriptor names them
+    const float *grads;
+} mics_optimizer_update;
 
 // All kernels for one device, or one instruction set of the CPU.
 typedef struct mics_kernels {
@@ -97,12 +108,9 @@ typedef struct mics_kernels {
     void (*sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
     // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is not.
     void (*sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems);
-    // Decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101) of masters p:
-    // p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p).
-    // params (of dtype) are the masters rounded, or NULL; they may not be the masters.
-    void (*adamw_update)(const mics_op_place *at, void *params, float *masters, float *moment1,
-                         float *moment2, const float *grads, int64_t elems,
-                         const mics_adamw *adamw);
+    // By mics_optimizer_kind.
+    void (*update[MICS_OPTIMIZER_KINDS])(const mics_op_place *at,
+                                         const mics_optimizer_update *update);
     // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The blocks lie
     // `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless `add`.
     void (*sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,

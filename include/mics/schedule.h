@@ -14,6 +14,7 @@
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/model.h"
+#include "mics/optimizer.h"
 #include "mics/status.h"
 #include "mics/wire.h"
 #include <stdbool.h>
@@ -259,6 +260,7 @@ typedef struct mics_schedule_spec {
     // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
     bool accelerator;
     bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
+    mics_optimizer_kind optimizer; // whose states are counted
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted
@@ -344,8 +346,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
                                mics_schedule **schedule_out);
 void mics_schedule_close(mics_schedule *schedule);
 
-/* Bytes of one element of what a tag counts, all that is held of it together: the optimizer's
- * moments, and with MIXED its masters. 4 for what is counted in other ways. */
+/* Bytes of one element of what a tag counts. 4 for what is counted in other ways; what is held for the optimizer is
+ * mics_optimizer_kept_bytes. */
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag);
 
 /* "fp32", "mixed"; never NULL. */

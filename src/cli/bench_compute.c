@@ -112,21 +112,22 @@ static void call_op(bench_ops *self, const bench_call *call)
     kernels->backward(&c);
 }
 
-// Moments and values stay as they are: nothing is learnt from gradients of 0.
+// States and values stay as they are: nothing is learnt at a rate of 0.
 static void call_update(bench_ops *self, const bench_call *call)
 {
-    static const mics_adamw adamw = {.lr = 0,
-                                     .beta1 = 0.9F,
-                                     .beta2 = 0.999F,
-                                     .eps = 1e-8F,
-                                     .bias1 = 1,
-                                     .bias2 = 1,
-                                     .grad_scale = 1};
+    const mics_optimizer optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW);
     const mics_op_place at = {.threads = self->threads};
-    float *params = out(self, call->m), *moment1 = out(self, call->m),
-          *moment2 = out(self, call->m);
-    self->kernels->adamw_update(&at, NULL, params, moment1, moment2, in(self, call->m), call->m,
-                                &adamw);
+    mics_optimizer_update update = {.optimizer = &optimizer,
+                                    .step = 1,
+                                    .grad_scale = 1,
+                                    .rows = 1,
+                                    .columns = call->m,
+                                    .elems = call->m,
+                                    .masters = out(self, call->m),
+                                    .grads = in(self, call->m)};
+    for (int s = 0; s < mics_optimizer_def_get(optimizer.kind)->states; s++)
+        update.states[s] = out(self, call->m);
+    self->kernels->update[optimizer.kind](&at, &update);
 }
 
 static void run_call(bench_ops *self, const bench_call *call)
@@ -434,7 +435,8 @@ static mics_status measure_others(bench_ops *self, const bench_subject *subject,
     MICS_TRY(measure(self, &stream, allowed_us, &us));
     self->stream_bytes_per_s = 3 * sizeof(float) * (double)stream.shape.N / us * 1e6;
     MICS_TRY(measure(self, &update, allowed_us, &us));
-    self->update_bytes_per_s = 7 * sizeof(float) * (double)update.m / us * 1e6;
+    self->update_bytes_per_s =
+        mics_optimizer_moved_bytes(MICS_OPTIMIZER_ADAMW, false) * (double)update.m / us * 1e6;
     return measure(self, &tiny, allowed_us, &self->launch_us);
 }
 

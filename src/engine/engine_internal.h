@@ -84,11 +84,12 @@ struct mics_engine {
 
     // Arenas, one block each, in the device's memory. Those of `float *` that hold numbers of dtype are
     // walked by elem_at.
-    float *params;  // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
-    float *grads;   // by unit: the accumulator at G; fp32
-    float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
-    float *gather;  // parameter slots
-    float *reduce;  // gradient slots
+    float *params; // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    float *grads;  // by unit: the accumulator at G; fp32
+    float *
+        moments; // of the optimizer: by unit, one state of the piece at O, then the next; then masters (MIXED)
+    float *gather; // parameter slots
+    float *reduce; // gradient slots
     float *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
@@ -306,7 +307,7 @@ mics_op_place place_on(const mics_engine *engine, mics_stream stream);
 // The owned piece of a unit, in the device's memory.
 typedef struct owned_piece {
     mics_range range; // of the unit's elements, cut at its own length
-    float *masters, *moment1, *moment2;
+    float *masters, *states[MICS_OPTIMIZER_STATES];
     void *params; // the same numbers of dtype; NULL: the masters are the parameters
 } owned_piece;
 owned_piece owned_piece_of(const mics_engine *engine, int32_t unit);

@@ -16,16 +16,16 @@ cd "$1" || exit 1
 done; } | awk '
 BEGIN {
     # The modules whose public headers a module may include, besides base and its own.
-    may["base"] = may["mesh"] = may["op"] = may["device"] = ""
+    may["base"] = may["mesh"] = may["op"] = may["optimizer"] = may["device"] = ""
     may["model"] = may["cost"] = "op"
     may["data"] = may["checkpoint"] = may["report"] = ""
     may["comm"] = "device"
-    may["schedule"] = "op mesh model"
-    may["simulate"] = "op mesh model cost schedule"
-    may["search"] = "op mesh model cost schedule simulate"
-    may["config"] = "op mesh model schedule"
-    may["ops"] = "device comm op"
-    may["engine"] = "op device comm ops mesh model schedule"
+    may["schedule"] = "op optimizer mesh model"
+    may["simulate"] = "op optimizer mesh model cost schedule"
+    may["search"] = "op optimizer mesh model cost schedule simulate"
+    may["config"] = "op optimizer mesh model schedule"
+    may["ops"] = may["optim"] = "device comm op optimizer ops"
+    may["engine"] = "op optimizer device comm ops mesh model schedule"
     may["cli"] = may["mics"] = "*"
     # Public headers that are not called like their module.
     split("status log memory size rng clock group json wire dtype", base, " ")
@@ -40,12 +40,12 @@ BEGIN {
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi(_[a-z]+)?\\.[ch]$"
     only["^nccl\\.h$"] = "^src/comm/nccl(_[a-z]+)?\\.[ch]$"
-    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|ops/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl(_[a-z]+)?\\.[ch])$"
+    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|(ops|optim)/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl(_[a-z]+)?\\.[ch])$"
     only["^(dnnl|oneapi/)"] = "^src/ops/"
     only["^jansson\\.h$"] = "^src/base/"
     only["^pcre2\\.h$"] = "^src/io/data/"
     only["^xxhash\\.h$"] = "^src/io/(data|checkpoint)/"
-    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|ops|engine|io|cli)/"
+    only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|ops|optim|engine|io|cli)/"
     public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"
 }
 function report(what) {
@@ -58,6 +58,8 @@ function module_of_header(path) {
     return path in owner ? owner[path] : path
 }
 function module_of(path, parts) {
+    if (path ~ /^optim\/(.*\/def\.[ch]|registry\.c)$/)
+        return "optimizer"
     if (path ~ /^ops\/(.*\/def\.[ch]|registry\.c)$/)
         return "op"
     split(path, parts, "/")
@@ -82,7 +84,8 @@ function check_own(name, target, head) {
     if (public)
         report("a public header must not include \"" name "\"")
     else if (index(name, "/") > 0 && head != module && head != "base" &&
-             !(module == "ops" && head == "op"))
+             !(module == "ops" && head == "op") &&
+             !(module == "optim" && (head == "ops" || head == "optimizer")))
         report("\"" name "\" is private to another module")
 }
 {

@@ -116,10 +116,7 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
     const mics_engine_spec spec = {.memory = self->memory,
                                    .schedule = run->schedule,
                                    .comm = self->comm,
-                                   .beta1 = 0.9f,
-                                   .beta2 = 0.95f,
-                                   .eps = 1e-8f,
-                                   .weight_decay = 0.1f,
+                                   .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
                                    .clip = run->want.clip,
                                    .device = run->devices[self->comm->rank],
                                    .kernels = run->want.kernels,
@@ -199,8 +196,8 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
         other = mics_engine_piece_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);
-        RANKS_EXPECT(memcmp(own.moment1, other.moment1, bytes) == 0 &&
-                     memcmp(own.moment2, other.moment2, bytes) == 0);
+        RANKS_EXPECT(memcmp(own.states[0], other.states[0], bytes) == 0 &&
+                     memcmp(own.states[1], other.states[1], bytes) == 0);
     }
     return MICS_OK;
 }

@@ -327,13 +327,13 @@ static void later_sum_squares(const mics_op_place *at, double *sum, const float 
     mics_kernels_get(NULL)->sum_squares(at, sum, x, elems);
 }
 
-static void later_adamw_update(const mics_op_place *at, void *params, float *masters,
-                               float *moment1, float *moment2, const float *grads, int64_t elems,
-                               const mics_adamw *adamw)
+static void later_update(const mics_op_place *at, const mics_optimizer_update *update)
 {
-    mics_kernels_get(NULL)->adamw_update(at, NULL, masters, moment1, moment2, grads, elems, adamw);
-    if (params != NULL)
-        later_narrow(at, params, masters, elems);
+    mics_optimizer_update wide = *update;
+    wide.params = NULL;
+    mics_kernels_get(NULL)->update[update->optimizer->kind](at, &wide);
+    if (update->params != NULL)
+        later_narrow(at, update->params, update->masters, update->elems);
 }
 
 static void later_sum_blocks(const mics_op_place *at, float *sum, const void *own,
@@ -363,13 +363,14 @@ static void later_sum_blocks_rounded(const mics_op_place *at, void *out, const v
 
 #define LATER_OP(NAME, op)                                                                         \
     [MICS_OP_##NAME] = MICS_OP_##NAME == MICS_OP_LINEAR ? &later_linear : &later_op,
+#define LATER_UPDATE(NAME, optimizer) [MICS_OPTIMIZER_##NAME] = later_update,
 static const mics_kernels later_table = {
     .name = "later",
     .ops = {MICS_OPS(LATER_OP)},
     .accumulate = later_accumulate,
     .sum_losses = later_sum_losses,
     .sum_squares = later_sum_squares,
-    .adamw_update = later_adamw_update,
+    .update = {MICS_OPTIMIZERS(LATER_UPDATE)},
     .sum_blocks = later_sum_blocks,
     .sum_blocks_rounded = later_sum_blocks_rounded,
     .round = later_narrow,

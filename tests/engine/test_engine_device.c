@@ -191,7 +191,7 @@ static mics_status run_copies(ranks_self *self)
     RANKS_EXPECT(before.now[MICS_MEM_HOST] - after.now[MICS_MEM_HOST] ==
                  mics_engine_copy_bytes(run->schedule));
     RANKS_EXPECT(mics_engine_piece_get(engine, 0).shard_params == NULL);
-    RANKS_EXPECT(mics_engine_piece_get(engine, 0).moment1 == NULL);
+    RANKS_EXPECT(mics_engine_piece_get(engine, 0).states[0] == NULL);
     RANKS_EXPECT(mics_engine_push(engine) == MICS_ERR_INVALID);
     MICS_TRY(mics_engine_pull(engine));
     RANKS_EXPECT(memcmp(kept, mics_engine_piece_get(engine, 0).shard_params, bytes) == 0);

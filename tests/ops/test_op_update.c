@@ -255,14 +255,15 @@ typedef struct adamw {
     float *params, *moment1, *moment2;
     const float *grads;
     int64_t elems;
-    mics_adamw settings;
+    op_adamw settings;
 } adamw;
 
 static void run_adamw(const mics_kernels *k, int32_t threads, const void *args)
 {
     const adamw *a = args;
     const mics_op_place at = op_place(threads, NULL);
-    k->adamw_update(&at, NULL, a->params, a->moment1, a->moment2, a->grads, a->elems, &a->settings);
+    op_adamw_update(k, &at, NULL, a->params, a->moment1, a->moment2, a->grads, a->elems,
+                    &a->settings);
 }
 
 static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
@@ -270,12 +271,12 @@ static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
     op_case c;
     op_begin(&c, "adamw elems=%d step=%d decay=%g", (int)elems, step, (double)decay);
     adamw a = {.elems = elems};
-    a.settings = (mics_adamw){.lr = 3e-2F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
-    const mics_adamw *s = &a.settings;
+    a.settings = (op_adamw){.lr = 3e-2F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
+    const op_adamw *s = &a.settings;
     a.settings.weight_decay = decay;
     a.settings.grad_scale = grad_scale;
-    a.settings.bias1 = (float)(1 - pow((double)s->beta1, step));
-    a.settings.bias2 = (float)(1 - pow((double)s->beta2, step));
+    a.settings.step = step;
+    const double bias1 = 1 - pow((double)s->beta1, step), bias2 = 1 - pow((double)s->beta2, step);
     a.params = op_inout(&c, "params", elems, 1.0);
     a.moment1 = op_inout(&c, "moment1", elems, 0.1);
     a.moment2 = op_inout(&c, "moment2", elems, 0.1);
@@ -293,14 +294,14 @@ static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
         const double old1 = (double)s->beta1 * (double)a.moment1[i], b1 = (double)s->beta1;
         const double old2 = (double)s->beta2 * (double)a.moment2[i], b2 = (double)s->beta2;
         const double m = old1 + (1 - b1) * g, v = old2 + (1 - b2) * g * g;
-        const double below = sqrt(v / (double)s->bias2) + (double)s->eps;
+        const double below = sqrt(v / bias2) + (double)s->eps;
         const double lr = (double)s->lr;
-        want[0][i] = p - lr * (m / (double)s->bias1 / below + (double)decay * p);
+        want[0][i] = p - lr * (m / bias1 / below + (double)decay * p);
         want[1][i] = m;
         want[2][i] = v;
         magnitude[1][i] = fabs(old1) + fabs((1 - b1) * g);
         magnitude[2][i] = v;
-        magnitude[0][i] = fabs(p) + lr * (2 * magnitude[1][i] / (double)s->bias1 / below);
+        magnitude[0][i] = fabs(p) + lr * (2 * magnitude[1][i] / bias1 / below);
     }
     op_expect(&c, a.params, want[0], magnitude[0], OP_TOLERANCE);
     op_expect(&c, a.moment1, want[1], magnitude[1], OP_TOLERANCE);
@@ -322,18 +323,17 @@ static void adamw_matches_reference(void **state)
 static void adamw_without_gradient(void **state)
 {
     (void)state;
-    const mics_adamw settings = {.lr = 0.5F,
-                                 .beta1 = 0.9F,
-                                 .beta2 = 0.999F,
-                                 .eps = 1e-8F,
-                                 .weight_decay = 0.5F,
-                                 .bias1 = 0.1F,
-                                 .bias2 = 0.001F,
-                                 .grad_scale = 1.0F};
+    const op_adamw settings = {.lr = 0.5F,
+                               .beta1 = 0.9F,
+                               .beta2 = 0.999F,
+                               .eps = 1e-8F,
+                               .weight_decay = 0.5F,
+                               .step = 1,
+                               .grad_scale = 1.0F};
     for (int32_t index = 0; index < mics_kernels_count(); ++index) {
         float p = 4, m = 0, v = 0, g = 0;
         if (mics_kernels_at(index))
-            mics_kernels_at(index)->adamw_update(NULL, NULL, &p, &m, &v, &g, 1, &settings);
+            op_adamw_update(mics_kernels_at(index), NULL, NULL, &p, &m, &v, &g, 1, &settings);
         assert_true(!mics_kernels_at(index) || (p == 3.0F && m == 0.0F && v == 0.0F));
     }
 }

@@ -61,9 +61,14 @@ void mics_cuda_sum_blocks_rounded(const mics_op_place *at, void *out, const void
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems);
 /* Workspace that sum_squares needs. */
 size_t mics_cuda_sum_workspace_bytes(void);
-void mics_cuda_adamw_update(const mics_op_place *at, void *params, float *masters, float *moment1,
-                            float *moment2, const float *grads, int64_t elems,
-                            const mics_adamw *adamw);
+
+// ---- optim/: entries of mics_kernels.update ----
+
+#define MICS_CUDA_DECLARE_(NAME, optimizer)                                                        \
+    void mics_cuda_##optimizer##_update(const mics_op_place *at,                                   \
+                                        const mics_optimizer_update *update);
+MICS_OPTIMIZERS(MICS_CUDA_DECLARE_)
+#undef MICS_CUDA_DECLARE_
 
 #ifdef __cplusplus
 }

@@ -5,13 +5,14 @@
 
 // In the order of the structure: C++17 has no names here.
 #define MICS_CUDA_ROW_(NAME, op) &mics_cuda_##op##_kernels,
+#define MICS_CUDA_UPDATE_(NAME, optimizer) mics_cuda_##optimizer##_update,
 static const mics_kernels kernels = {
     "cuda",
     {MICS_OPS(MICS_CUDA_ROW_)},
     mics_cuda_accumulate,
     mics_cuda_sum_losses,
     mics_cuda_sum_squares,
-    mics_cuda_adamw_update,
+    {MICS_OPTIMIZERS(MICS_CUDA_UPDATE_)},
     mics_cuda_sum_blocks,
     mics_cuda_sum_blocks_rounded,
     mics_cuda_round,

@@ -6,6 +6,7 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define ROW(NAME, op) [MICS_OP_##NAME] = &MICS_OP(op##_kernels),
+#define UPDATE(NAME, optimizer) [MICS_OPTIMIZER_##NAME] = MICS_OP(optimizer##_update),
 
 extern const mics_kernels MICS_OP_JOIN(kernels, MICS_ISA);
 
@@ -15,7 +16,7 @@ const mics_kernels MICS_OP_JOIN(kernels, MICS_ISA) = {
     .accumulate = MICS_OP(accumulate),
     .sum_losses = MICS_OP(sum_losses),
     .sum_squares = MICS_OP(sum_squares),
-    .adamw_update = MICS_OP(adamw_update),
+    .update = {MICS_OPTIMIZERS(UPDATE)},
     .sum_blocks = MICS_OP(sum_blocks),
     .sum_blocks_rounded = MICS_OP(sum_blocks_rounded),
     .round = MICS_OP(copy_fp32),

@@ -6,11 +6,7 @@
 // in 16 bytes and 2-byte parameters in 8.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
-
-// What does not depend on the element, as adamw_cpu.c computes it.
-struct adamw_factors {
-    float beta1, beta2, keep1, keep2, grad_scale, rate, decay, root_scale, eps;
-};
+#include "optim/adamw/factors.h"
 
 template <typename T, bool ROUND> struct adamw_op {
     static const int MOST = 4, UNROLL = 2;
@@ -57,39 +53,24 @@ template <typename T, bool ROUND> struct adamw_op {
     }
 };
 
-// A place and a shard, named, because there are many of them.
-struct adamw_call {
-    void *params;
-    float *masters, *moment1, *moment2;
-    const float *grads;
-    int64_t elems;
-    adamw_factors by;
-};
-
-template <typename T> static void update(const mics_op_place *at, const adamw_call &c)
+template <typename T>
+static void update_to(const mics_op_place *at, const mics_optimizer_update *u,
+                      const adamw_factors &by)
 {
     map(at,
-        adamw_op<T, true>{static_cast<T *>(c.params), c.masters, c.moment1, c.moment2, c.grads,
-                          c.by},
-        c.elems);
+        adamw_op<T, true>{static_cast<T *>(u->params), u->masters, u->states[ADAMW_MOMENT1],
+                          u->states[ADAMW_MOMENT2], u->grads, by},
+        u->elems);
 }
 
-void mics_cuda_adamw_update(const mics_op_place *at, void *params, float *masters, float *moment1,
-                            float *moment2, const float *grads, int64_t elems,
-                            const mics_adamw *adamw)
+void mics_cuda_adamw_update(const mics_op_place *at, const mics_optimizer_update *u)
 {
-    const adamw_factors by = {adamw->beta1,
-                              adamw->beta2,
-                              1.0F - adamw->beta1,
-                              1.0F - adamw->beta2,
-                              adamw->grad_scale,
-                              adamw->lr / adamw->bias1,
-                              adamw->lr * adamw->weight_decay,
-                              1.0F / sqrtf(adamw->bias2),
-                              adamw->eps};
-    const adamw_call c = {params, masters, moment1, moment2, grads, elems, by};
-    if (params)
-        MICS_BY_DTYPE(at->dtype, update, at, c);
+    const adamw_factors by = adamw_factors_of(u);
+    if (u->params)
+        MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
     else
-        map(at, adamw_op<float, false>{nullptr, masters, moment1, moment2, grads, by}, elems);
+        map(at,
+            adamw_op<float, false>{nullptr, u->masters, u->states[ADAMW_MOMENT1],
+                                   u->states[ADAMW_MOMENT2], u->grads, by},
+            u->elems);
 }

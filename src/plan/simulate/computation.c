@@ -126,13 +126,12 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
     return mics_cost_op_us(cluster, &op, NULL);
 }
 
-// Reads and writes values and both moments, reads the gradient; in mixed precision the values are the
-// masters, and what forward reads is written beside them.
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
-    const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
-    const mics_cost_op op = {
-        .kind = MICS_COST_UPDATE, .math = MICS_MATH_FP32, .bytes = (mixed ? 30 : 28) * elems};
+    const mics_cost_op op = {.kind = MICS_COST_UPDATE,
+                             .math = MICS_MATH_FP32,
+                             .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
+                                      (double)owned_elems(schedule, unit)};
     return mics_cost_op_us(cluster, &op, NULL);
 }
