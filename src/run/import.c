@@ -7,7 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const run_state_names[RUN_STATES] = {MICS_STATE_PARAM, "exp_avg", "exp_avg_sq"};
+run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_piece *piece)
+{
+    const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
+    run_states states = {
+        .count = 1 + def->states, .names = {MICS_STATE_PARAM}, .data = {piece->params}};
+    for (int32_t state = 0; state < def->states; state++) {
+        states.names[1 + state] = def->state_names[state];
+        states.data[1 + state] = piece->states[state];
+    }
+    return states;
+}
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -103,18 +113,18 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
     return mics_engine_push(engine);
 }
 
-mics_status run_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
-                            mics_engine *engine)
+mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
+                            const mics_checkpoint *checkpoint, mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
-        mics_engine_piece piece = mics_engine_piece_get(engine, unit);
-        float *const states[RUN_STATES] = {piece.params, piece.moment1, piece.moment2};
+        const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        const run_states states = run_states_of(optimizer, &piece);
         if (piece.range.begin == piece.range.end)
             continue;
-        for (int state = 0; state < RUN_STATES; state++)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, run_state_names[state],
-                                          piece.range.begin, piece.range.end, states[state]));
+        for (int32_t i = 0; i < states.count; i++)
+            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, states.names[i],
+                                          piece.range.begin, piece.range.end, states.data[i]));
     }
     return mics_engine_push(engine);
 }

@@ -8,16 +8,27 @@
 #include "mics/checkpoint.h"
 #include "mics/engine.h"
 #include "mics/model.h"
+#include "mics/optimizer.h"
 #include "mics/safetensors.h"
 #include "mics/status.h"
 
-// What checkpoints of a training call its optimizer, and the states of a shard, in their order there.
-#define RUN_OPTIMIZER "AdamW"
-enum { RUN_STATES = 3 };
-extern const char *const run_state_names[RUN_STATES];
+// The states of a shard in a checkpoint: the parameters, then what the optimizer keeps of them.
+enum { RUN_MAX_STATES = 1 + MICS_OPTIMIZER_STATES };
+
+typedef struct run_states {
+    int32_t count;
+    const char *names[RUN_MAX_STATES];
+    float *data[RUN_MAX_STATES]; // on the host; NULL where the rank owns nothing of the unit
+} run_states;
+
+/* The states of a unit's optimizer shard, as checkpoints name them.
+ *
+ * Owns:    nothing; data is the engine's, for as long as it has its host copy.     Pure.
+ */
+run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_piece *piece);
 
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
- * attention masks and a tied classifier, which are no parameters.
+ * attention masks and a tied LM head, which are no parameters.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, naming the tensor.        Threads: any.
  */
@@ -35,8 +46,8 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
  *
  * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
  */
-mics_status run_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
-                            mics_engine *engine);
+mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
+                            const mics_checkpoint *checkpoint, mics_engine *engine);
 
 /* Fills this rank's parameter shards from a checkpoint, without the optimizer's state.
  *

@@ -55,19 +55,19 @@ static void fill_shards(run_trainer *self)
 {
     const mics_model *model = self->job->model;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
-        float *const data[RUN_STATES] = {piece.params, piece.moment1, piece.moment2};
+        const mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
+        const run_states states = run_states_of(&self->job->run->optimizer, &piece);
         mics_optimizer_shard *shard = &self->shards[unit];
         *shard = (mics_optimizer_shard){
             .unit = model->units[unit].name,
             .unit_elems = model->units[unit].elems,
             .begin = piece.range.begin,
             .end = piece.range.end,
-            .state_count = RUN_STATES,
+            .state_count = states.count,
         };
-        for (int state = 0; state < RUN_STATES; state++)
-            shard->states[state] = (mics_shard_state){
-                .name = run_state_names[state], .dtype = MICS_DTYPE_FP32, .data = data[state]};
+        for (int32_t i = 0; i < states.count; i++)
+            shard->states[i] = (mics_shard_state){
+                .name = states.names[i], .dtype = MICS_DTYPE_FP32, .data = states.data[i]};
     }
 }
 
@@ -79,10 +79,7 @@ static mics_status open_engine(run_trainer *self)
         .memory = self->rank->memory,
         .schedule = job->schedule,
         .comm = self->rank->comm,
-        .beta1 = (float)run->beta1,
-        .beta2 = (float)run->beta2,
-        .eps = (float)run->eps,
-        .weight_decay = (float)run->weight_decay,
+        .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };
     void *row = NULL;
@@ -111,7 +108,8 @@ static mics_status fill_parameters(run_trainer *self)
 {
     const mics_job *job = self->job;
     if (job->checkpoint != NULL) {
-        mics_status status = run_resume_fill(job->model, job->checkpoint, self->engine);
+        mics_status status =
+            run_resume_fill(job->model, &job->run->optimizer, job->checkpoint, self->engine);
         fill_scaler(self);
         if (status == MICS_ERR_FORMAT)
             run_job_advise_older(job);
@@ -286,7 +284,7 @@ static mics_status save_waiting(run_trainer *self, int64_t step)
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
         .precision = mics_run_precision_text(run->precision),
-        .optimizer = RUN_OPTIMIZER,
+        .optimizer = mics_optimizer_def_get(run->optimizer.kind)->name,
         .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
         .layered_micro_steps = mics_schedule_breadth(run->micro_steps, run->layered_micro_steps),
     };

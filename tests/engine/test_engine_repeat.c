@@ -26,8 +26,8 @@ static void states_of(const mics_engine *engine, int32_t unit, float *states_out
 {
     const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
     states_out[0] = piece.params;
-    states_out[1] = piece.moment1;
-    states_out[2] = piece.moment2;
+    states_out[1] = piece.states[0];
+    states_out[2] = piece.states[1];
 }
 
 static mics_optimizer_shard shard_of(const repeat_run *repeat, const mics_engine *engine,
