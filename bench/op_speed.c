@@ -21,7 +21,7 @@ typedef struct bench {
     double seconds; // time spent on each kernel
     bool processor; // measure processor time of one thread
     const mics_kernels *k;
-    mics_op_place at;
+    mics_exec at;
     float *big[4];           // V * C: weight of the LM head and what AdamW updates
     float *a, *b, *c, *wide; // N * 4C each
     float *stats, *workspace, *loss;
@@ -338,7 +338,7 @@ static void layer_rows(const bench *s, totals *t)
 static void wire_rows(const bench *s, totals *t)
 {
     const double VC = (double)(s->V * s->C);
-    const double packed = (double)mics_wire_bytes(MICS_WIRE_INT8, s->V * s->C);
+    const double packed = (double)mics_comm_dtype_bytes(MICS_COMM_INT8, s->V * s->C);
     row(s, t, "copy (one thread)", 0, copy_alone, NULL, 0, 8 * VC);
     row(s, t, "pack bf16", 0, pack_bf16, NULL, 0, 6 * VC);
     row(s, t, "unpack bf16", 0, unpack_bf16, NULL, 0, 6 * VC);

@@ -10,9 +10,9 @@
 typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
 
 // The CPU's place.
-static inline mics_op_place op_place(int32_t threads, void *workspace)
+static inline mics_exec op_place(int32_t threads, void *workspace)
 {
-    return (mics_op_place){.threads = threads, .workspace = workspace};
+    return (mics_exec){.threads = threads, .workspace = workspace};
 }
 
 static inline size_t op_workspace_bytes(const mics_kernels *k, mics_dtype dtype, mics_op_kind kind,
@@ -43,7 +43,7 @@ typedef struct op_adamw {
     float grad_scale;
 } op_adamw;
 
-static inline void op_adamw_update(const mics_kernels *k, const mics_op_place *at, void *params,
+static inline void op_adamw_update(const mics_kernels *k, const mics_exec *at, void *params,
                                    float *masters, float *moment1, float *moment2,
                                    const float *grads, int64_t elems, const op_adamw *by)
 {
@@ -65,7 +65,7 @@ static inline void op_adamw_update(const mics_kernels *k, const mics_op_place *a
     k->update[optimizer.kind](at, &update);
 }
 
-static inline void op_embedding_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
+static inline void op_embedding_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
                                         const int32_t *tokens_N, const void *wte_VC,
                                         const void *wpe_PC, int64_t N, int64_t T, int64_t C)
 {
@@ -77,11 +77,10 @@ static inline void op_embedding_forward(const mics_kernels *k, const mics_op_pla
                               .out = y_NC});
 }
 
-static inline void op_embedding_backward(const mics_kernels *k, const mics_op_place *at,
-                                         void *dwte_VC, void *dwpe_PC, const void *dy_NC,
-                                         const int32_t *tokens_N, const int32_t *order_N, int64_t N,
-                                         int64_t T, int64_t C, int64_t V, int64_t P, bool add_dwte,
-                                         bool add_dwpe)
+static inline void op_embedding_backward(const mics_kernels *k, const mics_exec *at, void *dwte_VC,
+                                         void *dwpe_PC, const void *dy_NC, const int32_t *tokens_N,
+                                         const int32_t *order_N, int64_t N, int64_t T, int64_t C,
+                                         int64_t V, int64_t P, bool add_dwte, bool add_dwpe)
 {
     op_backward(k, (mics_op){.kind = MICS_OP_EMBEDDING},
                 (mics_op_call){.at = at,
@@ -99,7 +98,7 @@ static inline void op_embedding_backward(const mics_kernels *k, const mics_op_pl
                                .add_params = {add_dwte, add_dwpe}});
 }
 
-static inline void op_layernorm_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
+static inline void op_layernorm_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
                                         float *stats_N2, const void *x_NC, const void *weight_C,
                                         const void *bias_C, float eps, int64_t N, int64_t C)
 {
@@ -112,9 +111,9 @@ static inline void op_layernorm_forward(const mics_kernels *k, const mics_op_pla
                               .params = {weight_C, bias_C}});
 }
 
-static inline void op_layernorm_backward(const mics_kernels *k, const mics_op_place *at,
-                                         void *dx_NC, void *dweight_C, void *dbias_C,
-                                         const void *dy_NC, const void *x_NC, const float *stats_N2,
+static inline void op_layernorm_backward(const mics_kernels *k, const mics_exec *at, void *dx_NC,
+                                         void *dweight_C, void *dbias_C, const void *dy_NC,
+                                         const void *x_NC, const float *stats_N2,
                                          const void *weight_C, int64_t N, int64_t C, bool add_dx,
                                          bool add_params)
 {
@@ -131,7 +130,7 @@ static inline void op_layernorm_backward(const mics_kernels *k, const mics_op_pl
                                .add_params = {add_params, add_params}});
 }
 
-static inline void op_linear_forward(const mics_kernels *k, const mics_op_place *at, void *y_NO,
+static inline void op_linear_forward(const mics_kernels *k, const mics_exec *at, void *y_NO,
                                      const void *x_NI, const void *weight, const void *bias_O,
                                      mics_weight_order order, int64_t N, int64_t I, int64_t O)
 {
@@ -143,7 +142,7 @@ static inline void op_linear_forward(const mics_kernels *k, const mics_op_place 
                               .params = {weight, bias_O}});
 }
 
-static inline mics_op_call op_linear_gradient(const mics_op_place *at, void *dx_NI, void *dweight,
+static inline mics_op_call op_linear_gradient(const mics_exec *at, void *dx_NI, void *dweight,
                                               void *dbias_O, const void *dy_NO, const void *x_NI,
                                               const void *weight, int64_t N, int64_t I, int64_t O)
 {
@@ -156,7 +155,7 @@ static inline mics_op_call op_linear_gradient(const mics_op_place *at, void *dx_
                           .dparams = {dweight, dbias_O}};
 }
 
-static inline void op_linear_backward(const mics_kernels *k, const mics_op_place *at, void *dx_NI,
+static inline void op_linear_backward(const mics_kernels *k, const mics_exec *at, void *dx_NI,
                                       void *dweight, void *dbias_O, const void *dy_NO,
                                       const void *x_NI, const void *weight, mics_weight_order order,
                                       int64_t N, int64_t I, int64_t O, bool add_dx, bool add_params)
@@ -169,10 +168,10 @@ static inline void op_linear_backward(const mics_kernels *k, const mics_op_place
                 call);
 }
 
-static inline void op_linear_gelu_forward(const mics_kernels *k, const mics_op_place *at,
-                                          void *y_NO, void *pre_NO, const void *x_NI,
-                                          const void *weight, const void *bias_O,
-                                          mics_weight_order order, int64_t N, int64_t I, int64_t O)
+static inline void op_linear_gelu_forward(const mics_kernels *k, const mics_exec *at, void *y_NO,
+                                          void *pre_NO, const void *x_NI, const void *weight,
+                                          const void *bias_O, mics_weight_order order, int64_t N,
+                                          int64_t I, int64_t O)
 {
     const mics_op ops[] = {{.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
                            {.kind = MICS_OP_GELU}};
@@ -188,7 +187,7 @@ static inline void op_linear_gelu_forward(const mics_kernels *k, const mics_op_p
     k->ops[MICS_OP_LINEAR]->pair->forward(&linear, &gelu);
 }
 
-static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_op_place *at,
+static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_exec *at,
                                            void *dpre_NI, void *dweight, void *dbias_O,
                                            const void *dy_NO, const void *x_NI, const void *pre_NI,
                                            const void *weight, mics_weight_order order, int64_t N,
@@ -207,7 +206,7 @@ static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_op_
     k->ops[MICS_OP_LINEAR]->pair->backward(&linear, &gelu);
 }
 
-static inline void op_gelu_forward(const mics_kernels *k, const mics_op_place *at, void *y,
+static inline void op_gelu_forward(const mics_kernels *k, const mics_exec *at, void *y,
                                    const void *x, int64_t elems)
 {
     op_forward(
@@ -215,7 +214,7 @@ static inline void op_gelu_forward(const mics_kernels *k, const mics_op_place *a
         (mics_op_call){.at = at, .shape = {.N = elems, .in = {1}, .out = 1}, .in = {x}, .out = y});
 }
 
-static inline void op_gelu_backward(const mics_kernels *k, const mics_op_place *at, void *dx,
+static inline void op_gelu_backward(const mics_kernels *k, const mics_exec *at, void *dx,
                                     const void *dy, const void *x, int64_t elems, bool add_dx)
 {
     op_backward(k, (mics_op){.kind = MICS_OP_GELU},
@@ -227,7 +226,7 @@ static inline void op_gelu_backward(const mics_kernels *k, const mics_op_place *
                                .add_din = add_dx});
 }
 
-static inline void op_attention_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
+static inline void op_attention_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
                                         float *lse_NH, const void *qkv_N3C, int64_t B, int64_t T,
                                         int64_t H, int64_t D)
 {
@@ -241,10 +240,10 @@ static inline void op_attention_forward(const mics_kernels *k, const mics_op_pla
             .stats = lse_NH});
 }
 
-static inline void op_attention_backward(const mics_kernels *k, const mics_op_place *at,
-                                         void *dqkv_N3C, const void *dy_NC, const void *y_NC,
-                                         const float *lse_NH, const void *qkv_N3C, int64_t B,
-                                         int64_t T, int64_t H, int64_t D)
+static inline void op_attention_backward(const mics_kernels *k, const mics_exec *at, void *dqkv_N3C,
+                                         const void *dy_NC, const void *y_NC, const float *lse_NH,
+                                         const void *qkv_N3C, int64_t B, int64_t T, int64_t H,
+                                         int64_t D)
 {
     op_backward(
         k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = H},
@@ -258,7 +257,7 @@ static inline void op_attention_backward(const mics_kernels *k, const mics_op_pl
             .din = dqkv_N3C});
 }
 
-static inline void op_add(const mics_kernels *k, const mics_op_place *at, void *y, const void *a,
+static inline void op_add(const mics_kernels *k, const mics_exec *at, void *y, const void *a,
                           const void *b, int64_t elems)
 {
     op_forward(
@@ -267,7 +266,7 @@ static inline void op_add(const mics_kernels *k, const mics_op_place *at, void *
             .at = at, .shape = {.N = elems, .in = {1, 1}, .out = 1}, .in = {a, b}, .out = y});
 }
 
-static inline void op_lm_head_forward(const mics_kernels *k, const mics_op_place *at, float *loss_N,
+static inline void op_lm_head_forward(const mics_kernels *k, const mics_exec *at, float *loss_N,
                                       const void *x_NC, const void *weight_VC,
                                       const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
                                       int64_t chunk_rows)
@@ -282,11 +281,11 @@ static inline void op_lm_head_forward(const mics_kernels *k, const mics_op_place
                               .chunk_rows = chunk_rows});
 }
 
-static inline void op_lm_head_backward(const mics_kernels *k, const mics_op_place *at,
-                                       float *loss_N, void *dx_NC, void *dweight_VC,
-                                       const void *x_NC, const void *weight_VC,
-                                       const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                       int64_t V, bool add_dweight, int64_t chunk_rows)
+static inline void op_lm_head_backward(const mics_kernels *k, const mics_exec *at, float *loss_N,
+                                       void *dx_NC, void *dweight_VC, const void *x_NC,
+                                       const void *weight_VC, const int32_t *targets_N, float scale,
+                                       int64_t N, int64_t C, int64_t V, bool add_dweight,
+                                       int64_t chunk_rows)
 {
     op_backward(k, (mics_op){.kind = MICS_OP_LM_HEAD},
                 (mics_op_call){.at = at,

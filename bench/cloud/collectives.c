@@ -75,7 +75,7 @@ static void run_ring(bench *b, mics_group_axis axis, mics_group_scope scope, int
         stop("no memory");
     for (int32_t m = 0; m < group.size; m++)
         blocks[m] = mics_mesh_block(&b->mesh, axis, scope, mics_group_rank(group, m));
-    const mics_ring ring = {
+    const mics_comm_group ring = {
         .group = group, .block_of = blocks, .channel = channel, .what = "bench"};
     const int64_t block = elems / group.size;
     mics_status status =

@@ -20,14 +20,14 @@
 #include <string.h>
 
 typedef void (*choose_fn)(mics_device *device, mics_cuda_attention_way way);
-typedef const char *(*why_not_fn)(const mics_op_place *at, const mics_cuda_attention *a);
+typedef const char *(*why_not_fn)(const mics_exec *at, const mics_cuda_attention *a);
 
 typedef struct bench {
     mics_device *device;
     const mics_kernels *table;
     choose_fn choose;
     why_not_fn why_not;
-    mics_op_place at;
+    mics_exec at;
     random_source random;
     bool tiny;
 } bench;

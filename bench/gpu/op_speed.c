@@ -29,7 +29,7 @@ typedef struct bench {
     bool tiny, json;
     mics_device *device;
     const mics_kernels *table;
-    mics_op_place at;
+    mics_exec at;
     int32_t *tokens, *order; // on the device
     double bytes_per_s, flops_per_s;
     random_source random;
@@ -630,7 +630,7 @@ static mics_status set_up(bench *b)
     b->table = mics_kernels_cuda();
     if (!b->table)
         return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no kernels");
-    b->at = (mics_op_place){.device = b->device, .dtype = b->dtype, .threads = 1};
+    b->at = (mics_exec){.device = b->device, .dtype = b->dtype, .threads = 1};
     set_workspace(b);
     MICS_TRY(ops->alloc(ctx, b->at.workspace_bytes, &b->at.workspace));
     const size_t bytes = (size_t)b->N * sizeof(int32_t);

@@ -39,7 +39,7 @@ static void upload(random_source *source, random_kind kind, const float *host)
 static mics_status fill_blocks(random_source *source, const mics_kernels *table, mics_dtype dtype,
                                float *host)
 {
-    const mics_op_place at = {.device = source->device, .dtype = dtype, .threads = 1};
+    const mics_exec at = {.device = source->device, .dtype = dtype, .threads = 1};
     generate(host, source->elems);
     upload(source, RANDOM_FP32, host);
     if (dtype == MICS_DTYPE_FP32)

@@ -47,8 +47,10 @@ static mics_status zero3_then(const char *config, const char *cluster, int32_t n
 // ZeRO-3 with everything that MiCS has here: prefetch, one gather for recomputation and backward.
 static mics_status zero3_here(const study *s, int32_t nodes, double *tflops_out)
 {
-    const mics_plan_space space = {
-        .micro_batch = MICRO_BATCH, .breadth = 1, .recompute_given = true, .recompute = true};
+    const mics_plan_space space = {.micro_batch = MICRO_BATCH,
+                                   .layered_micro_steps = 1,
+                                   .recompute_given = true,
+                                   .recompute = true};
     const mics_plan_request request = study_request(s, nodes, GLOBAL_BATCH);
     mics_planner *planner = NULL;
     mics_plan_entry entry;

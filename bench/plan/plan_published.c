@@ -74,7 +74,7 @@ static mics_status predict_megatron(const published *row, const char *cluster, i
 {
     const mics_plan_space space = {
         .micro_batch = 1,
-        .breadth = 1,
+        .layered_micro_steps = 1,
         .recompute_given = true,
         .recompute = true,
         .pipeline = {.tensor = row->tensor, .stages = row->stages, .chunks = chunks}};

@@ -57,7 +57,7 @@ mics_plan_request study_request(const study *s, int32_t nodes, int64_t global_ba
                                .global_batch = global_batch,
                                .precision = MICS_PRECISION_MIXED,
                                .math = MICS_MATH_FP16,
-                               .whole_below = 16384};
+                               .param_persistence_threshold = 16384};
 }
 
 // ---- the smallest group that fits ----
@@ -84,7 +84,7 @@ mics_status study_smallest(const study *s, int32_t nodes, int64_t global_batch, 
     const int32_t per_node = mics_cluster_ranks_per_node(&s->cluster), ranks = nodes * per_node;
     mics_plan_space space = {.family = family,
                              .micro_batch = micro_batch,
-                             .breadth = 1,
+                             .layered_micro_steps = 1,
                              .recompute_given = micro_batch > 0,
                              .recompute = true,
                              .collectives_given = paper,

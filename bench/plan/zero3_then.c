@@ -214,7 +214,7 @@ static mics_status open_then(const study *s, const mics_model *parts, int32_t no
                                .batch = {micro_batch, s->length, 1},
                                .micro_steps = 2, // so that reductions add up
                                .prefetch = 1,
-                               .whole_below = 16384,
+                               .param_persistence_threshold = 16384,
                                .precision = MICS_PRECISION_MIXED};
     MICS_TRY(mics_mesh_init(ranks, nodes, (mics_sharding){ranks, ranks, ranks}, &spec.mesh));
     return mics_schedule_open(s->memory, &spec, schedule_out);

@@ -50,34 +50,34 @@ typedef struct mics_exchange {
 } mics_exchange;
 
 // A collective's members and which block each one owns.
-typedef struct mics_ring {
+typedef struct mics_comm_group {
     mics_group group;
     const int32_t
         *block_of; // block index by member, a permutation of [0, group.size); NULL: identity
     int32_t channel;
     const char *what; // for errors; never NULL
-} mics_ring;
+} mics_comm_group;
 
 // An exchange that timed out: its partner is late.
-typedef struct mics_lateness {
+typedef struct mics_timeout {
     const char *what;
     int32_t rank;    // who waits
     int32_t peer;    // for whom; MICS_RANK_NONE: nobody in particular
     bool sending;    // the peer has not received; false: it has not sent
     double waited_s; // without any part of it moving
-} mics_lateness;
+} mics_timeout;
 
 // Says, in the log, why an exchange timed out. Called once a rank, from the exchange's thread, before
 // it returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of
 // the other channel that times out meanwhile returns the same, in silence.
-typedef void (*mics_late_handler)(void *ctx, const mics_lateness *late);
+typedef void (*mics_timeout_handler)(void *ctx, const mics_timeout *late);
 
 // A rank's status, as heartbeats carry it: what it was last seen doing, in bytes that only their
 // writer and readers understand.
-enum { MICS_NOTE_BYTES = 64 };
-typedef struct mics_note {
-    unsigned char bytes[MICS_NOTE_BYTES];
-} mics_note;
+enum { MICS_HEARTBEAT_BYTES = 64 };
+typedef struct mics_heartbeat {
+    unsigned char bytes[MICS_HEARTBEAT_BYTES];
+} mics_heartbeat;
 
 // A collective on buffers that may be a device's. In place.
 typedef enum mics_comm_call_kind {
@@ -92,9 +92,9 @@ typedef enum mics_comm_call_kind {
 
 typedef struct mics_comm_call {
     mics_comm_call_kind kind;
-    const mics_ring *ring; // channel c is stream c + 1 of a device
-    void *buffer;          // group.size blocks; member m's lies at block_of[m]
-    void *incoming;        // ALL_TO_ALL: group.size - 1 blocks; else NULL
+    const mics_comm_group *ring; // channel c is stream c + 1 of a device
+    void *buffer;                // group.size blocks; member m's lies at block_of[m]
+    void *incoming;              // ALL_TO_ALL: group.size - 1 blocks; else NULL
     int64_t block_elems;
     mics_dtype dtype;
 } mics_comm_call;
@@ -105,7 +105,7 @@ typedef struct mics_comm_buffer {
     size_t bytes;
 } mics_comm_buffer;
 
-enum { MICS_COMM_MOST_BUFFERS = 8 };
+enum { MICS_COMM_MAX_BUFFERS = 8 };
 
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
@@ -119,16 +119,16 @@ typedef struct mics_comm_ops {
     // in the log; not collective, and any thread may call it while another is in `exchange`.
     void (*abort)(void *ctx);
     // Who speaks when an exchange of this rank times out; NULL: the transport itself, in one line.
-    void (*set_late_handler)(void *ctx, mics_late_handler handler, void *handler_ctx);
-    // Heartbeats; see mics_comm_post and mics_comm_read.
-    void (*post)(void *ctx, const mics_note *heartbeat);
-    bool (*read)(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
+    void (*set_timeout_handler)(void *ctx, mics_timeout_handler handler, void *handler_ctx);
+    // Heartbeats; see mics_comm_heartbeat_post and mics_comm_heartbeat_read.
+    void (*post)(void *ctx, const mics_heartbeat *heartbeat);
+    bool (*read)(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out);
     // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
     // (optional) The library's own all-gather, as mics_comm_library_gather; without them that is
     // MICS_ERR_UNSUPPORTED.
-    mics_status (*library_open)(void *ctx, const mics_ring *ring);
-    mics_status (*library_gather)(void *ctx, const mics_ring *ring, void *buffer,
+    mics_status (*library_open)(void *ctx, const mics_comm_group *ring);
+    mics_status (*library_gather)(void *ctx, const mics_comm_group *ring, void *buffer,
                                   size_t block_bytes);
     // (optional) A collective on buffers of the device that this comm was opened with, enqueued on
     // its stream; without it buffers are the host's, and rings of exchanges run it.
@@ -139,7 +139,7 @@ typedef struct mics_comm_ops {
     mics_status (*register_buffers)(void *ctx, const mics_comm_buffer *buffers, int32_t count);
     void (*unregister_buffers)(void *ctx);
     // (optional) As mics_comm_share and mics_comm_unshare.
-    mics_status (*share)(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
+    mics_status (*share)(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out);
     void (*unshare)(void *ctx, void *memory);
 } mics_comm_ops;
 
@@ -284,8 +284,8 @@ typedef enum mics_device_transport {
 typedef struct mics_device_comm_spec {
     mics_device *device;
     mics_device_transport transport;
-    size_t piece_bytes;     // staged
-    const mics_ring *rings; // NCCL; `what` names the group
+    size_t piece_bytes;           // staged
+    const mics_comm_group *rings; // NCCL; `what` names the group
     int32_t ring_count;
     double timeout_s; // NCCL
 } mics_device_comm_spec;
@@ -333,7 +333,7 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
  * Needs:   this rank is group.index, and block_of a permutation.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
                                  size_t block_bytes);
 
 /* In place: afterwards this member's block holds the sum over all members (order: head of this
@@ -345,7 +345,7 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *b
  * Needs:   block_elems >= 0; the group and order as mics_comm_all_gather.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
+mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *ring, float *buffer,
                                      int64_t block_elems);
 
 /* The same, but the sum goes into `into` (block_elems floats apart from the buffer), or is added to what that
@@ -356,8 +356,9 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
  * Needs:   as mics_comm_reduce_scatter; `into` does not overlap the buffer.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring, float *buffer,
-                                          int64_t block_elems, float *into, bool add);
+mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group *ring,
+                                          float *buffer, int64_t block_elems, float *into,
+                                          bool add);
 
 /* A collective on buffers of the comm's device, if it was opened with one, and then only enqueued;
  * else on host memory, and done on return (done by the rings above; ALL_TO_ALL by one exchange a
@@ -381,7 +382,7 @@ mics_status mics_comm_check(mics_comm *comm);
  *
  * Shapes:  buffers: (count), each of as many bytes as it says.
  * Needs:   no collective before on this comm's device, none under way; blocks that do not overlap, at most
- *          MICS_COMM_MOST_BUFFERS.
+ *          MICS_COMM_MAX_BUFFERS.
  * Returns: MICS_OK; MICS_ERR_INVALID; as mics_comm_exchange.
  * Owns:    mics_comm_unregister comes before the blocks are freed, and before the comm is closed.
  * Collective: world, which agrees on it.   Blocks: yes.
@@ -399,7 +400,7 @@ void mics_comm_unregister(mics_comm *comm);
  * Units:   elements of 4 bytes.
  * Returns: as mics_comm_exchange; MICS_ERR_INVALID.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
+mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *ring, float *buffer,
                                  int64_t elems);
 
 /* Prepares the library's own all-gather for a kind of group: every rank passes its group.
@@ -411,7 +412,7 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
  * Owns:    the comm closes what this opens.
  * Collective: world.   Blocks: yes.
  */
-mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
+mics_status mics_comm_library_open(mics_comm *comm, const mics_comm_group *ring);
 
 /* As mics_comm_all_gather, by the library's own algorithm.
  *
@@ -424,7 +425,7 @@ mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring);
  * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED, not logged.
  * Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
                                      size_t block_bytes);
 
 /* Memory that all members of a group see, each at an address of its own (as threads: at one), of
@@ -438,7 +439,7 @@ mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, voi
  * Owns:    each member gives it back with mics_comm_unshare, before the comm is closed.
  * Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_share(mics_comm *comm, const mics_ring *ring, size_t bytes,
+mics_status mics_comm_share(mics_comm *comm, const mics_comm_group *ring, size_t bytes,
                             void **memory_out);
 
 /* Gives it back; NULL is allowed. The other members keep it until they do.   Collective: no.
@@ -472,7 +473,7 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
  *
  * Threads: any.   Collective: no.   Blocks: no.
  */
-void mics_comm_post(mics_comm *comm, const mics_note *heartbeat);
+void mics_comm_heartbeat_post(mics_comm *comm, const mics_heartbeat *heartbeat);
 
 /* The newest status of a rank that has reached this one, and the seconds since a heartbeat of that
  * rank did (ranks as threads: 0, as they live as long as this one). Heartbeats reach the monitors, the
@@ -483,7 +484,8 @@ void mics_comm_post(mics_comm *comm, const mics_note *heartbeat);
  * Returns: false when there is none (outputs untouched).
  * Threads: any.   Collective: no.   Blocks: no.
  */
-bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
+bool mics_comm_heartbeat_read(mics_comm *comm, int32_t rank, mics_heartbeat *heartbeat_out,
+                              double *age_s_out);
 
 /* Lets `handler` speak when an exchange of this rank times out; NULL: the transport does. It says who
  * waited for whom; a handler that reads heartbeats can say why.
@@ -491,7 +493,8 @@ bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *heartbeat_out, dou
  * Needs:   no exchange of this comm under way. The context outlives the comm or the next call.
  * Owns:    nothing; `handler_ctx` is the caller's.
  */
-void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx);
+void mics_comm_set_timeout_handler(mics_comm *comm, mics_timeout_handler handler,
+                                   void *handler_ctx);
 
 /* Copies `bytes` from rank `root` to all ranks of the world, on channel 0, along the ring in
  * pieces: each rank but the one before root sends them once, to the next.

@@ -7,12 +7,12 @@
 #ifndef MICS_CONFIG_H
 #define MICS_CONFIG_H
 
+#include "mics/comm_dtype.h"
 #include "mics/json.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/optimizer.h"
 #include "mics/status.h"
-#include "mics/wire.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,8 +115,8 @@ typedef struct mics_run {
     mics_collectives collectives;
     int64_t param_persistence_threshold; // elements; smaller units stay whole on every rank
     int64_t coalesce_below;              // elements; smaller units share messages at the boundary
-    mics_wires params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
-    int32_t layered_micro_steps;                          // micro-batches in flight, at most
+    mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
+    int32_t layered_micro_steps;                                // micro-batches in flight, at most
     mics_run_device device;
     bool device_auto; // it was, and is what mics_run_resolve_device made of it
     bool graphs;      // on GPUs

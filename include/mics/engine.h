@@ -116,7 +116,7 @@ mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_
 void mics_engine_close(mics_engine *engine);
 
 /* Draws every parameter by its initialisation: each element a function of (seed, its tensor's name,
- * its index), whatever the mesh. Includes mics_engine_push.
+ * its index), whatever the mesh. Includes mics_engine_upload.
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
@@ -127,13 +127,13 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
  * Needs:   a schedule that trains; before the first step.
  * Returns: MICS_OK; MICS_ERR_DEVICE.      Collective: no.     Blocks: yes.
  */
-mics_status mics_engine_rehearse(mics_engine *engine);
+mics_status mics_engine_autotune(mics_engine *engine);
 
 /* One training step: publication of what the step before updated, all micro-steps, both hops,
  * clipping, update.
  *
  * Afterwards each rank's owned pieces are up to date; of the rest of its parameter shards, other
- * ranks' pieces are one step old, until the next step, an evaluation or mics_engine_publish.
+ * ranks' pieces are one step old, until the next step, an evaluation or mics_engine_param_sync.
  * `step` counts from 1 (bias correction). A loss or norm that is not finite is MICS_ERR_NUMERIC on
  * every rank, before any parameter changes, and the next step may follow. After any other failure
  * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
@@ -174,21 +174,22 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 
 // What one rank holds of a unit, in place: elements [begin, end) of the flat buffer, cut at the
 // unit's own length.
-typedef struct mics_engine_piece {
+typedef struct mics_engine_optimizer_shard {
     mics_range range; // of the optimizer's piece
     float *params;    // master weights: range.end - range.begin floats, inside the parameter shard
     float *states
         [MICS_OPTIMIZER_STATES]; // of the optimizer; NULL where there is none, and for evaluation only
     mics_range shard;            // of the parameter shard (contains range)
     float *shard_params;         // shard.end - shard.begin floats
-} mics_engine_piece;
+} mics_engine_optimizer_shard;
 
 /* The rank's piece of a unit; valid until close, on a device until mics_engine_release (then NULL in place of
  * numbers). Between steps the caller may read it, and write it
  * before the first step (all ranks alike). Writers fill `shard_params` whole, or `params` and then
- * call mics_engine_publish; before that mics_engine_push, as readers call mics_engine_pull.
+ * call mics_engine_param_sync; before that mics_engine_upload, as readers call mics_engine_download.
  */
-mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit);
+mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine,
+                                                            int32_t unit);
 
 /* Where the engine computes on a device, pieces are copies on the host. Pull: brings them up to date from the
  * device, at any time between steps; push: takes what was written to them to the device, whose numbers
@@ -200,8 +201,8 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
  *          pull: MICS_ERR_MEMORY; push: MICS_ERR_INVALID (a need).
  * Collective: no.   Blocks: yes.
  */
-mics_status mics_engine_pull(mics_engine *engine);
-mics_status mics_engine_push(mics_engine *engine);
+mics_status mics_engine_download(mics_engine *engine);
+mics_status mics_engine_upload(mics_engine *engine);
 void mics_engine_release(mics_engine *engine);
 
 /* Bytes of the copies that a rank of a schedule for accelerators has on the host: 4 an element of its
@@ -214,7 +215,7 @@ void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
 
 /* Brings parameter shards up to date from the owned pieces (after loading a checkpoint, or before
  * whole shards are read).      Collective: yes. */
-mics_status mics_engine_publish(mics_engine *engine);
+mics_status mics_engine_param_sync(mics_engine *engine);
 
 /* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
  * that goes on from one begins without; call it whenever one is written, and both give the same

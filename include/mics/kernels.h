@@ -6,17 +6,17 @@
 //
 // Shapes: as in op.h, row-major. Flags `add*`: add to the destination instead of overwriting it; where a destination of
 // 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed. Buffers do not overlap unless said. `void *`
-// tensors hold numbers of the dtype of the call's mics_op_place (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on
+// tensors hold numbers of the dtype of the call's mics_exec (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on
 // the CPU; `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
 // whatever the number of threads, save for GEMMs, where the library may choose by it.
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
 
+#include "mics/comm_dtype.h"
 #include "mics/device.h"
 #include "mics/dtype.h"
 #include "mics/op.h"
 #include "mics/optimizer.h"
-#include "mics/wire.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,18 +26,18 @@ extern "C" {
 #endif
 
 // Where a call runs, and on what numbers.
-typedef struct mics_op_place {
+typedef struct mics_exec {
     mics_device *device; // NULL on the CPU, whose kernels need none
     int32_t stream;
     mics_dtype dtype;
     int32_t threads; // of the CPU; no meaning on GPUs
     void *workspace; // on 256 bytes; as much as the op's descriptor says (mics_op_cost)
     size_t workspace_bytes;
-} mics_op_place;
+} mics_exec;
 
 // One pass of one op. What an op lacks is NULL, and so is a gradient that is not wanted.
 typedef struct mics_op_call {
-    const mics_op_place *at;
+    const mics_exec *at;
     mics_op_shape shape;
     const void *in[MICS_OP_INPUTS];     // (N, shape.in[i])
     void *out;                          // (N, shape.out); read in backward
@@ -103,24 +103,23 @@ typedef struct mics_kernels {
 
     // ---- over shards ----
 
-    void (*accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems); // y += x
+    void (*accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems); // y += x
     // *sum += the N losses, in fp64, in an order that depends on N alone.
-    void (*sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
+    void (*sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
     // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is not.
-    void (*sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems);
+    void (*sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
     // By mics_optimizer_kind.
-    void (*update[MICS_OPTIMIZER_KINDS])(const mics_op_place *at,
-                                         const mics_optimizer_update *update);
+    void (*update[MICS_OPTIMIZER_KINDS])(const mics_exec *at, const mics_optimizer_update *update);
     // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The blocks lie
     // `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless `add`.
-    void (*sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+    void (*sum_blocks)(const mics_exec *at, float *sum, const void *own, const void *blocks,
                        int32_t count, int64_t stride, int64_t elems, bool add);
     // The same into numbers of dtype (rounded once); own may be out.
-    void (*sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
-                               const void *blocks, int32_t count, int64_t stride, int64_t elems);
-    void (*round)(const mics_op_place *at, void *out, const float *x,
+    void (*sum_blocks_rounded)(const mics_exec *at, void *out, const void *own, const void *blocks,
+                               int32_t count, int64_t stride, int64_t elems);
+    void (*round)(const mics_exec *at, void *out, const float *x,
                   int64_t elems); // fp32 to dtype
-    void (*widen)(const mics_op_place *at, float *out, const void *x,
+    void (*widen)(const mics_exec *at, float *out, const void *x,
                   int64_t elems); // dtype to fp32
 
     // ---- communication dtypes (wire.h), the CPU's alone: one thread, the same bits on every instruction set ----
@@ -134,7 +133,7 @@ typedef struct mics_kernels {
     void (*unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
     // sum[i] += packed[i]. The buffers lie apart.
     void (*add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
-    // packed: mics_wire_bytes(MICS_WIRE_INT8, elems), of any alignment; bytes that hold no number
+    // packed: mics_comm_dtype_bytes(MICS_COMM_INT8, elems), of any alignment; bytes that hold no number
     // are 0. Packs v = values + residual and leaves in residual what rounding lost, v less what
     // unpack_int8 gives (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
     // arXiv:1901.09847); residual may be NULL. A block with a v that is not finite unpacks to NaN,

@@ -37,15 +37,15 @@ typedef struct mics_timing {
     double us[MICS_ALGORITHMS]; // a unit of `bytes`, on the slowest rank; 0: not timed
 } mics_timing;
 
-// Of units of at most `most_bytes` on the wire, a power of two, that are larger than the row's
+// Of units of at most `max_bytes` on the wire, a power of two, that are larger than the row's
 // before.
 typedef struct mics_timing_row {
-    size_t most_bytes;
+    size_t max_bytes;
     mics_timing of[MICS_MEASURE_OPS];
 } mics_timing_row;
 
 typedef struct mics_timings {
-    mics_timing_row rows[MICS_CHOICES]; // most_bytes ascending
+    mics_timing_row rows[MICS_CHOICES]; // max_bytes ascending
     int32_t row_count;                  // 0: nothing to choose
 } mics_timings;
 

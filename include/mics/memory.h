@@ -24,7 +24,7 @@ extern "C" {
     X(MICS_MEM_ACTIVATIONS, "activations")                                                         \
     X(MICS_MEM_WORKSPACE, "workspace")                                                             \
     X(MICS_MEM_COMM, "communication buffers")                                                      \
-    X(MICS_MEM_WIRE, "packed numbers")                                                             \
+    X(MICS_MEM_COMPRESSION, "compression")                                                         \
     X(MICS_MEM_DATA, "batch")                                                                      \
     X(MICS_MEM_HOST, "host bookkeeping")
 

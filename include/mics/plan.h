@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 enum {
-    MICS_PLAN_PREFETCH_MOST = 3,
+    MICS_PLAN_MAX_PREFETCH = 3,
     MICS_PLAN_BREADTH_MOST = 8, // that is searched; larger ones are evaluated
     MICS_PLAN_WHY_BYTES = 320,
     MICS_PLAN_NAME_BYTES = 48
@@ -46,12 +46,12 @@ typedef struct mics_plan_request {
     mics_precision precision;
     mics_math math;   // that products compute in
     bool accelerator; // ranks compute on devices with memory of their own (mics_schedule_spec)
-    int64_t whole_below;
-    mics_wires gather_wires, reduce_wires, second_hop_wires; // as in mics_schedule_spec
-    int64_t join_below;                                      // the same
-    bool share_params;                                       // the same
-    size_t staging_bytes;                                    // of the transport, a rank
-    int32_t threads;                                         // of a rank; 0 counts as 1
+    int64_t param_persistence_threshold;
+    mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // as in mics_schedule_spec
+    int64_t coalesce_below;                                     // the same
+    bool share_params;                                          // the same
+    size_t staging_bytes;                                       // of the transport, a rank
+    int32_t threads;                                            // of a rank; 0 counts as 1
     double memory_bytes; // a rank may use; 0: the accelerator's without its reserve
 } mics_plan_request;
 
@@ -61,7 +61,7 @@ typedef struct mics_plan_choice {
     int64_t micro_batch;
     int32_t micro_steps; // micro_batch x micro_steps x ranks is the global batch
     int32_t prefetch;
-    int32_t breadth; // mics_schedule_spec.breadth; 0 counts as 1
+    int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
     bool recompute;
     // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless they
     // are to be by ring (mics_schedule_spec).
@@ -89,7 +89,7 @@ typedef struct mics_plan_entry {
     double step_us;
     double compute_us; // forwards and backwards, slowed by what runs beside
     double update_us;  // norm and optimizer
-    double exposed_publish_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
+    double exposed_param_sync_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
     double exposed_other_us; // agreement; MEGATRON: the bubble, sends and tensor-parallel sums
     double exposed_us;       // all of them
     double overhead_us;
@@ -126,7 +126,7 @@ typedef struct mics_plan_space {
     int32_t params;              // > 0: shardings with this P alone
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
-    int32_t breadth;             // > 0: this one alone
+    int32_t layered_micro_steps; // > 0: this one alone
     bool recompute_given, recompute;
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
@@ -178,7 +178,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 /* Searches.
  *
  * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch,
- * no recomputation, smaller prefetch, smaller breadth, rings.
+ * no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
  * Needs:   most >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty);
  *          MICS_ERR_MEMORY.

@@ -11,12 +11,12 @@
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
+#include "mics/comm_dtype.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/model.h"
 #include "mics/optimizer.h"
 #include "mics/status.h"
-#include "mics/wire.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,15 +26,15 @@ extern "C" {
 
 typedef enum mics_stream {
     MICS_STREAM_COMPUTE,
-    MICS_STREAM_NEAR, // collectives whose groups lie inside nodes
-    MICS_STREAM_FAR,  // collectives whose groups span nodes
+    MICS_STREAM_INTRA, // collectives whose groups lie inside nodes
+    MICS_STREAM_INTER, // collectives whose groups span nodes
     MICS_STREAMS
 } mics_stream;
 
 // What a step does.
 typedef enum mics_step_kind {
     // comm: all-gather the shard that the step before updated, O up to P. Comes first, so that it
-    // overlaps forward; see mics_engine_publish.
+    // overlaps forward; see mics_engine_param_sync.
     MICS_STEP_PARAM_SYNC,
     // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through knows
     // that all members' shards are new
@@ -72,7 +72,7 @@ typedef enum mics_algorithm {
 
 // Algorithms of the partition group's gathers and the gradient group's reductions, by size.
 typedef struct mics_collective_choice {
-    size_t most_bytes; // of a whole unit on the wire; the last choice counts for larger ones too
+    size_t max_bytes; // of a whole unit on the wire; the last choice counts for larger ones too
     mics_algorithm gather, reduce;
 } mics_collective_choice;
 
@@ -90,8 +90,8 @@ typedef struct mics_step_use {
 
 // What the numbers of a collective are: `held` in memory, and `sent`. What differs is rounded on its way.
 typedef struct mics_step_dtypes {
-    mics_wire held, sent;
-    mics_wire back; // ALL_REDUCE: what its sums are sent as, on their way back
+    mics_comm_dtype held, sent;
+    mics_comm_dtype back; // ALL_REDUCE: what its sums are sent as, on their way back
 } mics_step_dtypes;
 
 typedef struct mics_step {
@@ -202,26 +202,26 @@ typedef struct mics_schedule_spec {
     // Micro-steps that run side by side, a lane each: a unit runs for all of them before the next one
     // does, so it is gathered once for them, and what follows its last backward (the second hop) runs
     // beside the backwards of units before it, of all of them. Each lane has activations and tokens of
-    // its own. 0: 1. The schedule's own spec says how many lanes there are (mics_schedule_breadth; an
+    // its own. 0: 1. The schedule's own spec says how many lanes there are (mics_schedule_layered_micro_steps; an
     // evaluation's: 1).
-    int32_t breadth;
-    mics_collective_choice choices[MICS_CHOICES]; // most_bytes ascending
+    int32_t layered_micro_steps;
+    mics_collective_choice choices[MICS_CHOICES]; // max_bytes ascending
     int32_t choice_count;                         // 0: rings
     // Of scatter, all-reduce and parameter sync; RING or TWO_STAGE, where their groups have several
     // members a node and several nodes.
     mics_algorithm boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
-    int64_t whole_below;
+    int64_t param_persistence_threshold;
     // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,
     // all-reduce and parameter sync. 0: none.
-    int64_t join_below;
+    int64_t coalesce_below;
     // The CPU engine runs FP32 alone. With MIXED the first two wires are BF16, whatever is given.
     mics_precision precision;
-    mics_wires gather_wires; // of parameters: gathers and parameter sync; FP32 or BF16
-    mics_wires reduce_wires; // of gradients, inside the gradient group; FP32 or BF16
+    mics_comm_dtypes params_dtype; // of parameters: gathers and parameter sync; FP32 or BF16
+    mics_comm_dtypes grads_dtype;  // of gradients, inside the gradient group; FP32 or BF16
     // Of gradients at the boundary. INT8: with error feedback, and BF16 for what follows the first
     // such reduction; of several nodes, only between them, and FP32 inside.
-    mics_wires second_hop_wires;
+    mics_comm_dtypes boundary_dtype;
     // Members of a partition group see each other's shards (mics_comm_share): a unit is read where they lie
     // side by side, in no slot, and its gather, once a list, moves nothing and only waits for the other
     // members. Where it cannot be the schedule's own spec says false: it needs 1 < P <= ranks of a node,
@@ -295,21 +295,24 @@ typedef struct mics_agreement {
     double stop;        // 1: the rank asks for this step to be the last
 } mics_agreement;
 
-/* A step's turns of at most `breadth` micro-steps (0 counts as 1), as even as can be; and how many the
- * fullest of them has.     Needs: micro_steps >= 1, breadth >= 0. */
-static inline int32_t mics_schedule_turns(int32_t micro_steps, int32_t breadth)
+/* A step's turns of at most `layered_micro_steps` micro-steps (0 counts as 1), as even as can be; and how many the
+ * fullest of them has.     Needs: micro_steps >= 1, layered_micro_steps >= 0. */
+static inline int32_t mics_schedule_layered_groups(int32_t micro_steps, int32_t layered_micro_steps)
 {
-    return breadth > 1 ? micro_steps / breadth + (micro_steps % breadth != 0) : micro_steps;
+    return layered_micro_steps > 1
+               ? micro_steps / layered_micro_steps + (micro_steps % layered_micro_steps != 0)
+               : micro_steps;
 }
-static inline int32_t mics_schedule_breadth(int32_t micro_steps, int32_t breadth)
+static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
+                                                        int32_t layered_micro_steps)
 {
-    const int32_t turns = mics_schedule_turns(micro_steps, breadth);
+    const int32_t turns = mics_schedule_layered_groups(micro_steps, layered_micro_steps);
     return micro_steps / turns + (micro_steps % turns != 0);
 }
 
 /* Makes the schedule.
  *
- * Needs:   micro_steps >= 1, prefetch >= 0, breadth >= 0, batch sizes >= 1,
+ * Needs:   micro_steps >= 1, prefetch >= 0, layered_micro_steps >= 0, batch sizes >= 1,
  *          batch.length <= model->positions;
  *          parameter sync is packed only where gathers are (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: packed sums would send more between nodes than

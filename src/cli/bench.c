@@ -149,7 +149,7 @@ void bench_close(bench *self)
 mics_status bench_share(bench *self, const double *mine, int32_t count)
 {
     mics_comm *comm = self->rank->comm;
-    const mics_ring ring = {
+    const mics_comm_group ring = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "figures of all ranks"};
     double *own = self->all + (int64_t)comm->rank * BENCH_FIGURES;

@@ -93,7 +93,7 @@ static void call_op(bench_ops *self, const bench_call *call)
 {
     const mics_op_shape *s = &call->shape;
     const mics_op_kernels *kernels = self->kernels->ops[s->op->kind];
-    const mics_op_place at = {.threads = self->threads, .workspace = self->workspace};
+    const mics_exec at = {.threads = self->threads, .workspace = self->workspace};
     mics_op_call c = {.at = &at,
                       .shape = *s,
                       .out = out(self, s->N * s->out),
@@ -116,7 +116,7 @@ static void call_op(bench_ops *self, const bench_call *call)
 static void call_update(bench_ops *self, const bench_call *call)
 {
     const mics_optimizer optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW);
-    const mics_op_place at = {.threads = self->threads};
+    const mics_exec at = {.threads = self->threads};
     mics_optimizer_update update = {.optimizer = &optimizer,
                                     .step = 1,
                                     .grad_scale = 1,

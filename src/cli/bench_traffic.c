@@ -16,7 +16,7 @@ static const double SAMPLE_US = 1000;
 
 static mics_status once(const bench *self, const bench_traffic *traffic, void *buffer)
 {
-    const mics_ring ring = {
+    const mics_comm_group ring = {
         .group = traffic->group, .channel = traffic->channel, .what = traffic->what};
     if (traffic->reduces)
         return mics_comm_reduce_scatter(self->rank->comm, &ring, buffer,

@@ -26,7 +26,7 @@ enum { CLI_OPERATIONS = 24 };
 typedef struct cli_operation {
     mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER or ALL_REDUCE
     const char *algorithm;
-    mics_wire wire, back_wire; // back: of sums on their way back
+    mics_comm_dtype wire, back_wire; // back: of sums on their way back
     mics_group_axis axis;
     int32_t units;
     int64_t least_elems, most_elems; // of a unit

@@ -59,7 +59,7 @@ static void print_operations(const cli_operations *operations)
                "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
                "%lld}",
                i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
-               mics_wire_text(row->wire), mics_wire_text(row->back_wire),
+               mics_comm_dtype_text(row->wire), mics_comm_dtype_text(row->back_wire),
                mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
                (long long)row->least_elems, (long long)row->most_elems);
     }
@@ -87,11 +87,11 @@ static void print_steps(const mics_schedule *schedule)
                "\"block_bytes\": %zu, \"wire\": \"%s\", ",
                i > 0 ? "," : "", mics_stream_text(step->stream),
                mics_step_text(step->kind, step->stage), (int)step->unit, (int)count,
-               (int)step->micro_step, step->block_bytes, mics_wire_text(step->dtype.sent));
+               (int)step->micro_step, step->block_bytes, mics_comm_dtype_text(step->dtype.sent));
         print_algorithm(step);
         printf("\"flops\": %.0f, \"wait\": [%d, %d, %d]}", step->flops,
-               (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_NEAR],
-               (int)step->wait[MICS_STREAM_FAR]);
+               (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_INTRA],
+               (int)step->wait[MICS_STREAM_INTER]);
     }
     printf("\n  ]\n");
 }

@@ -112,7 +112,7 @@ static void print_operation(const cli_operation *row)
 {
     char wire[32];
     snprintf(wire, sizeof wire, row->wire != row->back_wire ? "%s, back %s" : "%s",
-             mics_wire_text(row->wire), mics_wire_text(row->back_wire));
+             mics_comm_dtype_text(row->wire), mics_comm_dtype_text(row->back_wire));
     printf("  %-10s  %-9s  %-15s  %-20s  %d unit%s of %lld",
            mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm, wire,
            mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
@@ -134,7 +134,7 @@ static void print_operations(const mics_schedule *schedule, const cli_operations
                "run.param_persistence_threshold %lld\n",
                (int)operations->whole_units, operations->whole_units == 1 ? "" : "s",
                (long long)operations->whole_elems, operations->whole_units == 1 ? "s" : "",
-               (long long)schedule->spec.whole_below);
+               (long long)schedule->spec.param_persistence_threshold);
 }
 
 static void print_row(const char *name, mics_bytes bytes)
@@ -177,7 +177,7 @@ static void print_step(const mics_schedule *schedule, int32_t index)
         snprintf(work, sizeof work, "%s%s %s",
                  mics_size_text((double)step->block_bytes, size, sizeof size),
                  step->algorithm == MICS_ALGORITHM_LIBRARY ? " library" : "",
-                 step->unit >= 0 ? mics_wire_text(step->dtype.sent) : "    ");
+                 step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
     else
         snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);
     if (step->micro_step >= 0)
@@ -200,8 +200,8 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
            "compute, intra\n(collectives inside nodes) and inter (between nodes); a step waits for "
            "those named on each\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
-    if (schedule->spec.breadth > 1)
-        printf("  %d of %d micro-steps run side by side\n", (int)schedule->spec.breadth,
+    if (schedule->spec.layered_micro_steps > 1)
+        printf("  %d of %d micro-steps run side by side\n", (int)schedule->spec.layered_micro_steps,
                (int)schedule->spec.micro_steps);
     printf("  %5s %-8s %-17s %-16s %5s %18s %17s\n", "", "stream", "kind", "unit", "micro",
            "block or work", "waits for");

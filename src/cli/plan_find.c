@@ -40,7 +40,7 @@ static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *f
             .micro_batch = run->micro_batch,
             .micro_steps = run->micro_steps,
             .prefetch = run->prefetch,
-            .breadth = run->layered_micro_steps,
+            .layered_micro_steps = run->layered_micro_steps,
             .recompute = run->recompute,
             .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_LIBRARY,
             .reduce_two_stage = two,

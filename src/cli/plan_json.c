@@ -56,7 +56,7 @@ static void print_times(const mics_plan_entry *entry)
     print_ms("compute_ms", entry->compute_us, ", ");
     print_ms("update_ms", entry->update_us, ", ");
     print_ms("exposed_comm_ms", entry->exposed_us, ", ");
-    print_ms("exposed_publish_ms", entry->exposed_publish_us, ", ");
+    print_ms("exposed_publish_ms", entry->exposed_param_sync_us, ", ");
     print_ms("exposed_gather_ms", entry->exposed_gather_us, ", ");
     print_ms("exposed_reduce_ms", entry->exposed_reduce_us, ", ");
     print_ms("exposed_second_hop_ms", entry->exposed_second_hop_us, ", ");

@@ -59,8 +59,9 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
 
 int32_t cli_plan_breadth(const mics_plan_choice *choice)
 {
-    return choice->micro_steps > 0 ? mics_schedule_breadth(choice->micro_steps, choice->breadth)
-                                   : 1;
+    return choice->micro_steps > 0
+               ? mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps)
+               : 1;
 }
 
 // How gathers and reductions run: r ring, 2 two stages, - none.
@@ -101,7 +102,7 @@ static void print_time(const cli_plan *plan, const row *r)
     print_batch(e);
     print_ms(e->step_us);
     print_ms(e->compute_us);
-    print_ms(e->exposed_publish_us + e->exposed_gather_us);
+    print_ms(e->exposed_param_sync_us + e->exposed_gather_us);
     print_ms(e->exposed_reduce_us);
     print_ms(e->exposed_second_hop_us);
     print_ms(e->update_us);
@@ -136,8 +137,8 @@ static void print_memory_row(const row *r)
     const mics_plan_entry *e = r->entry;
     const size_t *bytes = e->memory.bytes;
     const double gib = 1.0 / (1 << 30);
-    const size_t buffers = bytes[MICS_MEM_WORKSPACE] + bytes[MICS_MEM_COMM] + bytes[MICS_MEM_WIRE] +
-                           bytes[MICS_MEM_DATA];
+    const size_t buffers = bytes[MICS_MEM_WORKSPACE] + bytes[MICS_MEM_COMM] +
+                           bytes[MICS_MEM_COMPRESSION] + bytes[MICS_MEM_DATA];
     char text[48];
     if (e->choice.micro_batch == 0)
         return;

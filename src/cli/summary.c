@@ -87,8 +87,8 @@ void cli_print_beginning(const mics_job *job)
            (long long)run->global_batch, (long long)schedule->spec.batch.length,
            (int)run->micro_steps, plural(run->micro_steps), (long long)run->micro_batch,
            (int)facts.ranks, plural(facts.ranks));
-    if (schedule->spec.breadth > 1)
-        printf(", %d side by side", (int)schedule->spec.breadth);
+    if (schedule->spec.layered_micro_steps > 1)
+        printf(", %d side by side", (int)schedule->spec.layered_micro_steps);
     printf("\n");
     print_data(&facts);
     printf("memory    %s a rank\n",

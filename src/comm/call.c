@@ -29,7 +29,7 @@ static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)
 // One exchange a hop: to the member `hop` after this one, from the member `hop` before.
 static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call, size_t block_bytes)
 {
-    const mics_ring *ring = call->ring;
+    const mics_comm_group *ring = call->ring;
     const int32_t size = ring->group.size, index = ring->group.index;
     for (int32_t hop = 1; hop < size; hop++) {
         const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
@@ -78,9 +78,9 @@ mics_status mics_comm_check(mics_comm *comm)
 
 mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers, int32_t count)
 {
-    if (count < 0 || count > MICS_COMM_MOST_BUFFERS)
+    if (count < 0 || count > MICS_COMM_MAX_BUFFERS)
         return mics_fail(MICS_ERR_INVALID, "%d blocks for collectives; at most %d", (int)count,
-                         MICS_COMM_MOST_BUFFERS);
+                         MICS_COMM_MAX_BUFFERS);
     if (comm->ops->register_buffers == NULL)
         return MICS_OK;
     return comm->ops->register_buffers(comm->ctx, buffers, count);

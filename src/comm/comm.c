@@ -65,7 +65,7 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds)
 
 // Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
 // maximum may count a rank twice, so any number of ranks will do.
-mics_status comm_agree(mics_comm *comm, const mics_ring *ring, mics_status mine)
+mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status mine)
 {
     const mics_group *group = &ring->group;
     int32_t worst = (int32_t)mine;
@@ -94,7 +94,7 @@ mics_status comm_agree(mics_comm *comm, const mics_ring *ring, mics_status mine)
 
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine)
 {
-    const mics_ring world = {
+    const mics_comm_group world = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "agreement of all ranks"};
     return comm_agree(comm, &world, mine);
@@ -137,21 +137,22 @@ mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, siz
     return MICS_OK;
 }
 
-void mics_comm_post(mics_comm *comm, const mics_note *heartbeat)
+void mics_comm_heartbeat_post(mics_comm *comm, const mics_heartbeat *heartbeat)
 {
     comm->ops->post(comm->ctx, heartbeat);
 }
 
-bool mics_comm_read(mics_comm *comm, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+bool mics_comm_heartbeat_read(mics_comm *comm, int32_t rank, mics_heartbeat *heartbeat_out,
+                              double *age_s_out)
 {
     if (rank < 0 || rank >= comm->ranks)
         return false;
     return comm->ops->read(comm->ctx, rank, heartbeat_out, age_s_out);
 }
 
-void mics_comm_set_late_handler(mics_comm *comm, mics_late_handler handler, void *handler_ctx)
+void mics_comm_set_timeout_handler(mics_comm *comm, mics_timeout_handler handler, void *handler_ctx)
 {
-    comm->ops->set_late_handler(comm->ctx, handler, handler_ctx);
+    comm->ops->set_timeout_handler(comm->ctx, handler, handler_ctx);
 }
 
 void mics_comm_abort(mics_comm *comm, const char *why)

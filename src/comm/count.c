@@ -36,13 +36,13 @@ static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
     return MICS_OK;
 }
 
-static mics_status count_library_open(void *ctx, const mics_ring *ring)
+static mics_status count_library_open(void *ctx, const mics_comm_group *ring)
 {
     count_comm *self = ctx;
     return mics_comm_library_open(self->inner, ring);
 }
 
-static mics_status count_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+static mics_status count_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
                                         size_t block_bytes)
 {
     count_comm *self = ctx;
@@ -96,7 +96,8 @@ static void count_unregister(void *ctx)
     mics_comm_unregister(self->inner);
 }
 
-static mics_status count_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+static mics_status count_share(void *ctx, const mics_comm_group *ring, size_t bytes,
+                               void **memory_out)
 {
     count_comm *self = ctx;
     return mics_comm_share(self->inner, ring, bytes, memory_out);
@@ -120,22 +121,22 @@ static void count_abort(void *ctx)
     self->inner->ops->abort(self->inner->ctx);
 }
 
-static void count_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static void count_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
 {
     count_comm *self = ctx;
-    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static void count_post(void *ctx, const mics_note *heartbeat)
+static void count_post(void *ctx, const mics_heartbeat *heartbeat)
 {
     count_comm *self = ctx;
-    mics_comm_post(self->inner, heartbeat);
+    mics_comm_heartbeat_post(self->inner, heartbeat);
 }
 
-static bool count_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+static bool count_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
 {
     count_comm *self = ctx;
-    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
+    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static void count_close(void *ctx)
@@ -150,7 +151,7 @@ static const mics_comm_ops count_ops = {
     .exchange = count_exchange,
     .set_timeout = count_set_timeout,
     .abort = count_abort,
-    .set_late_handler = count_set_late_handler,
+    .set_timeout_handler = count_set_timeout_handler,
     .post = count_post,
     .read = count_read,
     .close = count_close,

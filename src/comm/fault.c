@@ -32,14 +32,14 @@ static mics_status fault_exchange(void *ctx, const mics_exchange *exchange)
     return self->inner->ops->exchange(self->inner->ctx, exchange);
 }
 
-static mics_status fault_library_open(void *ctx, const mics_ring *ring)
+static mics_status fault_library_open(void *ctx, const mics_comm_group *ring)
 {
     fault_comm *self = ctx;
     MICS_TRY(draw(self, ring->what));
     return mics_comm_library_open(self->inner, ring);
 }
 
-static mics_status fault_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+static mics_status fault_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
                                         size_t block_bytes)
 {
     fault_comm *self = ctx;
@@ -74,7 +74,8 @@ static void fault_unregister(void *ctx)
     mics_comm_unregister(self->inner);
 }
 
-static mics_status fault_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+static mics_status fault_share(void *ctx, const mics_comm_group *ring, size_t bytes,
+                               void **memory_out)
 {
     fault_comm *self = ctx;
     MICS_TRY(draw(self, ring->what));
@@ -99,22 +100,22 @@ static void fault_abort(void *ctx)
     self->inner->ops->abort(self->inner->ctx);
 }
 
-static void fault_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static void fault_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
 {
     fault_comm *self = ctx;
-    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static void fault_post(void *ctx, const mics_note *heartbeat)
+static void fault_post(void *ctx, const mics_heartbeat *heartbeat)
 {
     fault_comm *self = ctx;
-    mics_comm_post(self->inner, heartbeat);
+    mics_comm_heartbeat_post(self->inner, heartbeat);
 }
 
-static bool fault_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+static bool fault_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
 {
     fault_comm *self = ctx;
-    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
+    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static void fault_close(void *ctx)
@@ -132,7 +133,7 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .exchange = fault_exchange,
         .set_timeout = fault_set_timeout,
         .abort = fault_abort,
-        .set_late_handler = fault_set_late_handler,
+        .set_timeout_handler = fault_set_timeout_handler,
         .post = fault_post,
         .read = fault_read,
         .close = fault_close,

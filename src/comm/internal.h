@@ -43,7 +43,7 @@ void mics_comm_mpi_forgo_intra(mics_comm *comm);
 
 /* What every collective needs of its ring and buffer (comm.h).   Returns: MICS_OK;
  * MICS_ERR_INVALID, logged. */
-mics_status comm_check_ring(const mics_comm *comm, const mics_ring *ring, const void *buffer,
+mics_status comm_check_ring(const mics_comm *comm, const mics_comm_group *ring, const void *buffer,
                             size_t block_bytes);
 
 /* A collective by exchanges of `comm`, whose arguments have been checked. */
@@ -92,20 +92,20 @@ typedef struct comm_share_ops {
 } comm_share_ops;
 
 /* As mics_comm_agree, among the members of a group. */
-mics_status comm_agree(mics_comm *comm, const mics_ring *ring, mics_status mine);
+mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status mine);
 
 /* mics_comm_share for a transport whose exchanges are `comm`'s. */
-mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_ring *ring,
+mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_comm_group *ring,
                           size_t bytes, void **memory_out);
 
 /* The block that a member owns. */
-static inline int32_t comm_block_of(const mics_ring *ring, int32_t member)
+static inline int32_t comm_block_of(const mics_comm_group *ring, int32_t member)
 {
     return ring->block_of != NULL ? ring->block_of[member] : member;
 }
 
 /* Tells orders of blocks apart: FNV-1a over the blocks by member. */
-static inline uint64_t comm_order_hash(const mics_ring *ring)
+static inline uint64_t comm_order_hash(const mics_comm_group *ring)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int32_t m = 0; m < ring->group.size; m++)

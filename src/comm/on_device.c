@@ -64,7 +64,7 @@ static verdict judge(const rank_card *cards, int32_t ranks)
 static mics_status exchange_cards(mics_memory *memory, mics_comm *inner, const mics_device *device,
                                   verdict *found_out)
 {
-    const mics_ring world = {
+    const mics_comm_group world = {
         .group = {.first = 0, .stride = 1, .size = inner->ranks, .index = inner->rank},
         .what = "what devices ranks have"};
     void *block = NULL;
@@ -96,9 +96,9 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
     void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN), *block = NULL;
     comm_nccl_open_take open = NULL;
     memcpy(&open, &symbol, sizeof open);
-    MICS_TRY(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->ring_count * sizeof(mics_ring), &block));
-    mics_ring *rings = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->ring_count * sizeof(mics_comm_group),
+                        &block));
+    mics_comm_group *rings = block;
     several.rings = rings;
     several.ring_count = 0;
     for (int32_t i = 0; i < spec->ring_count; i++) {

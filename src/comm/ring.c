@@ -8,7 +8,7 @@
 #include "mics/size.h"
 #include <stdbool.h>
 
-mics_status comm_check_ring(const mics_comm *comm, const mics_ring *ring, const void *buffer,
+mics_status comm_check_ring(const mics_comm *comm, const mics_comm_group *ring, const void *buffer,
                             size_t block_bytes)
 {
     const mics_group *group = &ring->group;
@@ -43,7 +43,8 @@ mics_status comm_check_ring(const mics_comm *comm, const mics_ring *ring, const 
 }
 
 // The block that is `back` members before this one, counted round the ring (0 <= back <= size).
-static char *block_before(const mics_ring *ring, char *buffer, size_t block_bytes, int32_t back)
+static char *block_before(const mics_comm_group *ring, char *buffer, size_t block_bytes,
+                          int32_t back)
 {
     int32_t member = ring->group.index - back;
     if (member < 0)
@@ -59,7 +60,7 @@ typedef struct ring_end {
 
 // size - 1 steps. The block sent in step s is owned by the member `lead + s` before this one; the
 // one received, by the member before that.
-static mics_status go_round(mics_comm *comm, const mics_ring *ring, char *buffer,
+static mics_status go_round(mics_comm *comm, const mics_comm_group *ring, char *buffer,
                             size_t block_bytes, int32_t lead, mics_reduce reduce, ring_end end)
 {
     const mics_group *group = &ring->group;
@@ -82,7 +83,7 @@ static mics_status go_round(mics_comm *comm, const mics_ring *ring, char *buffer
     return MICS_OK;
 }
 
-mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
                                  size_t block_bytes)
 {
     MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
@@ -91,7 +92,7 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_ring *ring, void *b
 
 // Sending the previous member's block first makes that block's sum start with this member and end
 // at its owner.
-mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, float *buffer,
+mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *ring, float *buffer,
                                      int64_t block_elems)
 {
     size_t block_bytes = 0;
@@ -100,8 +101,8 @@ mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_ring *ring, flo
     return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32, (ring_end){0});
 }
 
-mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring, float *buffer,
-                                          int64_t block_elems, float *into, bool add)
+mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group *ring,
+                                          float *buffer, int64_t block_elems, float *into, bool add)
 {
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
@@ -116,7 +117,7 @@ mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_ring *ring
     return MICS_OK;
 }
 
-mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *buffer,
+mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *ring, float *buffer,
                                  int64_t elems)
 {
     if (elems < 0 || ring->group.size < 1 || elems % ring->group.size != 0)
@@ -128,7 +129,7 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_ring *ring, float *
     return mics_comm_all_gather(comm, ring, buffer, (size_t)block_elems * sizeof(float));
 }
 
-mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring)
+mics_status mics_comm_library_open(mics_comm *comm, const mics_comm_group *ring)
 {
     MICS_TRY(comm_check_ring(comm, ring, NULL, 0));
     if (comm->ops->library_open == NULL)
@@ -136,7 +137,7 @@ mics_status mics_comm_library_open(mics_comm *comm, const mics_ring *ring)
     return comm->ops->library_open(comm->ctx, ring);
 }
 
-mics_status mics_comm_library_gather(mics_comm *comm, const mics_ring *ring, void *buffer,
+mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
                                      size_t block_bytes)
 {
     MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));

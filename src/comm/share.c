@@ -6,7 +6,7 @@
 #include "mics/log.h"
 
 // The last member has nobody to pass it on to, and the first has made it.
-static mics_status pass_on(mics_comm *comm, const mics_ring *ring, comm_ticket *ticket)
+static mics_status pass_on(mics_comm *comm, const mics_comm_group *ring, comm_ticket *ticket)
 {
     const mics_group *group = &ring->group;
     const bool first = group->index == 0, last = group->index == group->size - 1;
@@ -29,7 +29,7 @@ static mics_status pass_on(mics_comm *comm, const mics_ring *ring, comm_ticket *
     return comm->ops->exchange(comm->ctx, &exchange);
 }
 
-mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_ring *ring,
+mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_comm_group *ring,
                           size_t bytes, void **memory_out)
 {
     comm_ticket ticket = {0};
@@ -52,7 +52,8 @@ mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics
     return status;
 }
 
-mics_status mics_comm_share(mics_comm *comm, const mics_ring *ring, size_t bytes, void **memory_out)
+mics_status mics_comm_share(mics_comm *comm, const mics_comm_group *ring, size_t bytes,
+                            void **memory_out)
 {
     MICS_TRY(comm_check_ring(comm, ring, NULL, 0));
     if (comm->ops->share == NULL)

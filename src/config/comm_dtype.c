@@ -11,14 +11,15 @@ static const char intra_key[] = "run.comm_dtype.bf16_intra_node";
 
 void mics_config_fill_comm_dtypes(config *run)
 {
-    const mics_wire own = MICS_WIRE_FP32;
-    const mics_wire intra = run->bf16_intra_node ? MICS_WIRE_BF16 : own;
+    const mics_comm_dtype own = MICS_COMM_FP32;
+    const mics_comm_dtype intra = run->bf16_intra_node ? MICS_COMM_BF16 : own;
     // communication_data_type is of all gradients, wherever they are sent.
     const bool typed = run->comm_type != NULL && strcmp(run->comm_type, "fp32") != 0;
-    const mics_wire grads_intra = typed ? MICS_WIRE_BF16 : intra;
-    run->run.params_dtype = (mics_wires){intra, mics_config_wire(run->params_dtype)};
-    run->run.grads_dtype = (mics_wires){grads_intra, mics_config_wire(run->grads_dtype)};
-    run->run.boundary_dtype = (mics_wires){grads_intra, mics_config_wire(run->boundary_dtype)};
+    const mics_comm_dtype grads_intra = typed ? MICS_COMM_BF16 : intra;
+    run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_wire(run->params_dtype)};
+    run->run.grads_dtype = (mics_comm_dtypes){grads_intra, mics_config_wire(run->grads_dtype)};
+    run->run.boundary_dtype =
+        (mics_comm_dtypes){grads_intra, mics_config_wire(run->boundary_dtype)};
 }
 
 // ---- keys without effect ----
@@ -49,12 +50,12 @@ static links both(links a, links b)
 }
 
 // The parameter sync carries rounded numbers where gathers round all that they bring.
-static links params_links(const reach *r, mics_wires dtypes)
+static links params_links(const reach *r, mics_comm_dtypes dtypes)
 {
     const mics_sharding s = r->sharding;
     const links gathers = links_of(r, 1, s.params);
-    const mics_wire rounds = s.params > r->per_node ? dtypes.between : dtypes.inside;
-    return s.params > 1 && rounds != MICS_WIRE_FP32
+    const mics_comm_dtype rounds = s.params > r->per_node ? dtypes.inter : dtypes.intra;
+    return s.params > 1 && rounds != MICS_COMM_FP32
                ? both(gathers, links_of(r, s.params, s.optimizer))
                : gathers;
 }

@@ -152,7 +152,7 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
 /* What run.collectives and keys of run.comm_dtype name. */
 mics_collectives mics_config_collectives(const char *text);
-mics_wire mics_config_wire(const char *text);
+mics_comm_dtype mics_config_wire(const char *text);
 /* What run.device and run.precision name. */
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);

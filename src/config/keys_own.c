@@ -7,7 +7,7 @@
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
-// In the order of mics_wire.
+// In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
 
@@ -318,9 +318,9 @@ mics_collectives mics_config_collectives(const char *text)
     return (mics_collectives)mics_config_index_of(collectives, text);
 }
 
-mics_wire mics_config_wire(const char *text)
+mics_comm_dtype mics_config_wire(const char *text)
 {
-    return (mics_wire)mics_config_index_of(boundary_dtypes, text);
+    return (mics_comm_dtype)mics_config_index_of(boundary_dtypes, text);
 }
 
 mics_run_device mics_config_device(const char *text)

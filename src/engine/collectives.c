@@ -27,9 +27,9 @@ static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
     return second_hop ? MICS_DTYPE_FP32 : engine->dtype;
 }
 
-static mics_op_place place_in_bf16(const mics_engine *engine, const mics_step *step)
+static mics_exec place_in_bf16(const mics_engine *engine, const mics_step *step)
 {
-    mics_op_place at = place_on(engine, step->stream);
+    mics_exec at = exec_on(engine, step->stream);
     at.dtype = MICS_DTYPE_BF16;
     return at;
 }
@@ -37,7 +37,7 @@ static mics_op_place place_in_bf16(const mics_engine *engine, const mics_step *s
 static void pack(const mics_engine *engine, const mics_step *step, void *packed,
                  const float *values, int64_t elems)
 {
-    const mics_op_place at = place_in_bf16(engine, step);
+    const mics_exec at = place_in_bf16(engine, step);
     if (engine->device->is_host)
         engine->spec.kernels->pack_bf16(packed, values, elems);
     else
@@ -47,7 +47,7 @@ static void pack(const mics_engine *engine, const mics_step *step, void *packed,
 static void unpack(const mics_engine *engine, const mics_step *step, float *values,
                    const void *packed, int64_t elems)
 {
-    const mics_op_place at = place_in_bf16(engine, step);
+    const mics_exec at = place_in_bf16(engine, step);
     if (engine->device->is_host)
         engine->spec.kernels->unpack_bf16(values, packed, elems);
     else
@@ -64,8 +64,8 @@ static void copy_elems(const mics_engine *engine, const mics_step *step, void *t
 // ---- blocks ----
 
 static mics_status collective(const mics_engine *engine, const mics_step *step,
-                              const mics_ring *ring, mics_comm_call_kind kind, mics_dtype dtype,
-                              void *buffer)
+                              const mics_comm_group *ring, mics_comm_call_kind kind,
+                              mics_dtype dtype, void *buffer)
 {
     const mics_comm_call call = {
         .kind = kind,
@@ -102,7 +102,7 @@ static void pack_to_send(const mics_engine *engine, const mics_step *step, void 
                          const float *values, float *residual)
 {
     const mics_kernels *kernels = engine->spec.kernels;
-    if (step->dtype.sent == MICS_WIRE_BF16)
+    if (step->dtype.sent == MICS_COMM_BF16)
         kernels->pack_bf16(packed, values, step->block_elems);
     else
         kernels->pack_int8(packed, values, residual, step->block_elems);
@@ -112,7 +112,7 @@ static void add_packed(const mics_engine *engine, const mics_step *step, float *
                        const void *packed)
 {
     const mics_kernels *kernels = engine->spec.kernels;
-    if (step->dtype.sent == MICS_WIRE_BF16)
+    if (step->dtype.sent == MICS_COMM_BF16)
         kernels->add_bf16(sum, packed, step->block_elems);
     else
         kernels->add_int8(sum, packed, step->block_elems);
@@ -122,11 +122,11 @@ static void add_packed(const mics_engine *engine, const mics_step *step, float *
 static float *residual_of(const mics_engine *engine, const mics_step *step)
 {
     const int64_t at = engine->schedule->residual_at[step->unit];
-    return step->dtype.sent == MICS_WIRE_INT8 && at >= 0 ? engine->residual + at : NULL;
+    return step->dtype.sent == MICS_COMM_INT8 && at >= 0 ? engine->residual + at : NULL;
 }
 
 static mics_status sum_one_by_one(const mics_engine *engine, const mics_step *step,
-                                  const mics_ring *ring, float *buffer)
+                                  const mics_comm_group *ring, float *buffer)
 {
     const group_ring *group = ring_of(engine, step);
     const int32_t size = group->group.size, index = group->group.index;
@@ -154,9 +154,9 @@ static mics_status sum_one_by_one(const mics_engine *engine, const mics_step *st
 
 // What the others send stands behind the image.
 static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
-                               const mics_ring *ring, float *buffer)
+                               const mics_comm_group *ring, float *buffer)
 {
-    const mics_op_place at = place_in_bf16(engine, step);
+    const mics_exec at = place_in_bf16(engine, step);
     const int32_t size = ring->group.size;
     const int64_t elems = step->block_elems;
     char *image = image_block(engine, step, 0), *incoming = image_block(engine, step, size);
@@ -174,8 +174,8 @@ static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
 }
 
 // This rank's block of `buffer` becomes the sum of all members'.
-static mics_status sum(const mics_engine *engine, const mics_step *step, const mics_ring *ring,
-                       void *buffer)
+static mics_status sum(const mics_engine *engine, const mics_step *step,
+                       const mics_comm_group *ring, void *buffer)
 {
     if (!is_packed(step))
         return collective(engine, step, ring, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32,
@@ -187,7 +187,7 @@ static mics_status sum(const mics_engine *engine, const mics_step *step, const m
 // Gathers packed copies of the blocks of `buffer` and unpacks them into it; this rank's own block
 // only if `own_too`, which makes it as rounded as the others have it.
 static mics_status gather_packed(const mics_engine *engine, const mics_step *step,
-                                 const mics_ring *ring, float *buffer, bool own_too)
+                                 const mics_comm_group *ring, float *buffer, bool own_too)
 {
     const int32_t own = ring_of(engine, step)->own_block, size = ring->group.size;
     const int64_t elems = step->block_elems;
@@ -207,7 +207,7 @@ static mics_status gather_packed(const mics_engine *engine, const mics_step *ste
 // The stage between nodes of a gather that is packed there alone: the node's share lies whole in the
 // slot, and packed in its second half.
 static mics_status gather_share(const mics_engine *engine, const mics_step *step,
-                                const mics_ring *ring, float *share)
+                                const mics_comm_group *ring, float *share)
 {
     const int64_t elems = step->block_elems * ring->group.size;
     char *blocks = (char *)(share + elems / 2);
@@ -234,7 +234,8 @@ static void put_shard(const mics_engine *engine, const mics_step *step, char *bl
 
 // In one stage over the partition group; or between nodes, which fills this rank's block of the node,
 // and then inside the node, all in place.
-static mics_status gather(const mics_engine *engine, const mics_step *step, const mics_ring *ring)
+static mics_status gather(const mics_engine *engine, const mics_step *step,
+                          const mics_comm_group *ring)
 {
     const bool packed = is_packed(step), inter = step->stage == MICS_STAGE_INTER;
     const mics_dtype dtype = packed ? MICS_DTYPE_BF16 : held_dtype(engine, step);
@@ -243,7 +244,7 @@ static mics_status gather(const mics_engine *engine, const mics_step *step, cons
     if (step->algorithm == MICS_ALGORITHM_SHARED) // all shards are where they are read
         return mics_comm_all_gather(engine->spec.comm, ring, NULL, 0);
     char *slot = elem_at(engine, engine->gather, engine->map.param_slots[step->uses[0].param_slot]);
-    if (packed && inter && engine->schedule->spec.gather_wires.inside == MICS_WIRE_FP32)
+    if (packed && inter && engine->schedule->spec.params_dtype.intra == MICS_COMM_FP32)
         return gather_share(engine, step, ring, (float *)(void *)slot + at);
     char *blocks = packed ? slot + (size_t)padded * mics_dtype_bytes(MICS_DTYPE_BF16) : slot;
     if (step->stage != MICS_STAGE_INTRA)
@@ -262,10 +263,10 @@ static mics_status gather(const mics_engine *engine, const mics_step *step, cons
 
 // Numbers that travel as they are held, each block to its owner: into the accumulator, or where they lie.
 static mics_status reduce_directly(const mics_engine *engine, const mics_step *step,
-                                   const mics_ring *ring, void *buffer, void *own,
+                                   const mics_comm_group *ring, void *buffer, void *own,
                                    float *accumulator)
 {
-    const mics_op_place at = place_on(engine, step->stream);
+    const mics_exec at = exec_on(engine, step->stream);
     const int64_t elems = step->block_elems;
     const int32_t others = ring->group.size - 1;
     MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, buffer));
@@ -280,9 +281,10 @@ static mics_status reduce_directly(const mics_engine *engine, const mics_step *s
 
 // A gather backwards: inside the node, which leaves its sum in this rank's block of the node, then
 // between nodes.
-static mics_status reduce(const mics_engine *engine, const mics_step *step, const mics_ring *ring)
+static mics_status reduce(const mics_engine *engine, const mics_step *step,
+                          const mics_comm_group *ring)
 {
-    const mics_op_place place = place_on(engine, step->stream);
+    const mics_exec place = exec_on(engine, step->stream);
     const int64_t elems = step->block_elems, at = share_at(engine, step, elems);
     const bool last = step->stage != MICS_STAGE_INTRA, add = step->uses[0].accumulate;
     void *slot = elem_at(engine, engine->reduce, engine->map.grad_slots[step->uses[0].grad_slot]);
@@ -306,8 +308,8 @@ static mics_status reduce(const mics_engine *engine, const mics_step *step, cons
 
 // Runs a step on `buffer`: the blocks of the group's members, one behind the other. Of a parameter sync
 // masters stay as they are: this rank's own shard is not rounded.
-static mics_status run_on(const mics_engine *engine, const mics_step *step, const mics_ring *ring,
-                          void *buffer)
+static mics_status run_on(const mics_engine *engine, const mics_step *step,
+                          const mics_comm_group *ring, void *buffer)
 {
     const bool to_all = mics_step_sums_to_all(step);
     if (to_all && !is_packed(step))
@@ -369,7 +371,7 @@ static void copy_block(const mics_engine *engine, const mics_step *step, char *m
 // give to it: all blocks of a sum, this rank's of a gather; what goes back is what they get. A shard that
 // was synchronised is the owner's master, but sums that come back are alike on all ranks.
 static mics_status run_joined(const mics_engine *engine, const mics_step *step,
-                              const mics_ring *ring)
+                              const mics_comm_group *ring)
 {
     const mics_schedule *schedule = engine->schedule;
     const int32_t size = ring->group.size, own = ring_of(engine, step)->own_block;
@@ -391,7 +393,7 @@ static mics_status run_joined(const mics_engine *engine, const mics_step *step,
 }
 
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
-                                const mics_ring *ring)
+                                const mics_comm_group *ring)
 {
     if (step->member_count > 0)
         return run_joined(engine, step, ring);
@@ -399,7 +401,7 @@ static mics_status run_boundary(const mics_engine *engine, const mics_step *step
 }
 
 // The one place of a training step where the host waits for the device.
-static mics_status agree(mics_engine *engine, const mics_step *step, const mics_ring *ring)
+static mics_status agree(mics_engine *engine, const mics_step *step, const mics_comm_group *ring)
 {
     mics_agreement *mine = &engine->agreements[engine->rank];
     MICS_TRY(device_wait_step(engine, (int32_t)(step - engine->list->steps)));
@@ -415,10 +417,10 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
     const group_ring *group = ring_of(engine, step);
     char what[STEP_NAME_BYTES];
     name_step(engine, step, what, sizeof what);
-    const mics_ring ring = {.group = group->group,
-                            .block_of = group->block_of,
-                            .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
-                            .what = what};
+    const mics_comm_group ring = {.group = group->group,
+                                  .block_of = group->block_of,
+                                  .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
+                                  .what = what};
     switch (step->kind) {
     case MICS_STEP_GATHER:
         return gather(engine, step, &ring);
@@ -449,10 +451,10 @@ static mics_status warm_up(const mics_engine *engine, const mics_step *step)
     char what[96];
     snprintf(what, sizeof what, "warm-up of the %s",
              mics_group_text(step->axis, mics_step_scope(step)));
-    const mics_ring ring = {.group = group->group,
-                            .block_of = group->block_of,
-                            .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
-                            .what = what};
+    const mics_comm_group ring = {.group = group->group,
+                                  .block_of = group->block_of,
+                                  .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
+                                  .what = what};
     const mics_memory_tag tag = engine->grads != NULL ? MICS_MEM_GRADS : MICS_MEM_GATHER;
     float *buffer = engine->grads != NULL ? engine->grads : engine->gather;
     const mics_comm_call call = {.kind = call_of(step),

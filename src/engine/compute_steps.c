@@ -41,7 +41,7 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
 // Adds up the losses that the LM head left.
 static void collect_losses(mics_engine *engine)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     engine->ops->sum_losses(&at, &engine->sums->loss, engine->losses, batch_tokens(engine));
 }
 
@@ -104,7 +104,7 @@ static void zero_gaps(const mics_engine *engine, int32_t unit_index, void *grads
 // Gradients of a micro-step that nobody reduces are added to their accumulator.
 static void fold_grads(mics_engine *engine, const mics_step *step)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     for (int32_t i = 0; i < step->use_count; i++) {
         const mics_step_use *use = &step->uses[i];
         if (use->fold)
@@ -138,7 +138,7 @@ static void backward(mics_engine *engine, const mics_step *step)
 // once.
 static void norm(mics_engine *engine)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
         int64_t elems =
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
@@ -151,8 +151,8 @@ static void norm(mics_engine *engine)
 static void update(mics_engine *engine, int32_t unit_index)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
-    const owned_piece piece = owned_piece_of(engine, unit_index);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const optimizer_shard piece = optimizer_shard_of(engine, unit_index);
     mics_optimizer_update call = {.optimizer = &engine->spec.optimizer,
                                   .lr = engine->lr,
                                   .grad_scale = engine->grad_scale,
@@ -272,7 +272,7 @@ static bool is_product(const mics_unit *unit, int32_t op)
     return mics_op_def_get(unit->ops[op].kind)->multiplies;
 }
 
-static void rehearse_forward(mics_engine *engine, const mics_step *step, int32_t count)
+static void autotune_forward(mics_engine *engine, const mics_step *step, int32_t count)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     for (int32_t op = 0; op < count; op++) {
@@ -283,11 +283,11 @@ static void rehearse_forward(mics_engine *engine, const mics_step *step, int32_t
     }
 }
 
-static void rehearse_backward(mics_engine *engine, const mics_step *step)
+static void autotune_backward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     const mics_unit_plan *plan = &engine->schedule->units[step->unit];
-    rehearse_forward(engine, step, plan->forward_again);
+    autotune_forward(engine, step, plan->forward_again);
     for (int32_t i = 0; i < plan->grad_count; i++) {
         const mics_grad_call *call = &plan->grads[i];
         if (is_fused_backward(engine, step->unit, i))
@@ -297,7 +297,7 @@ static void rehearse_backward(mics_engine *engine, const mics_step *step)
     }
 }
 
-void rehearse_products(mics_engine *engine)
+void autotune_gemms(mics_engine *engine)
 {
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &engine->schedule->lists[phase];
@@ -306,10 +306,10 @@ void rehearse_products(mics_engine *engine)
             if (step->micro_step > 1) // as the second
                 continue;
             if (step->kind == MICS_STEP_FORWARD)
-                rehearse_forward(engine, step,
+                autotune_forward(engine, step,
                                  engine->schedule->spec.model->units[step->unit].op_count);
             else if (step->kind == MICS_STEP_BACKWARD)
-                rehearse_backward(engine, step);
+                autotune_backward(engine, step);
         }
     }
 }

@@ -160,7 +160,7 @@ static void run_op(mics_decoder *decoder, const mics_unit *unit, const mics_op *
                    float **cache)
 {
     const mics_op_kernels *kernels = decoder->kernels->ops[op->kind];
-    const mics_op_place at = {.threads = 1, .workspace = decoder->scratch};
+    const mics_exec at = {.threads = 1, .workspace = decoder->scratch};
     mics_op_call call = {.at = &at,
                          .shape = mics_op_shape_get(decoder->model, unit, op, one_row),
                          .out = row_of(decoder, op->out),

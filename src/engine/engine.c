@@ -18,13 +18,14 @@ static mics_status check_steps(const mics_schedule *schedule)
             const bool second_hop =
                 step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
             if (step->dtype.sent != step->dtype.held &&
-                !(second_hop && step->dtype.sent == MICS_WIRE_BF16))
+                !(second_hop && step->dtype.sent == MICS_COMM_BF16))
                 return mics_fail(
                     MICS_ERR_UNSUPPORTED,
                     "%s as %s: on a GPU numbers travel as they are held, but for a "
                     "second hop in bf16; leave the rest of run.comm_dtype as it is there, "
                     "and see run.precision",
-                    mics_step_text(step->kind, step->stage), mics_wire_text(step->dtype.sent));
+                    mics_step_text(step->kind, step->stage),
+                    mics_comm_dtype_text(step->dtype.sent));
             if (step->algorithm == MICS_ALGORITHM_LIBRARY)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "gathers by the MPI library are the CPU's; use the ring or two "
@@ -197,7 +198,7 @@ mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_
         mics_engine_close(engine);
         return status;
     }
-    mics_comm_set_late_handler(spec->comm, watch_explain, engine);
+    mics_comm_set_timeout_handler(spec->comm, watch_explain, engine);
     *engine_out = engine;
     return MICS_OK;
 }
@@ -207,7 +208,7 @@ void mics_engine_close(mics_engine *engine)
     if (engine == NULL)
         return;
     worker_close(engine);
-    mics_comm_set_late_handler(engine->spec.comm, NULL, NULL);
+    mics_comm_set_timeout_handler(engine->spec.comm, NULL, NULL);
     state_close(engine);
     mics_free(engine->spec.memory, engine);
 }
@@ -243,7 +244,7 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
     const mics_model *model = engine->schedule->spec.model;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
             const mics_param *param = &model->units[u].params[p];
             int64_t begin = param->offset > piece.shard.begin ? param->offset : piece.shard.begin;
@@ -254,7 +255,7 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
                      piece.shard_params + (begin - piece.shard.begin));
         }
     }
-    return mics_engine_push(engine);
+    return mics_engine_upload(engine);
 }
 
 // ---- runs of a list ----
@@ -282,7 +283,7 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
         engine->done[stream] = -1;
     engine->failure = MICS_OK;
     engine->all_know = false;
-    for (int32_t lane = 0; lane < engine->schedule->spec.breadth; lane++)
+    for (int32_t lane = 0; lane < engine->schedule->spec.layered_micro_steps; lane++)
         engine->micro_step_read[lane] = -1;
     engine->result = (mics_step_result){0};
     engine->agreements[engine->rank] = (mics_agreement){0};
@@ -316,12 +317,12 @@ static mics_status run_list(mics_engine *engine)
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
     engine->begin_us = mics_clock_us();
-    note_call(engine, ENGINE_LIST);
+    status_call(engine, ENGINE_LIST);
     start_workers(engine, run_comm_stream);
     mics_status compute =
         end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
     mics_status comm = join_workers(engine);
-    note_call(engine, ENGINE_IDLE);
+    status_call(engine, ENGINE_IDLE);
     mics_comm_count_get(engine->spec.comm, &after);
     mics_step_result *result = &engine->result;
     if (compute == MICS_OK && comm == MICS_OK)
@@ -334,12 +335,12 @@ static mics_status run_list(mics_engine *engine)
     return compute != MICS_OK ? compute : comm;
 }
 
-mics_status mics_engine_rehearse(mics_engine *engine)
+mics_status mics_engine_autotune(mics_engine *engine)
 {
     if (!engine->async)
         return MICS_OK;
     engine->loss_scale = 1;
-    rehearse_products(engine);
+    autotune_gemms(engine);
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
@@ -367,7 +368,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
                              mics_step_result *result_out)
 {
     if (engine->stale)
-        MICS_TRY(mics_engine_publish(engine));
+        MICS_TRY(mics_engine_param_sync(engine));
     begin_list(engine, MICS_PHASE_EVAL, source);
     MICS_TRY(run_list(engine));
     MICS_TRY(settle_loss(engine));
@@ -405,10 +406,10 @@ static mics_status agree_job(mics_engine *engine, mics_stream stream)
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
 {
     engine->agree_mine = mine;
-    note_call(engine, ENGINE_AGREE);
+    status_call(engine, ENGINE_AGREE);
     worker_start(engine, engine->home, agree_job);
     mics_status status = worker_join(engine, engine->home);
-    note_call(engine, ENGINE_IDLE);
+    status_call(engine, ENGINE_IDLE);
     return status;
 }
 
@@ -426,7 +427,7 @@ static mics_status sync_job(mics_engine *engine, mics_stream thread)
     return MICS_OK;
 }
 
-mics_status mics_engine_publish(mics_engine *engine)
+mics_status mics_engine_param_sync(mics_engine *engine)
 {
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
@@ -436,17 +437,17 @@ mics_status mics_engine_publish(mics_engine *engine)
     engine->all_know = false;
     engine->failure = MICS_OK;
     engine->syncing = true;
-    note_call(engine, ENGINE_SYNC);
-    worker_start(engine, MICS_STREAM_FAR, sync_job);
-    mics_status status = worker_join(engine, MICS_STREAM_FAR);
+    status_call(engine, ENGINE_SYNC);
+    worker_start(engine, MICS_STREAM_INTER, sync_job);
+    mics_status status = worker_join(engine, MICS_STREAM_INTER);
     if (status == MICS_OK) {
-        worker_start(engine, MICS_STREAM_NEAR, sync_job);
-        status = worker_join(engine, MICS_STREAM_NEAR);
+        worker_start(engine, MICS_STREAM_INTRA, sync_job);
+        status = worker_join(engine, MICS_STREAM_INTRA);
     }
     if (status == MICS_OK)
         status = end_world_unless_ok(engine, device_drain(engine));
     engine->syncing = false;
-    note_call(engine, ENGINE_IDLE);
+    status_call(engine, ENGINE_IDLE);
     engine->stale = engine->stale && status != MICS_OK;
     return status;
 }

@@ -61,14 +61,14 @@ typedef enum engine_call {
 } engine_call;
 
 // What the board tells of a rank.
-typedef struct engine_note {
+typedef struct engine_status {
     int64_t run;  // calls of the engine so far: all ranks make the same ones
     int64_t step; // of the newest training step
     int32_t call; // engine_call
     int32_t phase;
     int32_t at[MICS_STREAMS]; // ENGINE_LIST: the step that each stream is in, or comes to; -1
     int32_t inside; // bit s: stream s is in that step; else it waits for others, or has ended it
-} engine_note;
+} engine_status;
 
 struct mics_engine {
     mics_engine_spec spec;
@@ -125,7 +125,7 @@ struct mics_engine {
     // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while
     // any stream works.
     bool all_know; // every rank has found the failure for itself, from the same numbers
-    bool syncing;  // mics_engine_publish, not a whole list
+    bool syncing;  // mics_engine_param_sync, not a whole list
     bool stale;    // other ranks' pieces of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
@@ -141,7 +141,7 @@ struct mics_engine {
     const mics_step_list *list;
     const mics_batch_source *source;
     int64_t step;
-    engine_note note;
+    engine_status note;
     mics_step_result result;
 };
 
@@ -169,13 +169,13 @@ mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run);
 // ---- status.c ----
 
 /* Begins a call of the engine, which every rank makes alike: a new number, and a note of it. */
-void note_call(mics_engine *engine, engine_call call);
+void status_call(mics_engine *engine, engine_call call);
 
 /* Notes where a stream is. Called with the mutex. */
-void note_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside);
+void status_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside);
 
 /* Notes where the device is, in place of where the threads are that enqueue. */
-void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside);
+void status_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside);
 
 /* The first failure on any stream of the list. */
 mics_status stream_failure(mics_engine *engine);
@@ -203,7 +203,7 @@ double mean_loss(const mics_engine *engine);
 /* Takes that into the result.   Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
 mics_status settle_loss(mics_engine *engine);
 
-void rehearse_products(mics_engine *engine); // compute_steps.c
+void autotune_gemms(mics_engine *engine); // compute_steps.c
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);
 
@@ -264,7 +264,7 @@ void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index
 
 /* The engine's late handler: says which collective is late, who has not entered it, and what those
  * ranks were last seen doing. `ctx` is the engine. */
-void watch_explain(void *ctx, const mics_lateness *late);
+void watch_explain(void *ctx, const mics_timeout *late);
 
 // ---- state.c ----
 
@@ -317,15 +317,15 @@ void *elem_at(const mics_engine *engine, void *base, int64_t elems);
 void *shard_at(const mics_engine *engine, int32_t unit);
 
 /* Where kernels run that belong to a stream; computation alone has a workspace. */
-mics_op_place place_on(const mics_engine *engine, mics_stream stream);
+mics_exec exec_on(const mics_engine *engine, mics_stream stream);
 
 // The owned piece of a unit, in the device's memory.
-typedef struct owned_piece {
+typedef struct optimizer_shard {
     mics_range range; // of the unit's elements, cut at its own length
     float *masters, *states[MICS_OPTIMIZER_STATES];
     void *params; // the same numbers of dtype; NULL: the masters are the parameters
-} owned_piece;
-owned_piece owned_piece_of(const mics_engine *engine, int32_t unit);
+} optimizer_shard;
+optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit);
 
 // ---- host_copy.c ----
 

@@ -150,7 +150,7 @@ static mics_stream note_progress(mics_engine *engine, const progress *p)
         inside |= 1 << stream;
         late = late == MICS_STREAM_COMPUTE ? (mics_stream)stream : late;
     }
-    note_device(engine, p->at, inside);
+    status_device(engine, p->at, inside);
     return late;
 }
 

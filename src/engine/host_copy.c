@@ -50,14 +50,14 @@ static int64_t piece_in_shard(const mics_engine *engine, int32_t unit)
     return unit_range(engine, unit, s->optimizer).begin - unit_range(engine, unit, s->params).begin;
 }
 
-owned_piece owned_piece_of(const mics_engine *engine, int32_t unit)
+optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
 {
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].optimizer);
     void *params = elem_at(engine, shard_at(engine, unit), piece_in_shard(engine, unit));
-    owned_piece piece = {.range = {at_most(range.begin, elems), at_most(range.end, elems)},
-                         .params = is_mixed(engine) ? params : NULL,
-                         .masters = is_mixed(engine) ? NULL : params};
+    optimizer_shard piece = {.range = {at_most(range.begin, elems), at_most(range.end, elems)},
+                             .params = is_mixed(engine) ? params : NULL,
+                             .masters = is_mixed(engine) ? NULL : params};
     if (engine->moments == NULL) // an engine for evaluation
         return piece;
     float *next = engine->moments + engine->map.moments[unit];
@@ -68,14 +68,14 @@ owned_piece owned_piece_of(const mics_engine *engine, int32_t unit)
     return piece;
 }
 
-mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
+mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = unit_range(engine, unit, s->params),
                      piece = unit_range(engine, unit, s->optimizer);
     float *shards = engine->async ? engine->host_copy : engine->params;
-    mics_engine_piece result = {
+    mics_engine_optimizer_shard result = {
         .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
         .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
     };
@@ -141,7 +141,7 @@ static void copy_moments(const mics_engine *engine, bool upload)
 // Numbers of two bytes go through the ops' workspace, where they are rounded (upload) or widened.
 static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const int64_t room = (int64_t)(engine->workspace_bytes / sizeof(float));
     const int64_t elems = shard_elems(engine, unit);
     float *here = engine->host_copy + engine->map.params[unit];
@@ -164,7 +164,7 @@ static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
     const int64_t elems =
         engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
     float *here = engine->host_copy + engine->map.params[unit] + piece_in_shard(engine, unit);
-    float *there = owned_piece_of(engine, unit).masters;
+    float *there = optimizer_shard_of(engine, unit).masters;
     if (there != NULL)
         copy_floats(engine, upload ? there : here, upload ? here : there, elems);
 }
@@ -186,16 +186,16 @@ static mics_status copy_pieces(mics_engine *engine, bool upload)
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
-mics_status mics_engine_pull(mics_engine *engine)
+mics_status mics_engine_download(mics_engine *engine)
 {
     MICS_TRY(host_copy_open(engine));
     return copy_pieces(engine, false);
 }
 
-mics_status mics_engine_push(mics_engine *engine)
+mics_status mics_engine_upload(mics_engine *engine)
 {
     if (engine->async && engine->host_copy == NULL)
         return mics_fail(MICS_ERR_INVALID, "pieces were released, so there is nothing to push; "
-                                           "call mics_engine_pull first");
+                                           "call mics_engine_download first");
     return copy_pieces(engine, true);
 }

@@ -109,7 +109,7 @@ static mics_status agree(meter *self, mics_status mine)
 // ---- one stage of one unit ----
 
 // As the engine's packed reductions: each member's block to it directly. Only bytes matter here.
-static mics_status reduce_direct(mics_comm *comm, const mics_ring *ring, char *buffer,
+static mics_status reduce_direct(mics_comm *comm, const mics_comm_group *ring, char *buffer,
                                  size_t block_bytes)
 {
     const mics_group *group = &ring->group;
@@ -132,17 +132,17 @@ static mics_status reduce_direct(mics_comm *comm, const mics_ring *ring, char *b
 static mics_status run_stage(const meter *self, const timed_run *run, const stage *at, char *buffer)
 {
     mics_comm *comm = self->spec->comm;
-    const mics_ring ring = {.group = at->ring->group,
-                            .block_of = at->ring->block_of,
-                            .channel = at->channel,
-                            .what = run->what};
+    const mics_comm_group ring = {.group = at->ring->group,
+                                  .block_of = at->ring->block_of,
+                                  .channel = at->channel,
+                                  .what = run->what};
     char *part = buffer + at->at;
     if (run->algorithm == MICS_ALGORITHM_LIBRARY)
         return mics_comm_library_gather(comm, &ring, part, at->block_bytes);
     if (run->op == MICS_MEASURE_GATHER)
         return mics_comm_all_gather(comm, &ring, part, at->block_bytes);
-    const mics_wires wires = self->spec->schedule->spec.reduce_wires;
-    if ((at->channel == 1 ? wires.between : wires.inside) != MICS_WIRE_FP32)
+    const mics_comm_dtypes wires = self->spec->schedule->spec.grads_dtype;
+    if ((at->channel == 1 ? wires.inter : wires.intra) != MICS_COMM_FP32)
         return reduce_direct(comm, &ring, part, at->block_bytes);
     return mics_comm_reduce_scatter(comm, &ring, (float *)(void *)part,
                                     (int64_t)(at->block_bytes / sizeof(float)));
@@ -529,7 +529,7 @@ static mics_status agree_times(meter *self, mics_timings *timings)
     mics_status status = mics_alloc(self->spec->memory, MICS_MEM_HOST,
                                     (size_t)comm->ranks * sizeof *timings, &block);
     mics_timings *all = block;
-    const mics_ring ring = {
+    const mics_comm_group ring = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "times of all ranks"};
     MICS_TRY_OUT(agree(self, status));
@@ -676,9 +676,9 @@ mics_status mics_measure_library(mics_memory *memory, mics_comm *comm, const mic
         mics_comm_agree(comm, group_ring_open(memory, mesh, MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE,
                                               comm->rank, &group));
     if (status == MICS_OK) {
-        const mics_ring ring = {.group = group.group,
-                                .block_of = group.block_of,
-                                .what = "opening the partition group's library gathers"};
+        const mics_comm_group ring = {.group = group.group,
+                                      .block_of = group.block_of,
+                                      .what = "opening the partition group's library gathers"};
         status = mics_comm_library_open(comm, &ring);
         if (status == MICS_OK || status == MICS_ERR_UNSUPPORTED) {
             *there_out = status == MICS_OK;

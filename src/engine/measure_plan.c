@@ -13,12 +13,13 @@ static int32_t degree_of(const mics_sharding *sharding, mics_measure_op op)
 }
 
 // How a unit travels over the whole of its group.
-static mics_wire wire_of(const mics_schedule *schedule, mics_measure_op op)
+static mics_comm_dtype wire_of(const mics_schedule *schedule, mics_measure_op op)
 {
     const mics_schedule_spec *spec = &schedule->spec;
-    const mics_wires wires = op == MICS_MEASURE_GATHER ? spec->gather_wires : spec->reduce_wires;
-    return degree_of(&spec->mesh.sharding, op) > spec->mesh.ranks_per_node ? wires.between
-                                                                           : wires.inside;
+    const mics_comm_dtypes wires =
+        op == MICS_MEASURE_GATHER ? spec->params_dtype : spec->grads_dtype;
+    return degree_of(&spec->mesh.sharding, op) > spec->mesh.ranks_per_node ? wires.inter
+                                                                           : wires.intra;
 }
 
 // A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a
@@ -28,7 +29,7 @@ double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op
 {
     const mics_mesh *mesh = &schedule->spec.mesh;
     const double degree = degree_of(&mesh->sharding, op), per_node = mesh->ranks_per_node;
-    const bool direct = op == MICS_MEASURE_REDUCE && wire_of(schedule, op) != MICS_WIRE_FP32;
+    const bool direct = op == MICS_MEASURE_REDUCE && wire_of(schedule, op) != MICS_COMM_FP32;
     if (degree <= per_node || algorithm == MICS_ALGORITHM_LIBRARY)
         return 0;
     const double share = (double)bytes / degree;
@@ -43,8 +44,8 @@ static bool sends_too_much(const mics_schedule *schedule, mics_measure_op op)
 {
     const mics_sharding *sharding = &schedule->spec.mesh.sharding;
     const int32_t degree = degree_of(sharding, op);
-    const size_t packed = mics_wire_bytes(wire_of(schedule, op), degree),
-                 whole = mics_wire_bytes(MICS_WIRE_FP32, degree);
+    const size_t packed = mics_comm_dtype_bytes(wire_of(schedule, op), degree),
+                 whole = mics_comm_dtype_bytes(MICS_COMM_FP32, degree);
     return op == MICS_MEASURE_REDUCE &&
            mics_measure_node_bytes(schedule, op, MICS_ALGORITHM_RING, packed) >
                (double)whole / degree * (degree - 1);
@@ -91,7 +92,7 @@ static int32_t size_class(size_t bytes)
 // The run's units of a size.
 typedef struct size_units {
     int32_t count;
-    size_t most_bytes;
+    size_t max_bytes;
 } size_units;
 
 static bool any_wanted(const size_units wanted[MICS_MEASURE_OPS])
@@ -102,7 +103,7 @@ static bool any_wanted(const size_units wanted[MICS_MEASURE_OPS])
 static void add_units(size_units *to, size_units more)
 {
     to->count += more.count;
-    to->most_bytes = more.most_bytes > to->most_bytes ? more.most_bytes : to->most_bytes;
+    to->max_bytes = more.max_bytes > to->max_bytes ? more.max_bytes : to->max_bytes;
 }
 
 static int32_t count_sizes(size_units wanted[SIZES][MICS_MEASURE_OPS])
@@ -142,8 +143,8 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
         if (!has_choice(schedule, (mics_measure_op)op, library))
             continue;
         for (int32_t unit = 0; unit < spec->model->unit_count; unit++) {
-            const size_t bytes = mics_wire_bytes(wire_of(schedule, (mics_measure_op)op),
-                                                 schedule->padded_elems[unit]);
+            const size_t bytes = mics_comm_dtype_bytes(wire_of(schedule, (mics_measure_op)op),
+                                                       schedule->padded_elems[unit]);
             if (degree_of(&schedule->sharding[unit], (mics_measure_op)op) > 1)
                 add_units(&wanted[size_class(bytes)][op], (size_units){1, bytes});
         }
@@ -154,11 +155,11 @@ void mics_measure_plan(const mics_schedule *schedule, bool library, mics_timings
         if (!any_wanted(wanted[i]))
             continue;
         mics_timing_row *row = &plan.rows[plan.row_count++];
-        row->most_bytes = (size_t)1 << i;
+        row->max_bytes = (size_t)1 << i;
         for (int op = 0; op < MICS_MEASURE_OPS; op++)
             row->of[op] = (mics_timing){.wanted = wanted[i][op].count > 0,
                                         .units = wanted[i][op].count,
-                                        .unit_bytes = wanted[i][op].most_bytes};
+                                        .unit_bytes = wanted[i][op].max_bytes};
     }
     *plan_out = plan;
 }
@@ -280,7 +281,7 @@ int32_t mics_measure_choose(const mics_timings *timings, bool reductions_too,
 {
     for (int32_t i = 0; i < timings->row_count; i++) {
         choices_out[i] = (mics_collective_choice){
-            .most_bytes = timings->rows[i].most_bytes,
+            .max_bytes = timings->rows[i].max_bytes,
             .gather = mics_measure_fastest(timing_for(timings, i, MICS_MEASURE_GATHER)),
             .reduce = MICS_ALGORITHM_TWO_STAGE,
         };

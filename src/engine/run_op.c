@@ -23,8 +23,8 @@ static void *tensor(const mics_engine *engine, const mics_step *step, int32_t in
     return activation(engine, step, engine->schedule->units[step->unit].tensor_at[index]);
 }
 
-static mics_op_call call_of(const mics_engine *engine, const mics_op_place *at,
-                            const mics_step *step, int32_t op_index)
+static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, const mics_step *step,
+                            int32_t op_index)
 {
     const mics_schedule_spec *spec = &engine->schedule->spec;
     const mics_unit *unit = &spec->model->units[step->unit];
@@ -65,7 +65,7 @@ static const mics_op_kernels *kernels_of(const mics_engine *engine, const mics_o
 
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_op_call call = call_of(engine, &at, step, op);
     kernels_of(engine, &call)->forward(&call);
 }
@@ -85,7 +85,7 @@ static void unite_flags(const mics_engine *engine, mics_op_call *call)
     call->add_params[first] = true;
 }
 
-static mics_op_call grad_call_of(const mics_engine *engine, const mics_op_place *at,
+static mics_op_call grad_call_of(const mics_engine *engine, const mics_exec *at,
                                  const mics_step *step, const mics_grad_call *grad)
 {
     mics_op_call call = call_of(engine, at, step, grad->op);
@@ -102,7 +102,7 @@ static mics_op_call grad_call_of(const mics_engine *engine, const mics_op_place 
 
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     void *dout = activation(engine, step, call->dout), *din = activation(engine, step, call->din);
     if (call->kind == MICS_GRAD_COPY) {
         engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COMPUTE, din, dout,
@@ -121,7 +121,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
 
 void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_op_call first = call_of(engine, &at, step, op),
                        next = call_of(engine, &at, step, op + 1);
     kernels_of(engine, &first)->pair->forward(&first, &next);
@@ -129,7 +129,7 @@ void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op)
 
 void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call)
 {
-    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_grad_call *calls = &engine->schedule->units[step->unit].grads[at_call];
     const mics_op_call first = grad_call_of(engine, &at, step, &calls[0]),
                        next = grad_call_of(engine, &at, step, &calls[1]);
@@ -169,7 +169,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
             "logits of rows %lld to %lld of %lld: there are no such rows, or there is no "
             "workspace for so many at once; ask for fewer",
             (long long)first, (long long)(first + count), (long long)tokens);
-    mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     void *logits = at.workspace, *rest = (char *)at.workspace + part;
     const int64_t x_at = schedule->units[head].tensor_at[op->in[0]]; // an evaluation has one lane
     const void *x = elem_at(engine, engine->activations, x_at + first * width);

@@ -159,7 +159,7 @@ static mics_status open_arenas(mics_engine *engine)
     engine->activations = blocks[MICS_MEM_ACTIVATIONS];
     engine->workspace = blocks[MICS_MEM_WORKSPACE];
     engine->tokens = blocks[MICS_MEM_DATA];
-    lay_out_wire(engine, blocks[MICS_MEM_WIRE]);
+    lay_out_wire(engine, blocks[MICS_MEM_COMPRESSION]);
     MICS_TRY(status);
     engine->losses = engine->workspace + schedule->workspace_losses;
     engine->workspace_bytes = (size_t)schedule->workspace_losses * sizeof(float);
@@ -208,7 +208,7 @@ mics_status state_open(mics_engine *engine)
                         &block));
     engine->times = block;
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)schedule->spec.breadth * sizeof(int32_t), &block));
+                        (size_t)schedule->spec.layered_micro_steps * sizeof(int32_t), &block));
     engine->micro_step_read = block;
     MICS_TRY(fusions_open(engine));
     MICS_TRY(graphs_open(engine));
@@ -219,7 +219,7 @@ mics_status state_open(mics_engine *engine)
 mics_status state_share(mics_engine *engine)
 {
     const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
-    const mics_ring ring = {
+    const mics_comm_group ring = {
         .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
     void *block = NULL;
     MICS_TRY(mics_comm_share(engine->spec.comm, &ring,
@@ -231,11 +231,11 @@ mics_status state_share(mics_engine *engine)
 mics_status state_register(mics_engine *engine)
 {
     void *const arenas[MICS_MEM_TAGS] = {
-        [MICS_MEM_PARAMS] = engine->params, [MICS_MEM_GRADS] = engine->grads,
-        [MICS_MEM_GATHER] = engine->gather, [MICS_MEM_REDUCE] = engine->reduce,
-        [MICS_MEM_WIRE] = engine->wire[0],
+        [MICS_MEM_PARAMS] = engine->params,       [MICS_MEM_GRADS] = engine->grads,
+        [MICS_MEM_GATHER] = engine->gather,       [MICS_MEM_REDUCE] = engine->reduce,
+        [MICS_MEM_COMPRESSION] = engine->wire[0],
     };
-    mics_comm_buffer buffers[MICS_COMM_MOST_BUFFERS];
+    mics_comm_buffer buffers[MICS_COMM_MAX_BUFFERS];
     int32_t count = 0;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (arenas[tag] != NULL)
@@ -250,7 +250,7 @@ static void close_arenas(mics_engine *engine)
         [MICS_MEM_PARAMS] = engine->params,       [MICS_MEM_GRADS] = engine->grads,
         [MICS_MEM_OPTIMIZER] = engine->moments,   [MICS_MEM_GATHER] = engine->gather,
         [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
-        [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_WIRE] = engine->wire[0],
+        [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_COMPRESSION] = engine->wire[0],
         [MICS_MEM_DATA] = engine->tokens,
     };
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
@@ -335,9 +335,9 @@ void *shard_at(const mics_engine *engine, int32_t unit)
     return elem_at(engine, engine->params, engine->map.params[unit]);
 }
 
-mics_op_place place_on(const mics_engine *engine, mics_stream stream)
+mics_exec exec_on(const mics_engine *engine, mics_stream stream)
 {
-    return (mics_op_place){
+    return (mics_exec){
         .device = engine->device,
         .stream = (int32_t)stream,
         .dtype = engine->dtype,

@@ -26,16 +26,16 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
 // Puts the note on the board. Called with the mutex.
 static void post_note(mics_engine *engine)
 {
-    mics_note bytes = {{0}};
+    mics_heartbeat bytes = {{0}};
     _Static_assert(sizeof engine->note <= sizeof bytes.bytes, "a note holds what the engine says");
     memcpy(bytes.bytes, &engine->note, sizeof engine->note);
-    mics_comm_post(engine->spec.comm, &bytes);
+    mics_comm_heartbeat_post(engine->spec.comm, &bytes);
 }
 
-void note_call(mics_engine *engine, engine_call call)
+void status_call(mics_engine *engine, engine_call call)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine_note *own = &engine->note;
+    engine_status *own = &engine->note;
     own->run += call != ENGINE_IDLE;
     own->call = (int32_t)call;
     own->step = engine->step;
@@ -48,16 +48,16 @@ void note_call(mics_engine *engine, engine_call call)
 }
 
 // Notes where a stream is. Called with the mutex.
-void note_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
+void status_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
 {
     const int32_t bit = 1 << stream;
-    engine_note *own = &engine->note;
+    engine_status *own = &engine->note;
     own->at[stream] = index;
     own->inside = inside ? own->inside | bit : own->inside & ~bit;
     post_note(engine);
 }
 
-void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside)
+void status_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside)
 {
     pthread_mutex_lock(&engine->mutex);
     for (int stream = 0; stream < MICS_STREAMS; stream++)

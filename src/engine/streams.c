@@ -70,8 +70,8 @@ mics_status worker_open(mics_engine *engine)
     MICS_TRY(open_locks(engine));
     engine->home =
         mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE)
-            ? MICS_STREAM_FAR
-            : MICS_STREAM_NEAR;
+            ? MICS_STREAM_INTER
+            : MICS_STREAM_INTRA;
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
         worker *w = &engine->workers[stream];
         w->engine = engine;
@@ -146,11 +146,11 @@ static mics_status begin(mics_engine *engine, int32_t index)
     const mics_step *step = &engine->list->steps[index];
     mics_status status = MICS_OK;
     pthread_mutex_lock(&engine->mutex);
-    note_step(engine, step->stream, index, false);
+    status_step(engine, step->stream, index, false);
     for (int stream = 0; stream < MICS_STREAMS && status == MICS_OK; stream++)
         status = wait_for(engine, (mics_stream)stream, step->wait[stream]);
     if (status == MICS_OK)
-        note_step(engine, step->stream, index, true);
+        status_step(engine, step->stream, index, true);
     pthread_mutex_unlock(&engine->mutex);
     return status;
 }

@@ -34,10 +34,10 @@ MICS_PRINTF(2, 3) static void append(report *r, const char *format, ...)
     va_end(args);
 }
 
-static bool read_note(const report *r, int32_t rank, engine_note *note_out, double *age_s_out)
+static bool read_note(const report *r, int32_t rank, engine_status *note_out, double *age_s_out)
 {
-    mics_note bytes;
-    if (!mics_comm_read(r->engine->spec.comm, rank, &bytes, age_s_out))
+    mics_heartbeat bytes;
+    if (!mics_comm_heartbeat_read(r->engine->spec.comm, rank, &bytes, age_s_out))
         return false;
     memcpy(note_out, bytes.bytes, sizeof *note_out);
     return true;
@@ -45,7 +45,7 @@ static bool read_note(const report *r, int32_t rank, engine_note *note_out, doub
 
 static bool reads_board(const report *r)
 {
-    engine_note note;
+    engine_status note;
     double age_s = 0;
     for (int32_t rank = 0; rank < r->engine->spec.comm->ranks; rank++) {
         if (rank != r->engine->rank && read_note(r, rank, &note, &age_s))
@@ -54,19 +54,19 @@ static bool reads_board(const report *r)
     return false;
 }
 
-static bool is_inside(const engine_note *note, mics_stream stream)
+static bool is_inside(const engine_status *note, mics_stream stream)
 {
     return (note->inside & (1 << stream)) != 0;
 }
 
-static bool runs_list(const engine_note *note)
+static bool runs_list(const engine_status *note)
 {
     return note->call == ENGINE_LIST && (unsigned)note->phase < MICS_PHASES;
 }
 
 // A step that a rank is in.
 typedef struct place {
-    engine_note note;
+    engine_status note;
     mics_stream stream; // COMPUTE: the collective is none of a list
 } place;
 
@@ -78,7 +78,7 @@ static const mics_step *step_at(const report *r, const place *at)
 }
 
 // Whether a rank has entered a collective, as far as its newest note tells.
-static bool has_entered(const place *late, const engine_note *note)
+static bool has_entered(const place *late, const engine_status *note)
 {
     if (note->run != late->note.run)
         return note->run > late->note.run;
@@ -116,7 +116,7 @@ static void append_step(report *r, const place *at)
 }
 
 // "in backward of h.3 in step 7, micro-step 2": the collective that it is in, else what it computes.
-static void append_doing(report *r, const engine_note *note)
+static void append_doing(report *r, const engine_status *note)
 {
     static const char *const calls[] = {
         [ENGINE_IDLE] = "between steps",
@@ -138,7 +138,7 @@ static void append_doing(report *r, const engine_note *note)
 
 static void append_rank(report *r, int32_t rank)
 {
-    engine_note note;
+    engine_status note;
     double age_s = 0;
     if (!read_note(r, rank, &note, &age_s)) {
         append(r, "rank %d (nothing was ever heard of it)", (int)rank);
@@ -153,14 +153,14 @@ static void append_rank(report *r, int32_t rank)
 
 static bool is_missing(const report *r, const place *late, int32_t rank)
 {
-    engine_note note;
+    engine_status note;
     double age_s = 0;
     return !read_note(r, rank, &note, &age_s) || !has_entered(late, &note);
 }
 
 static bool is_silent(const report *r, int32_t rank)
 {
-    engine_note note;
+    engine_status note;
     double age_s = 0;
     return !read_note(r, rank, &note, &age_s) || age_s > silent_s;
 }
@@ -260,7 +260,7 @@ static void wait_s(double seconds)
 }
 
 // The stream whose communication thread this is, if it is in a collective of a list.
-static mics_stream own_stream(const mics_engine *engine, const engine_note *mine)
+static mics_stream own_stream(const mics_engine *engine, const engine_status *mine)
 {
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
         const bool own = engine->workers[stream].started;
@@ -286,15 +286,15 @@ static void explain(report *r, const place *at)
     mics_log(MICS_LOG_ERROR, "%s", r->text);
 }
 
-static engine_note own_note(mics_engine *engine)
+static engine_status own_note(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    const engine_note note = engine->note;
+    const engine_status note = engine->note;
     pthread_mutex_unlock(&engine->mutex);
     return note;
 }
 
-void watch_explain(void *ctx, const mics_lateness *late)
+void watch_explain(void *ctx, const mics_timeout *late)
 {
     mics_engine *engine = ctx;
     report r = {.engine = engine};

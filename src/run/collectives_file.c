@@ -50,9 +50,9 @@ static file_key key_of(const run_collectives_key *key)
                                 {"hosts.hash", other_hosts, place->hosts},
                                 {"machines.hash", "other machines", place->machines},
                                 {"wires.gather", "other numbers on the wire",
-                                 mics_wire_text(spec->gather_wires.between)},
+                                 mics_comm_dtype_text(spec->params_dtype.inter)},
                                 {"wires.reduce", "other numbers on the wire",
-                                 mics_wire_text(spec->reduce_wires.between)}}};
+                                 mics_comm_dtype_text(spec->grads_dtype.inter)}}};
 }
 
 // ---- reading ----
@@ -165,11 +165,11 @@ static mics_status read_rows(const mics_json *json, const run_collectives_key *k
     *same_out = mics_json_count(rows) == timings->row_count;
     for (int32_t i = 0; *same_out && i < timings->row_count; i++) {
         const mics_json_value *row = mics_json_element(rows, i);
-        const mics_json_value *most = mics_json_get(row, "most_bytes");
+        const mics_json_value *most = mics_json_get(row, "max_bytes");
         mics_timing_row *to = &timings->rows[i];
         if (most == NULL || mics_json_type_of(most) != MICS_JSON_INT)
-            return fail(json, "rows", "holds a row without most_bytes");
-        *same_out = mics_json_int(most) == (int64_t)to->most_bytes;
+            return fail(json, "rows", "holds a row without max_bytes");
+        *same_out = mics_json_int(most) == (int64_t)to->max_bytes;
         for (int op = 0; *same_out && op < MICS_MEASURE_OPS; op++) {
             const mics_json_value *timing = mics_json_get(row, op_keys[op]);
             *same_out = (timing != NULL) == to->of[op].wanted;
@@ -260,11 +260,11 @@ static void write_text(mics_text *text, const run_collectives_key *key, const mi
                      "  \"wires\": {\"gather\": \"%s\", \"reduce\": \"%s\"},\n  \"rows\": [",
                      (int)key->library, (int)mesh->ranks, (int)mesh->ranks_per_node,
                      (int)mesh->sharding.params, (int)mesh->sharding.grads,
-                     mics_wire_text(spec->gather_wires.between),
-                     mics_wire_text(spec->reduce_wires.between));
+                     mics_comm_dtype_text(spec->params_dtype.inter),
+                     mics_comm_dtype_text(spec->grads_dtype.inter));
     for (int32_t i = 0; i < timings->row_count; i++) {
         const mics_timing_row *row = &timings->rows[i];
-        mics_text_printf(text, "%s\n    {\"most_bytes\": %zu", i > 0 ? "," : "", row->most_bytes);
+        mics_text_printf(text, "%s\n    {\"max_bytes\": %zu", i > 0 ? "," : "", row->max_bytes);
         for (int op = 0; op < MICS_MEASURE_OPS; op++) {
             if (row->of[op].wanted)
                 write_timing(text, (mics_measure_op)op, &row->of[op]);

@@ -99,7 +99,7 @@ mics_status run_place_find(run_rank *rank, int32_t per_node, run_place *place_ou
 {
     mics_comm *comm = rank->comm;
     void *block = NULL;
-    const mics_ring ring = {
+    const mics_comm_group ring = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "who is on which host"};
     const bool mpi = run_world_is_mpi(rank->world);

@@ -91,29 +91,29 @@ static mics_status open_device(const mics_job *job, run_rank *rank)
     return MICS_OK;
 }
 
-static bool same_ring(const mics_ring *a, const mics_ring *b)
+static bool same_ring(const mics_comm_group *a, const mics_comm_group *b)
 {
     return a->channel == b->channel && a->group.first == b->group.first &&
            a->group.stride == b->group.stride && a->group.size == b->group.size &&
            memcmp(a->block_of, b->block_of, (size_t)a->group.size * sizeof(int32_t)) == 0;
 }
 
-static mics_ring ring_of(const mics_mesh *mesh, const mics_step *step, int32_t rank,
-                         int32_t *block_of)
+static mics_comm_group ring_of(const mics_mesh *mesh, const mics_step *step, int32_t rank,
+                               int32_t *block_of)
 {
     const mics_group_scope scope = mics_step_scope(step);
     const mics_group group = mics_mesh_group(mesh, step->axis, scope, rank);
     for (int32_t member = 0; member < group.size; member++)
         block_of[member] = mics_mesh_block(mesh, step->axis, scope, mics_group_rank(group, member));
-    return (mics_ring){.group = group,
-                       .block_of = block_of,
-                       .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
-                       .what = mics_group_text(step->axis, scope)};
+    return (mics_comm_group){.group = group,
+                             .block_of = block_of,
+                             .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
+                             .what = mics_group_text(step->axis, scope)};
 }
 
 // The rank's ring of each group that the schedule has collectives of, once a channel; the agreement is the host's.
 // `blocks` holds RINGS_MOST times the world's ranks.
-static int32_t list_rings(const mics_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
+static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rings[RINGS_MOST],
                           int32_t *blocks)
 {
     const mics_mesh *mesh = &job->schedule->spec.mesh;
@@ -138,7 +138,7 @@ static int32_t list_rings(const mics_job *job, int32_t rank, mics_ring rings[RIN
 // rank's comm keeps it.
 static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *blocks)
 {
-    mics_ring rings[RINGS_MOST];
+    mics_comm_group rings[RINGS_MOST];
     mics_comm *equipped = NULL;
     const mics_device_comm_spec spec = {
         .device = rank->device,
@@ -219,7 +219,7 @@ static mics_status time_products(const products *with, const mics_job *job, run_
     const double begin_us = mics_clock_us();
     int64_t plans = 0, measured = 0;
     with->time(rank->device, TIMING_MOST_S);
-    const mics_status status = mics_engine_rehearse(engine);
+    const mics_status status = mics_engine_autotune(engine);
     with->time(rank->device, 0);
     MICS_TRY(status);
     with->count(rank->device, &plans, &measured);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_piece *piece)
+run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *piece)
 {
     const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
     run_states states = {
@@ -89,7 +89,7 @@ mics_status run_import_check(const mics_model *model, const mics_safetensors *re
 
 // Elements of one parameter that lie in the shard; what lies between parameters stays zero.
 static mics_status fill_param(const mics_param *param, const mics_safetensors *reader,
-                              const mics_engine_piece *piece)
+                              const mics_engine_optimizer_shard *piece)
 {
     int64_t begin = param->offset, end = param->offset + param->elems;
     if (begin < piece->shard.begin)
@@ -106,11 +106,11 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
                             mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
         for (int32_t i = 0; i < model->units[unit].param_count; i++)
             MICS_TRY(fill_param(&model->units[unit].params[i], reader, &piece));
     }
-    return mics_engine_push(engine);
+    return mics_engine_upload(engine);
 }
 
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
@@ -118,7 +118,7 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
-        const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
         const run_states states = run_states_of(optimizer, &piece);
         if (piece.range.begin == piece.range.end)
             continue;
@@ -126,7 +126,7 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, states.names[i],
                                           piece.range.begin, piece.range.end, states.data[i]));
     }
-    return mics_engine_push(engine);
+    return mics_engine_upload(engine);
 }
 
 mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
@@ -134,11 +134,11 @@ mics_status run_params_fill(const mics_model *model, const mics_checkpoint *chec
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
-        mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
         int64_t end = piece.shard.end < of->elems ? piece.shard.end : of->elems;
         if (piece.shard.begin < end)
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAM,
                                           piece.shard.begin, end, piece.shard_params));
     }
-    return mics_engine_push(engine);
+    return mics_engine_upload(engine);
 }

@@ -25,7 +25,7 @@ typedef struct run_states {
  *
  * Owns:    nothing; data is the engine's, for as long as it has its host copy.     Pure.
  */
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_piece *piece);
+run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *piece);
 
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
  * attention masks and a tied LM head, which are no parameters.
@@ -42,7 +42,7 @@ mics_status run_import_check(const mics_model *model, const mics_safetensors *re
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
 
-/* Fills this rank's optimizer shards, moments included; then call mics_engine_publish.
+/* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync.
  *
  * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
  */

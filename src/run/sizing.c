@@ -16,7 +16,7 @@ typedef struct variant {
     int64_t micro_batch;
     int32_t micro_steps;
     int32_t prefetch;
-    int32_t breadth;
+    int32_t layered_micro_steps;
     bool recompute;
 } variant;
 
@@ -88,7 +88,7 @@ static variant variant_of(const mics_run *run)
                      .micro_batch = run->micro_batch,
                      .micro_steps = run->micro_steps,
                      .prefetch = run->prefetch,
-                     .breadth = run->layered_micro_steps,
+                     .layered_micro_steps = run->layered_micro_steps,
                      .recompute = run->recompute};
 }
 
@@ -130,13 +130,13 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
                   .threads = budget->threads},
         .micro_steps = as->micro_steps,
         .prefetch = as->prefetch,
-        .breadth = as->breadth,
+        .layered_micro_steps = as->layered_micro_steps,
         .recompute = as->recompute,
-        .whole_below = run->param_persistence_threshold,
-        .join_below = run->coalesce_below,
-        .gather_wires = run->params_dtype,
-        .reduce_wires = run->grads_dtype,
-        .second_hop_wires = run->boundary_dtype,
+        .param_persistence_threshold = run->param_persistence_threshold,
+        .coalesce_below = run->coalesce_below,
+        .params_dtype = run->params_dtype,
+        .grads_dtype = run->grads_dtype,
+        .boundary_dtype = run->boundary_dtype,
         .share_params = run_shares_params(run, budget),
         .comm_staging_bytes = budget->staging_bytes,
     };
@@ -320,7 +320,7 @@ static void suggest_all(search *self, size_t needed)
     if (run->prefetch > 0)
         suggest(self, &as, "run.prefetch 0");
     as = variant_of(run);
-    as.breadth = 1;
+    as.layered_micro_steps = 1;
     if (run->layered_micro_steps > 1)
         suggest(self, &as, "run.layered_micro_steps 1");
     as = variant_of(run);
@@ -339,7 +339,7 @@ static void suggest_all(search *self, size_t needed)
         suggest(self, &as, "run.recompute true");
     suggest_micro_batch(self, variant_of(run), "");
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
-    as.breadth = 1;
+    as.layered_micro_steps = 1;
     if (self->text[0] != '\0')
         return;
     const int said = snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",

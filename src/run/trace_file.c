@@ -30,7 +30,8 @@ typedef enum figure {
     CLOCK_ACCURACY,
     FIGURES
 } figure;
-_Static_assert(FAR_BUSY - COMPUTE_BUSY == MICS_STREAM_FAR, "busy figures stand as the streams do");
+_Static_assert(FAR_BUSY - COMPUTE_BUSY == MICS_STREAM_INTER,
+               "busy figures stand as the streams do");
 
 static const char *const figure_names[FIGURES] = {
     [STEP] = "step_us",
@@ -162,7 +163,7 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
     add_number(text, "bytes", (double)(sent.intra + sent.inter));
     add_number(text, "bytes_between_nodes", (double)sent.inter);
     add_text(text, "group", text->group);
-    add_text(text, "wire", mics_wire_text(step->dtype.sent));
+    add_text(text, "wire", mics_comm_dtype_text(step->dtype.sent));
     if (step->member_count > 0)
         add_number(text, "units", step->member_count);
 }
@@ -243,8 +244,8 @@ static void add_figures(run_trace_file *file, int32_t rank, const run_traced_ste
     const double values[FIGURES] = {
         [STEP] = step->step_us,
         [COMPUTE_BUSY] = overlap.busy[MICS_STREAM_COMPUTE],
-        [NEAR_BUSY] = overlap.busy[MICS_STREAM_NEAR],
-        [FAR_BUSY] = overlap.busy[MICS_STREAM_FAR],
+        [NEAR_BUSY] = overlap.busy[MICS_STREAM_INTRA],
+        [FAR_BUSY] = overlap.busy[MICS_STREAM_INTER],
         [FIRST_GATHER] = overlap.first_gather,
         [LAST_REDUCE] = overlap.last_reduce,
         [IDEAL] = overlap.ideal,

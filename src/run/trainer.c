@@ -55,7 +55,8 @@ static void fill_shards(run_trainer *self)
 {
     const mics_model *model = self->job->model;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
+        const mics_engine_optimizer_shard piece =
+            mics_engine_optimizer_shard_get(self->engine, unit);
         const run_states states = run_states_of(&self->job->run->optimizer, &piece);
         mics_optimizer_shard *shard = &self->shards[unit];
         *shard = (mics_optimizer_shard){
@@ -151,7 +152,7 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_rank_agree(self->rank, open_all(self)));
     MICS_TRY(run_gpu_time_products(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
-    return self->job->checkpoint != NULL ? mics_engine_publish(self->engine) : MICS_OK;
+    return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;
 }
 
 static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
@@ -286,11 +287,12 @@ static mics_status save_waiting(run_trainer *self, int64_t step)
         .precision = mics_run_precision_text(run->precision),
         .optimizer = mics_optimizer_def_get(run->optimizer.kind)->name,
         .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
-        .layered_micro_steps = mics_schedule_breadth(run->micro_steps, run->layered_micro_steps),
+        .layered_micro_steps =
+            mics_schedule_layered_micro_steps(run->micro_steps, run->layered_micro_steps),
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(self->engine);
-    MICS_TRY(mics_engine_pull(self->engine));
+    MICS_TRY(mics_engine_download(self->engine));
     fill_shards(self);
     meta.tokenizer_text = run_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->shards,

@@ -43,8 +43,8 @@ struct run_world {
 // All-gathers one value a rank; `gathered` holds comm->ranks of them.
 static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, const char *what)
 {
-    mics_ring ring = {.group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
-                      .what = what};
+    mics_comm_group ring = {
+        .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank}, .what = what};
     return mics_comm_all_gather(comm, &ring, gathered, bytes);
 }
 

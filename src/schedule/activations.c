@@ -443,7 +443,7 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
     schedule->lane_elems =
         saved_end +
         mics_size_round_up(widest_boundary(schedule->spec.model) * work->tokens, ALIGNED_FLOATS);
-    const int64_t shared_begin = schedule->spec.breadth * schedule->lane_elems;
+    const int64_t shared_begin = schedule->spec.layered_micro_steps * schedule->lane_elems;
     work->scratch_at = shared_begin;
     for (int32_t u = 0; u < units; u++) {
         int64_t end = shared_begin;

@@ -7,14 +7,14 @@
 // computation waits for that stream (gathers, reductions of the first hop) it is listed when nothing
 // more of that is to come; else one unit later.
 //
-// Small units share messages: those that follow each other, up to join_below elements in all. They
+// Small units share messages: those that follow each other, up to coalesce_below elements in all. They
 // keep no slots at the boundary, so waiting for each other costs no memory but the message.
 #include "schedule/builder.h"
 
 // Whether a unit may share a message.
 static bool is_small(const builder *b, int32_t unit)
 {
-    return b->schedule->padded_elems[unit] < b->schedule->spec.join_below;
+    return b->schedule->padded_elems[unit] < b->schedule->spec.coalesce_below;
 }
 
 static bool alike(const builder *b, int32_t unit, int32_t other)
@@ -50,7 +50,7 @@ static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out
     for (int32_t u = unit + 1; u < units && is_small(b, unit); u++) {
         const bool joins = is_small(b, u) && alike(b, unit, u) && b->synced[u] < 0 &&
                            unit_of(b, u)->param_count > 0;
-        if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.join_below)
+        if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.coalesce_below)
             continue;
         elems += b->schedule->padded_elems[u];
         units_out[count++] = u;
@@ -159,7 +159,7 @@ mics_status list_second_hop(builder *b, int32_t unit)
     join_queue *queue = &b->joining[s->params != mesh->params || s->grads != mesh->grads];
     if (!is_small(b, unit))
         return list_hop(b, &unit, 1);
-    if (queue->elems + elems > b->schedule->spec.join_below)
+    if (queue->elems + elems > b->schedule->spec.coalesce_below)
         MICS_TRY(list_joining(b, queue));
     queue->units[queue->count++] = unit;
     queue->elems += elems;

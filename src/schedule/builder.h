@@ -72,7 +72,7 @@ static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
 /* Who holds a gradient slot: the gradients of two lanes are two. */
 static inline int32_t grad_key(const builder *b, int32_t unit, int32_t lane)
 {
-    return unit * b->schedule->spec.breadth + lane;
+    return unit * b->schedule->spec.layered_micro_steps + lane;
 }
 
 // ---- listing.c ----

@@ -32,22 +32,22 @@ static mics_status check_uses(const mics_model *model, const mics_unit *unit)
 // costs least.
 static mics_status check_wires(const mics_schedule_spec *spec)
 {
-    const mics_wires gather = spec->gather_wires, reduce = spec->reduce_wires,
-                     hop = spec->second_hop_wires;
-    const mics_wire two[] = {gather.inside, gather.between, reduce.inside, reduce.between};
+    const mics_comm_dtypes gather = spec->params_dtype, reduce = spec->grads_dtype,
+                           hop = spec->boundary_dtype;
+    const mics_comm_dtype two[] = {gather.intra, gather.inter, reduce.intra, reduce.inter};
     for (int i = 0; i < 4; i++) {
-        if (two[i] != MICS_WIRE_FP32 && two[i] != MICS_WIRE_BF16)
+        if (two[i] != MICS_COMM_FP32 && two[i] != MICS_COMM_BF16)
             return mics_fail(MICS_ERR_INVALID, "%s as fp32 or bf16, not as %s",
                              i < 2 ? "parameters are gathered" : "gradients are reduced",
-                             mics_wire_text(two[i]));
+                             mics_comm_dtype_text(two[i]));
     }
-    if (gather.inside == MICS_WIRE_BF16 && gather.between == MICS_WIRE_FP32 &&
+    if (gather.intra == MICS_COMM_BF16 && gather.inter == MICS_COMM_FP32 &&
         spec->mesh.sharding.params > spec->mesh.ranks_per_node)
         return mics_fail(MICS_ERR_INVALID,
                          "parameters are gathered as bf16 inside nodes and as fp32 between them; "
                          "over %d ranks, %d a node, take bf16 between nodes too",
                          (int)spec->mesh.sharding.params, (int)spec->mesh.ranks_per_node);
-    if ((unsigned)hop.inside >= MICS_WIRES || (unsigned)hop.between >= MICS_WIRES)
+    if ((unsigned)hop.intra >= MICS_COMM_DTYPES || (unsigned)hop.inter >= MICS_COMM_DTYPES)
         return mics_fail(MICS_ERR_INVALID, "the second hop goes as fp32, bf16 or int8");
     if ((unsigned)spec->precision >= MICS_PRECISIONS)
         return mics_fail(MICS_ERR_INVALID, "numbers are held as fp32 or mixed");
@@ -56,15 +56,17 @@ static mics_status check_wires(const mics_schedule_spec *spec)
 
 static mics_status check_choices(const mics_schedule_spec *spec)
 {
-    if (spec->choice_count < 0 || spec->choice_count > MICS_CHOICES || spec->whole_below < 0)
+    if (spec->choice_count < 0 || spec->choice_count > MICS_CHOICES ||
+        spec->param_persistence_threshold < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "%d choices of collectives (0 to %d), units whole below %lld (0 or more)",
-                         (int)spec->choice_count, (int)MICS_CHOICES, (long long)spec->whole_below);
+                         (int)spec->choice_count, (int)MICS_CHOICES,
+                         (long long)spec->param_persistence_threshold);
     if (spec->boundary != MICS_ALGORITHM_RING && spec->boundary != MICS_ALGORITHM_TWO_STAGE)
         return mics_fail(MICS_ERR_INVALID, "the second hop runs as ring or two-stage only");
-    if (spec->join_below < 0)
+    if (spec->coalesce_below < 0)
         return mics_fail(MICS_ERR_INVALID, "units of %lld elements cannot share messages",
-                         (long long)spec->join_below);
+                         (long long)spec->coalesce_below);
     for (int32_t i = 0; i < spec->choice_count; i++) {
         const mics_collective_choice *choice = &spec->choices[i];
         if (choice->reduce == MICS_ALGORITHM_LIBRARY ||
@@ -82,7 +84,8 @@ static mics_status check_choices(const mics_schedule_spec *spec)
 static mics_status check_sizes(const mics_schedule_spec *spec)
 {
     const mics_model *model = spec->model;
-    const int32_t most = spec->breadth < spec->micro_steps ? spec->breadth : spec->micro_steps;
+    const int32_t most = spec->layered_micro_steps < spec->micro_steps ? spec->layered_micro_steps
+                                                                       : spec->micro_steps;
     const double lanes = most > 1 ? most : 1;
     const double tokens = lanes * (double)spec->batch.sequences * (double)spec->batch.length;
     double params = 0, width = 0, widest = 0;
@@ -111,14 +114,14 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
         MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;
     if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
-        spec->prefetch < 0 || spec->breadth < 0)
+        spec->prefetch < 0 || spec->layered_micro_steps < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d, "
-                         "breadth %d: each must be at least 1 "
-                         "(prefetch and breadth 0)",
+                         "layered_micro_steps %d: each must be at least 1 "
+                         "(prefetch and layered_micro_steps 0)",
                          (long long)batch->sequences, (long long)batch->length,
                          (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch,
-                         (int)spec->breadth);
+                         (int)spec->layered_micro_steps);
     if (batch->length > spec->model->positions)
         return mics_fail(MICS_ERR_INVALID,
                          "sequence_length %lld is longer than the model's %lld positions",

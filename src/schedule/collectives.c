@@ -13,13 +13,13 @@ static mics_algorithm choice_of(const builder *b, int32_t unit, mics_step_kind k
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
     const bool gather = kind == MICS_STEP_GATHER;
-    const mics_wires wires = gather ? spec->gather_wires : spec->reduce_wires;
+    const mics_comm_dtypes wires = gather ? spec->params_dtype : spec->grads_dtype;
     const bool spans =
         b->spans_nodes[gather ? MICS_AXIS_PARTITION : MICS_AXIS_GRADIENT][MICS_SCOPE_WHOLE];
     const size_t bytes =
-        mics_wire_bytes(spans ? wires.between : wires.inside, b->schedule->padded_elems[unit]);
+        mics_comm_dtype_bytes(spans ? wires.inter : wires.intra, b->schedule->padded_elems[unit]);
     int32_t at = 0;
-    while (at + 1 < spec->choice_count && spec->choices[at].most_bytes < bytes)
+    while (at + 1 < spec->choice_count && spec->choices[at].max_bytes < bytes)
         at++;
     if (spec->choice_count == 0)
         return MICS_ALGORITHM_RING;
@@ -109,56 +109,56 @@ static bool spans_nodes(const builder *b, const mics_step *step)
     return b->spans_nodes[step->axis][mics_step_scope(step)];
 }
 
-static mics_wire hop_of(const builder *b, const mics_step *step, mics_wires wires)
+static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm_dtypes wires)
 {
-    return spans_nodes(b, step) ? wires.between : wires.inside;
+    return spans_nodes(b, step) ? wires.inter : wires.intra;
 }
 
 // What the numbers of a collective are held in.
-static mics_wire held_as(const builder *b, mics_step_kind kind)
+static mics_comm_dtype held_as(const builder *b, mics_step_kind kind)
 {
     const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
     const bool second_hop = kind == MICS_STEP_SCATTER || kind == MICS_STEP_ALL_REDUCE;
-    return mixed && !second_hop ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
+    return mixed && !second_hop ? MICS_COMM_BF16 : MICS_COMM_FP32;
 }
 
 // Whether whoever gathers a unit sees rounded values, the same ones everywhere.
 static bool gathers_round(const builder *b, int32_t unit)
 {
-    const mics_wires wires = b->schedule->spec.gather_wires;
+    const mics_comm_dtypes wires = b->schedule->spec.params_dtype;
     if (sharding_of(b, unit)->params == 1)
         return false;
-    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? wires.between : wires.inside) !=
-           MICS_WIRE_FP32;
+    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? wires.inter : wires.intra) !=
+           MICS_COMM_FP32;
 }
 
 // INT8 goes to the slowest hop alone, and to its first reduction, whose input has error feedback:
 // inside nodes numbers are whole where the hop also goes between them.
-static mics_wire second_hop_sends(const builder *b, const mics_step *step)
+static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
     const bool nodes = b->spans_nodes[MICS_AXIS_WORLD][MICS_SCOPE_WHOLE];
-    const mics_wire wire = hop_of(b, step, b->schedule->spec.second_hop_wires);
-    if (wire != MICS_WIRE_INT8)
+    const mics_comm_dtype wire = hop_of(b, step, b->schedule->spec.boundary_dtype);
+    if (wire != MICS_COMM_INT8)
         return wire;
     if (nodes && !spans_nodes(b, step))
-        return MICS_WIRE_FP32;
+        return MICS_COMM_FP32;
     const bool scattered = step->kind == MICS_STEP_ALL_REDUCE && s->optimizer > s->grads &&
                            (!nodes || s->optimizer > b->schedule->spec.mesh.ranks_per_node);
-    return scattered ? MICS_WIRE_BF16 : MICS_WIRE_INT8;
+    return scattered ? MICS_COMM_BF16 : MICS_COMM_INT8;
 }
 
-static mics_wire sent_as(const builder *b, const mics_step *step)
+static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
     switch (step->kind) {
     case MICS_STEP_GATHER:
-        return hop_of(b, step, spec->gather_wires);
+        return hop_of(b, step, spec->params_dtype);
     case MICS_STEP_PARAM_SYNC: // what nobody rounds when he gathers stays as it is
-        return gathers_round(b, step->unit) ? hop_of(b, step, spec->gather_wires)
+        return gathers_round(b, step->unit) ? hop_of(b, step, spec->params_dtype)
                                             : held_as(b, step->kind);
     case MICS_STEP_REDUCE:
-        return hop_of(b, step, spec->reduce_wires);
+        return hop_of(b, step, spec->grads_dtype);
     default: // the second hop
         return second_hop_sends(b, step);
     }
@@ -166,10 +166,10 @@ static mics_wire sent_as(const builder *b, const mics_step *step)
 
 static mics_step_dtypes dtypes_of(const builder *b, const mics_step *step)
 {
-    const mics_wire sent = sent_as(b, step);
+    const mics_comm_dtype sent = sent_as(b, step);
     return (mics_step_dtypes){.held = held_as(b, step->kind),
                               .sent = sent,
-                              .back = sent == MICS_WIRE_INT8 ? MICS_WIRE_BF16 : sent};
+                              .back = sent == MICS_COMM_INT8 ? MICS_COMM_BF16 : sent};
 }
 
 // ---- steps ----
@@ -197,7 +197,7 @@ static void place_units(const builder *b, const int32_t *units, int32_t count, m
     const int32_t blocks = blocks_of(b, step);
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         step->block_elems += b->schedule->padded_elems[units[i]] / blocks;
-    step->block_bytes = mics_wire_bytes(step->dtype.sent, step->block_elems);
+    step->block_bytes = mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
     step->uses[0] = (mics_step_use){.unit = units[0], .param_slot = -1, .grad_slot = -1};
     step->use_count = 1;
 }
@@ -211,6 +211,6 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
         place_units(b, units, count, &step);
     else
         step.block_bytes = sizeof(mics_agreement); // over the world
-    step.stream = spans_nodes(b, &step) ? MICS_STREAM_FAR : MICS_STREAM_NEAR;
+    step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     return step;
 }

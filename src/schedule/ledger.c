@@ -75,7 +75,7 @@ size_t step_packed_bytes(const mics_schedule *schedule, const mics_step *step)
     if (!direct) // parameter sync, sums on their way back
         return members * step->block_bytes;
     const size_t back = mics_step_sums_to_all(step)
-                            ? members * mics_wire_bytes(step->dtype.back, step->block_elems)
+                            ? members * mics_comm_dtype_bytes(step->dtype.back, step->block_elems)
                             : 0;
     return 2 * step->block_bytes > back ? 2 * step->block_bytes : back;
 }
@@ -123,7 +123,7 @@ static mics_status place_residuals(mics_schedule *schedule)
         schedule->residual_at[u] = -1;
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        if (step->algorithm != MICS_ALGORITHM_DIRECT || step->dtype.sent != MICS_WIRE_INT8)
+        if (step->algorithm != MICS_ALGORITHM_DIRECT || step->dtype.sent != MICS_COMM_INT8)
             continue;
         schedule->residual_at[step->unit] = schedule->residual_elems;
         schedule->residual_elems += step_group(schedule, step, 0).size * step->block_elems;
@@ -156,10 +156,10 @@ static void sum_memory(mics_schedule *schedule)
                           : mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        bytes[MICS_MEM_WIRE] += schedule->wire_bytes[stream];
-    bytes[MICS_MEM_WIRE] += (size_t)schedule->residual_elems * sizeof(float);
+        bytes[MICS_MEM_COMPRESSION] += schedule->wire_bytes[stream];
+    bytes[MICS_MEM_COMPRESSION] += (size_t)schedule->residual_elems * sizeof(float);
     bytes[MICS_MEM_DATA] =
-        (size_t)spec->breadth * (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
+        (size_t)spec->layered_micro_steps * (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
             bytes[tag] = mics_memory_block_bytes(bytes[tag]);
@@ -226,7 +226,7 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
                 : ring_bytes(mesh, group, rank, step->block_bytes);
     if (mics_step_sums_to_all(step))
         add_bytes(&bytes, ring_bytes(mesh, group, rank,
-                                     mics_wire_bytes(step->dtype.back, step->block_elems)));
+                                     mics_comm_dtype_bytes(step->dtype.back, step->block_elems)));
     return bytes;
 }
 
@@ -290,7 +290,7 @@ static mics_status add_step_bytes(mics_schedule *schedule, mics_phase phase, con
 {
     const int64_t rounds = links->size - 1;
     mics_bytes *sum = &schedule->kind_bytes[phase][step->kind][step->stage];
-    const size_t back_bytes = mics_wire_bytes(step->dtype.back, step->block_elems);
+    const size_t back_bytes = mics_comm_dtype_bytes(step->dtype.back, step->block_elems);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
         MICS_TRY(add_times(sum, total, links->direct, 1, step->block_bytes));
     else
@@ -369,8 +369,8 @@ static void add_direct(const mics_schedule *schedule, const mics_step *step, dir
 {
     mics_step ring = *step;
     ring.algorithm = MICS_ALGORITHM_RING;
-    ring.dtype = (mics_step_dtypes){MICS_WIRE_FP32, MICS_WIRE_FP32, MICS_WIRE_FP32};
-    ring.block_bytes = mics_wire_bytes(MICS_WIRE_FP32, ring.block_elems);
+    ring.dtype = (mics_step_dtypes){MICS_COMM_FP32, MICS_COMM_FP32, MICS_COMM_FP32};
+    ring.block_bytes = mics_comm_dtype_bytes(MICS_COMM_FP32, ring.block_elems);
     sums->step = step;
     for (int32_t rank = 0; rank < schedule->spec.mesh.ranks_per_node; rank++) {
         sums->direct_bytes += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
@@ -398,7 +398,7 @@ static mics_status check_direct(const mics_schedule *schedule)
                 "%s as %s would send %.2f times fp32's bytes between nodes: its %s has "
                 "several members a node, and each sends to every other one; take two stages, "
                 "fp32 there, or shard over whole nodes (%d)",
-                mics_step_text(step->kind, step->stage), mics_wire_text(step->dtype.sent),
+                mics_step_text(step->kind, step->stage), mics_comm_dtype_text(step->dtype.sent),
                 sums->direct_bytes / sums->ring_bytes,
                 mics_group_text(step->axis, mics_step_scope(step)),
                 (int)schedule->spec.mesh.ranks_per_node);

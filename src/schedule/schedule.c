@@ -311,7 +311,9 @@ static void fill_passes(builder *b, mics_phase phase)
     const bool training = phase == MICS_PHASE_TRAIN;
     const int32_t units = schedule->spec.model->unit_count;
     const int32_t micro_steps = training ? schedule->spec.micro_steps : 1;
-    const int32_t turns = training ? mics_schedule_turns(micro_steps, schedule->spec.breadth) : 1;
+    const int32_t turns =
+        training ? mics_schedule_layered_groups(micro_steps, schedule->spec.layered_micro_steps)
+                 : 1;
     b->pass_count = 0;
     for (int64_t turn = 0; turn < turns; turn++) {
         const int32_t begin = (int32_t)(turn * micro_steps / turns);
@@ -336,7 +338,7 @@ static mics_status open_builder(builder *b)
                                  &b->joining[1].units};
     void *block = NULL;
     MICS_TRY(slots_open(memory, units, &b->params));
-    MICS_TRY(slots_open(memory, units * b->schedule->spec.breadth, &b->grads));
+    MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, passes * sizeof(pass), &block));
     b->passes = block;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(unit_facts), &block));
@@ -494,7 +496,7 @@ static mics_status lay_out_units(mics_schedule *schedule)
         const int64_t elems = spec->model->units[u].elems;
         schedule->padded_elems[u] = mics_mesh_padded(&spec->mesh, elems);
         schedule->sharding[u] = spec->mesh.sharding;
-        if (elems < spec->whole_below)
+        if (elems < spec->param_persistence_threshold)
             schedule->sharding[u].params = schedule->sharding[u].grads = 1;
     }
     return MICS_OK;
@@ -504,7 +506,7 @@ static bool can_share(const mics_schedule_spec *spec)
 {
     const mics_mesh *mesh = &spec->mesh;
     return spec->share_params && !spec->accelerator && spec->precision == MICS_PRECISION_FP32 &&
-           spec->gather_wires.inside == MICS_WIRE_FP32 && mesh->sharding.params > 1 &&
+           spec->params_dtype.intra == MICS_COMM_FP32 && mesh->sharding.params > 1 &&
            mesh->sharding.params <= mesh->ranks_per_node;
 }
 
@@ -521,10 +523,13 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
         spec->accelerator ? (int32_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS)
                           : 0;
     if (spec->precision == MICS_PRECISION_MIXED)
-        schedule->spec.gather_wires = schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
+        schedule->spec.params_dtype = schedule->spec.grads_dtype =
+            mics_comm_dtypes_both(MICS_COMM_BF16);
     schedule->spec.share_params = can_share(spec);
-    schedule->spec.breadth =
-        spec->evaluation_only ? 1 : mics_schedule_breadth(spec->micro_steps, spec->breadth);
+    schedule->spec.layered_micro_steps =
+        spec->evaluation_only
+            ? 1
+            : mics_schedule_layered_micro_steps(spec->micro_steps, spec->layered_micro_steps);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));

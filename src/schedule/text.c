@@ -48,8 +48,8 @@ const char *mics_stream_text(mics_stream stream)
 {
     static const char *const texts[MICS_STREAMS] = {
         [MICS_STREAM_COMPUTE] = "compute",
-        [MICS_STREAM_NEAR] = "intra",
-        [MICS_STREAM_FAR] = "inter",
+        [MICS_STREAM_INTRA] = "intra",
+        [MICS_STREAM_INTER] = "inter",
     };
     return (unsigned)stream < MICS_STREAMS ? texts[stream] : "unknown stream";
 }

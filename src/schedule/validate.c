@@ -89,7 +89,7 @@ static mics_status check_place(const validator *v, const mics_step *step)
                                                : validator_broken(v, 2, "it has no stages");
     const bool spans =
         mics_mesh_spans_nodes(&v->schedule->spec.mesh, step->axis, mics_step_scope(step));
-    if (spans != (step->stream == MICS_STREAM_FAR))
+    if (spans != (step->stream == MICS_STREAM_INTER))
         return validator_broken(v, 2, "its group is not of its stream");
     if (step->kind == MICS_STEP_AGREE)
         return step->axis == MICS_AXIS_WORLD && step->stage == MICS_STAGE_WHOLE
@@ -122,7 +122,8 @@ static mics_status check_block(const validator *v, const mics_step *step)
         return MICS_OK;
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         elems += v->schedule->padded_elems[units[i]] / blocks_of(v, step, units[i]);
-    if (step->block_elems != elems || step->block_bytes != mics_wire_bytes(step->dtype.sent, elems))
+    if (step->block_elems != elems ||
+        step->block_bytes != mics_comm_dtype_bytes(step->dtype.sent, elems))
         return validator_broken(v, 3, "its block has another length");
     return MICS_OK;
 }
@@ -134,7 +135,7 @@ static mics_status check_pass(const validator *v, const mics_step *step)
     const int32_t units = units_of(v), micro = step->micro_step;
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
     if (micro < 0 || micro >= micro_steps || step->lane < 0 ||
-        step->lane >= v->schedule->spec.breadth)
+        step->lane >= v->schedule->spec.layered_micro_steps)
         return validator_broken(v, 4, "there is no such micro-step or lane");
     const int32_t forwards = is_training(v) ? units - 1 : units, at = v->passes[micro];
     const bool backward = at >= forwards;
@@ -279,9 +280,9 @@ static mics_status open_validator(validator *v)
             (unit_state){{.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, 0};
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
-    MICS_TRY(open_array(v, s->spec.breadth, sizeof *v->lanes, &block));
+    MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->lanes, &block));
     v->lanes = block;
-    for (int32_t lane = 0; lane < s->spec.breadth; lane++)
+    for (int32_t lane = 0; lane < s->spec.layered_micro_steps; lane++)
         v->lanes[lane] = -1;
     return MICS_OK;
 }

@@ -36,7 +36,7 @@ BEGIN {
     may["mics"] = ""
     free = "^(src/cli/(cmd_)?(bench|doctor)|include/mics/mics\\.h$)"
     # Public headers that are not called like their module.
-    split("status log memory size rng clock group json wire dtype", base, " ")
+    split("status log memory size rng clock group json comm_dtype dtype", base, " ")
     for (i in base)
         owner[base[i]] = "base"
     owner["safetensors"] = "checkpoint"

@@ -156,10 +156,10 @@ static mics_status check_incoming(const call_case *at, mics_dtype dtype,
 static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mics_dtype dtype)
 {
     const size_t bytes = mics_dtype_bytes(dtype), block_bytes = (size_t)at->elems * bytes;
-    const mics_ring ring = {.group = at->group,
-                            .block_of = at->block_of,
-                            .channel = at->channel,
-                            .what = "checked collective"};
+    const mics_comm_group ring = {.group = at->group,
+                                  .block_of = at->block_of,
+                                  .channel = at->channel,
+                                  .what = "checked collective"};
     checked_buffer buffer = {0}, incoming = {0};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(buffer_open(at, block_bytes * (size_t)at->group.size, &buffer));

@@ -57,10 +57,10 @@ static inline int64_t count_of(const mics_status *statuses, int32_t ranks, mics_
     return count;
 }
 
-static inline mics_ring world_ring(const mics_comm *comm, const char *what)
+static inline mics_comm_group world_ring(const mics_comm *comm, const char *what)
 {
-    return (mics_ring){.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
-                       .what = what};
+    return (mics_comm_group){.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
+                             .what = what};
 }
 
 #define CAPTURED(test) cmocka_unit_test_setup_teardown(test, capture_start, capture_end)

@@ -68,7 +68,7 @@ int32_t checks_group(int32_t ranks, int32_t rank, int32_t kind, mics_group *grou
 
 typedef struct ring_case {
     mics_comm *comm;
-    mics_ring ring;
+    mics_comm_group ring;
     int64_t elems; // of a block
     float *buffer; // (size * elems), between two guards
     float *expected;
@@ -348,7 +348,7 @@ static mics_status check_parts(mics_comm *comm, mics_group group, unsigned char 
 
 static mics_status share_with(mics_comm *comm, mics_group group, size_t bytes)
 {
-    const mics_ring ring = {.group = group, .what = "sharing"};
+    const mics_comm_group ring = {.group = group, .what = "sharing"};
     const int32_t first = group.first / comm->ranks_sharing,
                   last = mics_group_rank(group, group.size - 1) / comm->ranks_sharing;
     void *block = NULL;
@@ -376,8 +376,8 @@ mics_status checks_share(mics_comm *comm, size_t bytes)
         if (comm->ranks_sharing > 1 || group.size > 1)
             MICS_TRY(share_with(comm, group, bytes));
     }
-    const mics_ring alone = {.group = {.first = comm->rank, .stride = 1, .size = 1},
-                             .what = "nothing"};
+    const mics_comm_group alone = {.group = {.first = comm->rank, .stride = 1, .size = 1},
+                                   .what = "nothing"};
     void *block = NULL;
     RANKS_EXPECT(mics_comm_share(comm, &alone, 0, &block) == MICS_ERR_INVALID);
     return mics_comm_agree(comm, MICS_OK);
@@ -458,11 +458,11 @@ mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory)
 
 // ---- the board ----
 
-mics_note checks_note(int32_t rank, int32_t value)
+mics_heartbeat checks_note(int32_t rank, int32_t value)
 {
-    mics_note note = {{0}};
+    mics_heartbeat note = {{0}};
     memcpy(note.bytes, &rank, sizeof rank);
-    memcpy(note.bytes + MICS_NOTE_BYTES - sizeof value, &value, sizeof value);
+    memcpy(note.bytes + MICS_HEARTBEAT_BYTES - sizeof value, &value, sizeof value);
     return note;
 }
 
@@ -471,9 +471,10 @@ static mics_status all_show(mics_comm *comm, int32_t value, bool *shown_out)
 {
     *shown_out = true;
     for (int32_t rank = 0; rank < comm->ranks; rank++) {
-        mics_note note, expected = checks_note(rank, value), before = checks_note(rank, value - 1);
+        mics_heartbeat note, expected = checks_note(rank, value),
+                             before = checks_note(rank, value - 1);
         double age_s = -1;
-        bool found = mics_comm_read(comm, rank, &note, &age_s);
+        bool found = mics_comm_heartbeat_read(comm, rank, &note, &age_s);
         RANKS_EXPECT(!found || (age_s >= 0 && age_s < 5));
         bool newest = found && memcmp(&note, &expected, sizeof note) == 0;
         bool older = !found || memcmp(&note, &before, sizeof note) == 0;
@@ -486,16 +487,16 @@ static mics_status all_show(mics_comm *comm, int32_t value, bool *shown_out)
 mics_status checks_board(mics_comm *comm, bool everybody)
 {
     bool monitor = everybody || comm->rank == 0 || comm->rank == comm->ranks - 1;
-    mics_note note;
+    mics_heartbeat note;
     double age_s = -1;
-    RANKS_EXPECT(!mics_comm_read(comm, comm->rank, &note, &age_s) && age_s == -1);
-    RANKS_EXPECT(!mics_comm_read(comm, -1, &note, &age_s));
-    RANKS_EXPECT(!mics_comm_read(comm, comm->ranks, &note, &age_s));
+    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, comm->rank, &note, &age_s) && age_s == -1);
+    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, -1, &note, &age_s));
+    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, comm->ranks, &note, &age_s));
     for (int32_t value = 1; value <= 3; value++) {
-        mics_note mine = checks_note(comm->rank, value);
+        mics_heartbeat mine = checks_note(comm->rank, value);
         double start_us = mics_clock_us();
-        mics_comm_post(comm, &mine);
-        RANKS_EXPECT(mics_comm_read(comm, comm->rank, &note, &age_s));
+        mics_comm_heartbeat_post(comm, &mine);
+        RANKS_EXPECT(mics_comm_heartbeat_read(comm, comm->rank, &note, &age_s));
         RANKS_EXPECT(memcmp(&note, &mine, sizeof note) == 0 && age_s == 0);
         // Agreement serves as a barrier, too: nobody posts the next note before all have seen this.
         mics_status status = MICS_ERR_PEER;
@@ -508,7 +509,7 @@ mics_status checks_board(mics_comm *comm, bool everybody)
             nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL);
         }
     }
-    RANKS_EXPECT(monitor || !mics_comm_read(comm, 0, &note, &age_s));
+    RANKS_EXPECT(monitor || !mics_comm_heartbeat_read(comm, 0, &note, &age_s));
     return MICS_OK;
 }
 

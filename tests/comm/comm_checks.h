@@ -45,7 +45,7 @@ mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory);
 mics_status checks_share(mics_comm *comm, size_t bytes);
 
 /* A note that names a rank and a value. */
-mics_note checks_note(int32_t rank, int32_t value);
+mics_heartbeat checks_note(int32_t rank, int32_t value);
 
 /* Three notes of every rank, each of which the monitors (or everybody) read while all are in
  * exchanges. Before, no rank has posted any. */

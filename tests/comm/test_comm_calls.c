@@ -170,10 +170,10 @@ static mics_status count_one(ranks_self *self, mics_device *device, mics_comm_ca
         MICS_TRY(device->ops->alloc(device->ctx, sizeof host, &block));
         MICS_TRY(device->ops->alloc(device->ctx, sizeof back, &incoming));
     }
-    const mics_ring ring = {.group = {.stride = 1, .size = 4, .index = counting->rank},
-                            .block_of = crossed,
-                            .channel = 1,
-                            .what = "counted"};
+    const mics_comm_group ring = {.group = {.stride = 1, .size = 4, .index = counting->rank},
+                                  .block_of = crossed,
+                                  .channel = 1,
+                                  .what = "counted"};
     const mics_comm_call call = {.kind = kind,
                                  .ring = &ring,
                                  .buffer = block,
@@ -239,8 +239,8 @@ static void test_without_memory(void **state)
 static mics_status run_wrong(ranks_self *self)
 {
     float buffer[4] = {0};
-    const mics_ring ring = {.group = {.stride = 1, .size = 1}, .what = "wrong call"};
-    const mics_ring outside = {.group = {.stride = 1, .size = 2}, .what = "wrong call"};
+    const mics_comm_group ring = {.group = {.stride = 1, .size = 1}, .what = "wrong call"};
+    const mics_comm_group outside = {.group = {.stride = 1, .size = 2}, .what = "wrong call"};
     const mics_comm_call wrong[] = {
         {.kind = MICS_COMM_CALLS, .ring = &ring, .buffer = buffer, .block_elems = 4},
         {.kind = MICS_COMM_CALL_ALL_REDUCE,

@@ -105,7 +105,7 @@ static void *waiting_side_main(void *arg)
 {
     waiting_side *side = arg;
     float buffer[4] = {0};
-    mics_ring ring = world_ring(side->comm, "aborted gather");
+    mics_comm_group ring = world_ring(side->comm, "aborted gather");
     ring.channel = side->channel;
     side->status = mics_comm_all_gather(side->comm, &ring, buffer, 4);
     return NULL;
@@ -153,12 +153,13 @@ static void test_board(void **state)
 // Threads of one process are never silent, however long ago they posted.
 static mics_status run_quiet(ranks_self *self)
 {
-    mics_note note = checks_note(self->comm->rank, 1);
+    mics_heartbeat note = checks_note(self->comm->rank, 1);
     double age_s = -1;
-    mics_comm_post(self->comm, &note);
+    mics_comm_heartbeat_post(self->comm, &note);
     MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
     nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-    RANKS_EXPECT(mics_comm_read(self->comm, 1 - self->comm->rank, &note, &age_s) && age_s == 0);
+    RANKS_EXPECT(mics_comm_heartbeat_read(self->comm, 1 - self->comm->rank, &note, &age_s) &&
+                 age_s == 0);
     return MICS_OK;
 }
 
@@ -174,7 +175,7 @@ static mics_status run_library(ranks_self *self)
 {
     mics_group world = {.size = self->comm->ranks, .stride = 1, .index = self->comm->rank};
     float buffer[2] = {0};
-    mics_ring ring = {.group = world, .what = "library"};
+    mics_comm_group ring = {.group = world, .what = "library"};
     for (int wrapped = 0; wrapped < 3; wrapped++) {
         if (wrapped == 1)
             MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
@@ -204,7 +205,7 @@ static void test_no_library(void **state)
 typedef struct told_case {
     pthread_mutex_t mutex;
     int calls;
-    mics_lateness late;
+    mics_timeout late;
     char what[64];
     pthread_t thread;                    // that called
     pthread_t threads[4][MICS_CHANNELS]; // that exchange, by rank
@@ -212,7 +213,7 @@ typedef struct told_case {
     int32_t absent;
 } told_case;
 
-static void hear(void *ctx, const mics_lateness *late)
+static void hear(void *ctx, const mics_timeout *late)
 {
     told_case *self = ctx;
     // It may take a while: nobody else is held up.
@@ -236,7 +237,7 @@ static void *told_side_main(void *arg)
     told_side *side = arg;
     told_case *told = side->self->arg;
     float buffer[4] = {0};
-    mics_ring ring = world_ring(side->self->comm, "good gather");
+    mics_comm_group ring = world_ring(side->self->comm, "good gather");
     ring.channel = 1 - told->channel;
     side->status = mics_comm_all_gather(side->self->comm, &ring, buffer, 4);
     return NULL;
@@ -246,11 +247,11 @@ static mics_status run_told(ranks_self *self)
 {
     told_case *told = self->arg;
     float buffer[4] = {0};
-    mics_ring ring = world_ring(self->comm, "late gather");
+    mics_comm_group ring = world_ring(self->comm, "late gather");
     ring.channel = told->channel;
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
     MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
-    mics_comm_set_late_handler(self->comm, hear, told);
+    mics_comm_set_timeout_handler(self->comm, hear, told);
     told->threads[self->comm->rank][told->channel] = pthread_self();
     told_side side = {.self = self};
     pthread_t thread;
@@ -293,7 +294,7 @@ static void test_late_handler(void **state)
 static mics_status run_told_unread(ranks_self *self)
 {
     float value = 0;
-    mics_comm_set_late_handler(self->comm, hear, self->arg);
+    mics_comm_set_timeout_handler(self->comm, hear, self->arg);
     if (self->comm->rank == 1)
         return MICS_OK;
     return mics_comm_exchange(

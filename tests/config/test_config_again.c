@@ -28,9 +28,9 @@ static void check_same(const char *text, const char *again)
     if (a->prefetch != b->prefetch || a->collectives != b->collectives || a->device != b->device ||
         a->precision != b->precision ||
         memcmp(&a->loss_scale, &b->loss_scale, sizeof a->loss_scale) != 0 ||
-        !mics_wires_same(a->params_dtype, b->params_dtype) ||
-        !mics_wires_same(a->grads_dtype, b->grads_dtype) ||
-        !mics_wires_same(a->boundary_dtype, b->boundary_dtype) ||
+        !mics_comm_dtypes_same(a->params_dtype, b->params_dtype) ||
+        !mics_comm_dtypes_same(a->grads_dtype, b->grads_dtype) ||
+        !mics_comm_dtypes_same(a->boundary_dtype, b->boundary_dtype) ||
         a->coalesce_below != b->coalesce_below ||
         a->param_persistence_threshold != b->param_persistence_threshold ||
         a->global_batch != b->global_batch ||

@@ -42,8 +42,8 @@ static void test_a_real_one(void **state)
     check_row(run, "run.precision", "\"fp32\"", "checkpoint");
     check_row(run, "optimizer.params.lr", "0.003", "checkpoint");
     assert_true(run->lr.peak == 0.003);
-    assert_int_equal(run->params_dtype.between, MICS_WIRE_BF16);
-    assert_int_equal(run->params_dtype.inside, MICS_WIRE_FP32);
+    assert_int_equal(run->params_dtype.inter, MICS_COMM_BF16);
+    assert_int_equal(run->params_dtype.intra, MICS_COMM_FP32);
     // Neither what the file says, nor what belongs to a machine.
     check_row(run, "run.steps", "100", "file");
     check_row(run, "run.out", "\"runs/run\"", "auto: runs/ and the run file's name");

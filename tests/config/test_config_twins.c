@@ -95,11 +95,11 @@ static void check_dtypes(const char *text, const char *expected)
 {
     char found[64];
     mics_run *run = load_good(text);
-    const mics_wires dtypes[] = {run->params_dtype, run->grads_dtype, run->boundary_dtype};
-    snprintf(found, sizeof found, "%s %s %s, %s %s %s", mics_wire_text(dtypes[0].between),
-             mics_wire_text(dtypes[1].between), mics_wire_text(dtypes[2].between),
-             mics_wire_text(dtypes[0].inside), mics_wire_text(dtypes[1].inside),
-             mics_wire_text(dtypes[2].inside));
+    const mics_comm_dtypes dtypes[] = {run->params_dtype, run->grads_dtype, run->boundary_dtype};
+    snprintf(found, sizeof found, "%s %s %s, %s %s %s", mics_comm_dtype_text(dtypes[0].inter),
+             mics_comm_dtype_text(dtypes[1].inter), mics_comm_dtype_text(dtypes[2].inter),
+             mics_comm_dtype_text(dtypes[0].intra), mics_comm_dtype_text(dtypes[1].intra),
+             mics_comm_dtype_text(dtypes[2].intra));
     assert_string_equal(found, expected);
     mics_run_close(run);
 }

@@ -169,7 +169,7 @@ void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *
     va_end(args);
     for (const char *letter = c->name; *letter; ++letter)
         c->stream = c->stream * 131 + (unsigned char)*letter;
-    c->at = (mics_op_place){.device = cu_device(), .dtype = dtype, .threads = 1};
+    c->at = (mics_exec){.device = cu_device(), .dtype = dtype, .threads = 1};
     if (workspace_bytes > 0) {
         cu_buffer *space =
             cu_output(c, "the workspace", CU_INT32, (int64_t)(workspace_bytes + 3) / 4, 0);

@@ -47,7 +47,7 @@ typedef struct cu_buffer {
 
 typedef struct cu_case {
     char name[192];
-    mics_op_place at;
+    mics_exec at;
     size_t workspace_bytes; // guarded; 0: none
     int buffers, kept;
     cu_buffer buffer[CU_BUFFERS];
@@ -55,7 +55,7 @@ typedef struct cu_case {
     uint64_t stream;
 } cu_case;
 
-typedef void (*cu_run_fn)(const mics_op_place *at, const void *args);
+typedef void (*cu_run_fn)(const mics_exec *at, const void *args);
 
 /* The device, opened once a program; the test is skipped where there is none and no plugin was asked for. */
 mics_device *cu_device(void);

@@ -13,7 +13,7 @@
 
 typedef struct gpu_case {
     char title[160];
-    mics_op_place at;
+    mics_exec at;
     void *blocks[64]; // of the device
     void *host[64];
     int block_count, host_count;

@@ -10,8 +10,8 @@
 enum { NCCL_RINGS_MOST = MICS_AXES * MICS_SCOPES, NCCL_RANKS_MOST = 8 };
 
 // This rank's group of each kind, on the channel of its stream.
-static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank, mics_ring *rings,
-                                 int32_t *blocks)
+static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank,
+                                 mics_comm_group *rings, int32_t *blocks)
 {
     const mics_mesh *mesh = &schedule->spec.mesh;
     int32_t count = 0;
@@ -26,10 +26,10 @@ static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank, mi
         if (group.size > 1 &&
             (!part || group.size < mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, rank).size))
             rings[count++] =
-                (mics_ring){.group = group,
-                            .block_of = block_of,
-                            .channel = mics_mesh_spans_nodes(mesh, axis, scope) ? 1 : 0,
-                            .what = mics_group_text(axis, scope)};
+                (mics_comm_group){.group = group,
+                                  .block_of = block_of,
+                                  .channel = mics_mesh_spans_nodes(mesh, axis, scope) ? 1 : 0,
+                                  .what = mics_group_text(axis, scope)};
     }
     return count;
 }
@@ -37,7 +37,7 @@ static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank, mi
 static inline mics_status nccl_open(ranks_self *self, const mics_schedule *schedule,
                                     double timeout_s, mics_device **device_out)
 {
-    mics_ring rings[NCCL_RINGS_MOST];
+    mics_comm_group rings[NCCL_RINGS_MOST];
     int32_t blocks[NCCL_RINGS_MOST * NCCL_RANKS_MOST];
     const int32_t rank = self->comm->rank;
     MICS_TRY(mics_device_cuda_open(rank, mics_engine_events(schedule), device_out));

@@ -244,7 +244,7 @@ static mics_status try_attention(mics_dtype dtype, bool backward)
     void *at_block[6];
     for (int i = 0; i < 6; ++i)
         at_block[i] = (char *)block + (size_t)i * bytes;
-    const mics_op_place at = {
+    const mics_exec at = {
         .device = device, .dtype = dtype, .workspace = at_block[5], .workspace_bytes = bytes};
     if (backward)
         op_attention_backward(kernels, &at, at_block[0], at_block[1], at_block[2], at_block[3],

@@ -13,13 +13,13 @@ enum { MOST_RINGS = 16, EVENTS = 4 };
 static const int32_t crossed[] = {2, 0, 3, 1};
 
 // One group of each kind, in plain or crossed order, on the channel (kind + order) % 2.
-static int32_t fill_rings(const mics_comm *comm, mics_ring *rings)
+static int32_t fill_rings(const mics_comm *comm, mics_comm_group *rings)
 {
     const int32_t kinds = checks_group(comm->ranks, comm->rank, -1, NULL);
     int32_t count = 0;
     for (int32_t kind = 0; kind < kinds; kind++) {
-        mics_ring *ring = &rings[count++];
-        *ring = (mics_ring){.channel = kind % 2, .what = "group of a test"};
+        mics_comm_group *ring = &rings[count++];
+        *ring = (mics_comm_group){.channel = kind % 2, .what = "group of a test"};
         checks_group(comm->ranks, comm->rank, kind, &ring->group);
         if (ring->group.size != 4)
             continue;
@@ -30,7 +30,7 @@ static int32_t fill_rings(const mics_comm *comm, mics_ring *rings)
     return count;
 }
 
-static mics_status check_all(ranks_self *self, mics_device *device, const mics_ring *rings,
+static mics_status check_all(ranks_self *self, mics_device *device, const mics_comm_group *rings,
                              int32_t count)
 {
     static const int64_t sizes[] = {0, 1, 5, 24, 100, 1000};
@@ -57,7 +57,7 @@ typedef struct comm_test {
 
 static mics_status run_with(ranks_self *self, const comm_test *test, mics_device *device)
 {
-    mics_ring rings[MOST_RINGS];
+    mics_comm_group rings[MOST_RINGS];
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = test->transport,
                                         .piece_bytes = 1 << 10,
@@ -144,7 +144,7 @@ enum { REGISTERED_ELEMS = 64 };
 
 // Every rank's block holds its number.
 static mics_status gather_numbers(const ranks_self *self, mics_device *device,
-                                  const mics_ring *ring, float *on_device)
+                                  const mics_comm_group *ring, float *on_device)
 {
     float numbers[2 * REGISTERED_ELEMS];
     const int32_t rank = self->comm->rank;
@@ -167,8 +167,8 @@ static mics_status gather_numbers(const ranks_self *self, mics_device *device,
 static mics_status run_registered(ranks_self *self)
 {
     mics_device *device = NULL;
-    mics_ring ring = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
-                      .what = "registered gather"};
+    mics_comm_group ring = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                            .what = "registered gather"};
     void *blocks[2] = {NULL, NULL};
     const size_t bytes = 2 * REGISTERED_ELEMS * sizeof(float);
     MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
@@ -227,7 +227,7 @@ static void test_refused_buffers(void **state)
 }
 
 // One gather a channel. They end by the world's end alone, with whoever waits for them.
-static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics_ring *rings,
+static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics_comm_group *rings,
                                 char *block)
 {
     bool done = false;
@@ -258,13 +258,14 @@ static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics
 static mics_status run_left_alone(ranks_self *self)
 {
     mics_device *device = NULL;
-    mics_ring rings[MICS_CHANNELS];
+    mics_comm_group rings[MICS_CHANNELS];
     void *block = NULL;
     MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++)
-        rings[channel] = (mics_ring){.group = {.stride = 1, .size = 2, .index = self->comm->rank},
-                                     .channel = channel,
-                                     .what = "lonely gather"};
+        rings[channel] =
+            (mics_comm_group){.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                              .channel = channel,
+                              .what = "lonely gather"};
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .piece_bytes = 1 << 10,
@@ -296,10 +297,10 @@ static mics_status run_unconnected(ranks_self *self)
 {
     mics_device *device = NULL;
     mics_comm *comm = NULL;
-    const mics_ring ring = {.group = {.first = self->comm->rank, .stride = 1, .size = 1},
-                            .what = "group of a test"};
-    const mics_ring both = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
-                            .what = "group of both"};
+    const mics_comm_group ring = {.group = {.first = self->comm->rank, .stride = 1, .size = 1},
+                                  .what = "group of a test"};
+    const mics_comm_group both = {.group = {.stride = 1, .size = 2, .index = self->comm->rank},
+                                  .what = "group of both"};
     MICS_TRY(mics_device_cuda_open(self->comm->rank, EVENTS, &device));
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_NCCL,
@@ -312,7 +313,7 @@ static mics_status run_unconnected(ranks_self *self)
         char ids[2][128] = {{0}}; // of an ncclUniqueId each
         MICS_TRY(status);
         self->comm = comm;
-        const mics_ring on_host = {.group = both.group, .what = "addresses for NCCL"};
+        const mics_comm_group on_host = {.group = both.group, .what = "addresses for NCCL"};
         MICS_TRY(mics_comm_all_gather(self->comm, &on_host, ids, sizeof ids[0]));
     }
     RANKS_EXPECT(status == (self->comm->rank == 0 ? MICS_ERR_TIMEOUT : MICS_OK));

@@ -279,7 +279,7 @@ static void test_breadth(void **state)
             want->steps = 2;
             want->recompute = i == 2;
             want->graphs = i == 0;
-            want->breadth = side == 0 ? 1 : 2 + i % 2; // turns of 1 and 2, or one of 3
+            want->layered_micro_steps = side == 0 ? 1 : 2 + i % 2; // turns of 1 and 2, or one of 3
             fixture_go(&runs[side]);
         }
         assert_memory_equal(runs[0].losses, runs[1].losses, sizeof runs[0].losses);

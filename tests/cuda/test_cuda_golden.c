@@ -35,14 +35,14 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
 static mics_status load(const golden *g, mics_engine *engine)
 {
     for (int32_t u = 0; u < g->model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         for (int32_t p = 0; p < g->model->units[u].param_count; p++) {
             const mics_param *param = &g->model->units[u].params[p];
             MICS_TRY(mics_safetensors_read(g->weights, golden_weight_name(g, param), 0,
                                            param->elems, piece.shard_params + param->offset));
         }
     }
-    return mics_engine_push(engine);
+    return mics_engine_upload(engine);
 }
 
 // In two calls, of unequal parts.

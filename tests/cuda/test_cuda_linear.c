@@ -11,12 +11,12 @@
 #include <string.h>
 
 typedef void (*count_fn)(mics_device *device, int64_t *plans, int64_t *measured);
-typedef mics_status (*measure_fn)(const mics_op_place *at, const mics_cuda_product *product,
+typedef mics_status (*measure_fn)(const mics_exec *at, const mics_cuda_product *product,
                                   void *workspace, size_t workspace_bytes, double *us_out);
 typedef size_t (*save_fn)(mics_device *device, void *bytes, size_t capacity);
 typedef mics_status (*load_fn)(mics_device *device, const void *bytes, size_t size);
-typedef bool (*matmul_fn)(const mics_op_place *at, const mics_cuda_product *product,
-                          void *workspace, size_t workspace_bytes);
+typedef bool (*matmul_fn)(const mics_exec *at, const mics_cuda_product *product, void *workspace,
+                          size_t workspace_bytes);
 
 static double gelu(double x)
 {
@@ -227,11 +227,10 @@ static void backward_matches(void **state)
 
 // ---- what runs beside products ----
 
-typedef void (*bias_add_fn)(const mics_op_place *at, void *y, const void *bias, int64_t N,
-                            int64_t O);
-typedef void (*bias_backward_fn)(const mics_op_place *at, void *dbias, const void *dy, int64_t N,
+typedef void (*bias_add_fn)(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O);
+typedef void (*bias_backward_fn)(const mics_exec *at, void *dbias, const void *dy, int64_t N,
                                  int64_t O, bool add, void *workspace);
-typedef void (*round_add_fn)(const mics_op_place *at, void *out, const float *sum, int64_t elems,
+typedef void (*round_add_fn)(const mics_exec *at, void *out, const float *sum, int64_t elems,
                              bool add);
 
 // `shift` elements into the block, so that packs fit only without it.
@@ -343,7 +342,7 @@ static void measured_plans_are_saved(void **state)
     ASSERT_STATUS(MICS_ERR_FORMAT, matmul_load(other, bytes, 7));
     bytes[3] ^= 1;
     ASSERT_STATUS(MICS_ERR_FORMAT, matmul_load(other, bytes, size));
-    mics_op_place there = c.at;
+    mics_exec there = c.at;
     there.device = other;
     assert_true(matmul(&there, &p, c.at.workspace, c.at.workspace_bytes));
     ASSERT_OK(other->ops->synchronize(other->ctx, 0));

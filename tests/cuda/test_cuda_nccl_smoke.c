@@ -30,7 +30,7 @@ static comm_nccl_why_not why_not;
 typedef struct smoke {
     mics_device *device;
     mics_comm *comm;
-    mics_ring rings[MICS_CHANNELS];
+    mics_comm_group rings[MICS_CHANNELS];
     mics_memory *memory;
     // Of ELEMS fp32 and a guard at each end: buffer and incoming, behind each other.
     char *block;
@@ -55,9 +55,9 @@ static mics_status smoke_open(ranks_self *self, int32_t channels, smoke *s)
     *s = (smoke){.memory = self->memory, .half_bytes = ELEMS * sizeof(float) + 2 * GUARD};
     MICS_TRY(mics_device_cuda_open(0, EVENTS, &s->device));
     for (int32_t channel = 0; channel < channels; channel++)
-        s->rings[channel] = (mics_ring){.group = {.stride = 1, .size = 1},
-                                        .channel = channel,
-                                        .what = channel == 0 ? "near group" : "far group"};
+        s->rings[channel] = (mics_comm_group){.group = {.stride = 1, .size = 1},
+                                              .channel = channel,
+                                              .what = channel == 0 ? "near group" : "far group"};
     const mics_device_comm_spec spec = {.device = s->device,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .rings = s->rings,
@@ -137,7 +137,7 @@ static mics_status check_call(const smoke *s, const mics_comm_call *call, int ca
 }
 
 // A collective of each kind, and a block to itself, in all formats that they take.
-static mics_status check_calls(const smoke *s, const mics_ring *ring)
+static mics_status check_calls(const smoke *s, const mics_comm_group *ring)
 {
     static const mics_comm_call_kind summed[] = {MICS_COMM_CALL_REDUCE_SCATTER,
                                                  MICS_COMM_CALL_ALL_REDUCE};
@@ -189,7 +189,7 @@ static mics_status run_unopened(ranks_self *self)
 {
     smoke s;
     MICS_TRY(smoke_open(self, 1, &s));
-    const mics_ring other = {
+    const mics_comm_group other = {
         .group = {.stride = 1, .size = 1}, .channel = 1, .what = "other group"};
     const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
                                  .ring = &other,

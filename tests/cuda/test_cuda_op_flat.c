@@ -53,67 +53,67 @@ static const mics_kernels *table(void)
     return found;
 }
 
-static void run_add(const mics_op_place *at, const void *args)
+static void run_add(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     op_add(table(), at, f->y, f->a, f->b, f->elems);
 }
 
-static void run_accumulate(const mics_op_place *at, const void *args)
+static void run_accumulate(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->accumulate(at, f->y, f->a, f->elems);
 }
 
-static void run_round(const mics_op_place *at, const void *args)
+static void run_round(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->round(at, f->y, f->a, f->elems);
 }
 
-static void run_widen(const mics_op_place *at, const void *args)
+static void run_widen(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->widen(at, f->y, f->a, f->elems);
 }
 
-static void run_gelu_forward(const mics_op_place *at, const void *args)
+static void run_gelu_forward(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     op_gelu_forward(table(), at, f->y, f->a, f->elems);
 }
 
-static void run_gelu_backward(const mics_op_place *at, const void *args)
+static void run_gelu_backward(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     op_gelu_backward(table(), at, f->y, f->a, f->b, f->elems, f->add);
 }
 
-static void run_sum_squares(const mics_op_place *at, const void *args)
+static void run_sum_squares(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->sum_squares(at, f->sum, f->a, f->elems);
 }
 
-static void run_sum_losses(const mics_op_place *at, const void *args)
+static void run_sum_losses(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->sum_losses(at, f->sum, f->a, f->elems);
 }
 
-static void run_sum_blocks(const mics_op_place *at, const void *args)
+static void run_sum_blocks(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->sum_blocks(at, f->y, f->own, f->a, f->count, f->stride, f->elems, f->add);
 }
 
-static void run_sum_blocks_rounded(const mics_op_place *at, const void *args)
+static void run_sum_blocks_rounded(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->sum_blocks_rounded(at, f->y, f->own, f->a, f->count, f->stride, f->elems);
 }
 
-static void run_adamw(const mics_op_place *at, const void *args)
+static void run_adamw(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     op_adamw_update(table(), at, f->y, f->masters, f->moment1, f->moment2, f->a, f->elems,

@@ -42,7 +42,7 @@ static void entries_are_where_they_belong(void **state)
     assert_ptr_equal(t->ops[MICS_OP_##NAME], mics_plugin_symbol("mics_cuda_" #op "_kernels"));
     MICS_OPS(ASSERT_OP)
 #undef ASSERT_OP
-    void (*adamw)(const mics_op_place *, const mics_optimizer_update *);
+    void (*adamw)(const mics_exec *, const mics_optimizer_update *);
     cu_symbol("mics_cuda_adamw_update", &adamw);
     assert_true(t->update[MICS_OPTIMIZER_ADAMW] == adamw);
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
@@ -80,13 +80,13 @@ typedef struct embedding_shape {
     int tokens; // 0 random, 1 all the same, 2 each another, else each as often
 } embedding_shape;
 
-static void run_embedding_forward(const mics_op_place *at, const void *args)
+static void run_embedding_forward(const mics_exec *at, const void *args)
 {
     const embedding *e = args;
     op_embedding_forward(table(), at, e->y, e->tokens, e->wte, e->wpe, e->N, e->T, e->C);
 }
 
-static void run_embedding_backward(const mics_op_place *at, const void *args)
+static void run_embedding_backward(const mics_exec *at, const void *args)
 {
     const embedding *e = args;
     op_embedding_backward(table(), at, e->dwte, e->dwpe, e->dy, e->tokens, e->order, e->N, e->T,
@@ -233,14 +233,14 @@ typedef struct layernorm {
     bool add_dx, add_params;
 } layernorm;
 
-static void run_layernorm_forward(const mics_op_place *at, const void *args)
+static void run_layernorm_forward(const mics_exec *at, const void *args)
 {
     const layernorm *l = args;
     op_layernorm_forward(table(), at, l->y, l->stats, l->x, l->weight, l->bias, (float)EPS, l->N,
                          l->C);
 }
 
-static void run_layernorm_backward(const mics_op_place *at, const void *args)
+static void run_layernorm_backward(const mics_exec *at, const void *args)
 {
     const layernorm *l = args;
     op_layernorm_backward(table(), at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->stats,
@@ -440,9 +440,9 @@ static void layernorm_of_many_rows(void **state)
 
 // ---- softmax and cross-entropy ----
 
-static void (*cross_entropy)(const mics_op_place *at, const mics_cuda_logits *logits);
+static void (*cross_entropy)(const mics_exec *at, const mics_cuda_logits *logits);
 
-static void run_cross_entropy(const mics_op_place *at, const void *args)
+static void run_cross_entropy(const mics_exec *at, const void *args)
 {
     cross_entropy(at, args);
 }

@@ -12,14 +12,14 @@ static double row_tolerance(int64_t C)
     return CU_TOLERANCE * (1 + sqrt((double)C) / 16);
 }
 
-static void run_forward(const mics_op_place *at, const void *args)
+static void run_forward(const mics_exec *at, const void *args)
 {
     mics_op_call call = *(const mics_op_call *)args;
     call.at = at;
     mics_kernels_cuda()->ops[MICS_OP_RMSNORM]->forward(&call);
 }
 
-static void run_backward(const mics_op_place *at, const void *args)
+static void run_backward(const mics_exec *at, const void *args)
 {
     mics_op_call call = *(const mics_op_call *)args;
     call.at = at;

@@ -34,15 +34,15 @@ typedef struct fixture_case {
     int32_t ranks, nodes;
     mics_sharding sharding;
     int32_t sequences, micro_steps, steps; // sequences of the global batch
-    int32_t prefetch, breadth;
+    int32_t prefetch, layered_micro_steps;
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
     bool graphs;
     bool recompute, untied, hierarchical, share_params;
     float clip;
-    int64_t whole_below;
-    mics_wires gather_wires, reduce_wires, second_hop_wires;
-    int64_t join_below;
+    int64_t param_persistence_threshold;
+    mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
+    int64_t coalesce_below;
     mics_collective_choice choices[MICS_CHOICES]; // in place of what `hierarchical` says
     int32_t choice_count;
     bool library; // the transport has gathers of its own
@@ -169,13 +169,14 @@ static inline bool fixture_same_shards(mics_dtype dtype, const float *a, const f
 }
 
 // How whoever gathers a unit sees it.
-static inline mics_wire fixture_gathered_as(const fixture_run *run, const mics_sharding *sharding)
+static inline mics_comm_dtype fixture_gathered_as(const fixture_run *run,
+                                                  const mics_sharding *sharding)
 {
     const mics_mesh *mesh = &run->schedule->spec.mesh;
     if (sharding->params == 1)
-        return MICS_WIRE_FP32;
-    return sharding->params > mesh->ranks_per_node ? run->want.gather_wires.between
-                                                   : run->want.gather_wires.inside;
+        return MICS_COMM_FP32;
+    return sharding->params > mesh->ranks_per_node ? run->want.params_dtype.inter
+                                                   : run->want.params_dtype.intra;
 }
 
 // Ranks with the same parameter shard hold the same bits; so do ranks with the same optimizer
@@ -184,16 +185,17 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
 {
     const mics_mesh *mesh = &run->schedule->spec.mesh;
     for (int32_t u = 0; u < run->model->unit_count; u++) {
-        mics_engine_piece own = mics_engine_piece_get(run->engines[rank], u);
+        mics_engine_optimizer_shard own = mics_engine_optimizer_shard_get(run->engines[rank], u);
         const mics_sharding *s = &run->schedule->sharding[u];
-        mics_engine_piece other = mics_engine_piece_get(run->engines[rank % s->params], u);
+        mics_engine_optimizer_shard other =
+            mics_engine_optimizer_shard_get(run->engines[rank % s->params], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
-        const bool packed = fixture_gathered_as(run, s) == MICS_WIRE_BF16;
+        const bool packed = fixture_gathered_as(run, s) == MICS_COMM_BF16;
         const mics_dtype wire = packed ? MICS_DTYPE_BF16 : run->want.dtype;
         RANKS_EXPECT(
             fixture_same_shards(wire, own.shard_params, other.shard_params, bytes / sizeof(float)));
-        other = mics_engine_piece_get(run->engines[rank % mesh->sharding.optimizer], u);
+        other = mics_engine_optimizer_shard_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);
         RANKS_EXPECT(memcmp(own.states[0], other.states[0], bytes) == 0 &&
@@ -210,8 +212,8 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
     RANKS_EXPECT(exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
-    MICS_TRY(mics_engine_publish(engine)); // shards are whole between steps only then
-    MICS_TRY(mics_engine_pull(engine));
+    MICS_TRY(mics_engine_param_sync(engine)); // shards are whole between steps only then
+    MICS_TRY(mics_engine_download(engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step
     mics_status same = fixture_compare_replicas(run, rank);
     if (memcmp(&run->results[rank].loss, &run->results[0].loss, 2 * sizeof(double)) != 0)
@@ -258,7 +260,7 @@ static inline void fixture_collect(const fixture_run *run, mics_engine *engine, 
 {
     int64_t at = 0;
     for (int32_t u = 0; run->params != NULL && u < run->model->unit_count; u++) {
-        mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         if (rank < run->want.sharding.params)
             memcpy(run->params + at + piece.shard.begin, piece.shard_params,
                    (size_t)(piece.shard.end - piece.shard.begin) * sizeof(float));
@@ -302,7 +304,7 @@ static inline mics_status fixture_rank(ranks_self *self)
     run->engines[rank] = engine;
     MICS_TRY_OUT(mics_engine_init_random(engine, 1));
     if (run->want.rehearse)
-        MICS_TRY_OUT(mics_engine_rehearse(engine));
+        MICS_TRY_OUT(mics_engine_autotune(engine));
     MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
     MICS_TRY_OUT(fixture_train(run, engine, self, 1, run->want.steps));
     MICS_TRY_OUT(fixture_check_memory(self, run));
@@ -333,16 +335,16 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
                   .threads = run->want.threads > 0 ? run->want.threads : 1},
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
-        .breadth = run->want.breadth,
+        .layered_micro_steps = run->want.layered_micro_steps,
         .recompute = run->want.recompute,
         .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
         .choice_count = run->want.hierarchical,
         .boundary = run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
-        .whole_below = run->want.whole_below,
-        .join_below = run->want.join_below,
-        .gather_wires = run->want.gather_wires,
-        .reduce_wires = run->want.reduce_wires,
-        .second_hop_wires = run->want.second_hop_wires,
+        .param_persistence_threshold = run->want.param_persistence_threshold,
+        .coalesce_below = run->want.coalesce_below,
+        .params_dtype = run->want.params_dtype,
+        .grads_dtype = run->want.grads_dtype,
+        .boundary_dtype = run->want.boundary_dtype,
         .share_params = run->want.share_params,
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,

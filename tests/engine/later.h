@@ -189,7 +189,7 @@ static inline float later_from_fp16(uint16_t number)
     return (float)((number & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-static void later_narrow(const mics_op_place *at, void *out, const float *x, int64_t elems)
+static void later_narrow(const mics_exec *at, void *out, const float *x, int64_t elems)
 {
     if (at->dtype == MICS_DTYPE_FP32)
         memmove(out, x, (size_t)elems * sizeof(float));
@@ -199,7 +199,7 @@ static void later_narrow(const mics_op_place *at, void *out, const float *x, int
         ((uint16_t *)out)[i] = fixture_fp16(x[i]);
 }
 
-static void later_widen(const mics_op_place *at, float *out, const void *x, int64_t elems)
+static void later_widen(const mics_exec *at, float *out, const void *x, int64_t elems)
 {
     if (at->dtype == MICS_DTYPE_FP32)
         memmove(out, x, (size_t)elems * sizeof(float));
@@ -210,7 +210,7 @@ static void later_widen(const mics_op_place *at, float *out, const void *x, int6
 }
 
 // The same numbers in fp32; the caller frees. NULL for NULL.
-static float *later_in(const mics_op_place *at, const void *x, int64_t elems)
+static float *later_in(const mics_exec *at, const void *x, int64_t elems)
 {
     if (x == NULL)
         return NULL;
@@ -220,7 +220,7 @@ static float *later_in(const mics_op_place *at, const void *x, int64_t elems)
     return wide;
 }
 
-static void later_out(const mics_op_place *at, void *out, float *wide, int64_t elems)
+static void later_out(const mics_exec *at, void *out, float *wide, int64_t elems)
 {
     if (out != NULL)
         later_narrow(at, out, wide, elems);
@@ -309,7 +309,7 @@ static const mics_op_kernels later_op = {.forward = later_forward, .backward = l
 static const mics_op_kernels later_linear = {
     .forward = later_forward, .backward = later_backward, .pair = &later_pair};
 
-static void later_accumulate(const mics_op_place *at, void *y, const void *x, int64_t elems)
+static void later_accumulate(const mics_exec *at, void *y, const void *x, int64_t elems)
 {
     float *wide_y = later_in(at, y, elems), *wide_x = later_in(at, x, elems);
     mics_kernels_get(NULL)->accumulate(at, wide_y, wide_x, elems);
@@ -317,17 +317,17 @@ static void later_accumulate(const mics_op_place *at, void *y, const void *x, in
     free(wide_x);
 }
 
-static void later_sum_losses(const mics_op_place *at, double *sum, const float *loss_N, int64_t N)
+static void later_sum_losses(const mics_exec *at, double *sum, const float *loss_N, int64_t N)
 {
     mics_kernels_get(NULL)->sum_losses(at, sum, loss_N, N);
 }
 
-static void later_sum_squares(const mics_op_place *at, double *sum, const float *x, int64_t elems)
+static void later_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems)
 {
     mics_kernels_get(NULL)->sum_squares(at, sum, x, elems);
 }
 
-static void later_update(const mics_op_place *at, const mics_optimizer_update *update)
+static void later_update(const mics_exec *at, const mics_optimizer_update *update)
 {
     mics_optimizer_update wide = *update;
     wide.params = NULL;
@@ -336,9 +336,8 @@ static void later_update(const mics_op_place *at, const mics_optimizer_update *u
         later_narrow(at, update->params, update->masters, update->elems);
 }
 
-static void later_sum_blocks(const mics_op_place *at, float *sum, const void *own,
-                             const void *blocks, int32_t count, int64_t stride, int64_t elems,
-                             bool add)
+static void later_sum_blocks(const mics_exec *at, float *sum, const void *own, const void *blocks,
+                             int32_t count, int64_t stride, int64_t elems, bool add)
 {
     float *wide = later_in(at, own, elems);
     const size_t bytes = (size_t)stride * mics_dtype_bytes(at->dtype);
@@ -352,7 +351,7 @@ static void later_sum_blocks(const mics_op_place *at, float *sum, const void *ow
     free(wide);
 }
 
-static void later_sum_blocks_rounded(const mics_op_place *at, void *out, const void *own,
+static void later_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                      const void *blocks, int32_t count, int64_t stride,
                                      int64_t elems)
 {

@@ -46,7 +46,7 @@ static inline mics_status links_exchange(void *ctx, const mics_exchange *exchang
     return self->inner->ops->exchange(self->inner->ctx, exchange);
 }
 
-static inline mics_status links_library_open(void *ctx, const mics_ring *ring)
+static inline mics_status links_library_open(void *ctx, const mics_comm_group *ring)
 {
     links *self = (links *)ctx;
     (void)ring;
@@ -54,7 +54,7 @@ static inline mics_status links_library_open(void *ctx, const mics_ring *ring)
     return self->spec.library ? MICS_OK : MICS_ERR_UNSUPPORTED;
 }
 
-static inline mics_status links_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+static inline mics_status links_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
                                                size_t block_bytes)
 {
     const links *self = (const links *)ctx;
@@ -76,22 +76,23 @@ static inline void links_abort(void *ctx)
     self->inner->ops->abort(self->inner->ctx);
 }
 
-static inline void links_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static inline void links_set_late_handler(void *ctx, mics_timeout_handler handler,
+                                          void *handler_ctx)
 {
     const links *self = (const links *)ctx;
-    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static inline void links_post(void *ctx, const mics_note *note)
+static inline void links_post(void *ctx, const mics_heartbeat *note)
 {
     const links *self = (const links *)ctx;
-    mics_comm_post(self->inner, note);
+    mics_comm_heartbeat_post(self->inner, note);
 }
 
-static inline bool links_read(void *ctx, int32_t rank, mics_note *note_out, double *age_s_out)
+static inline bool links_read(void *ctx, int32_t rank, mics_heartbeat *note_out, double *age_s_out)
 {
     const links *self = (const links *)ctx;
-    return mics_comm_read(self->inner, rank, note_out, age_s_out);
+    return mics_comm_heartbeat_read(self->inner, rank, note_out, age_s_out);
 }
 
 static inline void links_close(void *ctx)
@@ -110,7 +111,7 @@ static inline mics_status links_open_take(mics_memory *memory, const links_spec 
         .exchange = links_exchange,
         .set_timeout = links_set_timeout,
         .abort = links_abort,
-        .set_late_handler = links_set_late_handler,
+        .set_timeout_handler = links_set_late_handler,
         .post = links_post,
         .read = links_read,
         .close = links_close,

@@ -17,7 +17,7 @@ static const struct {
     {4, 2, {2, 4, 4}},
 };
 
-static fixture_run trained(size_t mesh, mics_wire wire, const mics_collective_choice *choices,
+static fixture_run trained(size_t mesh, mics_comm_dtype wire, const mics_collective_choice *choices,
                            int32_t count)
 {
     fixture_run run = {.want = {.ranks = meshes[mesh].ranks,
@@ -28,8 +28,8 @@ static fixture_run trained(size_t mesh, mics_wire wire, const mics_collective_ch
                                 .steps = 3,
                                 .prefetch = 1,
                                 .clip = 1,
-                                .gather_wires = {wire, wire},
-                                .reduce_wires = {wire, wire},
+                                .params_dtype = {wire, wire},
+                                .grads_dtype = {wire, wire},
                                 .library = true,
                                 .choice_count = count}};
     memcpy(run.want.choices, choices, (size_t)count * sizeof *choices);
@@ -44,7 +44,7 @@ static bool same_losses(const fixture_run *a, const fixture_run *b)
 }
 
 // What "auto" makes of a table: gathers by it, reductions in two stages.
-static fixture_run trained_by(size_t mesh, mics_wire wire, const mics_timings *timings)
+static fixture_run trained_by(size_t mesh, mics_comm_dtype wire, const mics_timings *timings)
 {
     mics_collective_choice choices[MICS_CHOICES];
     const int32_t count = mics_measure_choose(timings, false, choices);
@@ -58,9 +58,9 @@ static mics_timings table(mics_algorithm small, mics_algorithm large)
     const mics_algorithm fastest[] = {small, large};
     for (int i = 0; i < 2; i++) {
         mics_timing_row *row = &timings.rows[i];
-        row->most_bytes = i == 0 ? 4096 : 1 << 20;
+        row->max_bytes = i == 0 ? 4096 : 1 << 20;
         for (int op = 0; op < MICS_MEASURE_OPS; op++) {
-            row->of[op].bytes = row->most_bytes;
+            row->of[op].bytes = row->max_bytes;
             for (int a = 0; a < MICS_ALGORITHMS; a++)
                 row->of[op].us[a] = a == (int)fastest[i] ? 10 : 20;
         }
@@ -77,7 +77,7 @@ static void test_gathers_by_any_table_give_the_same_bits(void **state)
         {MICS_ALGORITHM_LIBRARY, MICS_ALGORITHM_TWO_STAGE},
         {MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_RING},
     };
-    static const mics_wire wires[] = {MICS_WIRE_FP32, MICS_WIRE_BF16};
+    static const mics_comm_dtype wires[] = {MICS_COMM_FP32, MICS_COMM_BF16};
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         for (int w = 0; w < 2; w++) {
             const mics_timings usual = table(MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE);
@@ -87,7 +87,7 @@ static void test_gathers_by_any_table_give_the_same_bits(void **state)
                 const fixture_run run = trained_by(mesh, wires[w], &other);
                 if (!same_losses(&run, &reference))
                     fail_msg("mesh %d, wire %s, small by %s, large by %s: losses differ", (int)mesh,
-                             mics_wire_text(wires[w]), mics_algorithm_text(pairs[i][0]),
+                             mics_comm_dtype_text(wires[w]), mics_algorithm_text(pairs[i][0]),
                              mics_algorithm_text(pairs[i][1]));
             }
         }
@@ -109,9 +109,9 @@ static void test_reductions_by_another_algorithm(void **state)
          {SIZE_MAX, MICS_ALGORITHM_RING, MICS_ALGORITHM_RING}},
     };
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
-        const fixture_run reference = trained(mesh, MICS_WIRE_FP32, choices[0], 2);
+        const fixture_run reference = trained(mesh, MICS_COMM_FP32, choices[0], 2);
         for (size_t i = 1; i < sizeof choices / sizeof choices[0]; i++) {
-            const fixture_run run = trained(mesh, MICS_WIRE_FP32, choices[i], 2);
+            const fixture_run run = trained(mesh, MICS_COMM_FP32, choices[i], 2);
             for (int step = 0; step < run.want.steps; step++)
                 assert_true(fabs(run.losses[step] - reference.losses[step]) <=
                             1e-5 * reference.losses[step]);

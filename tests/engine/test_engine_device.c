@@ -68,8 +68,8 @@ static void check_family(int32_t ranks, mics_dtype dtype, const fixture_run *ref
                 run.want.prefetch = cases % 3;
                 run.want.recompute = cases % 4 == 1;
                 run.want.hierarchical = cases % 3 != 2;
-                run.want.whole_below = cases % 5 == 3 ? 300 : 0;
-                run.want.join_below = cases % 2 == 0 ? 5000 : 0; // of two layers
+                run.want.param_persistence_threshold = cases % 5 == 3 ? 300 : 0;
+                run.want.coalesce_below = cases % 2 == 0 ? 5000 : 0; // of two layers
                 fixture_go(&run);
                 check_losses(&run, reference);
                 cases++;
@@ -98,7 +98,7 @@ static void test_second_hop_in_bf16(void **state)
         int32_t ranks, nodes;
         mics_sharding sharding;
         mics_dtype dtype;
-        int64_t join_below;
+        int64_t coalesce_below;
     } cases[] = {
         {2, 1, {1, 1, 1}, MICS_DTYPE_FP32, 0},    {2, 1, {1, 1, 2}, MICS_DTYPE_BF16, 0},
         {4, 2, {1, 1, 1}, MICS_DTYPE_BF16, 0},    {4, 2, {1, 1, 2}, MICS_DTYPE_FP16, 0},
@@ -109,9 +109,9 @@ static void test_second_hop_in_bf16(void **state)
         run.want.ranks = cases[i].ranks;
         run.want.nodes = cases[i].nodes;
         run.want.sharding = cases[i].sharding;
-        run.want.second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
+        run.want.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
         run.want.hierarchical = i % 2 == 0;
-        run.want.join_below = cases[i].join_below;
+        run.want.coalesce_below = cases[i].coalesce_below;
         fixture_go(&run);
         run.want.dtype = MICS_DTYPE_BF16; // what sums are rounded to
         check_losses(&run, &reference);
@@ -180,22 +180,22 @@ static mics_status run_copies(ranks_self *self)
     MICS_TRY(fixture_count(self, run));
     MICS_TRY(fixture_open_engine(self, run, &engine));
     MICS_TRY(mics_engine_init_random(engine, 1));
-    const mics_engine_piece drawn = mics_engine_piece_get(engine, 0);
+    const mics_engine_optimizer_shard drawn = mics_engine_optimizer_shard_get(engine, 0);
     const size_t bytes = (size_t)(drawn.shard.end - drawn.shard.begin) * sizeof(float);
     void *kept = NULL;
     MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, bytes, &kept));
-    MICS_TRY(mics_engine_pull(engine)); // what is not a master is rounded now
+    MICS_TRY(mics_engine_download(engine)); // what is not a master is rounded now
     memcpy(kept, drawn.shard_params, bytes);
     mics_memory_stats_get(self->memory, &before);
     mics_engine_release(engine);
     mics_memory_stats_get(self->memory, &after);
     RANKS_EXPECT(before.now[MICS_MEM_HOST] - after.now[MICS_MEM_HOST] ==
                  mics_engine_copy_bytes(run->schedule));
-    RANKS_EXPECT(mics_engine_piece_get(engine, 0).shard_params == NULL);
-    RANKS_EXPECT(mics_engine_piece_get(engine, 0).states[0] == NULL);
-    RANKS_EXPECT(mics_engine_push(engine) == MICS_ERR_INVALID);
-    MICS_TRY(mics_engine_pull(engine));
-    RANKS_EXPECT(memcmp(kept, mics_engine_piece_get(engine, 0).shard_params, bytes) == 0);
+    RANKS_EXPECT(mics_engine_optimizer_shard_get(engine, 0).shard_params == NULL);
+    RANKS_EXPECT(mics_engine_optimizer_shard_get(engine, 0).states[0] == NULL);
+    RANKS_EXPECT(mics_engine_upload(engine) == MICS_ERR_INVALID);
+    MICS_TRY(mics_engine_download(engine));
+    RANKS_EXPECT(memcmp(kept, mics_engine_optimizer_shard_get(engine, 0).shard_params, bytes) == 0);
     mics_memory_stats_get(self->memory, &after);
     RANKS_EXPECT(before.now[MICS_MEM_HOST] == after.now[MICS_MEM_HOST]);
     mics_free(self->memory, kept);

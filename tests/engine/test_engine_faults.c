@@ -105,7 +105,7 @@ static mics_status publish(fault_run *fault, mics_engine *engine, int32_t rank)
 {
     (void)fault;
     (void)rank;
-    return mics_engine_publish(engine);
+    return mics_engine_param_sync(engine);
 }
 
 static void fault_open(mics_memory *memory, mics_sharding sharding, int32_t prefetch,
@@ -308,7 +308,7 @@ static float *copy_state(const fault_run *fault, const mics_engine *engine, size
     float *copy = calloc(1, ledger->bytes[MICS_MEM_PARAMS] + ledger->bytes[MICS_MEM_OPTIMIZER]);
     size_t elems = 0;
     for (int32_t u = 0; copy != NULL && u < fault->run.model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         const size_t owned = (size_t)(piece.range.end - piece.range.begin);
         memcpy(copy + elems, piece.params, owned * sizeof(float));
         memcpy(copy + elems + owned, piece.states[0], owned * sizeof(float));
@@ -341,7 +341,7 @@ static mics_status poisoned_rank(ranks_self *self)
     mics_engine *engine = NULL;
     const int32_t rank = self->comm->rank;
     MICS_TRY(open_rank(fault, self, &engine));
-    const mics_engine_piece piece = mics_engine_piece_get(engine, 1);
+    const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, 1);
     const float sound = piece.params[0];
     if (rank == fault->faulty)
         piece.params[0] = fault->poison;

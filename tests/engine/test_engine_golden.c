@@ -66,7 +66,7 @@ static int64_t sooner(int64_t a, int64_t b)
 static mics_status load_shard(const golden *g, mics_engine *engine)
 {
     for (int32_t u = 0; u < g->model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         for (int32_t p = 0; p < g->model->units[u].param_count; p++) {
             const mics_param *param = &g->model->units[u].params[p];
             int64_t begin = later(param->offset, piece.shard.begin);
@@ -86,7 +86,7 @@ static void collect(golden_run *run, const mics_engine *engine, float *whole, bo
     if (engine->rank >= run->want.sharding.optimizer)
         return;
     for (int32_t u = 0; u < run->golden->model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         const float *from = grads ? owned_grads(engine, u) : piece.params;
         memcpy(whole + run->unit_at[u] + piece.range.begin, from,
                (size_t)(piece.range.end - piece.range.begin) * sizeof(float));

@@ -46,8 +46,8 @@ static void test_sizes_are_rounded_up_to_powers_of_two(void **state)
     sizes_init(&self, 4, 2, (mics_sharding){4, 4, 4}, three_units, 3);
     mics_measure_plan(&self.schedule, false, &plan);
     assert_int_equal(plan.row_count, 2);
-    assert_int_equal(plan.rows[0].most_bytes, 4096);
-    assert_int_equal(plan.rows[1].most_bytes, 16384);
+    assert_int_equal(plan.rows[0].max_bytes, 4096);
+    assert_int_equal(plan.rows[1].max_bytes, 16384);
     for (int32_t i = 0; i < 2; i++)
         assert_true(plan.rows[i].of[MICS_MEASURE_GATHER].wanted &&
                     plan.rows[i].of[MICS_MEASURE_REDUCE].wanted);
@@ -59,13 +59,13 @@ static void test_sizes_are_rounded_up_to_powers_of_two(void **state)
     assert_int_equal(plan.rows[1].of[MICS_MEASURE_GATHER].unit_bytes, 3 * 4096);
     sizes_init(&self, 4, 2, (mics_sharding){4, 4, 4}, three_units, 3);
     // Packed gradients are half as long; so rows are for one of the two.
-    self.schedule.spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
+    self.schedule.spec.grads_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
     mics_measure_plan(&self.schedule, false, &plan);
     assert_int_equal(plan.row_count, 4);
-    assert_int_equal(plan.rows[0].most_bytes, 2048);
+    assert_int_equal(plan.rows[0].max_bytes, 2048);
     assert_false(plan.rows[0].of[MICS_MEASURE_GATHER].wanted);
     assert_true(plan.rows[0].of[MICS_MEASURE_REDUCE].wanted);
-    assert_int_equal(plan.rows[3].most_bytes, 16384);
+    assert_int_equal(plan.rows[3].max_bytes, 16384);
     assert_false(plan.rows[3].of[MICS_MEASURE_REDUCE].wanted);
 }
 
@@ -83,7 +83,7 @@ static void test_near_sizes_are_joined(void **state)
     static const size_t most[] = {128, 4096, 262144, 2097152, 1 << 24, 1 << 28};
     int32_t units = 0;
     for (int32_t i = 0; i < plan.row_count; i++) {
-        assert_int_equal(plan.rows[i].most_bytes, most[i]);
+        assert_int_equal(plan.rows[i].max_bytes, most[i]);
         units += plan.rows[i].of[MICS_MEASURE_REDUCE].units;
     }
     assert_int_equal(units, 9);
@@ -174,7 +174,7 @@ static void test_nothing_to_choose(void **state)
     self.sharding[0] = (mics_sharding){1, 1, 4};
     mics_measure_plan(&self.schedule, true, &plan);
     assert_int_equal(plan.row_count, 1);
-    assert_int_equal(plan.rows[0].most_bytes, 16384);
+    assert_int_equal(plan.rows[0].max_bytes, 16384);
 }
 
 // Between nodes nobody counts what the library sends.
@@ -212,7 +212,8 @@ static void test_packed_reductions_that_send_more(void **state)
         sizes self;
         const int32_t ranks = i % 2 ? 8 : 4;
         sizes_init(&self, ranks, 2, (mics_sharding){ranks, ranks, ranks}, three_units, 3);
-        self.schedule.spec.reduce_wires = mics_wires_both(i / 2 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
+        self.schedule.spec.grads_dtype =
+            mics_comm_dtypes_both(i / 2 ? MICS_COMM_BF16 : MICS_COMM_FP32);
         assert_int_equal(
             mics_measure_candidate(&self.schedule, MICS_MEASURE_REDUCE, MICS_ALGORITHM_RING, false),
             i < 3);
@@ -252,16 +253,16 @@ static void test_choices(void **state)
     (void)state;
     mics_timings timings = {.row_count = 3};
     mics_collective_choice choices[MICS_CHOICES];
-    timings.rows[0].most_bytes = 1024;
-    timings.rows[1].most_bytes = 4096;
-    timings.rows[2].most_bytes = 65536;
+    timings.rows[0].max_bytes = 1024;
+    timings.rows[1].max_bytes = 4096;
+    timings.rows[2].max_bytes = 65536;
     timings.rows[0].of[MICS_MEASURE_GATHER] = timing_of(50, 100, 70);
     timings.rows[1].of[MICS_MEASURE_REDUCE] = timing_of(50, 100, 0);
     timings.rows[2].of[MICS_MEASURE_GATHER] = timing_of(150, 100, 70);
     timings.rows[2].of[MICS_MEASURE_REDUCE] = timing_of(150, 100, 0);
     assert_int_equal(mics_measure_choose(&timings, true, choices), 3);
-    assert_int_equal(choices[0].most_bytes, 1024);
-    assert_int_equal(choices[2].most_bytes, 65536);
+    assert_int_equal(choices[0].max_bytes, 1024);
+    assert_int_equal(choices[2].max_bytes, 65536);
     static const mics_algorithm gathers[] = {MICS_ALGORITHM_RING, MICS_ALGORITHM_LIBRARY,
                                              MICS_ALGORITHM_LIBRARY};
     static const mics_algorithm reductions[] = {MICS_ALGORITHM_RING, MICS_ALGORITHM_RING,
@@ -281,7 +282,7 @@ static void test_choices(void **state)
 static void test_bytes_between_nodes(void **state)
 {
     (void)state;
-    static const mics_wire wires[] = {MICS_WIRE_FP32, MICS_WIRE_BF16};
+    static const mics_comm_dtype wires[] = {MICS_COMM_FP32, MICS_COMM_BF16};
     for (int i = 0; i < 4; i++) {
         mics_memory *memory = NULL;
         const mics_algorithm algorithm = i % 2 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
@@ -290,8 +291,8 @@ static void test_bytes_between_nodes(void **state)
                                     .sharding = {8, 8, 8},
                                     .sequences = 8,
                                     .micro_steps = 1,
-                                    .gather_wires = {wires[i / 2], wires[i / 2]},
-                                    .reduce_wires = {wires[i / 2], wires[i / 2]},
+                                    .params_dtype = {wires[i / 2], wires[i / 2]},
+                                    .grads_dtype = {wires[i / 2], wires[i / 2]},
                                     .choices = {{SIZE_MAX, algorithm, algorithm}},
                                     .choice_count = 1}};
         assert_int_equal(mics_memory_open(&memory), MICS_OK);
@@ -302,7 +303,7 @@ static void test_bytes_between_nodes(void **state)
         for (int32_t s = 0; s < list->count; s++) {
             const mics_step *step = &list->steps[s];
             const bool gather = step->kind == MICS_STEP_GATHER;
-            if (step->stream == MICS_STREAM_FAR && step->unit >= 0)
+            if (step->stream == MICS_STREAM_INTER && step->unit >= 0)
                 for (int32_t rank = 0; rank < 2; rank++)
                     sent[!gather] += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
             const bool last = step->stage == (gather ? MICS_STAGE_INTRA : MICS_STAGE_INTER) ||
@@ -310,7 +311,7 @@ static void test_bytes_between_nodes(void **state)
             if (last && (gather || step->kind == MICS_STEP_REDUCE))
                 expected[!gather] += mics_measure_node_bytes(
                     schedule, gather ? MICS_MEASURE_GATHER : MICS_MEASURE_REDUCE, algorithm,
-                    mics_wire_bytes(wires[i / 2], schedule->padded_elems[step->unit]));
+                    mics_comm_dtype_bytes(wires[i / 2], schedule->padded_elems[step->unit]));
         }
         for (int op = 0; op < MICS_MEASURE_OPS; op++)
             assert_true(expected[op] > 0 && sent[op] == expected[op]);
@@ -617,7 +618,7 @@ static void test_memory_limit(void **state)
     of.limit_bytes = (size_t)1 << 20;
     go(&of);
     const int32_t last = of.found[0].row_count - 1;
-    assert_int_equal(of.found[0].rows[last].most_bytes, 1 << 24);
+    assert_int_equal(of.found[0].rows[last].max_bytes, 1 << 24);
     assert_int_equal(of.found[0].rows[last].of[MICS_MEASURE_GATHER].bytes, 1 << 19);
     for (int32_t rank = 0; rank < RANKS; rank++)
         assert_int_equal(of.peak_bytes[rank], of.limit_bytes);
@@ -659,7 +660,7 @@ static void test_packed_wires(void **state)
     measuring of;
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
     planted_open(memory, (mics_sharding){2, 4, 4}, &planted, &of);
-    of.run.schedule->spec.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
+    of.run.schedule->spec.grads_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
     const mics_timing *reduce = &of.found[0].rows[0].of[MICS_MEASURE_REDUCE];
     mics_algorithm fastest = MICS_ALGORITHMS;
     for (int i = 0; fastest != MICS_ALGORITHM_TWO_STAGE && i < ATTEMPTS; i++) {

@@ -37,7 +37,7 @@ static const mics_batch_source source = {.read = read_batch};
 static void collect(const model_run *run, const mics_engine *engine)
 {
     for (int32_t u = 0; u < run->schedule->spec.model->unit_count; u++) {
-        const mics_engine_piece piece = mics_engine_piece_get(engine, u);
+        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         if (engine->rank < run->schedule->spec.mesh.sharding.optimizer)
             memcpy(run->grads + run->unit_at[u] + piece.range.begin, owned_grads(engine, u),
                    (size_t)(piece.range.end - piece.range.begin) * sizeof(float));
@@ -113,9 +113,10 @@ static mics_status check_differences(const model_run *run, mics_engine *engine)
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
             const mics_param *param = &model->units[u].params[p];
-            MICS_TRY(check_param(engine, param,
-                                 mics_engine_piece_get(engine, u).shard_params + param->offset,
-                                 run->grads + run->unit_at[u] + param->offset));
+            MICS_TRY(
+                check_param(engine, param,
+                            mics_engine_optimizer_shard_get(engine, u).shard_params + param->offset,
+                            run->grads + run->unit_at[u] + param->offset));
         }
     }
     return MICS_OK;

@@ -24,7 +24,7 @@ typedef struct repeat_run {
 
 static void states_of(const mics_engine *engine, int32_t unit, float *states_out[STATES])
 {
-    const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+    const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
     states_out[0] = piece.params;
     states_out[1] = piece.states[0];
     states_out[2] = piece.states[1];
@@ -33,7 +33,7 @@ static void states_of(const mics_engine *engine, int32_t unit, float *states_out
 static mics_optimizer_shard shard_of(const repeat_run *repeat, const mics_engine *engine,
                                      int32_t unit)
 {
-    const mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+    const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
     mics_optimizer_shard shard = {.unit = repeat->run.model->units[unit].name,
                                   .unit_elems = repeat->run.model->units[unit].elems,
                                   .begin = piece.range.begin,
@@ -106,7 +106,7 @@ static mics_status train(repeat_run *repeat, const ranks_self *self, mics_engine
 {
     if (repeat->resume != NULL) {
         MICS_TRY(load(repeat, self, engine));
-        MICS_TRY(mics_engine_publish(engine));
+        MICS_TRY(mics_engine_param_sync(engine));
     } else {
         mics_engine_init_random(engine, 1);
     }

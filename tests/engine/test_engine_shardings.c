@@ -160,10 +160,10 @@ static void test_64_ranks(void **state)
 
 // Micro-steps side by side: the same bits, but where a tied table's gradients meet in its accumulator (G = 1), in
 // another order then; and all that fixture.h checks.
-static void check_breadth(const fixture_run *one, int32_t breadth)
+static void check_breadth(const fixture_run *one, int32_t layered_micro_steps)
 {
     fixture_run run = {.want = one->want};
-    run.want.breadth = breadth;
+    run.want.layered_micro_steps = layered_micro_steps;
     fixture_go(&run);
     const bool same = one->want.sharding.grads > 1 || one->want.untied;
     for (int32_t step = 0; step < run.want.steps; step++) {
@@ -173,8 +173,8 @@ static void check_breadth(const fixture_run *one, int32_t breadth)
             fail_msg("%d|%d|%d, %d of %d micro-steps side by side: step %d: loss %.17g, one after "
                      "the other %.17g",
                      (int)run.want.sharding.params, (int)run.want.sharding.grads,
-                     (int)run.want.sharding.optimizer, (int)breadth, (int)run.want.micro_steps,
-                     (int)step + 1, loss, expected);
+                     (int)run.want.sharding.optimizer, (int)layered_micro_steps,
+                     (int)run.want.micro_steps, (int)step + 1, loss, expected);
     }
     if (same) // an evaluation has one lane
         assert_true(run.eval_loss == one->eval_loss);
@@ -251,8 +251,8 @@ static mics_status evaluate(ranks_self *self)
     if (one->run.schedule->spec.evaluation_only) {
         MICS_TRY_OUT(fixture_check_memory(self, &one->run));
         if (mics_engine_step(engine, 1, 1e-3f, &read, &result) != MICS_ERR_INVALID ||
-            mics_engine_publish(engine) != MICS_ERR_INVALID ||
-            mics_engine_piece_get(engine, 0).states[0] != NULL)
+            mics_engine_param_sync(engine) != MICS_ERR_INVALID ||
+            mics_engine_optimizer_shard_get(engine, 0).states[0] != NULL)
             status = mics_fail(MICS_ERR_COMM, "an engine for evaluation trains");
     }
 out:

@@ -86,13 +86,13 @@ static void test_fewer_bytes_between_nodes(void **state)
 static void test_packed(void **state)
 {
     (void)state;
-    static const mics_wire wires[] = {MICS_WIRE_FP32, MICS_WIRE_BF16, MICS_WIRE_INT8};
+    static const mics_comm_dtype wires[] = {MICS_COMM_FP32, MICS_COMM_BF16, MICS_COMM_INT8};
     const fixture_run reference = one_rank();
     for (int sharding = 0; sharding < SHARDINGS; sharding++) {
         int64_t sent = INT64_MAX;
         for (int i = 0; i < 3; i++) {
             fixture_run run = in_stages(&reference, sharding);
-            run.want.second_hop_wires = mics_wires_both(wires[i]);
+            run.want.boundary_dtype = mics_comm_dtypes_both(wires[i]);
             fixture_go(&run);
             check_losses(&run, &reference, 2e-2);
             if (run.want.sharding.grads < run.want.ranks)
@@ -107,9 +107,9 @@ static void test_packed(void **state)
 static void test_each_hop_its_own(void **state)
 {
     (void)state;
-    static const mics_wires mixed[] = {{MICS_WIRE_FP32, MICS_WIRE_BF16},
-                                       {MICS_WIRE_BF16, MICS_WIRE_FP32},
-                                       {MICS_WIRE_BF16, MICS_WIRE_INT8}};
+    static const mics_comm_dtypes mixed[] = {{MICS_COMM_FP32, MICS_COMM_BF16},
+                                             {MICS_COMM_BF16, MICS_COMM_FP32},
+                                             {MICS_COMM_BF16, MICS_COMM_INT8}};
     const fixture_run reference = one_rank();
     for (int sharding = 0; sharding < SHARDINGS; sharding++) {
         fixture_run whole = in_stages(&reference, sharding);
@@ -117,9 +117,9 @@ static void test_each_hop_its_own(void **state)
         for (int i = 0; i < 3; i++) {
             fixture_run run = in_stages(&reference, sharding);
             const bool spans = run.want.sharding.params > 4;
-            run.want.second_hop_wires = mixed[i];
-            run.want.reduce_wires = mixed[i % 2];
-            run.want.gather_wires = mixed[spans ? 0 : i % 2];
+            run.want.boundary_dtype = mixed[i];
+            run.want.grads_dtype = mixed[i % 2];
+            run.want.params_dtype = mixed[spans ? 0 : i % 2];
             fixture_go(&run);
             check_losses(&run, &reference, 2e-2);
             if (i == 0) // publication is rounded only where gathers inside the node are
@@ -135,22 +135,23 @@ static void test_each_hop_its_own(void **state)
 static void test_units_that_share_messages(void **state)
 {
     (void)state;
-    static const mics_wire hops[] = {MICS_WIRE_FP32, MICS_WIRE_BF16, MICS_WIRE_INT8};
+    static const mics_comm_dtype hops[] = {MICS_COMM_FP32, MICS_COMM_BF16, MICS_COMM_INT8};
     static const int64_t below[] = {4000, 100000, 4000}, whole[] = {0, 100, 100};
     const fixture_run reference = one_rank();
     for (int sharding = 0; sharding < SHARDINGS; sharding++) {
         for (int i = 0; i < 3; i++) {
             fixture_run apart = in_stages(&reference, sharding);
-            apart.want.whole_below = whole[i];
+            apart.want.param_persistence_threshold = whole[i];
             apart.want.hierarchical = i > 0;
-            apart.want.gather_wires = mics_wires_both(i == 1 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
-            apart.want.second_hop_wires = mics_wires_both(hops[i]);
+            apart.want.params_dtype =
+                mics_comm_dtypes_both(i == 1 ? MICS_COMM_BF16 : MICS_COMM_FP32);
+            apart.want.boundary_dtype = mics_comm_dtypes_both(hops[i]);
             fixture_run joined = apart;
-            joined.want.join_below = below[i];
+            joined.want.coalesce_below = below[i];
             fixture_go(&apart);
             fixture_go(&joined);
             check_losses(&joined, &reference, 2e-2);
-            if (hops[i] == MICS_WIRE_INT8) // whose blocks begin elsewhere
+            if (hops[i] == MICS_COMM_INT8) // whose blocks begin elsewhere
                 continue;
             assert_memory_equal(joined.losses, apart.losses, sizeof joined.losses);
             assert_int_equal(sent_bytes(&joined).intra, sent_bytes(&apart).intra);

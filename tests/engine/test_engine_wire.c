@@ -39,8 +39,8 @@ static void check_losses(const fixture_run *run, const fixture_run *reference, d
                      "has %.9g",
                      (int)run->want.ranks, (int)run->want.nodes, (int)run->want.sharding.params,
                      (int)run->want.sharding.grads, (int)run->want.sharding.optimizer,
-                     (int)run->want.gather_wires.between, (int)run->want.reduce_wires.between,
-                     (int)run->want.second_hop_wires.between, (int)step + 1, loss, expected);
+                     (int)run->want.params_dtype.inter, (int)run->want.grads_dtype.inter,
+                     (int)run->want.boundary_dtype.inter, (int)step + 1, loss, expected);
     }
 }
 
@@ -72,9 +72,9 @@ static void test_bf16(void **state)
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         fixture_run whole = with_mesh(&reference, mesh);
         fixture_run packed = with_mesh(&reference, mesh);
-        packed.want.gather_wires = mics_wires_both(MICS_WIRE_BF16);
-        packed.want.reduce_wires = mics_wires_both(MICS_WIRE_BF16);
-        packed.want.second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
+        packed.want.params_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+        packed.want.grads_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+        packed.want.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
         fixture_go(&whole);
         fixture_go(&packed);
         check_losses(&packed, &reference, 5e-3);
@@ -92,9 +92,12 @@ static void test_each_hop_alone(void **state)
     for (int hop = 0; hop < 3; hop++) {
         for (size_t mesh = 0; mesh < 3; mesh++) {
             fixture_run run = with_mesh(&reference, mesh);
-            run.want.gather_wires = mics_wires_both(hop == 0 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
-            run.want.reduce_wires = mics_wires_both(hop == 1 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
-            run.want.second_hop_wires = mics_wires_both(hop == 2 ? MICS_WIRE_BF16 : MICS_WIRE_FP32);
+            run.want.params_dtype =
+                mics_comm_dtypes_both(hop == 0 ? MICS_COMM_BF16 : MICS_COMM_FP32);
+            run.want.grads_dtype =
+                mics_comm_dtypes_both(hop == 1 ? MICS_COMM_BF16 : MICS_COMM_FP32);
+            run.want.boundary_dtype =
+                mics_comm_dtypes_both(hop == 2 ? MICS_COMM_BF16 : MICS_COMM_FP32);
             fixture_go(&run);
             check_losses(&run, &reference, 5e-3);
         }
@@ -107,7 +110,7 @@ static void test_int8(void **state)
     const fixture_run reference = one_rank();
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         fixture_run run = with_mesh(&reference, mesh);
-        run.want.second_hop_wires = mics_wires_both(MICS_WIRE_INT8);
+        run.want.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_INT8);
         fixture_go(&run);
         check_losses(&run, &reference, 2e-2);
     }
@@ -122,7 +125,7 @@ static void test_small_units_stay_whole(void **state)
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         for (int i = 0; i < 2; i++) {
             fixture_run run = with_mesh(&reference, mesh);
-            run.want.whole_below = below[i];
+            run.want.param_persistence_threshold = below[i];
             fixture_go(&run);
             check_losses(&run, &reference, 1e-4);
         }

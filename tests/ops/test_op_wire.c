@@ -131,19 +131,19 @@ static void each_table(table_check check)
 static void names_and_sizes(void **state)
 {
     (void)state;
-    assert_string_equal(mics_wire_text(MICS_WIRE_FP32), "fp32");
-    assert_string_equal(mics_wire_text(MICS_WIRE_BF16), "bf16");
-    assert_string_equal(mics_wire_text(MICS_WIRE_INT8), "int8");
-    assert_string_equal(mics_wire_text(MICS_WIRES), "unknown precision");
-    assert_string_equal(mics_wire_text((mics_wire)-1), "unknown precision");
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_FP32, 5), 20);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_BF16, 5), 10);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_INT8, 0), 0);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_INT8, 1), 64);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_INT8, 60), 64);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_INT8, 61), 128);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_INT8, 256), 320);
-    assert_int_equal(mics_wire_bytes(MICS_WIRE_INT8, 257), 320);
+    assert_string_equal(mics_comm_dtype_text(MICS_COMM_FP32), "fp32");
+    assert_string_equal(mics_comm_dtype_text(MICS_COMM_BF16), "bf16");
+    assert_string_equal(mics_comm_dtype_text(MICS_COMM_INT8), "int8");
+    assert_string_equal(mics_comm_dtype_text(MICS_COMM_DTYPES), "unknown precision");
+    assert_string_equal(mics_comm_dtype_text((mics_comm_dtype)-1), "unknown precision");
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_FP32, 5), 20);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_BF16, 5), 10);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 0), 0);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 1), 64);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 60), 64);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 61), 128);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 256), 320);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 257), 320);
 }
 
 // ---- bf16 ----
@@ -317,12 +317,12 @@ static float scale_reference(const float *values, int64_t elems)
 static void int8_reference(unsigned char *packed, float *residual, const float *values,
                            int64_t elems)
 {
-    const int64_t blocks = (elems + MICS_WIRE_BLOCK - 1) / MICS_WIRE_BLOCK;
+    const int64_t blocks = (elems + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK;
     int8_t *q = (int8_t *)packed + 4 * blocks;
-    memset(packed, 0, mics_wire_bytes(MICS_WIRE_INT8, elems));
+    memset(packed, 0, mics_comm_dtype_bytes(MICS_COMM_INT8, elems));
     for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t first = block * MICS_WIRE_BLOCK, rest = elems - first;
-        const int64_t size = rest < MICS_WIRE_BLOCK ? rest : MICS_WIRE_BLOCK;
+        const int64_t first = block * MICS_COMM_INT8_BLOCK, rest = elems - first;
+        const int64_t size = rest < MICS_COMM_INT8_BLOCK ? rest : MICS_COMM_INT8_BLOCK;
         const float scale = scale_reference(values + first, size);
         memcpy(packed + 4 * block, &scale, sizeof scale);
         for (int64_t i = first; i < first + size; ++i) {
@@ -339,16 +339,16 @@ static void int8_reference(unsigned char *packed, float *residual, const float *
 // What stands in packed numbers.
 static float int8_at(const unsigned char *packed, int64_t elems, int64_t i)
 {
-    const int64_t blocks = (elems + MICS_WIRE_BLOCK - 1) / MICS_WIRE_BLOCK;
+    const int64_t blocks = (elems + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK;
     float scale;
-    memcpy(&scale, packed + 4 * (i / MICS_WIRE_BLOCK), sizeof scale);
+    memcpy(&scale, packed + 4 * (i / MICS_COMM_INT8_BLOCK), sizeof scale);
     return (float)((const int8_t *)packed)[4 * blocks + i] * scale;
 }
 
 // Checks that packed numbers, at an address with no alignment, unpack and add.
 static void unpack_int8_case(const mics_kernels *k, const unsigned char *packed, int64_t elems)
 {
-    const size_t bytes = mics_wire_bytes(MICS_WIRE_INT8, elems), whole = 4 * (size_t)elems;
+    const size_t bytes = mics_comm_dtype_bytes(MICS_COMM_INT8, elems), whole = 4 * (size_t)elems;
     float *sums = random_floats(elems, 11, 1.0), *want = allocated(elems, sizeof *want);
     buffer in = buffer_copy(packed, bytes), odd = buffer_open(bytes + 3);
     buffer out = buffer_open(whole), sum = buffer_copy(sums, whole);
@@ -371,7 +371,7 @@ static void unpack_int8_case(const mics_kernels *k, const unsigned char *packed,
 static void pack_int8_case(const mics_kernels *k, const float *values, const float *residual,
                            int64_t elems)
 {
-    const size_t bytes = mics_wire_bytes(MICS_WIRE_INT8, elems), whole = 4 * (size_t)elems;
+    const size_t bytes = mics_comm_dtype_bytes(MICS_COMM_INT8, elems), whole = 4 * (size_t)elems;
     unsigned char *want = allocated((int64_t)bytes + 3, 1);
     float *total = allocated(elems, sizeof *total), *left = allocated(elems, sizeof *left);
     for (int64_t i = 0; i < elems; ++i)
@@ -440,11 +440,14 @@ static void int8_edges(const mics_kernels *k)
     static const float edges[] = {0.0F,      -0.0F,   1e-45F,   -1e-38F,       1.4e-36F,
                                   1.5e-36F,  FLT_MAX, -FLT_MAX, 3e38F,         INFINITY,
                                   -INFINITY, NAN,     -NAN,     127 * FLT_MIN, FLT_MIN};
-    enum { EDGES = sizeof edges / sizeof *edges, SIZE = (2 * EDGES + 1) * MICS_WIRE_BLOCK - 100 };
+    enum {
+        EDGES = sizeof edges / sizeof *edges,
+        SIZE = (2 * EDGES + 1) * MICS_COMM_INT8_BLOCK - 100
+    };
     float *values = random_floats(SIZE, 1, 1.0), *residual = random_floats(SIZE, 2, 0.1);
     for (int edge = 0; edge < EDGES; ++edge)
-        for (int i = 0; i < MICS_WIRE_BLOCK; ++i) {
-            const int64_t at = (2 * edge + 1) * MICS_WIRE_BLOCK + i;
+        for (int i = 0; i < MICS_COMM_INT8_BLOCK; ++i) {
+            const int64_t at = (2 * edge + 1) * MICS_COMM_INT8_BLOCK + i;
             const bool alone = isfinite(edges[edge]); // else it comes among others
             values[at] = i == 77 ? edges[edge] : alone ? 0.1F * edges[edge] : values[at];
             residual[at] = alone ? 0.05F * edges[edge] : residual[at];
@@ -460,20 +463,20 @@ static void int8_edges(const mics_kernels *k)
 // A block that is not finite is NaN to whoever receives it, and leaves nothing behind.
 static void int8_not_finite(const mics_kernels *k)
 {
-    enum { SIZE = 3 * MICS_WIRE_BLOCK };
+    enum { SIZE = 3 * MICS_COMM_INT8_BLOCK };
     static const float bad[] = {INFINITY, -INFINITY, NAN, FLT_MAX};
     for (size_t b = 0; b < sizeof bad / sizeof *bad; ++b) {
         unsigned char packed[832];
         float values[SIZE], residual[SIZE], unpacked[SIZE], sum[SIZE];
         for (int i = 0; i < SIZE; ++i)
             values[i] = residual[i] = sum[i] = 1.0F;
-        values[MICS_WIRE_BLOCK + 5] = bad[b];
-        residual[MICS_WIRE_BLOCK + 5] = FLT_MAX;
+        values[MICS_COMM_INT8_BLOCK + 5] = bad[b];
+        residual[MICS_COMM_INT8_BLOCK + 5] = FLT_MAX;
         k->pack_int8(packed, values, residual, SIZE);
         k->unpack_int8(unpacked, packed, SIZE);
         k->add_int8(sum, packed, SIZE);
         for (int i = 0; i < SIZE; ++i) {
-            const bool lost = i / MICS_WIRE_BLOCK == 1;
+            const bool lost = i / MICS_COMM_INT8_BLOCK == 1;
             assert_int_equal(!isnan(unpacked[i]), !lost);
             assert_int_equal(!isnan(sum[i]), !lost);
             assert_true(lost ? residual[i] == 0.0F : fabsf(residual[i]) < 0.01F);
@@ -500,7 +503,7 @@ static void int8_feeds_errors_back(const mics_kernels *k)
     for (int step = 0; step < STEPS; ++step) {
         for (int i = 0; i < SIZE; ++i) {
             const double noise = mics_rng_normal(5, (uint64_t)step, (uint64_t)i);
-            values[i] = i % MICS_WIRE_BLOCK == 0 ? 1.0F : i % 2 ? 1e-3F : (float)(0.1 * noise);
+            values[i] = i % MICS_COMM_INT8_BLOCK == 0 ? 1.0F : i % 2 ? 1e-3F : (float)(0.1 * noise);
             in[i] += (double)values[i];
         }
         k->pack_int8(packed, values, NULL, SIZE);
@@ -519,7 +522,7 @@ static void int8_feeds_errors_back(const mics_kernels *k)
         if (!(fabs(out[i] - in[i]) <= largest_quantum))
             fail_msg("%s: after %d steps element %d is %.9g, expected %.9g within %.3g", k->name,
                      STEPS, i, out[i], in[i], largest_quantum);
-        if (i % MICS_WIRE_BLOCK != 0 && i % 2)
+        if (i % MICS_COMM_INT8_BLOCK != 0 && i % 2)
             assert_true(plain[i] == 0.0F && out[i] > 0.4);
     }
 }

@@ -8,8 +8,8 @@
 #include <math.h>
 
 #define C MICS_STREAM_COMPUTE
-#define N MICS_STREAM_NEAR
-#define F MICS_STREAM_FAR
+#define N MICS_STREAM_INTRA
+#define F MICS_STREAM_INTER
 
 enum { MOST = 32 };
 

@@ -331,7 +331,7 @@ static void run_unit_backward(machine *m, int32_t unit)
 // One unit for all lanes of a turn.
 static void visit_unit(machine *m, int32_t turn, int32_t unit, bool backward)
 {
-    const int32_t lanes = m->schedule->spec.breadth;
+    const int32_t lanes = m->schedule->spec.layered_micro_steps;
     for (m->lane = 0; m->lane < lanes; m->lane++) {
         m->micro_step = turn * lanes + m->lane;
         if (backward)
@@ -380,7 +380,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
         ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
         for (int way = 0; way < 2 * LANES; way++) {
             spec.recompute = way % 2 == 1;
-            spec.breadth = 1 + way / 2;
+            spec.layered_micro_steps = 1 + way / 2;
             ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
             run_schedule(schedule);
             mics_schedule_close(schedule);

@@ -55,9 +55,9 @@ static const by_hand cases[] = {
 
 typedef struct setting {
     mics_mesh mesh;
-    int32_t micro_steps, prefetch, breadth;
+    int32_t micro_steps, prefetch, layered_micro_steps;
     bool tied, hierarchical;
-    int64_t join_below;
+    int64_t coalesce_below;
 } setting;
 
 static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model,
@@ -69,11 +69,11 @@ static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model
         .batch = {.sequences = 1, .length = 5, .threads = 1},
         .micro_steps = want->micro_steps,
         .prefetch = want->prefetch,
-        .breadth = want->breadth,
+        .layered_micro_steps = want->layered_micro_steps,
         .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
         .choice_count = want->hierarchical,
         .boundary = want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
-        .join_below = want->join_below};
+        .coalesce_below = want->coalesce_below};
     mics_schedule *schedule = NULL;
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
     return schedule;
@@ -102,8 +102,8 @@ static void check_equal(const char *what, int64_t have, double want)
 
 static void check_train(const mics_schedule *schedule, const by_hand *expected, const setting *want)
 {
-    const int breadth = want->breadth > 1 ? want->breadth : 1;
-    const int turns = (want->micro_steps + breadth - 1) / breadth;
+    const int layered_micro_steps = want->layered_micro_steps > 1 ? want->layered_micro_steps : 1;
+    const int turns = (want->micro_steps + layered_micro_steps - 1) / layered_micro_steps;
     const double A = turns * gathered_bytes(want), M = model_bytes(want);
     const mics_bytes sent = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
     check_equal(expected->name, sent.intra,
@@ -167,12 +167,12 @@ static void test_family_by_hand(void **state)
                        (setting){.micro_steps = micro_steps[s], .prefetch = 0, .tied = true});
             check_case(memory, &cases[c],
                        (setting){.micro_steps = micro_steps[s], .prefetch = 1, .tied = false});
-            for (int32_t breadth = 2; breadth < 7; breadth++)
+            for (int32_t layered_micro_steps = 2; layered_micro_steps < 7; layered_micro_steps++)
                 check_case(memory, &cases[c],
                            (setting){.micro_steps = micro_steps[s],
-                                     .prefetch = breadth % 2,
-                                     .breadth = breadth,
-                                     .tied = breadth % 3 == 0});
+                                     .prefetch = layered_micro_steps % 2,
+                                     .layered_micro_steps = layered_micro_steps,
+                                     .tied = layered_micro_steps % 3 == 0});
         }
     }
     assert_int_equal(mics_memory_close(memory), 0);
@@ -265,7 +265,7 @@ static void test_small_units_share_messages(void **state)
             .micro_steps = 2, .prefetch = 1, .tied = true, .hierarchical = few[c].hierarchical};
         ASSERT_OK(mics_mesh_init(RANKS, NODES, few[c].sharding, &want.mesh));
         mics_schedule *apart = open_schedule(memory, model, &want);
-        want.join_below = 1 << 18;
+        want.coalesce_below = 1 << 18;
         mics_schedule *joined = open_schedule(memory, model, &want);
         const mics_bytes one = mics_schedule_all_bytes(apart, MICS_PHASE_TRAIN),
                          other = mics_schedule_all_bytes(joined, MICS_PHASE_TRAIN);

@@ -29,7 +29,7 @@ static void fail_at(const order *o, int32_t step, const char *why)
     fail_msg("%s, %d micro-steps, %d side by side, prefetch %d, %s: step %d (%s of unit %d, "
              "micro-step %d): %s",
              mics_mesh_name(&o->schedule->spec.mesh, name, sizeof name),
-             (int)o->schedule->spec.micro_steps, (int)o->schedule->spec.breadth,
+             (int)o->schedule->spec.micro_steps, (int)o->schedule->spec.layered_micro_steps,
              (int)o->schedule->spec.prefetch,
              o->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)step,
              mics_step_text(s->kind, s->stage), (int)s->unit, (int)s->micro_step, why);
@@ -440,7 +440,7 @@ static void check_way_back(const order *o, int32_t norm)
     bool back = false;
     for (int32_t i = 0; i < norm && (s->params > 1 || s->grads > 1); i++) {
         const mics_step *step = &o->list->steps[i];
-        if (back && step->stream == MICS_STREAM_NEAR && step->stage != MICS_STAGE_BACK)
+        if (back && step->stream == MICS_STREAM_INTRA && step->stage != MICS_STAGE_BACK)
             fail_at(o, i, "waits behind sums that come back over the slow hop");
         back = back || step->stage == MICS_STAGE_BACK;
     }
@@ -506,7 +506,7 @@ static void check_passes(const order *o)
     }
     assert_int_equal(micro_step, micro_steps);
     assert_true(most - fewest <= 1);
-    assert_int_equal(most, training ? spec->breadth : 1);
+    assert_int_equal(most, training ? spec->layered_micro_steps : 1);
 }
 
 // With prefetch, a pass and the collectives listed around it run side by side: no gather but a
@@ -585,11 +585,12 @@ static void check_model(mics_memory *memory, const mics_model *model)
                     spec.boundary =
                         spec.choice_count > 0 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
                     // Some units stay whole: the last ones of most models are the smallest.
-                    spec.whole_below = variant % 32 >= 16 ? model->units[0].elems : 0;
+                    spec.param_persistence_threshold =
+                        variant % 32 >= 16 ? model->units[0].elems : 0;
                     // Some share messages, and not all of these one.
-                    spec.join_below = variant >= 32 ? 3 * model->units[0].elems : 0;
+                    spec.coalesce_below = variant >= 32 ? 3 * model->units[0].elems : 0;
                     spec.share_params = variant % 3 == 0;
-                    spec.breadth = variant % 5;
+                    spec.layered_micro_steps = variant % 5;
                     check_schedule(memory, &spec);
                 }
             }
@@ -649,8 +650,8 @@ static void test_arguments(void **state)
     bad[6].batch.sequences = INT64_MAX / 2;
     // 8 of a node's ranks would each send their gradients to 8 of the other's; one a node is fine.
     ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){1, 1, 1}, &bad[7].mesh));
-    bad[7].second_hop_wires = mics_wires_both(MICS_WIRE_BF16);
-    bad[8].breadth = -1;
+    bad[7].boundary_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+    bad[8].layered_micro_steps = -1;
     for (int i = 0; i < 9; i++) {
         ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &bad[i], &schedule));
         assert_null(schedule);

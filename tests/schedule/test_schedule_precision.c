@@ -14,7 +14,7 @@ typedef struct pair {
     mics_schedule *fp32, *mixed;
 } pair;
 
-static void pair_open(pair *p, mics_sharding sharding, mics_wire second_hop, bool recompute)
+static void pair_open(pair *p, mics_sharding sharding, mics_comm_dtype second_hop, bool recompute)
 {
     ASSERT_OK(mics_memory_open(&p->memory));
     p->model = model_gpt2(p->memory, 2, true);
@@ -23,7 +23,7 @@ static void pair_open(pair *p, mics_sharding sharding, mics_wire second_hop, boo
                                .micro_steps = 3,
                                .prefetch = 1,
                                .recompute = recompute,
-                               .second_hop_wires = {second_hop, second_hop}};
+                               .boundary_dtype = {second_hop, second_hop}};
     ASSERT_OK(mics_mesh_init(RANKS, 2, sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(p->memory, &spec, &p->fp32));
     spec.precision = MICS_PRECISION_MIXED;
@@ -43,7 +43,7 @@ static void test_memory_by_hand(void **state)
 {
     (void)state;
     pair p;
-    pair_open(&p, (mics_sharding){2, 2, 4}, MICS_WIRE_FP32, false);
+    pair_open(&p, (mics_sharding){2, 2, 4}, MICS_COMM_FP32, false);
     const size_t *mixed = p.mixed->ledger.bytes, *fp32 = p.fp32->ledger.bytes;
     assert_int_equal(mixed[MICS_MEM_PARAMS], 2 * ELEMS / 2);
     assert_int_equal(mixed[MICS_MEM_GRADS], 4 * ELEMS / 2);
@@ -53,7 +53,7 @@ static void test_memory_by_hand(void **state)
     assert_int_equal(2 * mixed[MICS_MEM_GATHER], fp32[MICS_MEM_GATHER]);
     assert_int_equal(2 * mixed[MICS_MEM_REDUCE], fp32[MICS_MEM_REDUCE]);
     assert_int_equal(mixed[MICS_MEM_WORKSPACE], fp32[MICS_MEM_WORKSPACE]);
-    assert_int_equal(mixed[MICS_MEM_WIRE], fp32[MICS_MEM_WIRE]);
+    assert_int_equal(mixed[MICS_MEM_COMPRESSION], fp32[MICS_MEM_COMPRESSION]);
     pair_close(&p);
 }
 
@@ -62,7 +62,7 @@ static void test_eighteen_bytes_a_parameter(void **state)
 {
     (void)state;
     pair p;
-    pair_open(&p, (mics_sharding){1, 1, 1}, MICS_WIRE_FP32, false);
+    pair_open(&p, (mics_sharding){1, 1, 1}, MICS_COMM_FP32, false);
     const size_t *bytes = p.mixed->ledger.bytes;
     assert_int_equal(bytes[MICS_MEM_PARAMS] + bytes[MICS_MEM_GRADS] + bytes[MICS_MEM_OPTIMIZER],
                      18 * ELEMS);
@@ -78,7 +78,7 @@ static void test_statistics_stay_fp32(void **state)
     (void)state;
     for (int recompute = 0; recompute < 2; recompute++) {
         pair p;
-        pair_open(&p, (mics_sharding){1, 1, 1}, MICS_WIRE_FP32, recompute == 1);
+        pair_open(&p, (mics_sharding){1, 1, 1}, MICS_COMM_FP32, recompute == 1);
         const int64_t more = recompute == 1 ? 3 * 16 : 2 * 3 * 16 + 16;
         assert_int_equal(p.mixed->activation_elems, p.fp32->activation_elems + more);
         assert_int_equal(p.mixed->ledger.bytes[MICS_MEM_ACTIVATIONS],
@@ -95,7 +95,7 @@ static void test_traffic(void **state)
                                               {2, 2, 2}, {2, 2, 4}, {2, 4, 4}, {1, 2, 4}};
     for (size_t i = 0; i < sizeof shardings / sizeof shardings[0]; i++) {
         pair p;
-        pair_open(&p, shardings[i], i % 2 == 0 ? MICS_WIRE_FP32 : MICS_WIRE_INT8, false);
+        pair_open(&p, shardings[i], i % 2 == 0 ? MICS_COMM_FP32 : MICS_COMM_INT8, false);
         for (int form = 0; form < MICS_STEP_KINDS * MICS_STAGES; form++) {
             const mics_step_kind k = (mics_step_kind)(form / MICS_STAGES);
             const mics_step_stage stage = (mics_step_stage)(form % MICS_STAGES);
@@ -123,7 +123,7 @@ static void test_an_unknown_precision_is_refused(void **state)
 {
     (void)state;
     pair p;
-    pair_open(&p, (mics_sharding){1, 1, 1}, MICS_WIRE_FP32, false);
+    pair_open(&p, (mics_sharding){1, 1, 1}, MICS_COMM_FP32, false);
     mics_schedule_spec spec = p.fp32->spec;
     mics_schedule *schedule = NULL;
     spec.precision = MICS_PRECISIONS;

@@ -17,13 +17,13 @@ static int take(uint32_t *from, uint32_t choices)
     return (int)taken;
 }
 
-static mics_wires wires_of(int choice)
+static mics_comm_dtypes wires_of(int choice)
 {
-    static const mics_wires all[] = {{MICS_WIRE_FP32, MICS_WIRE_FP32},
-                                     {MICS_WIRE_BF16, MICS_WIRE_BF16},
-                                     {MICS_WIRE_FP32, MICS_WIRE_BF16},
-                                     {MICS_WIRE_FP32, MICS_WIRE_INT8},
-                                     {MICS_WIRE_INT8, MICS_WIRE_INT8}};
+    static const mics_comm_dtypes all[] = {{MICS_COMM_FP32, MICS_COMM_FP32},
+                                           {MICS_COMM_BF16, MICS_COMM_BF16},
+                                           {MICS_COMM_FP32, MICS_COMM_BF16},
+                                           {MICS_COMM_FP32, MICS_COMM_INT8},
+                                           {MICS_COMM_INT8, MICS_COMM_INT8}};
     return all[choice];
 }
 
@@ -38,18 +38,18 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
                                .micro_steps = 1 + take(&from, 4),
                                .prefetch = take(&from, 3),
                                .recompute = take(&from, 2) == 1,
-                               .breadth = take(&from, 4),
+                               .layered_micro_steps = take(&from, 4),
                                .choice_count = take(&from, 2)};
     spec.choices[0] = (mics_collective_choice){
         SIZE_MAX, (mics_algorithm)take(&from, MICS_ALGORITHMS), (mics_algorithm)take(&from, 2)};
     spec.boundary = (mics_algorithm)take(&from, 2);
-    spec.whole_below = take(&from, 2) * small;
-    spec.join_below = take(&from, 2) * 3 * small;
+    spec.param_persistence_threshold = take(&from, 2) * small;
+    spec.coalesce_below = take(&from, 2) * 3 * small;
     spec.precision = take(&from, 3) == 0 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
     spec.accelerator = spec.precision == MICS_PRECISION_MIXED || take(&from, 3) == 0;
-    spec.gather_wires = wires_of(take(&from, 3));
-    spec.reduce_wires = wires_of(take(&from, 3));
-    spec.second_hop_wires = wires_of(take(&from, 5));
+    spec.params_dtype = wires_of(take(&from, 3));
+    spec.grads_dtype = wires_of(take(&from, 3));
+    spec.boundary_dtype = wires_of(take(&from, 5));
     spec.share_params = take(&from, 2) == 1;
     spec.evaluation_only = take(&from, 9) == 0;
     return spec;
@@ -146,7 +146,7 @@ static void forget_waits(mics_step *step)
 
 static void wait_for_a_later_step(mics_schedule *s)
 {
-    find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_FAR] =
+    find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_INTER] =
         s->lists[MICS_PHASE_TRAIN].count - 1;
 }
 
@@ -162,7 +162,7 @@ static void reduce_over_the_world(mics_schedule *s)
 
 static void compute_on_a_collectives_stream(mics_schedule *s)
 {
-    find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 0)->stream = MICS_STREAM_FAR;
+    find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 0)->stream = MICS_STREAM_INTER;
 }
 
 static void gather_more(mics_schedule *s)
@@ -243,7 +243,7 @@ static void reduce_twice(mics_schedule *s)
 static void sum_before_the_gradient(mics_schedule *s)
 {
     mics_step *scatter = find(s, MICS_STEP_SCATTER, MICS_STAGE_WHOLE, 0);
-    while (scatter->stream == MICS_STREAM_NEAR && scatter->kind != MICS_STEP_NORM)
+    while (scatter->stream == MICS_STREAM_INTRA && scatter->kind != MICS_STEP_NORM)
         scatter++;
     forget_waits(scatter);
 }
@@ -258,7 +258,7 @@ static void sum_another_unit(mics_schedule *s)
 static void gather_before_the_sync(mics_schedule *s)
 {
     mics_step *gather = find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0);
-    gather->wait[MICS_STREAM_FAR] = -1;
+    gather->wait[MICS_STREAM_INTER] = -1;
 }
 
 static void update_before_the_agreement(mics_schedule *s)
@@ -283,7 +283,7 @@ static void count_a_byte_more(mics_schedule *s)
 
 static void take_no_room_to_join(mics_schedule *s)
 {
-    s->join_bytes[MICS_STREAM_FAR] = 0;
+    s->join_bytes[MICS_STREAM_INTER] = 0;
 }
 
 typedef struct mutant {
@@ -326,9 +326,9 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .batch = {.sequences = 1, .length = 5, .threads = 1},
                                .micro_steps = 4,
                                .prefetch = 1,
-                               .breadth = 2,
+                               .layered_micro_steps = 2,
                                .boundary = MICS_ALGORITHM_TWO_STAGE,
-                               .join_below = joins ? 1 << 20 : 0};
+                               .coalesce_below = joins ? 1 << 20 : 0};
     mics_schedule *schedule = NULL;
     capture seen;
     ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));

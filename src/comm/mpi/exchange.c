@@ -295,12 +295,12 @@ static mics_status fail_timeout(comm_mpi *self, const transfer *moving)
 {
     const mics_exchange *exchange = moving->exchange;
     bool sending = is_received(moving);
-    const mics_lateness timeout = {.what = exchange->what,
-                                   .rank = self->base.rank,
-                                   .peer = sending ? exchange->to : exchange->from,
-                                   .sending = sending,
-                                   .waited_s = self->timeout_s};
-    if (self->late_handler != NULL)
+    const mics_timeout timeout = {.what = exchange->what,
+                                  .rank = self->base.rank,
+                                  .peer = sending ? exchange->to : exchange->from,
+                                  .sending = sending,
+                                  .waited_s = self->timeout_s};
+    if (self->timeout_handler != NULL)
         return comm_mpi_report_timeout(self, &timeout);
     return mics_fail(MICS_ERR_TIMEOUT,
                      "%s: rank %d waited %g s for rank %d to %s; see what that rank does, or "

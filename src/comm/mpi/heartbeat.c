@@ -299,7 +299,7 @@ void comm_heartbeat_fini(comm_mpi *self)
 
 // ---- status, any thread ----
 
-void comm_mpi_post(void *ctx, const mics_note *heartbeat)
+void comm_mpi_post(void *ctx, const mics_heartbeat *heartbeat)
 {
     comm_mpi *self = ctx;
     comm_heartbeat *beat = &self->heartbeat;
@@ -309,7 +309,7 @@ void comm_mpi_post(void *ctx, const mics_note *heartbeat)
     pthread_mutex_unlock(&beat->mutex);
 }
 
-bool comm_mpi_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+bool comm_mpi_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
 {
     comm_mpi *self = ctx;
     comm_heartbeat *beat = &self->heartbeat;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 // In a turn.
-static const comm_library_kind *find_kind(const comm_library *library, const mics_ring *ring,
+static const comm_library_kind *find_kind(const comm_library *library, const mics_comm_group *ring,
                                           uint64_t order)
 {
     const mics_group *group = &ring->group;
@@ -23,7 +23,7 @@ static const comm_library_kind *find_kind(const comm_library *library, const mic
 // ---- opening ----
 
 // Whether the ranks of one of the new communicators are those of the group, in order.
-static mics_status check_split(const comm_mpi *self, const mics_ring *ring, MPI_Comm comm)
+static mics_status check_split(const comm_mpi *self, const mics_comm_group *ring, MPI_Comm comm)
 {
     const mics_group *group = &ring->group;
     int size = 0, place = 0;
@@ -39,7 +39,7 @@ static mics_status check_split(const comm_mpi *self, const mics_ring *ring, MPI_
 }
 
 // In a turn.
-static mics_status add_kind(comm_mpi *self, const mics_ring *ring, uint64_t order,
+static mics_status add_kind(comm_mpi *self, const mics_comm_group *ring, uint64_t order,
                             const MPI_Comm comms[MICS_CHANNELS])
 {
     const mics_group *group = &ring->group;
@@ -52,7 +52,7 @@ static mics_status add_kind(comm_mpi *self, const mics_ring *ring, uint64_t orde
     return MICS_OK;
 }
 
-static mics_status open_kind(comm_mpi *self, const mics_ring *ring, uint64_t order)
+static mics_status open_kind(comm_mpi *self, const mics_comm_group *ring, uint64_t order)
 {
     MPI_Comm comms[MICS_CHANNELS];
     const comm_mpi_cut cut = {.color = (int)ring->group.first,
@@ -67,7 +67,7 @@ static mics_status open_kind(comm_mpi *self, const mics_ring *ring, uint64_t ord
     return status;
 }
 
-mics_status comm_mpi_library_open(void *ctx, const mics_ring *ring)
+mics_status comm_mpi_library_open(void *ctx, const mics_comm_group *ring)
 {
     comm_mpi *self = ctx;
     const uint64_t order = comm_order_hash(ring);
@@ -130,7 +130,7 @@ static int start_gather(comm_mpi *self, MPI_Comm comm, void *buffer, size_t bloc
     return code;
 }
 
-mics_status comm_mpi_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+mics_status comm_mpi_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
                                     size_t block_bytes)
 {
     comm_mpi *self = ctx;

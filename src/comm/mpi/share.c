@@ -133,7 +133,7 @@ void comm_mpi_unshare(void *ctx, void *memory)
     comm_node_memory_drop(memory);
 }
 
-mics_status comm_mpi_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+mics_status comm_mpi_share(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out)
 {
     static const comm_share_ops ops = {
         .make = make, .find = find, .made = made, .drop = comm_mpi_unshare};

@@ -131,12 +131,12 @@ static bool await_splitting(splitting *made, double timeout_s)
 // In a turn, which others get while the time-out handler speaks.
 static mics_status fail_timeout(comm_mpi *self, const comm_mpi_cut *cut)
 {
-    const mics_lateness timeout = {.what = cut->what,
-                                   .rank = self->base.rank,
-                                   .peer = MICS_RANK_NONE,
-                                   .waited_s = self->timeout_s};
+    const mics_timeout timeout = {.what = cut->what,
+                                  .rank = self->base.rank,
+                                  .peer = MICS_RANK_NONE,
+                                  .waited_s = self->timeout_s};
     self->broken = true;
-    if (self->late_handler != NULL)
+    if (self->timeout_handler != NULL)
         return comm_mpi_report_timeout(self, &timeout);
     return mics_fail(MICS_ERR_TIMEOUT,
                      "%s: MPI_Comm_split%s did not end within %g s: some rank stands still in it; "

@@ -45,14 +45,14 @@ void comm_turn_hand_over(comm_turn *turn);
 // A message to a monitor.
 typedef struct comm_heartbeat_message {
     uint64_t kind;
-    mics_note heartbeat;
+    mics_heartbeat heartbeat;
 } comm_heartbeat_message;
 
 // What a monitor knows of a rank.
 typedef struct comm_heartbeat_seen {
     bool posted; // a status has come
     double heard_us;
-    mics_note heartbeat;
+    mics_heartbeat heartbeat;
 } comm_heartbeat_seen;
 
 enum { COMM_MONITORS = 2 };
@@ -67,7 +67,7 @@ typedef struct comm_heartbeat {
     bool going;  // begun: receives are posted
     bool ending; // the thread must end
     bool posted;
-    mics_note mine;
+    mics_heartbeat mine;
     comm_heartbeat_seen *places; // (ranks); NULL on a rank that is no monitor
     // Used in turns.
     int32_t ranks;
@@ -128,8 +128,8 @@ typedef struct comm_mpi {
     mics_memory *memory;
     MPI_Comm world;
     double timeout_s;
-    mics_late_handler late_handler; // NULL: the transport's own line
-    void *late_ctx;
+    mics_timeout_handler timeout_handler; // NULL: the transport's own line
+    void *timeout_ctx;
     bool owns_mpi; // this comm initialised MPI
     _Atomic bool broken;
     // Guarded by the turn.
@@ -161,7 +161,7 @@ bool comm_mpi_is_timed_out(double since_us, double timeout_s);
 
 /* Calls the time-out handler, outside of the turn; once: who comes later waits until it has spoken.
  * Returns MICS_ERR_TIMEOUT. */
-mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_lateness *timeout);
+mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout);
 
 /* Waits for one of MPI's own collectives; `code` is what starting it gave. `reports`: the time-out
  * handler speaks, if there is one. */
@@ -229,7 +229,7 @@ void *comm_node_memory_find(const comm_ticket *ticket, size_t bytes);
 void comm_node_memory_made(const comm_ticket *ticket);
 void comm_node_memory_drop(void *memory);
 
-mics_status comm_mpi_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out);
+mics_status comm_mpi_share(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out);
 void comm_mpi_unshare(void *ctx, void *memory);
 
 // ---- heartbeat.c ----
@@ -253,8 +253,8 @@ mics_status comm_heartbeat_part(comm_mpi *self, double timeout_s);
 /* Frees; stops first. A zeroed one is allowed. */
 void comm_heartbeat_fini(comm_mpi *self);
 
-void comm_mpi_post(void *ctx, const mics_note *heartbeat);
-bool comm_mpi_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out);
+void comm_mpi_post(void *ctx, const mics_heartbeat *heartbeat);
+bool comm_mpi_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out);
 
 // ---- split.c; not in a turn ----
 
@@ -277,8 +277,8 @@ mics_status comm_mpi_split(comm_mpi *self, const comm_mpi_cut *cut, MPI_Comm *co
 
 // ---- library.c ----
 
-mics_status comm_mpi_library_open(void *ctx, const mics_ring *ring);
-mics_status comm_mpi_library_gather(void *ctx, const mics_ring *ring, void *buffer,
+mics_status comm_mpi_library_open(void *ctx, const mics_comm_group *ring);
+mics_status comm_mpi_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
                                     size_t block_bytes);
 
 /* In a turn: frees the communicators. */

@@ -133,12 +133,12 @@ bool comm_mpi_is_timed_out(double since_us, double timeout_s)
 
 // While one channel reports, the other may time out as well: it waits until that has been said, since
 // its caller may end the world.
-mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_lateness *timeout)
+mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout)
 {
     if (self->reporting == COMM_SILENT) {
         self->reporting = COMM_REPORTING;
         comm_turn_leave(&self->turn);
-        self->late_handler(self->late_ctx, timeout);
+        self->timeout_handler(self->timeout_ctx, timeout);
         comm_turn_enter(&self->turn);
         self->reporting = COMM_REPORTED;
     }
@@ -149,9 +149,9 @@ mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_lateness *timeout
 
 static mics_status fail_await(comm_mpi *self, const char *what, double timeout_s, bool reports)
 {
-    const mics_lateness timeout = {
+    const mics_timeout timeout = {
         .what = what, .rank = self->base.rank, .peer = MICS_RANK_NONE, .waited_s = timeout_s};
-    if (reports && self->late_handler != NULL)
+    if (reports && self->timeout_handler != NULL)
         return comm_mpi_report_timeout(self, &timeout);
     return mics_fail(MICS_ERR_TIMEOUT,
                      "%s: not all ranks came within %g s; see what the others do, or raise "

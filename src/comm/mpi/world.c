@@ -47,11 +47,11 @@ static void mpi_set_timeout(void *ctx, double seconds)
     self->timeout_s = seconds;
 }
 
-static void mpi_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static void mpi_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
 {
     comm_mpi *self = ctx;
-    self->late_handler = handler;
-    self->late_ctx = handler_ctx;
+    self->timeout_handler = handler;
+    self->timeout_ctx = handler_ctx;
 }
 
 // MPI_Finalize would spin while a slow rank still works; so a barrier comes before it. A rank may have
@@ -277,7 +277,7 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
         .exchange = comm_mpi_exchange,
         .set_timeout = mpi_set_timeout,
         .abort = mpi_abort,
-        .set_late_handler = mpi_set_late_handler,
+        .set_timeout_handler = mpi_set_timeout_handler,
         .post = comm_mpi_post,
         .read = comm_mpi_read,
         .close = mpi_close,

@@ -34,7 +34,7 @@ typedef struct nccl_ring {
     int32_t channel;
     ncclComm_t comm;
     pthread_mutex_t mutex;
-    void *handles[MICS_COMM_MOST_BUFFERS]; // of registered buffers; an abort frees them itself
+    void *handles[MICS_COMM_MAX_BUFFERS]; // of registered buffers; an abort frees them itself
 } nccl_ring;
 
 typedef struct nccl_comm {
@@ -95,7 +95,7 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
 // ---- opening ----
 
 // The address of the owner of block 0 goes to all members.
-static mics_status share_id(nccl_comm *self, const mics_ring *ring, ncclUniqueId *id_out)
+static mics_status share_id(nccl_comm *self, const mics_comm_group *ring, ncclUniqueId *id_out)
 {
     const int32_t size = ring->group.size, own = comm_block_of(ring, ring->group.index);
     void *block = NULL;
@@ -103,10 +103,10 @@ static mics_status share_id(nccl_comm *self, const mics_ring *ring, ncclUniqueId
     ncclUniqueId *ids = block;
     ncclResult_t result = own == 0 ? self->nccl->GetUniqueId(&ids[0]) : ncclSuccess;
     // A rank that has none fails after the exchange, in which others wait for it.
-    const mics_ring on_host = {.group = ring->group,
-                               .block_of = ring->block_of,
-                               .channel = 0,
-                               .what = "addresses for NCCL"};
+    const mics_comm_group on_host = {.group = ring->group,
+                                     .block_of = ring->block_of,
+                                     .channel = 0,
+                                     .what = "addresses for NCCL"};
     mics_status status = mics_comm_all_gather(self->inner, &on_host, ids, sizeof(ncclUniqueId));
     *id_out = ids[0];
     mics_free(self->memory, ids);
@@ -115,7 +115,7 @@ static mics_status share_id(nccl_comm *self, const mics_ring *ring, ncclUniqueId
     return status;
 }
 
-static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
+static mics_status open_ring(nccl_comm *self, const mics_comm_group *ring)
 {
     nccl_ring *own = &self->rings[self->ring_count];
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -138,7 +138,7 @@ static mics_status open_ring(nccl_comm *self, const mics_ring *ring)
 
 // ---- collectives ----
 
-static nccl_ring *find_ring(nccl_comm *self, const mics_ring *ring)
+static nccl_ring *find_ring(nccl_comm *self, const mics_comm_group *ring)
 {
     const uint64_t order = comm_order_hash(ring);
     for (int32_t i = 0; i < self->ring_count; i++) {
@@ -182,7 +182,7 @@ static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_ring *own
 static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
                                const mics_comm_call *call, cudaStream_t stream)
 {
-    const mics_ring *ring = call->ring;
+    const mics_comm_group *ring = call->ring;
     const int32_t size = ring->group.size, index = ring->group.index;
     const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
     ncclResult_t result = self->nccl->GroupStart();
@@ -291,7 +291,7 @@ static mics_status nccl_check(void *ctx)
 
 static void deregister(const nccl_comm *self, nccl_ring *own)
 {
-    for (int32_t b = 0; b < MICS_COMM_MOST_BUFFERS; b++) {
+    for (int32_t b = 0; b < MICS_COMM_MAX_BUFFERS; b++) {
         if (own->comm != NULL && own->handles[b] != NULL)
             self->nccl->CommDeregister(own->comm, own->handles[b]);
         own->handles[b] = NULL;
@@ -423,22 +423,22 @@ static void nccl_set_timeout(void *ctx, double seconds)
     self->inner->ops->set_timeout(self->inner->ctx, seconds);
 }
 
-static void nccl_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static void nccl_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
 {
     nccl_comm *self = ctx;
-    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static void nccl_post(void *ctx, const mics_note *heartbeat)
+static void nccl_post(void *ctx, const mics_heartbeat *heartbeat)
 {
     nccl_comm *self = ctx;
-    mics_comm_post(self->inner, heartbeat);
+    mics_comm_heartbeat_post(self->inner, heartbeat);
 }
 
-static bool nccl_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+static bool nccl_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
 {
     nccl_comm *self = ctx;
-    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
+    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static const mics_comm_ops nccl_ops = {
@@ -446,7 +446,7 @@ static const mics_comm_ops nccl_ops = {
     .exchange = nccl_exchange,
     .set_timeout = nccl_set_timeout,
     .abort = nccl_abort,
-    .set_late_handler = nccl_set_late_handler,
+    .set_timeout_handler = nccl_set_timeout_handler,
     .post = nccl_post,
     .read = nccl_read,
     .close = nccl_close,

@@ -97,22 +97,22 @@ static void staged_abort(void *ctx)
     self->inner->ops->abort(self->inner->ctx);
 }
 
-static void staged_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static void staged_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
 {
     staged_comm *self = ctx;
-    self->inner->ops->set_late_handler(self->inner->ctx, handler, handler_ctx);
+    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
 }
 
-static void staged_post(void *ctx, const mics_note *heartbeat)
+static void staged_post(void *ctx, const mics_heartbeat *heartbeat)
 {
     staged_comm *self = ctx;
-    mics_comm_post(self->inner, heartbeat);
+    mics_comm_heartbeat_post(self->inner, heartbeat);
 }
 
-static bool staged_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+static bool staged_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
 {
     staged_comm *self = ctx;
-    return mics_comm_read(self->inner, rank, heartbeat_out, age_s_out);
+    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static void free_pieces(staged_comm *self)
@@ -136,7 +136,7 @@ static const mics_comm_ops staged_ops = {
     .exchange = staged_exchange,
     .set_timeout = staged_set_timeout,
     .abort = staged_abort,
-    .set_late_handler = staged_set_late_handler,
+    .set_timeout_handler = staged_set_timeout_handler,
     .post = staged_post,
     .read = staged_read,
     .close = staged_close,

@@ -46,7 +46,7 @@ typedef struct cell {
 typedef struct place {
     bool open; // a comm of this rank exists
     bool posted;
-    mics_note heartbeat;
+    mics_heartbeat heartbeat;
 } place;
 
 // Memory in common; what the members see begins MICS_ALIGNMENT bytes behind it.
@@ -74,8 +74,8 @@ typedef struct thread_comm {
     mics_memory *memory;
     mics_thread_world *world;
     double timeout_s;
-    mics_late_handler late_handler; // NULL: fail_timeout says it
-    void *late_ctx;
+    mics_timeout_handler timeout_handler; // NULL: fail_timeout says it
+    void *timeout_ctx;
 } thread_comm;
 
 static cell *cell_of(const mics_thread_world *world, int32_t rank, int32_t channel)
@@ -142,13 +142,13 @@ static mics_status fail_timeout(thread_comm *self, const mics_exchange *exchange
     pthread_mutex_unlock(&world->mutex);
     if (!first)
         return MICS_ERR_TIMEOUT;
-    const mics_lateness timeout = {.what = exchange->what,
-                                   .rank = self->base.rank,
-                                   .peer = sending ? exchange->to : exchange->from,
-                                   .sending = sending,
-                                   .waited_s = self->timeout_s};
-    if (self->late_handler != NULL) {
-        self->late_handler(self->late_ctx, &timeout);
+    const mics_timeout timeout = {.what = exchange->what,
+                                  .rank = self->base.rank,
+                                  .peer = sending ? exchange->to : exchange->from,
+                                  .sending = sending,
+                                  .waited_s = self->timeout_s};
+    if (self->timeout_handler != NULL) {
+        self->timeout_handler(self->timeout_ctx, &timeout);
         return MICS_ERR_TIMEOUT;
     }
     char why[128] = "";
@@ -307,16 +307,16 @@ static void thread_abort(void *ctx)
     }
 }
 
-static void thread_set_late_handler(void *ctx, mics_late_handler handler, void *handler_ctx)
+static void thread_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
 {
     thread_comm *self = ctx;
-    self->late_handler = handler;
-    self->late_ctx = handler_ctx;
+    self->timeout_handler = handler;
+    self->timeout_ctx = handler_ctx;
 }
 
 // ---- heartbeats ----
 
-static void thread_post(void *ctx, const mics_note *heartbeat)
+static void thread_post(void *ctx, const mics_heartbeat *heartbeat)
 {
     thread_comm *self = ctx;
     place *mine = &self->world->places[self->base.rank];
@@ -326,7 +326,7 @@ static void thread_post(void *ctx, const mics_note *heartbeat)
     pthread_mutex_unlock(&self->world->mutex);
 }
 
-static bool thread_read(void *ctx, int32_t rank, mics_note *heartbeat_out, double *age_s_out)
+static bool thread_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
 {
     thread_comm *self = ctx;
     const place *at = &self->world->places[rank];
@@ -385,7 +385,8 @@ static void thread_unshare(void *ctx, void *memory)
         mics_free(self->world->memory, head);
 }
 
-static mics_status thread_share(void *ctx, const mics_ring *ring, size_t bytes, void **memory_out)
+static mics_status thread_share(void *ctx, const mics_comm_group *ring, size_t bytes,
+                                void **memory_out)
 {
     static const comm_share_ops ops = {
         .make = make_common, .find = find_common, .drop = thread_unshare};
@@ -487,7 +488,7 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
         .exchange = thread_exchange,
         .set_timeout = thread_set_timeout,
         .abort = thread_abort,
-        .set_late_handler = thread_set_late_handler,
+        .set_timeout_handler = thread_set_timeout_handler,
         .post = thread_post,
         .read = thread_read,
         .close = thread_close,

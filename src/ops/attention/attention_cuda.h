@@ -36,18 +36,17 @@ void mics_cuda_attention_choose(mics_device *device, mics_cuda_attention_way way
 
 /* Whether cuDNN would be used for a shape: "" when so, else why not. Static or the device's; never
  * NULL. */
-const char *mics_cuda_attention_why_not_cudnn(const mics_op_place *at,
-                                              const mics_cuda_attention *a);
+const char *mics_cuda_attention_why_not_cudnn(const mics_exec *at, const mics_cuda_attention *a);
 
 // ---- the ways ----
 
 // Tiles on tensor cores (attention.cu): bf16 and fp16, D <= 256. Backward takes B T H floats of
 // workspace.
-void mics_cuda_attention_tiles_forward(const mics_op_place *at, const mics_cuda_attention *a);
-void mics_cuda_attention_tiles_backward(const mics_op_place *at, const mics_cuda_attention *a);
+void mics_cuda_attention_tiles_forward(const mics_exec *at, const mics_cuda_attention *a);
+void mics_cuda_attention_tiles_backward(const mics_exec *at, const mics_cuda_attention *a);
 // Plain fp32 arithmetic (attention_fp32.cu): any type, any D. Workspace as above.
-void mics_cuda_attention_plain_forward(const mics_op_place *at, const mics_cuda_attention *a);
-void mics_cuda_attention_plain_backward(const mics_op_place *at, const mics_cuda_attention *a);
+void mics_cuda_attention_plain_forward(const mics_exec *at, const mics_cuda_attention *a);
+void mics_cuda_attention_plain_backward(const mics_exec *at, const mics_cuda_attention *a);
 
 #ifdef __cplusplus
 }

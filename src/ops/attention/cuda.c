@@ -45,7 +45,7 @@ void mics_cuda_attention_choose(mics_device *device, mics_cuda_attention_way way
     part->way = way;
 }
 
-const char *mics_cuda_attention_why_not_cudnn(const mics_op_place *at, const mics_cuda_attention *a)
+const char *mics_cuda_attention_why_not_cudnn(const mics_exec *at, const mics_cuda_attention *a)
 {
     const attention_part *part = part_of(at->device);
     if (!part || part->way != MICS_CUDA_ATTENTION_CUDNN)
@@ -53,7 +53,7 @@ const char *mics_cuda_attention_why_not_cudnn(const mics_op_place *at, const mic
     return part->cudnn ? mics_cuda_cudnn_why_not(part->cudnn, at, a) : part->why_not;
 }
 
-static mics_cuda_cudnn *cudnn_for(const mics_op_place *at, const mics_cuda_attention *a)
+static mics_cuda_cudnn *cudnn_for(const mics_exec *at, const mics_cuda_attention *a)
 {
     const attention_part *part = part_of(at->device);
     if (!part || part->way != MICS_CUDA_ATTENTION_CUDNN || !part->cudnn ||
@@ -62,7 +62,7 @@ static mics_cuda_cudnn *cudnn_for(const mics_op_place *at, const mics_cuda_atten
     return part->cudnn;
 }
 
-static bool on_tensor_cores(const mics_op_place *at, int64_t D)
+static bool on_tensor_cores(const mics_exec *at, int64_t D)
 {
     return at->dtype != MICS_DTYPE_FP32 && D <= TILES_MAX_D;
 }

@@ -525,7 +525,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
 
 // ---- launches ----
 
-template <typename T> problem<T> problem_of(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> problem<T> problem_of(const mics_exec *at, const mics_cuda_attention *a)
 {
     problem<T> p = {};
     p.qkv = static_cast<const T *>(a->qkv_N3C);
@@ -568,14 +568,14 @@ template <typename T, int W, int MT, int WARPS, int BN> constexpr size_t backwar
 }
 
 // How much a block may have. Asking for the stream sets the thread's device.
-size_t shared_limit(const mics_op_place *at)
+size_t shared_limit(const mics_exec *at)
 {
     stream_of(at);
     return mics_cuda_shared_limit();
 }
 
 // Whether a block may have so much; else the device fails, with what would work.
-bool fits(const mics_op_place *at, const mics_cuda_attention *a, size_t bytes)
+bool fits(const mics_exec *at, const mics_cuda_attention *a, size_t bytes)
 {
     const size_t limit = shared_limit(at);
     if (bytes <= limit)
@@ -592,7 +592,7 @@ bool fits(const mics_op_place *at, const mics_cuda_attention *a, size_t bytes)
 }
 
 template <typename T, int W, int MT, int WARPS, int BN>
-void launch_forward(const mics_op_place *at, const mics_cuda_attention *a)
+void launch_forward(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = forward_bytes<T, W, MT, WARPS, BN>();
     problem<T> p = problem_of<T>(at, a);
@@ -603,7 +603,7 @@ void launch_forward(const mics_op_place *at, const mics_cuda_attention *a)
 }
 
 template <typename T, int W, int MT, int WARPS, int BN>
-void launch_backward_q(const mics_op_place *at, const mics_cuda_attention *a)
+void launch_backward_q(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = backward_q_bytes<T, W, MT, WARPS, BN>();
     problem<T> p = problem_of<T>(at, a);
@@ -615,7 +615,7 @@ void launch_backward_q(const mics_op_place *at, const mics_cuda_attention *a)
 }
 
 template <typename T, int W, int MT, int WARPS, int BN, int COLS>
-void launch_backward_kv(const mics_op_place *at, const mics_cuda_attention *a)
+void launch_backward_kv(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = backward_kv_bytes<T, W, MT, WARPS, BN>();
     problem<T> p = problem_of<T>(at, a);
@@ -628,7 +628,7 @@ void launch_backward_kv(const mics_op_place *at, const mics_cuda_attention *a)
 }
 
 template <typename T, int LANES>
-void launch_delta_by(const mics_op_place *at, const problem<T> &p, int64_t rows)
+void launch_delta_by(const mics_exec *at, const problem<T> &p, int64_t rows)
 {
     constexpr int THREADS = 256;
     MICS_LAUNCH((attention_delta<T, LANES>), (unsigned)ceil_div(rows * LANES, THREADS), THREADS, 0,
@@ -637,7 +637,7 @@ void launch_delta_by(const mics_op_place *at, const problem<T> &p, int64_t rows)
 
 // The fewest lanes, from 4 on, that hold a row with 16 bytes each. How many there are does not
 // change the sum: the others would add zeros.
-template <typename T> void launch_delta(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> void launch_delta(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a);
     const int64_t rows = a->B * a->T * a->H;
@@ -661,7 +661,7 @@ template <typename T> void launch_delta(const mics_op_place *at, const mics_cuda
 // ptxas of CUDA 13.0, for 8.0, 8.6, 8.9 and 9.0: 128 to 255 registers; forward at 128 with the
 // larger tiles spills 36 to 48 bytes, dk dv at 64 spills 16 to 28, nothing else. Not yet tuned on a
 // chip.
-template <typename T> void forward(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> void forward(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (a->D <= 64)
         launch_forward<T, 64, 2, 4, 64>(at, a);
@@ -675,7 +675,7 @@ template <typename T> void forward(const mics_op_place *at, const mics_cuda_atte
         launch_forward<T, 128, 2, 4, 32>(at, a);
 }
 
-template <typename T> void backward(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> void backward(const mics_exec *at, const mics_cuda_attention *a)
 {
     const size_t limit = shared_limit(at);
     launch_delta<T>(at, a);
@@ -702,7 +702,7 @@ template <typename T> void backward(const mics_op_place *at, const mics_cuda_att
 
 } // namespace
 
-void mics_cuda_attention_tiles_forward(const mics_op_place *at, const mics_cuda_attention *a)
+void mics_cuda_attention_tiles_forward(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (at->dtype == MICS_DTYPE_BF16)
         forward<__nv_bfloat16>(at, a);
@@ -710,7 +710,7 @@ void mics_cuda_attention_tiles_forward(const mics_op_place *at, const mics_cuda_
         forward<__half>(at, a);
 }
 
-void mics_cuda_attention_tiles_backward(const mics_op_place *at, const mics_cuda_attention *a)
+void mics_cuda_attention_tiles_backward(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (at->dtype == MICS_DTYPE_BF16)
         backward<__nv_bfloat16>(at, a);

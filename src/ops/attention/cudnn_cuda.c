@@ -531,7 +531,7 @@ static size_t delta_bytes(const mics_cuda_attention *a)
     return ((size_t)(a->B * a->H * a->T) * sizeof(float) + 255) / 256 * 256;
 }
 
-const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_exec *at,
                                     const mics_cuda_attention *a)
 {
     shape *s = shape_of(cudnn, at->dtype, a);
@@ -568,7 +568,7 @@ static void with(variant *v, int64_t name, void *address)
     v->addresses[v->count++] = address;
 }
 
-static cudnnStatus_t execute(mics_cuda_cudnn *cudnn, const mics_op_place *at, const runnable *r,
+static cudnnStatus_t execute(mics_cuda_cudnn *cudnn, const mics_exec *at, const runnable *r,
                              const variant *v, void *workspace)
 {
     descriptor pack = NULL;
@@ -594,7 +594,7 @@ static cudnnStatus_t execute(mics_cuda_cudnn *cudnn, const mics_op_place *at, co
     return status;
 }
 
-static void run(mics_cuda_cudnn *cudnn, const mics_op_place *at, const mics_cuda_attention *a,
+static void run(mics_cuda_cudnn *cudnn, const mics_exec *at, const mics_cuda_attention *a,
                 bool backward)
 {
     const shape *s = shape_of(cudnn, at->dtype, a);
@@ -628,13 +628,13 @@ static void run(mics_cuda_cudnn *cudnn, const mics_op_place *at, const mics_cuda
     }
 }
 
-void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_exec *at,
                              const mics_cuda_attention *a)
 {
     run(cudnn, at, a, false);
 }
 
-void mics_cuda_cudnn_backward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+void mics_cuda_cudnn_backward(mics_cuda_cudnn *cudnn, const mics_exec *at,
                               const mics_cuda_attention *a)
 {
     run(cudnn, at, a, true);

@@ -24,13 +24,13 @@ void mics_cuda_cudnn_close(mics_cuda_cudnn *cudnn); // NULL is allowed
 
 /* Why a shape cannot run on cuDNN, forward and backward, in the place's workspace; "" when it can.
  * Prepares both graphs when it sees a shape first. */
-const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_exec *at,
                                     const mics_cuda_attention *a);
 
 /* Enqueue what why_not said "" to. */
-void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_exec *at,
                              const mics_cuda_attention *a);
-void mics_cuda_cudnn_backward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+void mics_cuda_cudnn_backward(mics_cuda_cudnn *cudnn, const mics_exec *at,
                               const mics_cuda_attention *a);
 
 #ifdef __cplusplus

@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T>
 
 // ---- launches ----
 
-template <typename T> problem<T> problem_of(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> problem<T> problem_of(const mics_exec *at, const mics_cuda_attention *a)
 {
     problem<T> p = {};
     p.qkv = static_cast<const T *>(a->qkv_N3C);
@@ -308,7 +308,7 @@ template <typename T, int CHUNKS> dim3 blocks_of(const problem<T> &p, const mics
 }
 
 template <typename T, int CHUNKS>
-void forward(const mics_op_place *at, const mics_cuda_attention *a)
+void forward(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a);
     MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
@@ -316,7 +316,7 @@ void forward(const mics_op_place *at, const mics_cuda_attention *a)
 }
 
 template <typename T, int CHUNKS>
-void backward(const mics_op_place *at, const mics_cuda_attention *a)
+void backward(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a);
     const int64_t rows = a->B * a->T * a->H;
@@ -328,7 +328,7 @@ void backward(const mics_op_place *at, const mics_cuda_attention *a)
                 stream_of(at), p);
 }
 
-template <typename T> void forward_any(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> void forward_any(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (a->D <= 64)
         forward<T, 2>(at, a);
@@ -339,7 +339,7 @@ template <typename T> void forward_any(const mics_op_place *at, const mics_cuda_
 }
 
 // Two sums a thread, so half the columns of forward's widest.
-template <typename T> void backward_any(const mics_op_place *at, const mics_cuda_attention *a)
+template <typename T> void backward_any(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (a->D <= 64)
         backward<T, 2>(at, a);
@@ -349,7 +349,7 @@ template <typename T> void backward_any(const mics_op_place *at, const mics_cuda
 
 } // namespace
 
-void mics_cuda_attention_plain_forward(const mics_op_place *at, const mics_cuda_attention *a)
+void mics_cuda_attention_plain_forward(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (at->dtype == MICS_DTYPE_FP32)
         forward_any<float>(at, a);
@@ -359,7 +359,7 @@ void mics_cuda_attention_plain_forward(const mics_op_place *at, const mics_cuda_
         forward_any<__half>(at, a);
 }
 
-void mics_cuda_attention_plain_backward(const mics_op_place *at, const mics_cuda_attention *a)
+void mics_cuda_attention_plain_backward(const mics_exec *at, const mics_cuda_attention *a)
 {
     if (at->dtype == MICS_DTYPE_FP32)
         backward_any<float>(at, a);

@@ -14,7 +14,7 @@ void mics_cuda_cudnn_close(mics_cuda_cudnn *cudnn)
     (void)cudnn;
 }
 
-const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_exec *at,
                                     const mics_cuda_attention *a)
 {
     (void)cudnn;
@@ -23,7 +23,7 @@ const char *mics_cuda_cudnn_why_not(mics_cuda_cudnn *cudnn, const mics_op_place 
     return "built without cuDNN";
 }
 
-void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_exec *at,
                              const mics_cuda_attention *a)
 {
     (void)cudnn;
@@ -31,7 +31,7 @@ void mics_cuda_cudnn_forward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
     (void)a;
 }
 
-void mics_cuda_cudnn_backward(mics_cuda_cudnn *cudnn, const mics_op_place *at,
+void mics_cuda_cudnn_backward(mics_cuda_cudnn *cudnn, const mics_exec *at,
                               const mics_cuda_attention *a)
 {
     (void)cudnn;

@@ -116,14 +116,14 @@ template <typename T, bool ADD> struct round_op {
 };
 
 template <typename T, int COUNT>
-void add_packs(const mics_op_place *at, void *y, const void *bias, int64_t N, int64_t O)
+void add_packs(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O)
 {
     MICS_LAUNCH((bias_add<T, COUNT>), grid_of(N, 1), ADD_THREADS, 0, stream_of(at),
                 static_cast<T *>(y), static_cast<const T *>(bias), N, O);
 }
 
 template <typename T>
-void add_to(const mics_op_place *at, void *y, const void *bias, int64_t N, int64_t O)
+void add_to(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O)
 {
     constexpr int MOST = 16 / sizeof(T);
     if (packs_fit<T, MOST>(y, O) && packs_fit<T, MOST>(bias, O))
@@ -133,7 +133,7 @@ void add_to(const mics_op_place *at, void *y, const void *bias, int64_t N, int64
 }
 
 template <typename T, int COUNT>
-void sum_packs(const mics_op_place *at, float *sums, const T *dy, int64_t N, int64_t O)
+void sum_packs(const mics_exec *at, float *sums, const T *dy, int64_t N, int64_t O)
 {
     const int64_t blocks = row_blocks(N);
     const dim3 grid((unsigned)ceil_div(O, LANES * COUNT), (unsigned)blocks);
@@ -142,7 +142,7 @@ void sum_packs(const mics_op_place *at, float *sums, const T *dy, int64_t N, int
 }
 
 template <typename T>
-void backward(const mics_op_place *at, void *dbias, const void *dy, int64_t N, int64_t O, bool add,
+void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O, bool add,
               float *sums)
 {
     constexpr int MOST = 16 / sizeof(T);
@@ -156,7 +156,7 @@ void backward(const mics_op_place *at, void *dbias, const void *dy, int64_t N, i
 }
 
 template <typename T>
-void round_to(const mics_op_place *at, void *out, const float *sum, int64_t elems, bool add)
+void round_to(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add)
 {
     if (add)
         map(at, round_op<T, true>{static_cast<T *>(out), sum}, elems);
@@ -171,20 +171,20 @@ size_t mics_cuda_bias_workspace_bytes(int64_t N, int64_t O)
     return (size_t)(row_blocks(N) * O) * sizeof(float);
 }
 
-void mics_cuda_bias_add(const mics_op_place *at, void *y_NO, const void *bias_O, int64_t N,
+void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N,
                         int64_t O)
 {
     MICS_BY_DTYPE(at->dtype, add_to, at, y_NO, bias_O, N, O);
 }
 
-void mics_cuda_bias_backward(const mics_op_place *at, void *dbias_O, const void *dy_NO, int64_t N,
+void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
                              int64_t O, bool add, void *workspace)
 {
     MICS_BY_DTYPE(at->dtype, backward, at, dbias_O, dy_NO, N, O, add,
                   static_cast<float *>(workspace));
 }
 
-void mics_cuda_round_add(const mics_op_place *at, void *out, const float *sum, int64_t elems,
+void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems,
                          bool add)
 {
     MICS_BY_DTYPE(at->dtype, round_to, at, out, sum, elems, add);

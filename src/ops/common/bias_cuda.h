@@ -11,18 +11,16 @@ extern "C" {
 #endif
 
 /* y[n] += bias, rounded once more. */
-void mics_cuda_bias_add(const mics_op_place *at, void *y_NO, const void *bias_O, int64_t N,
-                        int64_t O);
+void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O);
 
 /* dbias (+)= sum of dy's rows: in fp32, in fixed blocks of rows, rounded once. workspace:
  * mics_cuda_bias_workspace_bytes. */
-void mics_cuda_bias_backward(const mics_op_place *at, void *dbias_O, const void *dy_NO, int64_t N,
+void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
                              int64_t O, bool add, void *workspace);
 size_t mics_cuda_bias_workspace_bytes(int64_t N, int64_t O);
 
 /* out (of the place's dtype) (+)= sum, rounded once. */
-void mics_cuda_round_add(const mics_op_place *at, void *out, const float *sum, int64_t elems,
-                         bool add);
+void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add);
 
 #ifdef __cplusplus
 }

@@ -20,8 +20,8 @@ MICS_OPS(MICS_CUDA_DECLARE_)
 
 // ---- gelu/cuda.cu: also a linear's, where the GEMM library has no epilogue for it; y may be x, dx may be dy ----
 
-void mics_cuda_gelu_forward(const mics_op_place *at, void *y, const void *x, int64_t elems);
-void mics_cuda_gelu_backward(const mics_op_place *at, void *dx, const void *dy, const void *x,
+void mics_cuda_gelu_forward(const mics_exec *at, void *y, const void *x, int64_t elems);
+void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, const void *x,
                              int64_t elems, bool add_dx);
 
 // ---- lm_head/ ----
@@ -45,19 +45,19 @@ typedef struct mics_cuda_logits {
     int64_t R, V, stride;
 } mics_cuda_logits;
 
-void mics_cuda_cross_entropy(const mics_op_place *at, const mics_cuda_logits *logits);
+void mics_cuda_cross_entropy(const mics_exec *at, const mics_cuda_logits *logits);
 
 // ---- vector/: entries of mics_kernels of the same names; add is accumulate into another place ----
 
-void mics_cuda_add(const mics_op_place *at, void *y, const void *a, const void *b, int64_t elems);
-void mics_cuda_accumulate(const mics_op_place *at, void *y, const void *x, int64_t elems);
-void mics_cuda_round(const mics_op_place *at, void *out, const float *x, int64_t elems);
-void mics_cuda_widen(const mics_op_place *at, float *out, const void *x, int64_t elems);
-void mics_cuda_sum_losses(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
-void mics_cuda_sum_squares(const mics_op_place *at, double *sum, const float *x, int64_t elems);
-void mics_cuda_sum_blocks(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+void mics_cuda_add(const mics_exec *at, void *y, const void *a, const void *b, int64_t elems);
+void mics_cuda_accumulate(const mics_exec *at, void *y, const void *x, int64_t elems);
+void mics_cuda_round(const mics_exec *at, void *out, const float *x, int64_t elems);
+void mics_cuda_widen(const mics_exec *at, float *out, const void *x, int64_t elems);
+void mics_cuda_sum_losses(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
+void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems);
+void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, const void *blocks,
                           int32_t count, int64_t stride, int64_t elems, bool add);
-void mics_cuda_sum_blocks_rounded(const mics_op_place *at, void *out, const void *own,
+void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems);
 /* Workspace that sum_squares needs. */
 size_t mics_cuda_sum_workspace_bytes(void);
@@ -65,8 +65,7 @@ size_t mics_cuda_sum_workspace_bytes(void);
 // ---- optim/: entries of mics_kernels.update ----
 
 #define MICS_CUDA_DECLARE_(NAME, optimizer)                                                        \
-    void mics_cuda_##optimizer##_update(const mics_op_place *at,                                   \
-                                        const mics_optimizer_update *update);
+    void mics_cuda_##optimizer##_update(const mics_exec *at, const mics_optimizer_update *update);
 MICS_OPTIMIZERS(MICS_CUDA_DECLARE_)
 #undef MICS_CUDA_DECLARE_
 

@@ -28,20 +28,20 @@ MICS_OPS(MICS_OP_DECLARE_)
 
 // And each optimizer's mics_<optimizer>_update_<isa>.
 #define MICS_OP_DECLARE_(NAME, optimizer)                                                          \
-    void MICS_OP(optimizer##_update)(const mics_op_place *at, const mics_optimizer_update *update);
+    void MICS_OP(optimizer##_update)(const mics_exec *at, const mics_optimizer_update *update);
 MICS_OPTIMIZERS(MICS_OP_DECLARE_)
 #undef MICS_OP_DECLARE_
 
 void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems); // y may be a or b
-void MICS_OP(accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems);
-void MICS_OP(sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
-void MICS_OP(sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems);
-void MICS_OP(sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+void MICS_OP(accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems);
+void MICS_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
+void MICS_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
+void MICS_OP(sum_blocks)(const mics_exec *at, float *sum, const void *own, const void *blocks,
                          int32_t count, int64_t stride, int64_t elems, bool add);
-void MICS_OP(sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
+void MICS_OP(sum_blocks_rounded)(const mics_exec *at, void *out, const void *own,
                                  const void *blocks, int32_t count, int64_t stride, int64_t elems);
-void MICS_OP(copy_fp32)(const mics_op_place *at, void *out, const float *x, int64_t elems);
-void MICS_OP(copy_wide)(const mics_op_place *at, float *out, const void *x, int64_t elems);
+void MICS_OP(copy_fp32)(const mics_exec *at, void *out, const float *x, int64_t elems);
+void MICS_OP(copy_wide)(const mics_exec *at, float *out, const void *x, int64_t elems);
 void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
 void MICS_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
 void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-template <typename Op> static void map(const mics_op_place *at, const Op &op, int64_t elems)
+template <typename Op> static void map(const mics_exec *at, const Op &op, int64_t elems)
 {
     int64_t head = 0;
     while (head < Op::MOST && !op.fits(head))

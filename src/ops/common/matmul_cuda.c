@@ -169,7 +169,7 @@ static uint8_t alignment_of(const void *address)
     return (uint8_t)(low ? low & (~low + 1) : 16);
 }
 
-static plan_key key_of(const matmul *m, const mics_op_place *at, const mics_cuda_product *p,
+static plan_key key_of(const matmul *m, const mics_exec *at, const mics_cuda_product *p,
                        size_t workspace_bytes)
 {
     plan_key key;
@@ -397,7 +397,7 @@ static plan *plan_for(matmul *m, const plan_key *key, void *vector, void *aux)
 
 // ---- products ----
 
-static cublasStatus_t enqueue(const matmul *m, const plan *p, const mics_op_place *at,
+static cublasStatus_t enqueue(const matmul *m, const plan *p, const mics_exec *at,
                               const mics_cuda_product *product,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace)
 {
@@ -416,10 +416,10 @@ static size_t workspace_used(size_t workspace_bytes)
                                                               : MICS_CUDA_MATMUL_WORKSPACE_BYTES;
 }
 
-static void measure_new(const matmul *m, plan *p, const mics_op_place *at,
+static void measure_new(const matmul *m, plan *p, const mics_exec *at,
                         const mics_cuda_product *product, void *workspace);
 
-bool mics_cuda_matmul(const mics_op_place *at, const mics_cuda_product *product, void *workspace,
+bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_product *product, void *workspace,
                       size_t workspace_bytes)
 {
     matmul *m = matmul_of(at->device);
@@ -457,7 +457,7 @@ void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow)
 // ---- choosing by time ----
 
 // Microseconds of one run: the mean of several, after one that nobody times.
-static mics_status time_one(const matmul *m, const plan *p, const mics_op_place *at,
+static mics_status time_one(const matmul *m, const plan *p, const mics_exec *at,
                             const mics_cuda_product *product, const cublasLtMatmulAlgo_t *algorithm,
                             void *workspace, double *us_out)
 {
@@ -477,7 +477,7 @@ static mics_status time_one(const matmul *m, const plan *p, const mics_op_place 
 
 // With the lock held. Later candidates must be 2 % faster than the best so far, so that noise does
 // not decide between equals.
-static mics_status measure(const matmul *m, plan *p, const mics_op_place *at,
+static mics_status measure(const matmul *m, plan *p, const mics_exec *at,
                            const mics_cuda_product *product, void *workspace, double *best_out)
 {
     cublasLtMatmulHeuristicResult_t results[MAX_CANDIDATES];
@@ -506,7 +506,7 @@ static mics_status measure(const matmul *m, plan *p, const mics_op_place *at,
 }
 
 // With the lock held. A device that fails says so in its check.
-static void measure_new(const matmul *m, plan *p, const mics_op_place *at,
+static void measure_new(const matmul *m, plan *p, const mics_exec *at,
                         const mics_cuda_product *product, void *workspace)
 {
     double us;
@@ -524,7 +524,7 @@ void mics_cuda_matmul_time(mics_device *device, double seconds)
     pthread_mutex_unlock(&m->lock);
 }
 
-mics_status mics_cuda_matmul_measure(const mics_op_place *at, const mics_cuda_product *product,
+mics_status mics_cuda_matmul_measure(const mics_exec *at, const mics_cuda_product *product,
                                      void *workspace, size_t workspace_bytes,
                                      double *microseconds_out)
 {

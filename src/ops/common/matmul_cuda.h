@@ -55,7 +55,7 @@ typedef struct mics_cuda_product {
  *          true otherwise, also when the device failed, which its check tells.
  * Threads: any; one call at a time for each device gets past the search for its plan.
  */
-bool mics_cuda_matmul(const mics_op_place *at, const mics_cuda_product *product, void *workspace,
+bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_product *product, void *workspace,
                       size_t workspace_bytes);
 
 // How fp32 is multiplied on a device: in fp32, or with inputs rounded to TF32 (10 bits of
@@ -70,7 +70,7 @@ void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow);
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no algorithm; not logged); MICS_ERR_DEVICE.
  * Blocks:  yes.
  */
-mics_status mics_cuda_matmul_measure(const mics_op_place *at, const mics_cuda_product *product,
+mics_status mics_cuda_matmul_measure(const mics_exec *at, const mics_cuda_product *product,
                                      void *workspace, size_t workspace_bytes,
                                      double *microseconds_out);
 

@@ -207,7 +207,7 @@ static __device__ __forceinline__ int64_t grid_threads()
 
 // ---- on the host ----
 
-static inline cudaStream_t stream_of(const mics_op_place *at)
+static inline cudaStream_t stream_of(const mics_exec *at)
 {
     return static_cast<cudaStream_t>(at->device->ops->stream_handle(at->device->ctx, at->stream));
 }

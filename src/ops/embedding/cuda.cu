@@ -63,14 +63,14 @@ struct forward_call {
 };
 
 template <typename T, int COUNT>
-static void forward_packs(const mics_op_place *at, const forward_call &c)
+static void forward_packs(const mics_exec *at, const forward_call &c)
 {
     MICS_LAUNCH((embedding_kernel<T, COUNT>), grid_of(c.N, 1), row_threads(c.C / COUNT), 0,
                 stream_of(at), static_cast<T *>(c.y), c.tokens, static_cast<const T *>(c.wte),
                 static_cast<const T *>(c.wpe), c.N, c.T, c.C);
 }
 
-template <typename T> static void forward(const mics_op_place *at, const forward_call &c)
+template <typename T> static void forward(const mics_exec *at, const forward_call &c)
 {
     const int MOST = 16 / sizeof(T);
     if (packs_fit<T, MOST>(c.y, c.C) && packs_fit<T, MOST>(c.wte, c.C) &&
@@ -224,7 +224,7 @@ struct backward_call {
 };
 
 template <typename T, int COUNT>
-static void backward_packs(const mics_op_place *at, const backward_call &c)
+static void backward_packs(const mics_exec *at, const backward_call &c)
 {
     const cudaStream_t stream = stream_of(at);
     const T *dy = static_cast<const T *>(c.dy);
@@ -245,7 +245,7 @@ static void backward_packs(const mics_op_place *at, const backward_call &c)
                 static_cast<T *>(c.dwpe), dy, c.N, c.T, c.C, c.add_dwpe);
 }
 
-template <typename T> static void backward(const mics_op_place *at, const backward_call &c)
+template <typename T> static void backward(const mics_exec *at, const backward_call &c)
 {
     if (!c.add_dwte)
         at->device->ops->zero(at->device->ctx, at->stream, c.dwte,

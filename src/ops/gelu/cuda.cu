@@ -97,13 +97,13 @@ template <typename T, bool ADD> struct gelu_backward_op {
 };
 
 template <typename T>
-static void forward(const mics_op_place *at, void *y, const void *x, int64_t elems)
+static void forward(const mics_exec *at, void *y, const void *x, int64_t elems)
 {
     map(at, gelu_op<T>{static_cast<T *>(y), static_cast<const T *>(x)}, elems);
 }
 
 template <typename T>
-static void backward(const mics_op_place *at, void *dx, const void *dy, const void *x,
+static void backward(const mics_exec *at, void *dx, const void *dy, const void *x,
                      int64_t elems, bool add_dx)
 {
     T *to = static_cast<T *>(dx);
@@ -114,12 +114,12 @@ static void backward(const mics_op_place *at, void *dx, const void *dy, const vo
         map(at, gelu_backward_op<T, false>{to, from, in}, elems);
 }
 
-void mics_cuda_gelu_forward(const mics_op_place *at, void *y, const void *x, int64_t elems)
+void mics_cuda_gelu_forward(const mics_exec *at, void *y, const void *x, int64_t elems)
 {
     MICS_BY_DTYPE(at->dtype, forward, at, y, x, elems);
 }
 
-void mics_cuda_gelu_backward(const mics_op_place *at, void *dx, const void *dy, const void *x,
+void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, const void *x,
                              int64_t elems, bool add_dx)
 {
     MICS_BY_DTYPE(at->dtype, backward, at, dx, dy, x, elems, add_dx);

@@ -19,7 +19,7 @@ static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
     return sums > MICS_CUDA_MATMUL_WORKSPACE_BYTES ? sums : MICS_CUDA_MATMUL_WORKSPACE_BYTES;
 }
 
-static bool multiply(const mics_op_place *at, const mics_cuda_product *product)
+static bool multiply(const mics_exec *at, const mics_cuda_product *product)
 {
     return mics_cuda_matmul(at, product, at->workspace, at->workspace_bytes);
 }

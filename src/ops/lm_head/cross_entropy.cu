@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(ROW_THREADS) entropy_kernel(mics_cuda_logits a
 }
 
 template <typename T, typename G, int COUNT>
-static void entropy_packs(const mics_op_place *at, const mics_cuda_logits &a)
+static void entropy_packs(const mics_exec *at, const mics_cuda_logits &a)
 {
     const cudaStream_t stream = stream_of(at);
     if (a.V <= SHORT_ROW)
@@ -147,7 +147,7 @@ static void entropy_packs(const mics_op_place *at, const mics_cuda_logits &a)
 }
 
 template <typename T, typename G>
-static void entropy(const mics_op_place *at, const mics_cuda_logits &a)
+static void entropy(const mics_exec *at, const mics_cuda_logits &a)
 {
     const int MOST = 16 / sizeof(T);
     if (packs_fit<T, MOST>(a.logits, a.stride) &&
@@ -158,18 +158,18 @@ static void entropy(const mics_op_place *at, const mics_cuda_logits &a)
 }
 
 template <typename G>
-static void entropy_of_float(const mics_op_place *at, const mics_cuda_logits &a)
+static void entropy_of_float(const mics_exec *at, const mics_cuda_logits &a)
 {
     entropy<float, G>(at, a);
 }
 
 template <typename T>
-static void entropy_of_same(const mics_op_place *at, const mics_cuda_logits &a)
+static void entropy_of_same(const mics_exec *at, const mics_cuda_logits &a)
 {
     entropy<T, T>(at, a);
 }
 
-void mics_cuda_cross_entropy(const mics_op_place *at, const mics_cuda_logits *logits)
+void mics_cuda_cross_entropy(const mics_exec *at, const mics_cuda_logits *logits)
 {
     if (logits->logits_dtype == MICS_DTYPE_FP32)
         MICS_BY_DTYPE(at->dtype, entropy_of_float, at, *logits);

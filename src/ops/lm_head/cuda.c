@@ -16,7 +16,7 @@
 #include "ops/common/matmul_cuda.h"
 
 typedef struct lm_head {
-    const mics_op_place *at;
+    const mics_exec *at;
     const char *x;
     const void *weight;
     const int32_t *targets;
@@ -71,7 +71,7 @@ static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
 // The workspace: logits, then what products take.
 static void place(lm_head *c)
 {
-    const mics_op_place *at = c->at;
+    const mics_exec *at = c->at;
     const size_t logits = logits_bytes(at->dtype, c->V, minimum(c->N, c->chunk_rows));
     c->stride = logits_stride(at->dtype, c->V);
     c->logits = at->workspace;

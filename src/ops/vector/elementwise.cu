@@ -61,40 +61,40 @@ template <typename To, typename From> struct convert_op {
 };
 
 template <typename T>
-static void add(const mics_op_place *at, void *y, const void *a, const void *b, int64_t elems)
+static void add(const mics_exec *at, void *y, const void *a, const void *b, int64_t elems)
 {
     map(at, add_op<T>{static_cast<T *>(y), static_cast<const T *>(a), static_cast<const T *>(b)},
         elems);
 }
 
 template <typename T>
-static void round_to(const mics_op_place *at, void *out, const float *x, int64_t elems)
+static void round_to(const mics_exec *at, void *out, const float *x, int64_t elems)
 {
     map(at, convert_op<T, float>{static_cast<T *>(out), x}, elems);
 }
 
 template <typename T>
-static void widen_from(const mics_op_place *at, float *out, const void *x, int64_t elems)
+static void widen_from(const mics_exec *at, float *out, const void *x, int64_t elems)
 {
     map(at, convert_op<float, T>{out, static_cast<const T *>(x)}, elems);
 }
 
-void mics_cuda_add(const mics_op_place *at, void *y, const void *a, const void *b, int64_t elems)
+void mics_cuda_add(const mics_exec *at, void *y, const void *a, const void *b, int64_t elems)
 {
     MICS_BY_DTYPE(at->dtype, add, at, y, a, b, elems);
 }
 
-void mics_cuda_accumulate(const mics_op_place *at, void *y, const void *x, int64_t elems)
+void mics_cuda_accumulate(const mics_exec *at, void *y, const void *x, int64_t elems)
 {
     MICS_BY_DTYPE(at->dtype, add, at, y, y, x, elems);
 }
 
-void mics_cuda_round(const mics_op_place *at, void *out, const float *x, int64_t elems)
+void mics_cuda_round(const mics_exec *at, void *out, const float *x, int64_t elems)
 {
     MICS_BY_DTYPE(at->dtype, round_to, at, out, x, elems);
 }
 
-void mics_cuda_widen(const mics_op_place *at, float *out, const void *x, int64_t elems)
+void mics_cuda_widen(const mics_exec *at, float *out, const void *x, int64_t elems)
 {
     MICS_BY_DTYPE(at->dtype, widen_from, at, out, x, elems);
 }

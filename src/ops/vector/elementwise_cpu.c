@@ -15,7 +15,7 @@ void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems)
     }
 }
 
-void MICS_OP(accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems)
+void MICS_OP(accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems)
 {
     (void)at;
     MICS_OP(add)(y, y, x, elems);
@@ -48,7 +48,7 @@ static double sum_squares_block(const float *x, int64_t elems)
     return (a + b) + (c + d);
 }
 
-void MICS_OP(sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems)
+void MICS_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems)
 {
     (void)at;
     // A batch of block sums fits on the stack; batches and blocks are added in order.
@@ -71,7 +71,7 @@ void MICS_OP(sum_squares)(const mics_op_place *at, double *sum, const float *x, 
 }
 
 // In token order, so the bits do not depend on threads.
-void MICS_OP(sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N)
+void MICS_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N)
 {
     (void)at;
     double losses = 0;
@@ -80,7 +80,7 @@ void MICS_OP(sum_losses)(const mics_op_place *at, double *sum, const float *loss
     *sum += losses;
 }
 
-void MICS_OP(sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+void MICS_OP(sum_blocks)(const mics_exec *at, float *sum, const void *own, const void *blocks,
                          int32_t count, int64_t stride, int64_t elems, bool add_sum)
 {
     (void)at;
@@ -93,19 +93,19 @@ void MICS_OP(sum_blocks)(const mics_op_place *at, float *sum, const void *own, c
     }
 }
 
-void MICS_OP(sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
+void MICS_OP(sum_blocks_rounded)(const mics_exec *at, void *out, const void *own,
                                  const void *blocks, int32_t count, int64_t stride, int64_t elems)
 {
     MICS_OP(sum_blocks)(at, out, own, blocks, count, stride, elems, false);
 }
 
-void MICS_OP(copy_fp32)(const mics_op_place *at, void *out, const float *x, int64_t elems)
+void MICS_OP(copy_fp32)(const mics_exec *at, void *out, const float *x, int64_t elems)
 {
     (void)at;
     memcpy(out, x, (size_t)elems * sizeof(float));
 }
 
-void MICS_OP(copy_wide)(const mics_op_place *at, float *out, const void *x, int64_t elems)
+void MICS_OP(copy_wide)(const mics_exec *at, float *out, const void *x, int64_t elems)
 {
     (void)at;
     memcpy(out, x, (size_t)elems * sizeof(float));

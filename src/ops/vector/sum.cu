@@ -80,12 +80,12 @@ __global__ void __launch_bounds__(FINAL_THREADS)
         *sum += mine;
 }
 
-void mics_cuda_sum_losses(const mics_op_place *at, double *sum, const float *loss_N, int64_t N)
+void mics_cuda_sum_losses(const mics_exec *at, double *sum, const float *loss_N, int64_t N)
 {
     MICS_LAUNCH(add_up_kernel<float>, 1, FINAL_THREADS, 0, stream_of(at), sum, loss_N, N);
 }
 
-void mics_cuda_sum_squares(const mics_op_place *at, double *sum, const float *x, int64_t elems)
+void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems)
 {
     const cudaStream_t stream = stream_of(at);
     double *partial = static_cast<double *>(at->workspace);
@@ -160,7 +160,7 @@ struct blocks_call {
 };
 
 template <typename Out, typename T, bool ADD>
-static void sum_into(const mics_op_place *at, const blocks_call &c)
+static void sum_into(const mics_exec *at, const blocks_call &c)
 {
     map(at,
         blocks_op<Out, T, ADD>{static_cast<Out *>(c.out), static_cast<const T *>(c.own),
@@ -168,7 +168,7 @@ static void sum_into(const mics_op_place *at, const blocks_call &c)
         c.elems);
 }
 
-template <typename T> static void sum_to_float(const mics_op_place *at, const blocks_call &c)
+template <typename T> static void sum_to_float(const mics_exec *at, const blocks_call &c)
 {
     if (c.add)
         sum_into<float, T, true>(at, c);
@@ -176,19 +176,19 @@ template <typename T> static void sum_to_float(const mics_op_place *at, const bl
         sum_into<float, T, false>(at, c);
 }
 
-template <typename T> static void sum_to_same(const mics_op_place *at, const blocks_call &c)
+template <typename T> static void sum_to_same(const mics_exec *at, const blocks_call &c)
 {
     sum_into<T, T, false>(at, c);
 }
 
-void mics_cuda_sum_blocks(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, const void *blocks,
                           int32_t count, int64_t stride, int64_t elems, bool add)
 {
     const blocks_call c = {sum, own, blocks, count, stride, elems, add};
     MICS_BY_DTYPE(at->dtype, sum_to_float, at, c);
 }
 
-void mics_cuda_sum_blocks_rounded(const mics_op_place *at, void *out, const void *own,
+void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems)
 {
     const blocks_call c = {out, own, blocks, count, stride, elems, false};

@@ -26,7 +26,7 @@ static inline void fetch(const float *from, size_t bytes_on)
 
 static inline void fetch_block_ahead(const float *block)
 {
-    for (size_t line = 0; line < MICS_WIRE_BLOCK * sizeof(float); line += LINE_BYTES)
+    for (size_t line = 0; line < MICS_COMM_INT8_BLOCK * sizeof(float); line += LINE_BYTES)
         fetch(block, AHEAD_BYTES + line);
 }
 
@@ -101,11 +101,11 @@ static void add_bf16_block(float *sum, const uint16_t *packed, int64_t elems)
 
 void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems)
 {
-    for (int64_t first = 0; first < elems; first += MICS_WIRE_BLOCK) {
+    for (int64_t first = 0; first < elems; first += MICS_COMM_INT8_BLOCK) {
         const int64_t rest = elems - first;
         fetch_block_ahead(sum + first);
         add_bf16_block(sum + first, packed + first,
-                       rest < MICS_WIRE_BLOCK ? rest : MICS_WIRE_BLOCK);
+                       rest < MICS_COMM_INT8_BLOCK ? rest : MICS_COMM_INT8_BLOCK);
     }
 }
 
@@ -222,10 +222,10 @@ typedef struct block_view {
 
 static inline block_view block_at(int64_t block, int64_t elems)
 {
-    const int64_t blocks = (elems + MICS_WIRE_BLOCK - 1) / MICS_WIRE_BLOCK;
-    const int64_t first = block * MICS_WIRE_BLOCK, rest = elems - first;
+    const int64_t blocks = (elems + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK;
+    const int64_t first = block * MICS_COMM_INT8_BLOCK, rest = elems - first;
     return (block_view){.first = first,
-                        .elems = rest < MICS_WIRE_BLOCK ? rest : MICS_WIRE_BLOCK,
+                        .elems = rest < MICS_COMM_INT8_BLOCK ? rest : MICS_COMM_INT8_BLOCK,
                         .scale_at = (size_t)block * sizeof(float),
                         .q_at = (size_t)blocks * sizeof(float) + (size_t)first};
 }
@@ -234,7 +234,7 @@ void MICS_OP(pack_int8)(void *packed, const float *values, float *residual, int6
 {
     char *to = packed;
     size_t end = 0;
-    for (int64_t block = 0; block * MICS_WIRE_BLOCK < elems; ++block) {
+    for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
         const block_view at = block_at(block, elems);
         fetch_block_ahead(values + at.first);
         if (residual)
@@ -244,7 +244,7 @@ void MICS_OP(pack_int8)(void *packed, const float *values, float *residual, int6
         memcpy(to + at.scale_at, &scale, sizeof scale);
         end = at.q_at + (size_t)at.elems;
     }
-    memset(to + end, 0, mics_wire_bytes(MICS_WIRE_INT8, elems) - end);
+    memset(to + end, 0, mics_comm_dtype_bytes(MICS_COMM_INT8, elems) - end);
 }
 
 static void unpack_block(float *values, const int8_t *q, float scale, int64_t elems)
@@ -271,7 +271,7 @@ static inline float scale_at(const char *from, block_view at)
 void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems)
 {
     const char *from = packed;
-    for (int64_t block = 0; block * MICS_WIRE_BLOCK < elems; ++block) {
+    for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
         const block_view at = block_at(block, elems);
         fetch_block_ahead(values + at.first);
         unpack_block(values + at.first, (const int8_t *)from + at.q_at, scale_at(from, at),
@@ -282,7 +282,7 @@ void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems)
 void MICS_OP(add_int8)(float *sum, const void *packed, int64_t elems)
 {
     const char *from = packed;
-    for (int64_t block = 0; block * MICS_WIRE_BLOCK < elems; ++block) {
+    for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
         const block_view at = block_at(block, elems);
         fetch_block_ahead(sum + at.first);
         add_block(sum + at.first, (const int8_t *)from + at.q_at, scale_at(from, at), at.elems);

@@ -27,7 +27,7 @@ static void update_block(const mics_optimizer_update *update, const adamw_factor
     }
 }
 
-void MICS_OP(adamw_update)(const mics_op_place *at, const mics_optimizer_update *update)
+void MICS_OP(adamw_update)(const mics_exec *at, const mics_optimizer_update *update)
 {
     const adamw_factors by = adamw_factors_of(update);
     const int64_t elems = update->elems;

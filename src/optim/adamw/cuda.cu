@@ -54,7 +54,7 @@ template <typename T, bool ROUND> struct adamw_op {
 };
 
 template <typename T>
-static void update_to(const mics_op_place *at, const mics_optimizer_update *u,
+static void update_to(const mics_exec *at, const mics_optimizer_update *u,
                       const adamw_factors &by)
 {
     map(at,
@@ -63,7 +63,7 @@ static void update_to(const mics_op_place *at, const mics_optimizer_update *u,
         u->elems);
 }
 
-void mics_cuda_adamw_update(const mics_op_place *at, const mics_optimizer_update *u)
+void mics_cuda_adamw_update(const mics_exec *at, const mics_optimizer_update *u)
 {
     const adamw_factors by = adamw_factors_of(u);
     if (u->params)

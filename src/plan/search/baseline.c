@@ -45,7 +45,7 @@ static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space
 static void choose_collectives(mics_plan_baseline baseline, mics_plan_space *space)
 {
     if (baseline != MICS_PLAN_MICS_PLUS)
-        space->breadth = 1;
+        space->layered_micro_steps = 1;
     space->collectives_given = baseline != MICS_PLAN_MICS_PLUS;
     space->gather_two_stage = baseline == MICS_PLAN_MICS;
     space->reduce_two_stage = space->boundary_two_stage = false;

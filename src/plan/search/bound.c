@@ -67,13 +67,13 @@ static comm_cost as_cost(const pricing *p, span over, mics_cost_use use)
 
 // A collective of the class on groups of a kind; `blocks` into which the unit is cut there.
 static comm_cost price(const pricing *p, mics_collective_kind kind, span over, int32_t blocks,
-                       mics_wire wire)
+                       mics_comm_dtype wire)
 {
     const mics_planner *planner = p->planner;
-    const mics_collective asked = {.kind = kind,
-                                   .group = mics_mesh_group(&p->mesh, over.axis, over.scope, 0),
-                                   .block_bytes =
-                                       (double)mics_wire_bytes(wire, p->padded_elems / blocks)};
+    const mics_collective asked = {
+        .kind = kind,
+        .group = mics_mesh_group(&p->mesh, over.axis, over.scope, 0),
+        .block_bytes = (double)mics_comm_dtype_bytes(wire, p->padded_elems / blocks)};
     mics_cost_use use = mics_cost_collective(&planner->request.cluster, planner->ranks, &asked);
     if (kind == MICS_COLLECTIVE_ALL_REDUCE && planner->simulate.trees) {
         mics_collective tree = asked;
@@ -90,7 +90,7 @@ static comm_cost price_direct(const pricing *p, span over, int32_t blocks)
     const mics_collective asked = {
         .kind = MICS_COLLECTIVE_SEND,
         .group = mics_mesh_group(&p->mesh, over.axis, over.scope, 0),
-        .block_bytes = (double)mics_wire_bytes(MICS_WIRE_BF16, p->padded_elems / blocks)};
+        .block_bytes = (double)mics_comm_dtype_bytes(MICS_COMM_BF16, p->padded_elems / blocks)};
     return as_cost(p, over, mics_cost_direct(&planner->request.cluster, planner->ranks, &asked));
 }
 
@@ -102,28 +102,28 @@ static bool is_mixed(const mics_planner *planner)
 }
 
 // As collectives of a group travel.
-static mics_wire hop_of(const pricing *p, mics_wires wires, span over)
+static mics_comm_dtype hop_of(const pricing *p, mics_comm_dtypes wires, span over)
 {
     if (is_mixed(p->planner))
-        return MICS_WIRE_BF16;
-    return spans_nodes(p, over) ? wires.between : wires.inside;
+        return MICS_COMM_BF16;
+    return spans_nodes(p, over) ? wires.inter : wires.intra;
 }
 
 static comm_cost price_gather_of(const pricing *p, span over, int32_t blocks)
 {
     return price(p, MICS_COLLECTIVE_ALL_GATHER, over, blocks,
-                 hop_of(p, p->planner->request.gather_wires, over));
+                 hop_of(p, p->planner->request.params_dtype, over));
 }
 
 // Nothing where the reduction is packed.
 static comm_cost price_sum(const pricing *p, mics_collective_kind kind, span over, int32_t blocks,
-                           mics_wires wires, bool held_packed)
+                           mics_comm_dtypes wires, bool held_packed)
 {
     const comm_cost none = {0};
-    const mics_wire wire = held_packed            ? MICS_WIRE_BF16
-                           : spans_nodes(p, over) ? wires.between
-                                                  : wires.inside;
-    return held_packed || wire == MICS_WIRE_FP32 ? price(p, kind, over, blocks, wire) : none;
+    const mics_comm_dtype wire = held_packed            ? MICS_COMM_BF16
+                                 : spans_nodes(p, over) ? wires.inter
+                                                        : wires.intra;
+    return held_packed || wire == MICS_COMM_FP32 ? price(p, kind, over, blocks, wire) : none;
 }
 
 static comm_cost price_gather(const pricing *p, bool two_stage)
@@ -157,7 +157,7 @@ static comm_cost price_direct_reduce(const pricing *p)
 static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
 {
     const mics_planner *planner = p->planner;
-    const mics_wires wires = planner->request.reduce_wires;
+    const mics_comm_dtypes wires = planner->request.grads_dtype;
     const mics_collective_kind sum = MICS_COLLECTIVE_REDUCE_SCATTER;
     const mics_group_axis axis = MICS_AXIS_GRADIENT;
     const bool mixed = is_mixed(planner);
@@ -186,7 +186,7 @@ static comm_cost price_scatter(const pricing *p, bool two_stage)
 {
     const bool same = p->unit.grads == p->mesh.sharding.grads;
     const mics_group_axis axis = same ? MICS_AXIS_SCATTER : MICS_AXIS_OPTIMIZER;
-    const mics_wires wires = p->planner->request.second_hop_wires;
+    const mics_comm_dtypes wires = p->planner->request.boundary_dtype;
     const mics_collective_kind sum = MICS_COLLECTIVE_REDUCE_SCATTER;
     const int32_t degree = p->unit.optimizer, per_node = p->planner->ranks_per_node;
     comm_cost cost = {0};
@@ -205,7 +205,7 @@ static comm_cost price_all_reduce(const pricing *p, bool two_stage)
 {
     const mics_group_axis axis = MICS_AXIS_REPLICATION;
     const int32_t ranks = p->planner->ranks, per_node = p->planner->ranks_per_node;
-    const mics_wires wires = p->planner->request.second_hop_wires;
+    const mics_comm_dtypes wires = p->planner->request.boundary_dtype;
     const mics_collective_kind all = MICS_COLLECTIVE_ALL_REDUCE;
     const span intra = {axis, MICS_SCOPE_INTRA};
     comm_cost cost = {0};
@@ -224,11 +224,11 @@ static comm_cost price_all_reduce(const pricing *p, bool two_stage)
 
 static comm_cost price_sync_of(const pricing *p, span over, int32_t blocks)
 {
-    const mics_wire whole = is_mixed(p->planner) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-    const mics_wires wires = p->planner->request.gather_wires;
+    const mics_comm_dtype whole = is_mixed(p->planner) ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    const mics_comm_dtypes wires = p->planner->request.params_dtype;
     const bool rounds =
         p->unit.params > 1 &&
-        hop_of(p, wires, (span){MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE}) != MICS_WIRE_FP32;
+        hop_of(p, wires, (span){MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE}) != MICS_COMM_FP32;
     return price(p, MICS_COLLECTIVE_ALL_GATHER, over, blocks,
                  rounds ? hop_of(p, wires, over) : whole);
 }
@@ -253,7 +253,7 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
 static comm_cost price_once(const pricing *p, bool two_stage)
 {
     comm_cost cost = {0};
-    if (p->padded_elems < p->planner->request.join_below)
+    if (p->padded_elems < p->planner->request.coalesce_below)
         return cost;
     const comm_cost parts[] = {price_scatter(p, two_stage), price_all_reduce(p, two_stage),
                                price_param_sync(p, two_stage)};
@@ -350,7 +350,7 @@ static size_t counted(size_t bytes)
 // What members of a group send of a class at once, into `most`.
 static void hold_direct(const unit_class *class, int64_t members, int64_t blocks, size_t *most)
 {
-    const size_t block_bytes = mics_wire_bytes(MICS_WIRE_BF16, class->padded_elems / blocks);
+    const size_t block_bytes = mics_comm_dtype_bytes(MICS_COMM_BF16, class->padded_elems / blocks);
     const size_t bytes =
         (size_t)mics_size_round_up((members - 1) * (int64_t)block_bytes, MICS_ALIGNMENT);
     *most = bytes > *most ? bytes : *most;
@@ -394,7 +394,8 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
         optimizer += units * (elems / (size_t)choice->sharding.optimizer);
     }
     const structure *slots = structure_at(s, choice_turns(choice));
-    const size_t lanes = (size_t)mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    const size_t lanes =
+        (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     *bytes_out =
         (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
                  counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +

@@ -14,7 +14,7 @@ bool degree_shares(const mics_planner *planner, int32_t degree)
     const mics_plan_request *request = &planner->request;
     return request->share_params && !request->accelerator &&
            request->precision == MICS_PRECISION_FP32 &&
-           request->gather_wires.inside == MICS_WIRE_FP32 && degree > 1 &&
+           request->params_dtype.intra == MICS_COMM_FP32 && degree > 1 &&
            degree <= planner->ranks_per_node;
 }
 
@@ -37,13 +37,13 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
             "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
             (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
             (long long)batch);
-    if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_PREFETCH_MOST)
+    if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_MAX_PREFETCH)
         return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
-                         (int)choice->prefetch, (int)MICS_PLAN_PREFETCH_MOST);
-    if (choice->breadth < 0)
+                         (int)choice->prefetch, (int)MICS_PLAN_MAX_PREFETCH);
+    if (choice->layered_micro_steps < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "%d micro-steps side by side: at least 1 (0 counts as 1)",
-                         (int)choice->breadth);
+                         (int)choice->layered_micro_steps);
     return MICS_OK;
 }
 
@@ -59,21 +59,21 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
                   .threads = request->threads},
         .micro_steps = micro_steps,
         .prefetch = choice->prefetch,
-        .breadth = choice->breadth,
+        .layered_micro_steps = choice->layered_micro_steps,
         .recompute = choice->recompute,
-        .choices = {{.most_bytes = SIZE_MAX,
+        .choices = {{.max_bytes = SIZE_MAX,
                      .gather = choice->gather_two_stage ? two : ring,
                      .reduce = choice->reduce_two_stage ? two : ring}},
         .choice_count = 1,
         .boundary = choice->boundary_two_stage ? two : ring,
-        .whole_below = request->whole_below,
-        .join_below = request->join_below,
+        .param_persistence_threshold = request->param_persistence_threshold,
+        .coalesce_below = request->coalesce_below,
         .precision = request->precision,
         .accelerator = request->accelerator,
         .sums_by_ring = choice->sums_by_ring,
-        .gather_wires = request->gather_wires,
-        .reduce_wires = request->reduce_wires,
-        .second_hop_wires = request->second_hop_wires,
+        .params_dtype = request->params_dtype,
+        .grads_dtype = request->grads_dtype,
+        .boundary_dtype = request->boundary_dtype,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
     };

@@ -27,12 +27,13 @@ static int32_t first_of(const mics_step_list *list, int32_t micro_step)
     return at;
 }
 
-static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period, int32_t breadth)
+static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period,
+                         int32_t layered_micro_steps)
 {
     const mics_step *a = &list->steps[at], *b = &list->steps[at + period];
     if (a->kind != b->kind || a->stage != b->stage || a->unit != b->unit ||
         a->stream != b->stream || a->block_bytes != b->block_bytes ||
-        a->micro_step + breadth != b->micro_step)
+        a->micro_step + layered_micro_steps != b->micro_step)
         return false;
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         // What was waited for before and is not repeated (parameter sync) is done long since.
@@ -103,9 +104,10 @@ static bool find_period(const mics_schedule *schedule, const mics_simulation *si
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const mics_step_time *times = mics_simulation_times(simulation, 0);
-    const int32_t steps = schedule->spec.micro_steps, breadth = schedule->spec.breadth;
-    const int32_t begin = first_of(list, steps - 3 * breadth);
-    const int32_t next = first_of(list, steps - 2 * breadth);
+    const int32_t steps = schedule->spec.micro_steps,
+                  layered_micro_steps = schedule->spec.layered_micro_steps;
+    const int32_t begin = first_of(list, steps - 3 * layered_micro_steps);
+    const int32_t next = first_of(list, steps - 2 * layered_micro_steps);
     const int32_t period = next - begin;
     if (next + period > list->count || !slots_repeat(schedule, false, begin, next) ||
         !slots_repeat(schedule, true, begin, next))
@@ -114,7 +116,7 @@ static bool find_period(const mics_schedule *schedule, const mics_simulation *si
     const double close_us = 1e-9 * simulation->step_us;
     for (int32_t i = begin; i < next; i++) {
         const mics_step_time *a = &times[i], *b = &times[i + period];
-        if (!steps_repeat(list, i, period, breadth) ||
+        if (!steps_repeat(list, i, period, layered_micro_steps) ||
             fabs(b->begin_us - a->begin_us - us) > close_us ||
             fabs(b->end_us - a->end_us - us) > close_us)
             return false;
@@ -144,7 +146,8 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
                                   int32_t micro_steps, simulated *run)
 {
     mics_plan_choice even = *choice;
-    even.breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    even.layered_micro_steps =
+        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     MICS_TRY(open_schedule(planner, &even, micro_steps, &run->schedule));
     return mics_simulate(planner->memory, run->schedule, &planner->request.cluster,
                          &planner->simulate, &run->simulation);
@@ -154,11 +157,12 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
 static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice *choice,
                                    simulated *run)
 {
-    const int32_t breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
+    const int32_t layered_micro_steps =
+        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const int32_t all = choice_turns(choice);
-    for (int32_t turns = PERIOD_TURNS; turns < all && choice->micro_steps % breadth == 0;
-         turns *= 2) {
-        MICS_TRY(simulate_steps(planner, choice, turns * breadth, run));
+    for (int32_t turns = PERIOD_TURNS;
+         turns < all && choice->micro_steps % layered_micro_steps == 0; turns *= 2) {
+        MICS_TRY(simulate_steps(planner, choice, turns * layered_micro_steps, run));
         run->further = all - turns;
         if (find_period(run->schedule, run->simulation, &run->period_us))
             return MICS_OK;
@@ -185,7 +189,7 @@ mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, d
 // ---- entries ----
 
 // That a step may send, as in a schedule.
-static const double most_bytes = 9e18;
+static const double max_bytes = 9e18;
 
 static void take_times(const mics_simulation *s, double sign, mics_plan_entry *entry)
 {
@@ -199,7 +203,7 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
         const mics_part part = mics_part_of((mics_step_kind)(i / MICS_STAGES));
         const double exposed_us = sign * kinds[i / MICS_STAGES][i % MICS_STAGES].exposed_us;
         if (part == MICS_PART_PARAM_SYNC)
-            entry->exposed_publish_us += exposed_us;
+            entry->exposed_param_sync_us += exposed_us;
         if (part == MICS_PART_GATHER)
             entry->exposed_gather_us += exposed_us;
         if (part == MICS_PART_REDUCE)
@@ -219,11 +223,11 @@ static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t
     const mics_bytes each = {t->sent.intra - s->sent.intra, t->sent.inter - s->sent.inter};
     const double all = (double)s->sent.intra + (double)s->sent.inter +
                        further * ((double)each.intra + (double)each.inter);
-    if (all >= most_bytes)
+    if (all >= max_bytes)
         return mics_fail(MICS_ERR_INVALID,
                          "a step of %d micro-steps sends more than %.0e bytes, which are not "
                          "counted; take a smaller global batch",
-                         (int)entry->choice.micro_steps, most_bytes);
+                         (int)entry->choice.micro_steps, max_bytes);
     entry->sent =
         (mics_bytes){s->sent.intra + further * each.intra, s->sent.inter + further * each.inter};
     return MICS_OK;
@@ -303,7 +307,8 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     if (run.further > 0) { // one more turn tells what each adds
         const mics_schedule_spec *spec = &run.schedule->spec;
         const double further = run.further;
-        MICS_TRY_OUT(simulate_steps(planner, choice, spec->micro_steps + spec->breadth, &more));
+        MICS_TRY_OUT(
+            simulate_steps(planner, choice, spec->micro_steps + spec->layered_micro_steps, &more));
         take_times(more.simulation, further, &entry);
         take_times(run.simulation, -further, &entry);
         take_limit(run.simulation, more.simulation, further, &entry);

@@ -37,7 +37,7 @@ typedef struct structure {
 typedef struct structures {
     struct structures *next;
     structure_kind kind;
-    int32_t prefetch, breadth;
+    int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where turns differ in length; 0
     bool recompute;
     int32_t probed; // lists measured so far

@@ -38,7 +38,7 @@ mics_status probe_classes(mics_planner *planner)
     for (size_t u = 0; u < units; u++) {
         const int64_t elems = model->units[u].elems;
         const unit_class wanted = {.padded_elems = mics_mesh_padded(&mesh, elems),
-                                   .whole = elems < planner->request.whole_below};
+                                   .whole = elems < planner->request.param_persistence_threshold};
         planner->class_of[u] = find_class(planner, &wanted);
         planner->classes[planner->class_of[u]].units++;
     }
@@ -81,7 +81,7 @@ static mics_status measure_structure(mics_planner *planner, const mics_plan_choi
 static bool is_structure(const structures *s, const structures *wanted)
 {
     return s->kind == wanted->kind && s->prefetch == wanted->prefetch &&
-           s->breadth == wanted->breadth && s->uneven == wanted->uneven &&
+           s->layered_micro_steps == wanted->layered_micro_steps && s->uneven == wanted->uneven &&
            s->recompute == wanted->recompute;
 }
 
@@ -105,25 +105,26 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
     const int32_t wanted = s->uneven > 0 ? 1 : turns < PROBED_TURNS ? turns : PROBED_TURNS;
     mics_plan_choice probe = *choice;
     probe.micro_batch = 1;
-    probe.breadth = s->breadth;
+    probe.layered_micro_steps = s->layered_micro_steps;
     probe.gather_two_stage = probe.reduce_two_stage = false; // a gather is one step of the list
     for (; s->probed < wanted; s->probed++)
-        MICS_TRY(measure_structure(planner, &probe,
-                                   s->uneven > 0 ? s->uneven : (s->probed + 1) * s->breadth,
-                                   &s->by_turns[s->probed]));
+        MICS_TRY(measure_structure(
+            planner, &probe, s->uneven > 0 ? s->uneven : (s->probed + 1) * s->layered_micro_steps,
+            &s->by_turns[s->probed]));
     return MICS_OK;
 }
 
 mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
                             const structures **structures_out)
 {
-    const int32_t breadth = mics_schedule_breadth(choice->micro_steps, choice->breadth);
-    const structures wanted = {.kind = structure_of(planner, &choice->sharding),
-                               .prefetch = choice->prefetch,
-                               .breadth = breadth,
-                               .uneven =
-                                   choice->micro_steps % breadth != 0 ? choice->micro_steps : 0,
-                               .recompute = choice->recompute};
+    const int32_t layered_micro_steps =
+        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
+    const structures wanted = {
+        .kind = structure_of(planner, &choice->sharding),
+        .prefetch = choice->prefetch,
+        .layered_micro_steps = layered_micro_steps,
+        .uneven = choice->micro_steps % layered_micro_steps != 0 ? choice->micro_steps : 0,
+        .recompute = choice->recompute};
     structures *s = planner->structures;
     while (s != NULL && !is_structure(s, &wanted))
         s = s->next;
@@ -146,7 +147,7 @@ void close_structures(mics_planner *planner)
 
 int32_t choice_turns(const mics_plan_choice *choice)
 {
-    return mics_schedule_turns(choice->micro_steps, choice->breadth);
+    return mics_schedule_layered_groups(choice->micro_steps, choice->layered_micro_steps);
 }
 
 const structure *structure_at(const structures *s, int32_t turns)

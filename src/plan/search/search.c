@@ -51,7 +51,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {-(double)a->micro_batch, -(double)b->micro_batch},
         {a->recompute, b->recompute},
         {a->prefetch, b->prefetch},
-        {a->breadth, b->breadth},
+        {a->layered_micro_steps, b->layered_micro_steps},
         {a->gather_two_stage, b->gather_two_stage},
         {a->reduce_two_stage, b->reduce_two_stage},
     };
@@ -114,12 +114,12 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
 // 1, 2, 4 ... micro-steps side by side, as far as that divides them; or as many as are given.
 static mics_status list_breadths(search *s, mics_plan_choice choice)
 {
-    choice.breadth = s->space->breadth;
-    if (choice.breadth > 0)
+    choice.layered_micro_steps = s->space->layered_micro_steps;
+    if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
-    for (choice.breadth = 1;
-         choice.breadth <= MICS_PLAN_BREADTH_MOST && choice.micro_steps % choice.breadth == 0;
-         choice.breadth *= 2)
+    for (choice.layered_micro_steps = 1; choice.layered_micro_steps <= MICS_PLAN_BREADTH_MOST &&
+                                         choice.micro_steps % choice.layered_micro_steps == 0;
+         choice.layered_micro_steps *= 2)
         MICS_TRY(list_choice(s, &choice));
     return MICS_OK;
 }
@@ -132,7 +132,7 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
         choice.recompute = recompute;
         if (space->recompute_given && space->recompute != choice.recompute)
             continue;
-        for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST; choice.prefetch++) {
+        for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_MAX_PREFETCH; choice.prefetch++) {
             if (choice.prefetch >= space->prefetch_least &&
                 (!space->prefetch_given || space->prefetch == choice.prefetch))
                 MICS_TRY(list_breadths(s, choice));

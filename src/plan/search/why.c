@@ -119,9 +119,9 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
     if (planner->request.nodes > 1 && c->sharding.grads <= per_node && c->sharding.grads > 1 &&
         c->micro_steps > 1)
         add(entry, "gradients leave the node once in %d micro-steps; ", (int)c->micro_steps);
-    if (c->breadth > 1)
+    if (c->layered_micro_steps > 1)
         add(entry, "%d micro-steps run side by side; ",
-            (int)mics_schedule_breadth(c->micro_steps, c->breadth));
+            (int)mics_schedule_layered_micro_steps(c->micro_steps, c->layered_micro_steps));
 }
 
 static void explain_winner(const mics_planner *planner, mics_plan_entry *entry)
@@ -160,7 +160,7 @@ static void explain_parts(const mics_plan_entry *best, double more_us, mics_plan
     part parts[] = {
         {"computation", entry->compute_us - best->compute_us},
         {"update", entry->update_us - best->update_us},
-        {"exposed parameter sync", entry->exposed_publish_us - best->exposed_publish_us},
+        {"exposed parameter sync", entry->exposed_param_sync_us - best->exposed_param_sync_us},
         {"exposed gathers", entry->exposed_gather_us - best->exposed_gather_us},
         {"exposed reductions", entry->exposed_reduce_us - best->exposed_reduce_us},
         {"exposed second hop", entry->exposed_second_hop_us - best->exposed_second_hop_us},

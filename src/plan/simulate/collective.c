@@ -47,11 +47,11 @@ static double local_bytes(const mics_schedule *schedule, const mics_step *step, 
         bytes += others * (whole + wire) + others * (wire + 2 * whole);
     if (packed && mics_step_sums_to_all(step))
         bytes += (1 + group.size) *
-                 (whole + (double)mics_wire_bytes(step->dtype.back, step->block_elems));
+                 (whole + (double)mics_comm_dtype_bytes(step->dtype.back, step->block_elems));
     if (packed && !gather && !mics_step_sums(step))
         bytes += group.size * (whole + wire);
     if (packed && gather && !last &&
-        schedule->spec.gather_wires.inside == MICS_WIRE_FP32) // unpacks the node's share
+        schedule->spec.params_dtype.intra == MICS_COMM_FP32) // unpacks the node's share
         bytes += group.size * (whole + wire);
     if (packed && gather && last) // unpacks the unit
         bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
@@ -98,9 +98,10 @@ static mics_cost_use all_reduce_use(const mics_schedule *schedule, const mics_cl
 {
     const double block_bytes = (double)step->block_bytes;
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
-        return mics_cost_then(direct_use(schedule, cluster, group, block_bytes),
-                              price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group,
-                                    (double)mics_wire_bytes(step->dtype.back, step->block_elems)));
+        return mics_cost_then(
+            direct_use(schedule, cluster, group, block_bytes),
+            price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group,
+                  (double)mics_comm_dtype_bytes(step->dtype.back, step->block_elems)));
     mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE, group, block_bytes);
     if (trees)
         use = faster(use,

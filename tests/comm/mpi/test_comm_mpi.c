@@ -34,7 +34,7 @@ static mics_status check_library(mics_comm *comm, mics_memory *memory)
 {
     mics_group world = {.size = comm->ranks, .stride = 1, .index = comm->rank};
     mics_group column = world;
-    mics_ring ring = {.group = world, .what = "unopened"};
+    mics_comm_group ring = {.group = world, .what = "unopened"};
     float buffer[64] = {0};
     RANKS_EXPECT(mics_comm_library_gather(comm, &ring, buffer, 4) == MICS_ERR_INVALID);
     MICS_TRY(checks_library(comm, memory, world, 0, 0));
@@ -56,8 +56,9 @@ static mics_status check_library_count(mics_comm *counting, mics_memory *memory)
     enum { BYTES = 1000 };
     void *buffer = NULL;
     mics_traffic before, after;
-    mics_ring ring = {.group = {.size = counting->ranks, .stride = 1, .index = counting->rank},
-                      .what = "counted"};
+    mics_comm_group ring = {
+        .group = {.size = counting->ranks, .stride = 1, .index = counting->rank},
+        .what = "counted"};
     MICS_TRY(mics_comm_library_open(counting, &ring));
     MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, (size_t)counting->ranks * BYTES, &buffer));
     mics_comm_count_get(counting, &before);
@@ -141,13 +142,13 @@ static mics_status check_opened(const mics_comm *comm, const mics_memory *memory
 static atomic_int told_times;
 
 // Says who is waited for, and what the board knows of that rank after a while.
-static void tell(void *ctx, const mics_lateness *late)
+static void tell(void *ctx, const mics_timeout *late)
 {
     mics_comm *comm = ctx;
-    mics_note note = {{0}}, expected = checks_note(1, 7);
+    mics_heartbeat note = {{0}}, expected = checks_note(1, 7);
     double age_s = -1;
     usleep(700 * 1000);
-    bool found = mics_comm_read(comm, 1, &note, &age_s);
+    bool found = mics_comm_heartbeat_read(comm, 1, &note, &age_s);
     mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s for rank %d to %s in %s; %s note",
              (int)late->rank, late->waited_s, (int)late->peer, late->sending ? "receive" : "send",
              late->what,
@@ -157,17 +158,17 @@ static void tell(void *ctx, const mics_lateness *late)
 }
 
 // Rank 1 posts its note when it is late already.
-static mics_status be_told(mics_comm *comm, mics_ring *ring, bool library)
+static mics_status be_told(mics_comm *comm, mics_comm_group *ring, bool library)
 {
     float buffer[2] = {0};
-    mics_comm_set_late_handler(comm, tell, comm);
+    mics_comm_set_timeout_handler(comm, tell, comm);
     ring->channel = 1;
     if (library)
         MICS_TRY(mics_comm_library_open(comm, ring));
     if (comm->rank == 1) {
-        mics_note note = checks_note(1, 7);
+        mics_heartbeat note = checks_note(1, 7);
         usleep(300 * 1000);
-        mics_comm_post(comm, &note);
+        mics_comm_heartbeat_post(comm, &note);
         sleep(30);
     }
     return library ? mics_comm_library_gather(comm, ring, buffer, sizeof buffer[0])
@@ -176,7 +177,7 @@ static mics_status be_told(mics_comm *comm, mics_ring *ring, bool library)
 
 typedef struct waiting_side {
     mics_comm *comm;
-    mics_ring ring;
+    mics_comm_group ring;
     useconds_t later_us;
     mics_status status;
     int told; // how often the handler had spoken by the end
@@ -194,7 +195,7 @@ static void *wait_beside(void *arg)
 }
 
 // One channel is late and says so; that ends the other, in silence.
-static mics_status wait_on_both(mics_comm *comm, const mics_ring *ring)
+static mics_status wait_on_both(mics_comm *comm, const mics_comm_group *ring)
 {
     float buffer[2] = {0};
     pthread_t thread;
@@ -211,12 +212,12 @@ static mics_status wait_on_both(mics_comm *comm, const mics_ring *ring)
 }
 
 // The second one is late in the middle of what the handler says, and does not end before that is said.
-static mics_status be_told_once(mics_comm *comm, const mics_ring *ring)
+static mics_status be_told_once(mics_comm *comm, const mics_comm_group *ring)
 {
     float buffer[2] = {0};
     pthread_t thread;
     waiting_side side = {.comm = comm, .ring = *ring, .later_us = 200 * 1000};
-    mics_comm_set_late_handler(comm, tell, comm);
+    mics_comm_set_timeout_handler(comm, tell, comm);
     if (comm->rank == 1)
         sleep(30);
     RANKS_EXPECT(pthread_create(&thread, NULL, wait_beside, &side) == 0);
@@ -229,7 +230,7 @@ static mics_status be_told_once(mics_comm *comm, const mics_ring *ring)
 }
 
 // Rank 0 gives up and changes what it sent; it ends the world only after rank 1 has come.
-static mics_status come_too_late(mics_comm *comm, const mics_ring *ring)
+static mics_status come_too_late(mics_comm *comm, const mics_comm_group *ring)
 {
     float buffer[2] = {0};
     if (comm->rank == 1)
@@ -243,8 +244,8 @@ static mics_status come_too_late(mics_comm *comm, const mics_ring *ring)
 
 static mics_status fail_on_purpose(mics_comm *comm, const char *how)
 {
-    mics_ring ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
-                      .what = "doomed collective"};
+    mics_comm_group ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
+                            .what = "doomed collective"};
     static float buffer[1024];
     bool odd_one = comm->rank == 1;
     if (strcmp(how, "both") == 0)

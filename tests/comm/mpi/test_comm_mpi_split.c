@@ -40,7 +40,7 @@ int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Com
     return PMPI_Comm_split_type(comm, type, key, info, comm_out);
 }
 
-static void tell(void *ctx, const mics_lateness *late)
+static void tell(void *ctx, const mics_timeout *late)
 {
     (void)ctx;
     mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s in %s", (int)late->rank, late->waited_s,
@@ -48,7 +48,7 @@ static void tell(void *ctx, const mics_lateness *late)
 }
 
 // Gathers the ranks' numbers.
-static mics_status gather(mics_comm *comm, const mics_ring *ring)
+static mics_status gather(mics_comm *comm, const mics_comm_group *ring)
 {
     int32_t numbers[16] = {0};
     numbers[comm->rank] = comm->rank + 1;
@@ -58,7 +58,8 @@ static mics_status gather(mics_comm *comm, const mics_ring *ring)
     return MICS_OK;
 }
 
-static mics_status be_poor(mics_comm *comm, mics_memory *memory, const mics_ring *ring, bool odd)
+static mics_status be_poor(mics_comm *comm, mics_memory *memory, const mics_comm_group *ring,
+                           bool odd)
 {
     mics_memory_fail_after(memory, odd ? 1 : 0);
     const mics_status status = mics_comm_library_open(comm, ring);
@@ -71,8 +72,8 @@ static mics_status be_poor(mics_comm *comm, mics_memory *memory, const mics_ring
 static mics_status go(mics_comm *comm, mics_memory *memory, const char *how)
 {
     const bool odd = comm->rank == comm->ranks - 1;
-    const mics_ring ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
-                            .what = "doomed opening"};
+    const mics_comm_group ring = {.group = {.size = comm->ranks, .stride = 1, .index = comm->rank},
+                                  .what = "doomed opening"};
     if (strcmp(how, "poor") == 0)
         return be_poor(comm, memory, &ring, odd);
     const bool slow = strcmp(how, "slow") == 0;
@@ -81,7 +82,7 @@ static mics_status go(mics_comm *comm, mics_memory *memory, const char *how)
     if (!slow)
         MICS_TRY(mics_comm_set_timeout(comm, late_s));
     if (strcmp(how, "told") == 0)
-        mics_comm_set_late_handler(comm, tell, comm);
+        mics_comm_set_timeout_handler(comm, tell, comm);
     MICS_TRY(mics_comm_library_open(comm, &ring));
     return gather(comm, &ring);
 }

@@ -119,7 +119,7 @@ static mics_status run_counted(ranks_self *self)
     float buffer[64 * 8] = {0};
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, at->ranks_per_node, &self->comm));
     RANKS_EXPECT(self->comm->ranks_per_node == at->ranks_per_node);
-    mics_ring ring = {.what = "counted"};
+    mics_comm_group ring = {.what = "counted"};
     checks_group(self->comm->ranks, self->comm->rank, at->kind, &ring.group);
     mics_traffic before = {0};
     int64_t steps = ring.group.size - 1;
@@ -233,7 +233,7 @@ static mics_status run_late(ranks_self *self)
 {
     const int32_t *absent = self->arg;
     float buffer[64] = {0};
-    mics_ring ring = world_ring(self->comm, "late gather");
+    mics_comm_group ring = world_ring(self->comm, "late gather");
     if (self->comm->rank == *absent) {
         nanosleep(&(struct timespec){.tv_nsec = 600 * 1000 * 1000}, NULL);
         return MICS_OK;
@@ -333,7 +333,7 @@ static void test_sizes_that_differ(void **state)
 static mics_status run_crossed_collectives(ranks_self *self)
 {
     float buffer[4] = {0};
-    mics_ring ring = world_ring(self->comm, self->comm->rank == 0 ? "gather a" : "gather b");
+    mics_comm_group ring = world_ring(self->comm, self->comm->rank == 0 ? "gather a" : "gather b");
     return mics_comm_all_gather(self->comm, &ring, buffer, 8);
 }
 
@@ -520,9 +520,9 @@ static void test_ring_arguments(void **state)
     ASSERT_OK(mics_memory_open(&memory));
     ASSERT_OK(mics_thread_world_open(memory, 4, 1, &world));
     ASSERT_OK(mics_comm_thread_open(memory, world, 1, &comm));
-    const mics_ring good = {.group = {.first = 0, .stride = 1, .size = 2, .index = 1},
-                            .what = "ring"};
-    mics_ring bad[11];
+    const mics_comm_group good = {.group = {.first = 0, .stride = 1, .size = 2, .index = 1},
+                                  .what = "ring"};
+    mics_comm_group bad[11];
     for (int i = 0; i < 11; i++)
         bad[i] = good;
     bad[0].group.index = 0; // that is another rank

@@ -68,7 +68,7 @@ static inline void open_plans(fixture *f, int nodes, int per_node, int64_t batch
                                      .global_batch = batch,
                                      .precision = MICS_PRECISION_MIXED,
                                      .math = MICS_MATH_BF16,
-                                     .whole_below = 1024};
+                                     .param_persistence_threshold = 1024};
 }
 
 static inline void close_plans(fixture *f)

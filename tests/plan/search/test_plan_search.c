@@ -27,11 +27,11 @@ static void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
             choice.recompute = way & 1;
             choice.gather_two_stage = way & 2;
             choice.reduce_two_stage = way & 4;
-            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_PREFETCH_MOST;
+            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_MAX_PREFETCH;
                  choice.prefetch++) {
                 choice.boundary_two_stage = (way / 2 + choice.prefetch) % 2 == 0;
                 choice.sums_by_ring = choice.prefetch == 2; // of accelerators
-                choice.breadth = breadths[(way + choice.prefetch + (int)micro) % 6];
+                choice.layered_micro_steps = breadths[(way + choice.prefetch + (int)micro) % 6];
                 visit(f, &choice);
             }
         }
@@ -63,24 +63,24 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
         .batch = {choice->micro_batch, r->length, r->threads > 0 ? r->threads : 1},
         .micro_steps = choice->micro_steps,
         .prefetch = choice->prefetch,
-        .breadth = choice->breadth,
+        .layered_micro_steps = choice->layered_micro_steps,
         .recompute = choice->recompute,
-        .choices = {{.most_bytes = SIZE_MAX,
+        .choices = {{.max_bytes = SIZE_MAX,
                      .gather =
                          choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
                      .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE
                                                         : MICS_ALGORITHM_RING}},
         .choice_count = 1,
         .boundary = choice->boundary_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
-        .whole_below = r->whole_below,
-        .join_below = r->join_below,
+        .param_persistence_threshold = r->param_persistence_threshold,
+        .coalesce_below = r->coalesce_below,
         .share_params = r->share_params,
         .precision = r->precision,
         .accelerator = r->accelerator,
         .sums_by_ring = choice->sums_by_ring,
-        .gather_wires = r->gather_wires,
-        .reduce_wires = r->reduce_wires,
-        .second_hop_wires = r->second_hop_wires,
+        .params_dtype = r->params_dtype,
+        .grads_dtype = r->grads_dtype,
+        .boundary_dtype = r->boundary_dtype,
         .comm_staging_bytes = r->staging_bytes,
     };
     ASSERT_OK(
@@ -98,16 +98,16 @@ static void check_memory(fixture *f, const mics_plan_choice *choice)
     ASSERT_OK(mics_planner_memory(f->planner, choice, &bytes));
     // What is sent directly is counted, messages that units share are not.
     const double packed =
-        f->request.accelerator ? 0 : (double)schedule->ledger.bytes[MICS_MEM_WIRE];
+        f->request.accelerator ? 0 : (double)schedule->ledger.bytes[MICS_MEM_COMPRESSION];
     const double expected = (double)schedule->ledger.total - packed;
     if (bytes != expected)
-        fail_msg(
-            "P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, breadth %d: %.0f bytes, the "
-            "ledger %.0f",
-            (int)choice->sharding.params, (int)choice->sharding.grads,
-            (int)choice->sharding.optimizer, (long long)choice->micro_batch,
-            (int)choice->micro_steps, choice->recompute, (int)choice->prefetch,
-            (int)choice->breadth, bytes, expected);
+        fail_msg("P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, layered_micro_steps %d: "
+                 "%.0f bytes, the "
+                 "ledger %.0f",
+                 (int)choice->sharding.params, (int)choice->sharding.grads,
+                 (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+                 (int)choice->micro_steps, choice->recompute, (int)choice->prefetch,
+                 (int)choice->layered_micro_steps, bytes, expected);
     mics_schedule_close(schedule);
 }
 
@@ -120,7 +120,7 @@ static void test_memory_is_the_ledgers(void **state)
         f.request.precision =
             variant == 0 || variant > 3 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
         f.request.accelerator = variant >= 3;
-        f.request.whole_below =
+        f.request.param_persistence_threshold =
             variant == 1 || variant == 4 ? 200000 : 0; // layers whole, tables not
         f.request.staging_bytes = variant == 2 ? 12345 : 0;
         f.request.share_params = variant == 1;
@@ -136,14 +136,14 @@ static void test_packed_numbers_only_add_memory(void **state)
     fixture f;
     open_plans(&f, 2, 2, 8);
     f.request.precision = MICS_PRECISION_FP32;
-    f.request.reduce_wires = f.request.gather_wires = mics_wires_both(MICS_WIRE_BF16);
-    f.request.second_hop_wires = mics_wires_both(MICS_WIRE_INT8);
+    f.request.grads_dtype = f.request.params_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+    f.request.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_INT8);
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     const mics_plan_choice choice = {.sharding = {2, 2, 4}, .micro_batch = 1, .micro_steps = 2};
     mics_schedule *schedule = schedule_of(&f, &choice);
     double bytes = 0;
     ASSERT_OK(mics_planner_memory(f.planner, &choice, &bytes));
-    assert_true(schedule->ledger.bytes[MICS_MEM_WIRE] > 0);
+    assert_true(schedule->ledger.bytes[MICS_MEM_COMPRESSION] > 0);
     assert_true(bytes < (double)schedule->ledger.total);
     mics_schedule_close(schedule);
     close_plans(&f);
@@ -172,31 +172,31 @@ static void check_bound(fixture *f, const mics_plan_choice *choice)
     const double us = simulated_us(f, choice);
     ASSERT_OK(mics_planner_bound(f->planner, choice, &bound));
     if (!(bound <= us * (1 + 1e-9)) || !(bound > 0))
-        fail_msg(
-            "P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, breadth %d: bound %.6f us, "
-            "simulated %.6f us",
-            (int)choice->sharding.params, (int)choice->sharding.grads,
-            (int)choice->sharding.optimizer, (long long)choice->micro_batch,
-            (int)choice->micro_steps, choice->recompute, (int)choice->prefetch,
-            (int)choice->breadth, bound, us);
+        fail_msg("P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, layered_micro_steps %d: "
+                 "bound %.6f us, "
+                 "simulated %.6f us",
+                 (int)choice->sharding.params, (int)choice->sharding.grads,
+                 (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+                 (int)choice->micro_steps, choice->recompute, (int)choice->prefetch,
+                 (int)choice->layered_micro_steps, bound, us);
     tightest = bound / us > tightest ? bound / us : tightest;
     loosest = bound / us < loosest ? bound / us : loosest;
 }
 
 static void check_bounds(int nodes, int per_node, int64_t batch, const char *more, bool fp32,
-                         mics_wire wire, bool accelerator)
+                         mics_comm_dtype wire, bool accelerator)
 {
     fixture f;
     open_plans(&f, nodes, per_node, batch);
     f.request.accelerator = accelerator;
     f.request.cluster = plan_cluster(f.memory, per_node, more);
-    f.request.join_below = nodes == 3 ? 100000 : 0; // of some units, not of all
-    f.request.share_params = true;                  // where numbers are fp32
+    f.request.coalesce_below = nodes == 3 ? 100000 : 0; // of some units, not of all
+    f.request.share_params = true;                      // where numbers are fp32
     if (fp32) {
         f.request.precision = MICS_PRECISION_FP32;
         f.request.math = MICS_MATH_FP32;
-        f.request.gather_wires = f.request.reduce_wires = mics_wires_both(wire);
-        f.request.second_hop_wires = mics_wires_both(wire);
+        f.request.params_dtype = f.request.grads_dtype = mics_comm_dtypes_both(wire);
+        f.request.boundary_dtype = mics_comm_dtypes_both(wire);
     }
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     visit_all(&f, check_bound);
@@ -208,15 +208,15 @@ static void test_bounds_are_below_simulated_times(void **state)
     (void)state;
     tightest = 0;
     loosest = 1;
-    check_bounds(2, 4, 32, "", false, MICS_WIRE_FP32, false);
-    check_bounds(4, 2, 16, "\"cores\": 3", true, MICS_WIRE_FP32, false);
-    check_bounds(2, 2, 16, "\"pipelined\": false, \"step_overhead_us\": 500", true, MICS_WIRE_BF16,
+    check_bounds(2, 4, 32, "", false, MICS_COMM_FP32, false);
+    check_bounds(4, 2, 16, "\"cores\": 3", true, MICS_COMM_FP32, false);
+    check_bounds(2, 2, 16, "\"pipelined\": false, \"step_overhead_us\": 500", true, MICS_COMM_BF16,
                  false);
-    check_bounds(3, 2, 12, "\"pipelined\": true, \"rings\": 1", false, MICS_WIRE_FP32, false);
-    check_bounds(1, 1, 4, "", false, MICS_WIRE_FP32, false);
-    check_bounds(2, 4, 32, "", false, MICS_WIRE_FP32, true);
-    check_bounds(4, 1, 8, "\"rings\": 1", false, MICS_WIRE_FP32, true);
-    check_bounds(2, 2, 8, "", true, MICS_WIRE_FP32, true);
+    check_bounds(3, 2, 12, "\"pipelined\": true, \"rings\": 1", false, MICS_COMM_FP32, false);
+    check_bounds(1, 1, 4, "", false, MICS_COMM_FP32, false);
+    check_bounds(2, 4, 32, "", false, MICS_COMM_FP32, true);
+    check_bounds(4, 1, 8, "\"rings\": 1", false, MICS_COMM_FP32, true);
+    check_bounds(2, 2, 8, "", true, MICS_COMM_FP32, true);
     // Bounds that say nothing would also be below.
     if (tightest < 0.97)
         fail_msg("the tightest bound is %.3f of its time", tightest);
@@ -271,7 +271,7 @@ static void assert_same_entries(const mics_plan_result *a, const mics_plan_resul
         if (x->sharding.params != y->sharding.params || x->sharding.grads != y->sharding.grads ||
             x->sharding.optimizer != y->sharding.optimizer || x->micro_batch != y->micro_batch ||
             x->micro_steps != y->micro_steps || x->prefetch != y->prefetch ||
-            x->breadth != y->breadth || x->recompute != y->recompute ||
+            x->layered_micro_steps != y->layered_micro_steps || x->recompute != y->recompute ||
             x->gather_two_stage != y->gather_two_stage ||
             x->reduce_two_stage != y->reduce_two_stage)
             fail_msg(
@@ -353,7 +353,7 @@ static void test_spaces_are_kept_to(void **state)
                                    .recompute = true,
                                    .prefetch_given = true,
                                    .prefetch = 2,
-                                   .breadth = 2,
+                                   .layered_micro_steps = 2,
                                    .collectives_given = true};
     const mics_plan_space none = {.micro_batch = 3};
     const mics_plan_space odd = {.sharding = {3, 3, 3}};
@@ -367,7 +367,7 @@ static void test_spaces_are_kept_to(void **state)
     const mics_plan_choice *c = &result->entries[0].choice;
     assert_int_equal(c->micro_batch, 2);
     assert_int_equal(c->prefetch, 2);
-    assert_int_equal(c->breadth, 2);
+    assert_int_equal(c->layered_micro_steps, 2);
     assert_true(c->recompute && !c->gather_two_stage && !c->reduce_two_stage);
     mics_plan_result_close(result);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &none, 1, &result));
@@ -467,7 +467,7 @@ static void test_bad_requests(void **state)
         {.sharding = {1, 1, 1}, .micro_batch = 0, .micro_steps = 4},
         {.sharding = {1, 1, 1}, .micro_batch = 4, .micro_steps = -1},
         {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .prefetch = 9},
-        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .breadth = -1},
+        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .layered_micro_steps = -1},
         {.sharding = {2, 1, 1}, .micro_batch = 1, .micro_steps = 4},
     };
     mics_plan_entry entry;

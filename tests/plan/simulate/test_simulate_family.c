@@ -10,7 +10,7 @@ typedef struct setting {
     int32_t micro_steps, prefetch;
     bool hierarchical, recompute, slow_chip;
     mics_precision precision;
-    mics_wire gather, reduce, second_hop;
+    mics_comm_dtype gather, reduce, second_hop;
     int32_t cores;
     double slowdown;
 } setting;
@@ -22,9 +22,9 @@ static void setting_open(const setting *want, world *w)
     w->spec.prefetch = want->prefetch;
     w->spec.recompute = want->recompute;
     w->spec.precision = want->precision;
-    w->spec.gather_wires = mics_wires_both(want->gather);
-    w->spec.reduce_wires = mics_wires_both(want->reduce);
-    w->spec.second_hop_wires = mics_wires_both(want->second_hop);
+    w->spec.params_dtype = mics_comm_dtypes_both(want->gather);
+    w->spec.grads_dtype = mics_comm_dtypes_both(want->reduce);
+    w->spec.boundary_dtype = mics_comm_dtypes_both(want->second_hop);
     w->spec.choices[0] =
         (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE};
     w->spec.choice_count = want->hierarchical ? 1 : 0;
@@ -47,11 +47,11 @@ static void draw(setting *s, int32_t index)
     s->recompute = index / 4 % 2 == 1;
     s->slow_chip = index / 3 % 2 == 1;
     s->precision = index % 5 == 4 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
-    s->gather = index % 7 == 3 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-    s->reduce = index % 7 == 5 ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
-    s->second_hop = (mics_wire)(index % 11 < MICS_WIRES ? index % 11 : MICS_WIRE_FP32);
+    s->gather = index % 7 == 3 ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    s->reduce = index % 7 == 5 ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    s->second_hop = (mics_comm_dtype)(index % 11 < MICS_COMM_DTYPES ? index % 11 : MICS_COMM_FP32);
     if (s->nodes > 1 && s->per_node > 2) // packed sums may send more than whole ones: refused
-        s->reduce = s->second_hop = MICS_WIRE_FP32;
+        s->reduce = s->second_hop = MICS_COMM_FP32;
     s->cores = index % 4 == 2 ? 2 : 0;
     s->slowdown = index % 3 == 1 ? 0.2 : 0;
 }

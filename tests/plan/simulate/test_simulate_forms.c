@@ -97,7 +97,7 @@ static void test_one_rank_is_a_sum(void **state)
     }
     assert_near("step", s->step_us, 3 * each + once + 77, tight);
     assert_near("computation", s->compute_us, 3 * each + once, tight);
-    assert_true(s->exposed_us == 0 && s->stream_us[MICS_STREAM_NEAR] == 0);
+    assert_true(s->exposed_us == 0 && s->stream_us[MICS_STREAM_INTRA] == 0);
     assert_int_equal(s->limit, MICS_PART_COMPUTATION);
     assert_near("tokens", s->tokens, 3 * 2 * 16, tight);
     assert_near("tokens/s", s->tokens_per_s, 96 / s->step_us * 1e6, tight);
@@ -159,7 +159,7 @@ static void test_overlap_is_the_maximum(void **state)
     w.cluster.accelerator.launch_us = 0;
     for (size_t bytes = 64; bytes <= (size_t)64 << 12; bytes *= 4) {
         mics_step steps[] = {
-            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, bytes),
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_PARTITION, bytes),
             hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
         const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
@@ -167,7 +167,7 @@ static void test_overlap_is_the_maximum(void **state)
                     tight);
         assert_near("maximum", s->step_us, fmax(gather, forward), tight);
         assert_true(s->exposed_us == 0);
-        steps[1].wait[MICS_STREAM_NEAR] = 0;
+        steps[1].wait[MICS_STREAM_INTRA] = 0;
         s = hand_simulate(&w, steps, 2, NULL);
         assert_near("sum", s->step_us, gather + forward, tight);
         assert_true(s->exposed_us == gather);
@@ -187,9 +187,9 @@ static void test_why(void **state)
     char text[128];
     world_open(&w, 4, 1, (mics_sharding){4, 4, 4});
     w.cluster.tiers[1].latency_us = 0;
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_AXIS_PARTITION, 64),
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTER, MICS_AXIS_PARTITION, 64),
                          hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
-    steps[1].wait[MICS_STREAM_FAR] = 0;
+    steps[1].wait[MICS_STREAM_INTER] = 0;
     const double forward = alone(hand_simulate(&w, steps, 2, NULL), MICS_STEP_FORWARD);
     w.cluster.tiers[1].bytes_per_s = 3 * 64e6 / (9 * forward * w.cluster.tiers[1].efficiency);
     w.cluster.tiers[1].rank_bytes_per_s = INFINITY;
@@ -221,8 +221,9 @@ static void test_slowdown(void **state)
     world w;
     world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
     w.cluster.tiers[0].slowdown = 0.5;
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 2000),
-                         hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
+    mics_step steps[] = {
+        hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_PARTITION, 2000),
+        hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
     const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
     const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
     assert_true(gather < forward);
@@ -239,7 +240,7 @@ static void test_messages_are_late_beside_computation(void **state)
         world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
         w.cluster.tiers[0].beside_us_per_byte = mics_curve_constant(1e-2);
         mics_step steps[] = {
-            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 40000000),
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_PARTITION, 40000000),
             hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulate_options options = {.every_rank = each == 1};
         const mics_simulation *s = hand_simulate(&w, steps, 2, &options);
@@ -259,7 +260,7 @@ static const mics_simulation *two_gathers(world *w, mics_cost_use *near, mics_co
 {
     mics_step steps[] = {
         hand_node_gather(100000),
-        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_FAR, MICS_AXIS_WORLD, 80000)};
+        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_WORLD, 80000)};
     const mics_simulation *s = hand_simulate(w, steps, 2, NULL);
     *near = collective_use(w->schedule, &w->cluster, &plain, &steps[0]);
     *far = collective_use(w->schedule, &w->cluster, &plain, &steps[1]);
@@ -308,9 +309,9 @@ static void test_packed_sums_are_sent_directly(void **state)
     w.cluster.accelerator.memory_bytes_per_s = INFINITY; // packing takes no time
     w.cluster.accelerator.launch_us = 0;
     world_reschedule(&w);
-    mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_FAR, MICS_AXIS_OPTIMIZER, 720);
+    mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_INTER, MICS_AXIS_OPTIMIZER, 720);
     step.algorithm = MICS_ALGORITHM_DIRECT;
-    step.dtype.sent = MICS_WIRE_BF16;
+    step.dtype.sent = MICS_COMM_BF16;
     const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &step);
     assert_near("bytes inside", use.bytes[0], 3 * 720, tight);
     assert_near("bytes between", use.bytes[1], 16 * 720, tight);
@@ -330,7 +331,7 @@ static void test_parameters_one_by_one(void **state)
     world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
     const mics_simulate_options each = {.by_param = true};
     mics_step steps[] = {
-        hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 1 << 20)};
+        hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_PARTITION, 1 << 20)};
     const double once = hand_simulate(&w, steps, 1, NULL)->step_us;
     const double latency = 3 * 2 + w.cluster.collective_us;
     assert_int_equal(w.model->units[1].param_count, 12);
@@ -398,10 +399,10 @@ static void test_a_straggler_holds_up_all(void **state)
     const mics_straggler slow = {.rank = 2, .factor = 3};
     const mics_simulate_options options = {.stragglers = &slow, .straggler_count = 1};
     mics_step steps[] = {hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1),
-                         hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_AXIS_WORLD, 1000),
+                         hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTER, MICS_AXIS_WORLD, 1000),
                          hand_step(MICS_STEP_UPDATE, MICS_STREAM_COMPUTE, 1)};
     steps[1].wait[MICS_STREAM_COMPUTE] = 0;
-    steps[2].wait[MICS_STREAM_FAR] = 1;
+    steps[2].wait[MICS_STREAM_INTER] = 1;
     const mics_simulation *s = hand_simulate(&w, steps, 3, &options);
     const double forward = alone(s, MICS_STEP_FORWARD), gather = alone(s, MICS_STEP_GATHER);
     const double update = alone(s, MICS_STEP_UPDATE);

@@ -205,10 +205,10 @@ static void test_a_circle_is_an_error(void **state)
     world w;
     world_open(&w, 1, 2, (mics_sharding){2, 2, 2});
     world_reschedule(&w);
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 64),
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_PARTITION, 64),
                          hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
     steps[0].wait[MICS_STREAM_COMPUTE] = 1;
-    steps[1].wait[MICS_STREAM_NEAR] = 0;
+    steps[1].wait[MICS_STREAM_INTRA] = 0;
     const mics_step_list own = w.schedule->lists[MICS_PHASE_TRAIN];
     w.schedule->lists[MICS_PHASE_TRAIN] = (mics_step_list){steps, 2};
     refuse(&w, NULL, "wait for each other");

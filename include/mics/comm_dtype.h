@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Numbers as they travel: floats whole, or rounded to fewer bytes. Memory and sums are fp32.
-#ifndef MICS_WIRE_H
-#define MICS_WIRE_H
+#ifndef MICS_COMM_DTYPE_H
+#define MICS_COMM_DTYPE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,50 +11,50 @@
 extern "C" {
 #endif
 
-typedef enum mics_wire {
-    MICS_WIRE_FP32,
-    MICS_WIRE_BF16, // nearest, ties to even
-    // Blocks of MICS_WIRE_BLOCK elements, the last one shorter, each with one fp32 scale: its
+typedef enum mics_comm_dtype {
+    MICS_COMM_FP32,
+    MICS_COMM_BF16, // nearest, ties to even
+    // Blocks of MICS_COMM_INT8_BLOCK elements, the last one shorter, each with one fp32 scale: its
     // largest magnitude / 127, cut to 17 significant bits, so that an element times it is exact.
     // All scales stand first, then all elements: v / scale, nearest, ties to even, in -127 ... 127.
     // The scale is 0, and so are the elements, where it would be denormal (magnitudes below
     // 1.5e-36), and NaN where the block holds a NaN or an infinity.
-    MICS_WIRE_INT8,
-    MICS_WIRES
-} mics_wire;
+    MICS_COMM_INT8,
+    MICS_COMM_DTYPES
+} mics_comm_dtype;
 
-enum { MICS_WIRE_BLOCK = 256 };
+enum { MICS_COMM_INT8_BLOCK = 256 };
 
 // How one kind of numbers travels, hop by hop: in collectives whose groups lie inside nodes, and in
 // those whose groups span nodes.
-typedef struct mics_wires {
-    mics_wire inside, between;
-} mics_wires;
+typedef struct mics_comm_dtypes {
+    mics_comm_dtype intra, inter;
+} mics_comm_dtypes;
 
 /* The same on both hops. */
-static inline mics_wires mics_wires_both(mics_wire wire)
+static inline mics_comm_dtypes mics_comm_dtypes_both(mics_comm_dtype wire)
 {
-    const mics_wires wires = {wire, wire};
+    const mics_comm_dtypes wires = {wire, wire};
     return wires;
 }
 
 /* Whether both hops are alike in `a` and `b`. */
-static inline int mics_wires_same(mics_wires a, mics_wires b)
+static inline int mics_comm_dtypes_same(mics_comm_dtypes a, mics_comm_dtypes b)
 {
-    return a.inside == b.inside && a.between == b.between;
+    return a.intra == b.intra && a.inter == b.inter;
 }
 
 /* "fp32", "bf16", "int8"; never NULL. */
-const char *mics_wire_text(mics_wire wire);
+const char *mics_comm_dtype_text(mics_comm_dtype wire);
 
 /* Bytes that `elems` numbers take; those of INT8 are rounded up to 64. Needs elems >= 0. */
-static inline size_t mics_wire_bytes(mics_wire wire, int64_t elems)
+static inline size_t mics_comm_dtype_bytes(mics_comm_dtype wire, int64_t elems)
 {
     const size_t n = (size_t)elems;
-    if (wire == MICS_WIRE_BF16)
+    if (wire == MICS_COMM_BF16)
         return 2 * n;
-    if (wire == MICS_WIRE_INT8)
-        return (n + (n + MICS_WIRE_BLOCK - 1) / MICS_WIRE_BLOCK * 4 + 63) / 64 * 64;
+    if (wire == MICS_COMM_INT8)
+        return (n + (n + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK * 4 + 63) / 64 * 64;
     return 4 * n;
 }
 
