@@ -223,7 +223,8 @@ static void print_profile(const world *w)
     printf("  rank 0, newest step, ms:");
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         if (sums[kind] > 0)
-            printf(" %s %.0f", mics_step_kind_text((mics_step_kind)kind), sums[kind] / 1e3);
+            printf(" %s %.0f", mics_step_text((mics_step_kind)kind, MICS_STAGE_WHOLE),
+                   sums[kind] / 1e3);
     }
     printf("; exposed communication %.0f\n", w->states[0].result.exposed_comm_us / 1e3);
 }

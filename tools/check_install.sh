@@ -70,6 +70,8 @@ check_library() {
             -o "$out/cxx" $(pkg-config --libs mics)
         "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$out/static" \
             "$libdir/libmics.a" $(pkg-config --static --libs mics)
+        "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/train.c -o "$out/train" \
+            $(pkg-config --libs mics)
     }
     LD_LIBRARY_PATH=$libdir "$out/c"
     LD_LIBRARY_PATH=$libdir "$out/cxx"
@@ -79,6 +81,11 @@ check_library() {
     cmake --build "$out/cmake" >/dev/null
     "$out/cmake/consumer_mics"
     "$out/cmake/consumer_static"
+    # A training by the library, begun by one program and found finished by the other.
+    sed -e 's/"steps": 1000/"steps": 4/' -e "s#runs/demo#$out/run#" examples/demo.json >"$out/run.json"
+    LD_LIBRARY_PATH=$libdir "$out/train" "$out/run.json" 2 >"$out/steps"
+    grep -q '^step 4/4  loss ' "$out/steps"
+    test -z "$(LD_LIBRARY_PATH=$libdir "$out/cmake/train" "$out/run.json" 2)"
 }
 
 # What a .deb says of itself, and its files in a folder in place of the system's root.
@@ -94,7 +101,7 @@ check_deb() {
     check_program "$work/root/usr" "$(libdir_of "$work/root/usr")"
 }
 
-what="C, C++, static, pkg-config and CMake package work"
+what="C, C++, static, pkg-config and CMake package work, and an example trains"
 for prefix in "$work/installed" "$work/unpacked"; do
     libdir=$(libdir_of "$prefix")
     check_program "$prefix" "$libdir"

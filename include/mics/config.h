@@ -143,6 +143,16 @@ typedef struct mics_run {
  */
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out);
+
+/* The same for the text of a run file; error lines call it `name`, and without run.out it trains
+ * into runs/`name`.
+ *
+ * Returns, Owns: as mics_run_load.
+ */
+mics_status mics_run_parse(mics_memory *memory, const char *name, const char *text,
+                           const char *const *sets, int32_t set_count, mics_run **run_out);
+
+/* Frees; NULL is allowed. */
 void mics_run_close(mics_run *run);
 
 /* For a run that goes on from a checkpoint: takes from `text`, the resolved run that is stored

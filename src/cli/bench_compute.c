@@ -494,7 +494,7 @@ mics_status bench_compute_measure(bench *self, const bench_subject *subject, dou
     mics_status status = open_ops(&ops, self, subject);
     if (status == MICS_OK)
         status = describe(self, &compute);
-    MICS_TRY_OUT(cli_rank_agree(self->rank, status));
+    MICS_TRY_OUT(run_rank_agree(self->rank, status));
     MICS_TRY_OUT(bench_now_us(self, &begin_us));
     MICS_TRY_OUT(measure_products(&ops, subject, seconds * PRODUCTS));
     MICS_TRY_OUT(measure_attention(&ops, subject, seconds * ATTENTION));

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics doctor: what this build and this machine can do, with advice where something is off.
 #include "args.h"
+#include "base/text.h"
 #include "cli.h"
 #include "doctor.h"
-#include "files.h"
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/device.h"
@@ -139,7 +139,7 @@ static void tell_json(const char *line, void *ctx)
 {
     bool *any = ctx;
     printf("%s", *any ? ", " : "");
-    cli_write_json_string(stdout, line);
+    mics_text_write_quoted(stdout, line);
     *any = true;
 }
 
@@ -192,20 +192,20 @@ static void print_json(const findings *found)
     const mics_machine *machine = &found->machine;
     bool any = false;
     printf("{\"version\": \"%s\", \"compiler\": ", MICS_VERSION);
-    cli_write_json_string(stdout, COMPILER);
+    mics_text_write_quoted(stdout, COMPILER);
     printf(", \"openmp\": %s, \"cpu\": ", OPENMP[0] == 'O' ? "true" : "false");
-    cli_write_json_string(stdout, machine->cpu_name);
+    mics_text_write_quoted(stdout, machine->cpu_name);
     printf(", \"isa\": ");
-    cli_write_json_string(stdout, machine->isa);
+    mics_text_write_quoted(stdout, machine->isa);
     printf(", \"cores\": %d, \"memory_total_bytes\": %zu, \"memory_available_bytes\": %zu, "
            "\"kernels\": \"%s\", \"matrix_library\": ",
            (int)machine->cores, machine->memory_total_bytes, machine->memory_available_bytes,
            found->kernels->isa);
-    cli_write_json_string(stdout, found->gemm_library);
+    mics_text_write_quoted(stdout, found->gemm_library);
     printf(", \"gemm_gflops_one_thread\": %.1f, \"gemm_gflops_all_cores\": %.1f, \"mpi\": ",
            found->gflops_one, found->gflops_all);
     if (found->mpi != NULL)
-        cli_write_json_string(stdout, found->mpi);
+        mics_text_write_quoted(stdout, found->mpi);
     else
         printf("null");
     printf(", \"mpi_launched\": %s, \"gpu\": ", found->launched ? "true" : "false");

@@ -11,22 +11,15 @@ static int64_t batch_tokens(const mics_engine *engine)
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
 }
 
-// Tokens of a micro-step go to the device through host memory of its own, which nobody touches until the
+// Tokens of a micro-step go to a device through host memory of its own, which nobody touches until the
 // step's agreement has waited for all that was enqueued.
-static void send_tokens(mics_engine *engine, const mics_step *step)
+static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *staged)
 {
     const mics_device *device = engine->device;
-    const mics_schedule_spec *spec = &engine->schedule->spec;
-    const int64_t tokens = batch_tokens(engine);
-    int32_t *staged = engine->staged_tokens + 3 * tokens * step->micro_step;
-    mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, spec->model->vocab, engine->counts);
+    const int64_t tokens = batch_tokens(engine), vocab = engine->schedule->spec.model->vocab;
+    mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, vocab, engine->counts);
     device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, lane_tokens(engine, step->lane), staged,
                       3 * (size_t)tokens * sizeof(int32_t));
-}
-
-int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
-{
-    return engine->tokens + (engine->async ? 3 : 2) * batch_tokens(engine) * lane;
 }
 
 // The first unit of a micro-step needs its tokens.
@@ -35,12 +28,12 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     if (engine->micro_step_read[step->lane] == step->micro_step)
         return MICS_OK;
     const int64_t tokens = batch_tokens(engine);
-    int32_t *inputs = lane_tokens(engine, step->lane);
-    if (engine->async)
-        inputs = engine->staged_tokens + 3 * tokens * step->micro_step;
+    int32_t *staged = engine->staged_tokens; // NULL: they are read where they are used
+    int32_t *inputs =
+        staged != NULL ? staged + 3 * tokens * step->micro_step : lane_tokens(engine, step->lane);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
-    if (engine->async)
-        send_tokens(engine, step);
+    if (staged != NULL)
+        upload_tokens(engine, step, inputs);
     engine->micro_step_read[step->lane] = step->micro_step;
     return MICS_OK;
 }
@@ -56,7 +49,7 @@ static void collect_losses(mics_engine *engine)
 static void send_sums(mics_engine *engine)
 {
     const mics_device *device = engine->device;
-    if (engine->async)
+    if (engine->host_sums != engine->sums)
         device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, engine->host_sums, engine->sums,
                           sizeof *engine->sums);
 }
@@ -151,7 +144,7 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].stop = atomic_load(&engine->stop_asked) ? 1 : 0;
+    engine->agreements[engine->rank].stop = atomic_exchange(&engine->stop_asked, false) ? 1 : 0;
     send_sums(engine);
 }
 

@@ -15,15 +15,17 @@ static mics_status check_steps(const mics_schedule *schedule)
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            if (mics_step_is_comm(step) && step->packed &&
-                !(mics_step_kind_is_second_hop(step->kind) && step->wire == MICS_WIRE_BF16))
+            const bool second_hop =
+                step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+            if (step->dtype.sent != step->dtype.held &&
+                !(second_hop && step->dtype.sent == MICS_WIRE_BF16))
                 return mics_fail(
                     MICS_ERR_UNSUPPORTED,
                     "%s as %s: on a GPU numbers travel as they are held, but for a "
                     "second hop in bf16; leave the rest of run.comm_dtype as it is there, "
                     "and see run.precision",
-                    mics_step_kind_text(step->kind), mics_wire_text(step->wire));
-            if (mics_step_is_comm(step) && step->library)
+                    mics_step_text(step->kind, step->stage), mics_wire_text(step->dtype.sent));
+            if (step->algorithm == MICS_ALGORITHM_LIBRARY)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "gathers by the MPI library are the CPU's; use the ring or two "
                                  "stages on a GPU");
@@ -141,7 +143,7 @@ static mics_status open_device(mics_engine *engine)
     const mics_engine_spec *spec = &engine->spec;
     engine->device = spec->device;
     if (spec->device == NULL) {
-        MICS_TRY(mics_device_cpu_open(&engine->own_device));
+        MICS_TRY(mics_device_cpu_open(mics_engine_events(engine->schedule), &engine->own_device));
         engine->device = engine->own_device;
     }
     engine->async = !engine->device->is_host;
@@ -171,6 +173,8 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
     if (status == MICS_OK)
         status = state_open(engine);
     if (status == MICS_OK)
+        status = host_copy_open(engine);
+    if (status == MICS_OK)
         status = worker_open(engine);
     if (status != MICS_OK) {
         mics_engine_close(engine);
@@ -187,7 +191,10 @@ static mics_status open_together(const mics_engine_spec *spec, mics_engine *engi
     MICS_TRY(mics_comm_agree(spec->comm, mine));
     if (spec->schedule->spec.share_params)
         MICS_TRY(state_share(engine));
-    return is_remote(spec) ? state_register(engine) : MICS_OK;
+    if (!is_remote(spec))
+        return MICS_OK;
+    MICS_TRY(state_register(engine));
+    return collectives_warm_up(engine);
 }
 
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)
@@ -274,8 +281,7 @@ static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
 {
-    return end_world_unless_ok(
-        engine, stream_run(engine, stream, engine->async ? run_device_comm_step : run_comm_step));
+    return end_world_unless_ok(engine, stream_run(engine, stream, run_comm_step));
 }
 
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
@@ -320,25 +326,20 @@ static mics_status run_list(mics_engine *engine)
 {
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
-    const double begin_us = mics_clock_us();
-    engine->begin_us = begin_us;
+    engine->begin_us = mics_clock_us();
     note_call(engine, ENGINE_LIST);
     start_workers(engine, run_comm_stream);
     mics_status compute =
         end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
-    const double computed_us = mics_clock_us();
     mics_status comm = join_workers(engine);
     note_call(engine, ENGINE_IDLE);
     mics_comm_count_get(engine->spec.comm, &after);
     mics_step_result *result = &engine->result;
-    if (engine->async && compute == MICS_OK && comm == MICS_OK)
+    if (compute == MICS_OK && comm == MICS_OK)
         device_read_exposed(engine);
-    result->step_us = mics_clock_us() - begin_us;
+    result->step_us = mics_clock_us() - engine->begin_us;
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
-    // What comes after all computation is the agreement, in an evaluation.
-    if (!engine->async)
-        result->exposed_us[MICS_STEP_AGREE] += mics_clock_us() - computed_us;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us += result->exposed_us[kind];
     return compute != MICS_OK ? compute : comm;
@@ -387,8 +388,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 
 const mics_step_time *mics_engine_times(const mics_engine *engine)
 {
-    if (engine->async)
-        device_read_times(engine);
+    device_read_times(engine);
     return engine->times;
 }
 
@@ -423,30 +423,17 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
     return status;
 }
 
-static mics_status publish_step(mics_engine *engine, int32_t index)
+// The parameter syncs of a thread's streams. They wait for none but their own first stages, between nodes,
+// and those have run.
+static mics_status sync_job(mics_engine *engine, mics_stream thread)
 {
-    const mics_step *step = &engine->list->steps[index];
-    if (!engine->async)
-        return run_comm_step(engine, step);
-    device_begin_step(engine, index);
-    mics_status status = run_device_comm_step(engine, step);
-    device_end_step(engine, index);
-    return status;
-}
-
-// The publications of one stream. They wait for none but their own first stages, between nodes, and
-// those have run.
-static mics_status publish_job(mics_engine *engine, mics_stream stream)
-{
-    if (engine->async)
-        device_begin_stream(engine, stream);
+    device_begin_streams(engine, thread);
     for (int32_t i = 0; i < engine->list->count; i++) {
         const mics_step *step = &engine->list->steps[i];
-        if (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH && step->stream == stream)
-            MICS_TRY(end_world_unless_ok(engine, publish_step(engine, i)));
+        if (step->kind == MICS_STEP_PARAM_SYNC && stream_served(engine, thread, step->stream))
+            MICS_TRY(end_world_unless_ok(engine, stream_run_step(engine, i, run_comm_step)));
     }
-    if (engine->async)
-        device_end_stream(engine, stream);
+    device_end_streams(engine, thread);
     return MICS_OK;
 }
 
@@ -459,17 +446,17 @@ mics_status mics_engine_publish(mics_engine *engine)
     engine->phase = MICS_PHASE_TRAIN;
     engine->all_know = false;
     engine->failure = MICS_OK;
-    engine->publishing = true;
-    note_call(engine, ENGINE_PUBLISH);
-    worker_start(engine, MICS_STREAM_FAR, publish_job);
+    engine->syncing = true;
+    note_call(engine, ENGINE_SYNC);
+    worker_start(engine, MICS_STREAM_FAR, sync_job);
     mics_status status = worker_join(engine, MICS_STREAM_FAR);
     if (status == MICS_OK) {
-        worker_start(engine, MICS_STREAM_NEAR, publish_job);
+        worker_start(engine, MICS_STREAM_NEAR, sync_job);
         status = worker_join(engine, MICS_STREAM_NEAR);
     }
-    if (engine->async && status == MICS_OK)
+    if (status == MICS_OK)
         status = end_world_unless_ok(engine, device_drain(engine));
-    engine->publishing = false;
+    engine->syncing = false;
     note_call(engine, ENGINE_IDLE);
     engine->stale = engine->stale && status != MICS_OK;
     return status;

@@ -173,7 +173,7 @@ static inline mics_status later_open(int32_t events, mics_device **device_out)
     later_require(self->event_us != NULL);
     self->events = events;
     self->base = (mics_device){.ops = &later_ops, .ctx = self};
-    MICS_TRY(mics_device_cpu_open(&self->host));
+    MICS_TRY(mics_device_cpu_open(0, &self->host));
     *device_out = &self->base;
     return MICS_OK;
 }

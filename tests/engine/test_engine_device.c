@@ -4,6 +4,7 @@
 // rank on the processor; loss scaling; faults. In every step fixture.h checks replicas, bytes and memory.
 #include "fixture.h"
 #include "later.h"
+#include <pthread.h>
 
 static mics_status open_later(ranks_self *self, const mics_schedule *schedule,
                               mics_device **device_out)
@@ -331,6 +332,85 @@ out:
     return status;
 }
 
+// ---- the order in which collectives are launched ----
+
+enum { LAUNCHES_MOST = 2000, LAUNCH_RANKS = 4 };
+
+typedef struct launches {
+    const mics_comm_ops *inner; // of the transport, whose ctx this one has too
+    mics_comm_ops ops;
+    mics_comm comm;
+    pthread_t thread;
+    int32_t count, channels;
+    long at[LAUNCHES_MOST]; // run and step
+    bool one_thread, ordered;
+} launches;
+
+static launches launched[LAUNCH_RANKS]; // by rank
+
+// Names end in "no. RUN.STEP)"; those of warm-ups do not.
+static void note_launch(launches *l, const mics_comm_call *call)
+{
+    const char *number = strstr(call->ring->what, "no. ");
+    char *end = NULL;
+    if (number == NULL || l->count == LAUNCHES_MOST)
+        return;
+    const long run = strtol(number + 4, &end, 10), step = strtol(end + 1, NULL, 10);
+    l->at[l->count] = run * 100000 + step;
+    l->channels |= 1 << call->ring->channel;
+    l->ordered = l->ordered && (l->count == 0 || l->at[l->count] > l->at[l->count - 1]);
+    l->one_thread = l->one_thread && (l->count == 0 || pthread_equal(l->thread, pthread_self()));
+    l->thread = pthread_self();
+    l->count++;
+}
+
+static mics_status launch(void *ctx, const mics_comm_call *call)
+{
+    int rank = 0;
+    while (launched[rank].comm.ctx != ctx)
+        rank++;
+    mics_comm inner = launched[rank].comm;
+    inner.ops = launched[rank].inner;
+    note_launch(&launched[rank], call);
+    return mics_comm_collective(&inner, call);
+}
+
+static mics_status open_launching(ranks_self *self, const mics_schedule *schedule,
+                                  mics_device **device_out)
+{
+    launches *own = &launched[self->comm->rank];
+    *own = (launches){.inner = self->comm->ops,
+                      .ops = *self->comm->ops,
+                      .comm = *self->comm,
+                      .one_thread = true,
+                      .ordered = true};
+    own->ops.collective = launch;
+    own->comm.ops = &own->ops;
+    self->comm = &own->comm; // closing it frees what the transport opened
+    return later_open(mics_engine_events(schedule), device_out);
+}
+
+// Of both streams by one thread, in list order, and so on all ranks in one order.
+static void test_one_launch_order(void **state)
+{
+    (void)state;
+    fixture_run run = {.want = on_device(MICS_DTYPE_BF16)};
+    run.want.ranks = LAUNCH_RANKS;
+    run.want.nodes = 2;
+    run.want.sharding = (mics_sharding){4, 4, 4};
+    run.want.hierarchical = true;
+    run.want.open_device = open_launching;
+    fixture_go(&run);
+    for (int rank = 0; rank < LAUNCH_RANKS; rank++) {
+        assert_true(launched[rank].count > 50);
+        assert_int_equal(launched[rank].channels, 3);
+        assert_true(launched[rank].one_thread && launched[rank].ordered);
+        assert_int_equal(launched[rank].count, launched[0].count);
+        assert_memory_equal(launched[rank].at, launched[0].at,
+                            (size_t)launched[0].count * sizeof(long));
+    }
+}
+
 // Where the scale may not become smaller, every rank says so.
 static void test_overflow_at_the_smallest_scale(void **state)
 {
@@ -439,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_copies_come_and_go),
         cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
+        cmocka_unit_test(test_one_launch_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
