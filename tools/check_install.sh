@@ -96,7 +96,7 @@ check_deb() {
         'Depends: .*libc6.*libdnnl' 'Description: Trains transformers'; do
         grep -q "^ $field" "$work/deb" || { echo "the .deb lacks $field"; cat "$work/deb"; exit 1; }
     done
-    dpkg-deb -c "$1" | grep -q ' \./usr/share/man/man1/mics\.1$'
+    dpkg-deb -c "$1" | grep ' \./usr/share/man/man1/mics\.1$' >/dev/null
     dpkg-deb -x "$1" "$work/root"
     check_program "$work/root/usr" "$(libdir_of "$work/root/usr")"
 }
