@@ -10,6 +10,7 @@
 #include "mics/json.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
+#include "mics/optimizer.h"
 #include "mics/status.h"
 #include "mics/wire.h"
 #include <stdbool.h>
@@ -121,7 +122,7 @@ typedef struct mics_run {
     bool graphs;      // on GPUs
     mics_run_precision precision;
     mics_loss_scale loss_scale; // only for fp16
-    double beta1, beta2, eps, weight_decay;
+    mics_optimizer optimizer;
     double clip; // 0: no clipping
     mics_lr lr;
     // Set by mics_run_resolve:

@@ -14,6 +14,7 @@
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/model.h"
+#include "mics/optimizer.h"
 #include "mics/status.h"
 #include "mics/wire.h"
 #include <stdbool.h>
@@ -161,7 +162,7 @@ typedef enum mics_grad_kind { MICS_GRAD_OP, MICS_GRAD_COPY, MICS_GRAD_ADD } mics
 typedef struct mics_grad_call {
     mics_grad_kind kind;
     int32_t op;   // GRAD_OP: index in the unit's ops
-    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (classifier)
+    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (LM head)
     int64_t din;  // gradient of its input (destination of COPY and ADD); -1: not wanted
     bool add_din; // add to din
     bool add_params[MICS_OP_PARAMS]; // another op of this micro-step wrote this gradient before
@@ -233,6 +234,7 @@ typedef struct mics_schedule_spec {
     // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
     bool accelerator;
     bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
+    mics_optimizer_kind optimizer; // whose states are counted
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted
@@ -326,8 +328,8 @@ void mics_schedule_close(mics_schedule *schedule);
  */
 mics_status mics_schedule_validate(const mics_schedule *schedule);
 
-/* Bytes of one element of what a tag counts, all that is held of it together: the optimizer's
- * moments, and with MIXED its masters. 4 for what is counted in other ways. */
+/* Bytes of one element of what a tag counts. 4 for what is counted in other ways; what is held for the optimizer is
+ * mics_optimizer_kept_bytes. */
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag);
 
 /* "fp32", "mixed"; never NULL. */

@@ -16,8 +16,8 @@
 #include "bench.h"
 #include "bench_trials.h"
 #include "mics/clock.h"
+#include "mics/kernels.h"
 #include "mics/log.h"
-#include "mics/op.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -64,9 +64,7 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
     const mics_engine_spec engine = {.memory = self->memory,
                                      .schedule = self->schedule,
                                      .comm = self->comm,
-                                     .beta1 = 0.9F,
-                                     .beta2 = 0.999F,
-                                     .eps = 1e-8F,
+                                     .optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW),
                                      .clip = 1};
     return mics_engine_open(&engine, &self->engine);
 }

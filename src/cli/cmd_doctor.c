@@ -8,7 +8,7 @@
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/device.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static void give_advice(const findings *found, advise tell, void *ctx)
                  threads);
         tell(line, ctx);
     }
-    if (strcmp(found->kernels->isa, "generic") == 0)
+    if (strcmp(found->kernels->name, "generic") == 0)
         tell("no vector kernels for this processor: training runs several times slower than on one "
              "with AVX2 or AVX-512",
              ctx);
@@ -167,13 +167,13 @@ static void print_text(const findings *found)
     printf("memory    %s, %s available\n",
            mics_size_text((double)machine->memory_total_bytes, total, sizeof total),
            mics_size_text((double)machine->memory_available_bytes, available, sizeof available));
-    printf("kernels   %s", found->kernels->isa);
+    printf("kernels   %s", found->kernels->name);
     const char *before = " (also: ";
     for (int32_t i = 0; i < mics_kernels_count(); i++) {
         const mics_kernels *other = mics_kernels_at(i);
         if (other == NULL || other == found->kernels)
             continue;
-        printf("%s%s", before, other->isa);
+        printf("%s%s", before, other->name);
         before = ", ";
     }
     printf("%s\nmatrices  %s: %.0f GFLOP/s on one thread, %.0f on %d (fp32, %d x %d x %d)\n",
@@ -200,7 +200,7 @@ static void print_json(const findings *found)
     printf(", \"cores\": %d, \"memory_total_bytes\": %zu, \"memory_available_bytes\": %zu, "
            "\"kernels\": \"%s\", \"matrix_library\": ",
            (int)machine->cores, machine->memory_total_bytes, machine->memory_available_bytes,
-           found->kernels->isa);
+           found->kernels->name);
     mics_text_write_quoted(stdout, found->gemm_library);
     printf(", \"gemm_gflops_one_thread\": %.1f, \"gemm_gflops_all_cores\": %.1f, \"mpi\": ",
            found->gflops_one, found->gflops_all);

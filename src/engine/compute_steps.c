@@ -38,7 +38,7 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     return MICS_OK;
 }
 
-// Adds up the losses that the classifier left.
+// Adds up the losses that the LM head left.
 static void collect_losses(mics_engine *engine)
 {
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
@@ -148,27 +148,15 @@ static void norm(mics_engine *engine)
     send_sums(engine);
 }
 
-static mics_adamw adamw_of(const mics_engine *engine)
-{
-    const double t = (double)(engine->step - engine->scaler.skipped);
-    return (mics_adamw){
-        .lr = engine->lr,
-        .beta1 = engine->spec.beta1,
-        .beta2 = engine->spec.beta2,
-        .eps = engine->spec.eps,
-        .bias1 = (float)(1 - pow((double)engine->spec.beta1, t)),
-        .bias2 = (float)(1 - pow((double)engine->spec.beta2, t)),
-        .grad_scale = engine->grad_scale,
-    };
-}
-
 static void update(mics_engine *engine, int32_t unit_index)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
     const owned_piece piece = owned_piece_of(engine, unit_index);
-    const float *grads = owned_grads(engine, unit_index);
-    mics_adamw adamw = adamw_of(engine);
+    mics_optimizer_update call = {.optimizer = &engine->spec.optimizer,
+                                  .lr = engine->lr,
+                                  .grad_scale = engine->grad_scale,
+                                  .step = engine->step - engine->scaler.skipped};
     for (int32_t p = 0; p < unit->param_count; p++) { // decay differs by tensor
         const mics_param *param = &unit->params[p];
         int64_t begin = param->offset > piece.range.begin ? param->offset : piece.range.begin;
@@ -176,12 +164,18 @@ static void update(mics_engine *engine, int32_t unit_index)
                                                                      : piece.range.end;
         if (begin >= end)
             continue;
-        int64_t from = begin - piece.range.begin;
-        adamw.weight_decay = param->decay ? engine->spec.weight_decay : 0;
-        engine->ops->adamw_update(&at,
-                                  piece.params == NULL ? NULL : elem_at(engine, piece.params, from),
-                                  piece.masters + from, piece.moment1 + from, piece.moment2 + from,
-                                  grads + from, end - begin, &adamw);
+        const int64_t from = begin - piece.range.begin;
+        call.decays = param->decay;
+        call.rows = param->dims > 1 ? param->shape[0] : 1;
+        call.columns = param->elems / call.rows;
+        call.begin = begin - param->offset;
+        call.elems = end - begin;
+        call.params = piece.params == NULL ? NULL : elem_at(engine, piece.params, from);
+        call.masters = piece.masters + from;
+        call.grads = owned_grads(engine, unit_index) + from;
+        for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
+            call.states[s] = piece.states[s] == NULL ? NULL : piece.states[s] + from;
+        engine->ops->update[engine->spec.optimizer.kind](&at, &call);
     }
 }
 
@@ -275,7 +269,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 static bool is_product(const mics_unit *unit, int32_t op)
 {
-    return unit->ops[op].kind == MICS_OP_LINEAR || unit->ops[op].kind == MICS_OP_CLASSIFIER;
+    return mics_op_def_get(unit->ops[op].kind)->multiplies;
 }
 
 static void rehearse_forward(mics_engine *engine, const mics_step *step, int32_t count)

@@ -34,48 +34,35 @@ static mics_status check_steps(const mics_schedule *schedule)
     return MICS_OK;
 }
 
-// What an op's kernels ask for.
-static size_t op_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
-                           const mics_unit *unit, const mics_op *op, mics_batch batch)
-{
-    const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
-    const bool logits = cost.classifier_rows > 0;
-    const int64_t in = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 1;
-    const int64_t out = op->out >= 0 ? unit->tensors[op->out].width : 1;
-    const int64_t heads = op->heads > 0 ? op->heads : 1;
-    return ops->workspace_bytes(dtype, batch.sequences * batch.length, batch.length,
-                                in > out ? in : out, heads, out / heads, logits ? model->vocab : 1,
-                                logits ? cost.classifier_rows : 1, batch.threads);
-}
-
-size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
                              mics_batch batch)
 {
     size_t most = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t o = 0; o < model->units[u].op_count; o++) {
-            const size_t need =
-                op_workspace(ops, dtype, model, &model->units[u], &model->units[u].ops[o], batch);
+        const mics_unit *unit = &model->units[u];
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            const mics_op_kernels *of = kernels->ops[unit->ops[o].kind];
+            const mics_op_shape shape = mics_op_shape_get(model, unit, &unit->ops[o], batch);
+            const size_t need = of->workspace_bytes ? of->workspace_bytes(&shape, dtype) : 0;
             most = need > most ? need : most;
         }
     }
     return most;
 }
 
-// The schedule's workspace is by the model's op table, which knows no kernels.
+// The schedule's workspace is by the ops' descriptors, which know no kernels.
 static mics_status check_workspace(const mics_engine_spec *spec)
 {
     const mics_schedule *schedule = spec->schedule;
-    const mics_op_table *ops = spec->ops != NULL ? spec->ops : mics_op_table_cpu();
     const size_t there = (size_t)schedule->workspace_losses * sizeof(float);
-    const size_t needed =
-        mics_engine_workspace(ops, spec->dtype, schedule->spec.model, schedule->spec.batch);
+    const size_t needed = mics_engine_workspace(spec->kernels, spec->dtype, schedule->spec.model,
+                                                schedule->spec.batch);
     if (needed <= there)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "the kernels of \"%s\" ask for %zu bytes of workspace, and the schedule has "
                      "%zu; use those of this build",
-                     ops->name, needed, there);
+                     spec->kernels->name, needed, there);
 }
 
 // Whether the device has memory of its own.
@@ -103,6 +90,8 @@ static mics_status check_device(const mics_engine_spec *spec)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "sums of numbers of 2 bytes by rings can be planned, not run; leave "
                          "sums_by_ring false");
+    if (spec->kernels == NULL)
+        return mics_fail(MICS_ERR_INVALID, "a device needs kernels, such as mics_kernels_cuda()");
     if (!schedule->accelerator || mixed != (spec->dtype != MICS_DTYPE_FP32))
         return mics_fail(MICS_ERR_INVALID,
                          "a schedule in %s precision for %s does not fit a device that computes in "
@@ -147,11 +136,11 @@ static mics_status open_device(mics_engine *engine)
         engine->device = engine->own_device;
     }
     engine->async = !engine->device->is_host;
-    engine->ops = spec->ops != NULL ? spec->ops : mics_op_table_cpu();
     engine->dtype = spec->dtype;
     engine->elem_bytes = mics_dtype_bytes(spec->dtype);
     if (spec->kernels == NULL)
         engine->spec.kernels = mics_kernels_get(NULL);
+    engine->ops = engine->spec.kernels;
     if (spec->timeout_s <= 0)
         engine->spec.timeout_s = default_timeout_s;
     if (spec->loss_scaling.window == 0 && spec->loss_scaling.fixed <= 0)

@@ -5,7 +5,7 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "mics/engine.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -76,19 +76,21 @@ struct mics_engine {
     int32_t rank;
 
     mics_device *device, *own_device; // own_device: opened here, as the spec names none
-    const mics_op_table *ops;
-    mics_dtype dtype;  // of parameters, activations and gradients of one micro-step
-    size_t elem_bytes; // of one such number
+    const mics_kernels *ops;          // spec.kernels
+    mics_dtype dtype;                 // of parameters, activations and gradients of one micro-step
+    size_t elem_bytes;                // of one such number
     bool async; // the device has memory of its own, and is done with a call later than the host
     bool params_booked; // shared parameters; they are none of the allocator's
 
     // Arenas, one block each, in the device's memory. Those of `void *` hold numbers of dtype and are
     // walked by elem_at.
-    void *params;   // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
-    float *grads;   // by unit: the accumulator at G; fp32
-    float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
-    void *gather;   // parameter slots
-    void *reduce;   // gradient slots
+    void *params; // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    float *grads; // by unit: the accumulator at G; fp32
+    // Of the optimizer: by unit, one state of the optimizer shard at O, then the next; then masters
+    // (MIXED).
+    float *moments;
+    void *gather; // parameter slots
+    void *reduce; // gradient slots
     void *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
@@ -105,7 +107,7 @@ struct mics_engine {
     int32_t *counts;        // scratch for their order
     float *host_copy;       // pieces of a device, as `params` and `moments` of fp32 hold them
 
-    unit_fusion *fusions;            // by unit; NULL: the op table has no two in one
+    unit_fusion *fusions;            // by unit; NULL: no kernels run two ops as one
     bool *fused;                     // what they point into
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
@@ -207,7 +209,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
 
 /* Op `op` and the next one in one call; call number `at` of the unit's and the next one likewise. */
 void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op);
-void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at);
+void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call);
 
 // ---- fusion.c ----
 
@@ -314,13 +316,13 @@ void *elem_at(const mics_engine *engine, void *base, int64_t elems);
 /* A unit's parameter shard. */
 void *shard_at(const mics_engine *engine, int32_t unit);
 
-/* Where calls of the op table run that belong to a stream; computation alone has a workspace. */
+/* Where kernels run that belong to a stream; computation alone has a workspace. */
 mics_op_place place_on(const mics_engine *engine, mics_stream stream);
 
 // The owned piece of a unit, in the device's memory.
 typedef struct owned_piece {
     mics_range range; // of the unit's elements, cut at its own length
-    float *masters, *moment1, *moment2;
+    float *masters, *states[MICS_OPTIMIZER_STATES];
     void *params; // the same numbers of dtype; NULL: the masters are the parameters
 } owned_piece;
 owned_piece owned_piece_of(const mics_engine *engine, int32_t unit);

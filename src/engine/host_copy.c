@@ -3,7 +3,7 @@
 // The owned pieces of parameters and optimizer state: where computation has them, and where callers do.
 //
 // On the CPU that is the same memory. Pieces of a device have a copy on the host, laid out as an
-// fp32 engine's arenas: the parameter shards with the masters inside, then both moments. It is there from opening
+// fp32 engine's arenas: the parameter shards with the masters inside, then the optimizer's states. It is there from opening
 // or a download on until it is released.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
@@ -13,12 +13,18 @@ static int64_t at_most(int64_t value, int64_t limit)
     return value < limit ? value : limit;
 }
 
-// Floats of one moment of all owned pieces.
+// Floats of one state of all owned pieces.
 static int64_t owned_elems(const mics_engine *engine)
 {
-    const mics_precision precision = engine->schedule->spec.precision;
-    return (int64_t)(engine->schedule->ledger.bytes[MICS_MEM_OPTIMIZER] /
-                     mics_precision_bytes(precision, MICS_MEM_OPTIMIZER));
+    int64_t elems = 0;
+    for (int32_t u = 0; u < engine->schedule->spec.model->unit_count; u++)
+        elems += engine->schedule->padded_elems[u] / engine->schedule->sharding[u].optimizer;
+    return elems;
+}
+
+static int32_t state_count(const mics_engine *engine)
+{
+    return mics_optimizer_def_get(engine->spec.optimizer.kind)->states;
 }
 
 static int64_t shard_elems(const mics_engine *engine, int32_t unit)
@@ -54,10 +60,11 @@ owned_piece owned_piece_of(const mics_engine *engine, int32_t unit)
                          .masters = is_mixed(engine) ? NULL : params};
     if (engine->moments == NULL) // an engine for evaluation
         return piece;
-    piece.moment1 = engine->moments + engine->map.moments[unit];
-    piece.moment2 = piece.moment1 + owned_elems(engine);
+    float *next = engine->moments + engine->map.moments[unit];
+    for (int32_t s = 0; s < state_count(engine); s++, next += owned_elems(engine))
+        piece.states[s] = next;
     if (is_mixed(engine))
-        piece.masters = piece.moment2 + owned_elems(engine);
+        piece.masters = next;
     return piece;
 }
 
@@ -79,8 +86,8 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
     if (engine->moments == NULL) // an engine for evaluation
         return result;
     float *moments = engine->async ? engine->host_copy + all_shard_elems(engine) : engine->moments;
-    result.moment1 = moments + engine->map.moments[unit];
-    result.moment2 = result.moment1 + owned_elems(engine);
+    for (int32_t state = 0; state < state_count(engine); state++)
+        result.states[state] = moments + engine->map.moments[unit] + state * owned_elems(engine);
     return result;
 }
 
@@ -88,12 +95,13 @@ mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
 
 size_t mics_engine_copy_bytes(const mics_schedule *schedule)
 {
+    const int64_t states = mics_optimizer_def_get(schedule->spec.optimizer)->states;
     int64_t elems = 0;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
         const mics_sharding *s = &schedule->sharding[u];
         elems += schedule->padded_elems[u] / s->params;
         if (!schedule->spec.evaluation_only)
-            elems += 2 * (schedule->padded_elems[u] / s->optimizer);
+            elems += states * (schedule->padded_elems[u] / s->optimizer);
     }
     return (size_t)elems * sizeof(float);
 }
@@ -121,12 +129,13 @@ static void copy_floats(const mics_engine *engine, float *to, const float *from,
                               (size_t)elems * sizeof(float));
 }
 
-// Both moments of all units lie one behind the other, here and there.
+// All states of all units lie one behind the other, here and there.
 static void copy_moments(const mics_engine *engine, bool upload)
 {
     float *here = engine->host_copy + all_shard_elems(engine), *there = engine->moments;
     if (there != NULL)
-        copy_floats(engine, upload ? there : here, upload ? here : there, 2 * owned_elems(engine));
+        copy_floats(engine, upload ? there : here, upload ? here : there,
+                    state_count(engine) * owned_elems(engine));
 }
 
 // Numbers of two bytes go through the ops' workspace, where they are rounded (upload) or widened.

@@ -344,7 +344,6 @@ mics_op_place place_on(const mics_engine *engine, mics_stream stream)
         .threads = engine->schedule->spec.batch.threads,
         .workspace = stream == MICS_STREAM_COMPUTE ? engine->workspace : NULL,
         .workspace_bytes = stream == MICS_STREAM_COMPUTE ? engine->workspace_bytes : 0,
-        .kernels = engine->spec.kernels,
     };
 }
 

@@ -29,7 +29,7 @@ const char *run_gpu_why_not(const mics_run *run)
     const mics_cuda_findings *found = mics_cuda_find();
     if (found->devices == 0)
         return found->why_not;
-    return mics_op_table_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
+    return mics_kernels_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
 }
 
 mics_status run_gpu_resolve(mics_run *run)
@@ -59,7 +59,7 @@ run_accelerator run_gpu_accelerator(const mics_run *run)
         return (run_accelerator){.used = false};
     return (run_accelerator){
         .used = true,
-        .ops = mics_op_table_cuda(),
+        .kernels = mics_kernels_cuda(),
         .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
                  : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
                                                              : MICS_DTYPE_FP32,
@@ -278,7 +278,7 @@ void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *s
     if (!on_gpu(job))
         return;
     spec->device = rank->device;
-    spec->ops = job->budget.accelerator.ops;
+    spec->kernels = job->budget.accelerator.kernels;
     spec->dtype = job->budget.accelerator.dtype;
     spec->graphs = job->run->graphs;
     spec->timeout_s = job->run->comm_timeout_s;
@@ -318,7 +318,7 @@ void run_gpu_why(mics_job *job)
         return;
     }
     const mics_cuda_findings *found = mics_cuda_find();
-    const bool here = found->devices > 0 && mics_op_table_cuda() != NULL;
+    const bool here = found->devices > 0 && mics_kernels_cuda() != NULL;
     if (!here) {
         snprintf(job->device_why, bytes, "%s: %s",
                  run->device_auto ? "run.device is \"auto\", and no GPU can be used here"

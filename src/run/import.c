@@ -107,7 +107,7 @@ mics_status run_resume_fill(const mics_model *model, const mics_checkpoint *chec
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
         mics_engine_piece piece = mics_engine_piece_get(engine, unit);
-        float *states[MICS_STATES] = {piece.params, piece.moment1, piece.moment2};
+        float *states[MICS_STATES] = {piece.params, piece.states[0], piece.states[1]};
         if (piece.range.begin == piece.range.end)
             continue;
         for (int state = 0; state < MICS_STATES; state++)

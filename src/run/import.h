@@ -12,7 +12,7 @@
 #include "mics/status.h"
 
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
- * attention masks and a tied classifier, which are no parameters.
+ * attention masks and a tied LM head, which are no parameters.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, naming the tensor.        Threads: any.
  */

@@ -7,15 +7,16 @@
 #include "mics/cluster.h"
 #include "mics/config.h"
 #include "mics/device.h"
+#include "mics/kernels.h"
 #include "mics/model.h"
-#include "mics/op_table.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
 
 // What ranks on GPUs compute with.
 typedef struct run_accelerator {
-    bool used;                // else the ranks compute on the processor
-    const mics_op_table *ops; // NULL where this machine has no GPU, for what is sized and not run
+    bool used; // else the ranks compute on the processor
+    const mics_kernels
+        *kernels; // NULL where this machine has no GPU, for what is sized and not run
     mics_dtype dtype;
     int32_t devices; // GPUs of this machine, which its ranks take in turn; 0: none
 } run_accelerator;

@@ -60,7 +60,7 @@ static void fill_pieces(run_trainer *self)
             .unit_elems = model->units[unit].elems,
             .begin = piece.range.begin,
             .end = piece.range.end,
-            .data = {piece.params, piece.moment1, piece.moment2},
+            .data = {piece.params, piece.states[0], piece.states[1]},
         };
     }
 }
@@ -73,10 +73,7 @@ static mics_status open_engine(run_trainer *self)
         .memory = self->rank->memory,
         .schedule = job->schedule,
         .comm = self->rank->comm,
-        .beta1 = (float)run->beta1,
-        .beta2 = (float)run->beta2,
-        .eps = (float)run->eps,
-        .weight_decay = (float)run->weight_decay,
+        .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };
     void *row = NULL;

@@ -14,8 +14,6 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
     case MICS_MEM_REDUCE:
     case MICS_MEM_ACTIVATIONS:
         return mixed ? 2 : sizeof(float);
-    case MICS_MEM_OPTIMIZER: // two moments; the masters
-        return (mixed ? 3 : 2) * sizeof(float);
     default:
         return sizeof(float);
     }
@@ -152,7 +150,10 @@ static void sum_memory(mics_schedule *schedule)
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
-        bytes[tag] *= mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
+        bytes[tag] *= tag == MICS_MEM_OPTIMIZER
+                          ? (size_t)mics_optimizer_kept_bytes(
+                                spec->optimizer, spec->precision == MICS_PRECISION_MIXED)
+                          : mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_WIRE] += schedule->wire_bytes[stream];

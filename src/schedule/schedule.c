@@ -39,7 +39,7 @@ static unit_set find_reads(const builder *b, int32_t u, bool backward)
     unit_set set = {.count = 0};
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        if (o < forward_ops || mics_op_info_get(op->kind)->backward_reads_params)
+        if (o < forward_ops || mics_op_def_get(op->kind)->backward_reads_params)
             add_params(op, &set);
     }
     return set;

@@ -233,7 +233,7 @@ mics_status check_uses(validator *v, const mics_step *step)
         backward ? v->schedule->units[step->unit].forward_again : unit->op_count;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        const bool reads = o < forward || mics_op_info_get(op->kind)->backward_reads_params;
+        const bool reads = o < forward || mics_op_def_get(op->kind)->backward_reads_params;
         for (int p = 0; p < MICS_OP_PARAMS; p++) {
             if (op->params[p].unit >= 0 && reads)
                 MICS_TRY(check_read(v, step, op->params[p].unit));

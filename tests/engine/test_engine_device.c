@@ -24,7 +24,7 @@ static fixture_case on_device(mics_dtype dtype)
                           .prefetch = 1,
                           .clip = 0.5f,
                           .open_device = open_later,
-                          .ops = &later_table,
+                          .kernels = &later_table,
                           .dtype = dtype};
 }
 
@@ -32,7 +32,7 @@ static fixture_run on_processor(void)
 {
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
     run.want.open_device = NULL;
-    run.want.ops = NULL;
+    run.want.kernels = NULL;
     fixture_go(&run);
     return run;
 }
@@ -118,23 +118,19 @@ static void test_second_hop_in_bf16(void **state)
     }
 }
 
-// The processor's rows of logits: half of them at a time.
-static void classifier_forward_in_two(const mics_op_place *at, float *loss_N, const void *x_NC,
-                                      const void *weight_VC, const int32_t *targets_N, int64_t N,
-                                      int64_t C, int64_t V, int64_t chunk_rows)
+// The CPU's rows of logits: half of them at a time.
+static void lm_head_forward_in_two(const mics_op_call *call)
 {
-    (void)chunk_rows;
-    later_table.classifier_forward(at, loss_N, x_NC, weight_VC, targets_N, N, C, V, (N + 1) / 2);
+    mics_op_call in_two = *call;
+    in_two.chunk_rows = (call->shape.N + 1) / 2;
+    later_forward(&in_two);
 }
 
-static void classifier_backward_in_two(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                       void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                       const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                       int64_t V, bool add_dweight, int64_t chunk_rows)
+static void lm_head_backward_in_two(const mics_op_call *call)
 {
-    (void)chunk_rows;
-    later_table.classifier_backward(at, loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N,
-                                    scale, N, C, V, add_dweight, (N + 1) / 2);
+    mics_op_call in_two = *call;
+    in_two.chunk_rows = (call->shape.N + 1) / 2;
+    later_backward(&in_two);
 }
 
 // Of one rank the device's arithmetic is the processor's, bit by bit, where sums are cut alike.
@@ -142,11 +138,12 @@ static void test_fp32_has_the_same_bits(void **state)
 {
     (void)state;
     const fixture_run reference = on_processor();
-    mics_op_table in_two = later_table;
-    in_two.classifier_forward = classifier_forward_in_two;
-    in_two.classifier_backward = classifier_backward_in_two;
+    const mics_op_kernels head = {.forward = lm_head_forward_in_two,
+                                  .backward = lm_head_backward_in_two};
+    mics_kernels in_two = later_table;
+    in_two.ops[MICS_OP_LM_HEAD] = &head;
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
-    run.want.ops = &in_two;
+    run.want.kernels = &in_two;
     fixture_go(&run);
     assert_memory_equal(run.losses, reference.losses, sizeof run.losses);
     assert_memory_equal(run.norms, reference.norms, sizeof run.norms);
@@ -195,7 +192,7 @@ static mics_status run_copies(ranks_self *self)
     RANKS_EXPECT(before.now[MICS_MEM_HOST] - after.now[MICS_MEM_HOST] ==
                  mics_engine_copy_bytes(run->schedule));
     RANKS_EXPECT(mics_engine_piece_get(engine, 0).shard_params == NULL);
-    RANKS_EXPECT(mics_engine_piece_get(engine, 0).moment1 == NULL);
+    RANKS_EXPECT(mics_engine_piece_get(engine, 0).states[0] == NULL);
     RANKS_EXPECT(mics_engine_push(engine) == MICS_ERR_INVALID);
     MICS_TRY(mics_engine_pull(engine));
     RANKS_EXPECT(memcmp(kept, mics_engine_piece_get(engine, 0).shard_params, bytes) == 0);
@@ -230,7 +227,7 @@ static void test_chunks_of_logits(void **state)
     reference.want.sequences = 2 * SEQUENCES;
     reference.want.steps = 1;
     reference.want.open_device = NULL;
-    reference.want.ops = NULL;
+    reference.want.kernels = NULL;
     fixture_go(&reference);
     for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
         fixture_run run = {.want = on_device((mics_dtype)dtype)};

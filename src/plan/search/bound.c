@@ -398,8 +398,8 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
     *bytes_out =
         (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
                  counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
-                 counted(optimizer * mics_precision_bytes(precision, MICS_MEM_OPTIMIZER)) +
-                 slots->gather_bytes + slots->reduce_bytes +
+                 counted(optimizer * kept_bytes(precision)) + slots->gather_bytes +
+                 slots->reduce_bytes +
                  counted(batch->activation_bytes + (lanes - 1) * batch->lane_bytes) +
                  batch->workspace_bytes + counted(lanes * batch->token_bytes) +
                  counted(direct_bytes(planner, choice)) + counted(planner->request.staging_bytes));

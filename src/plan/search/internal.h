@@ -174,4 +174,11 @@ mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           mics_plan_entry *entry_out);
 
+/* Bytes that the optimizer, the only one that plans know, keeps of a parameter. */
+static inline size_t kept_bytes(mics_precision precision)
+{
+    return (size_t)mics_optimizer_kept_bytes(MICS_OPTIMIZER_ADAMW,
+                                             precision == MICS_PRECISION_MIXED);
+}
+
 #endif
