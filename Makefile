@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps configure build test demo bench-cloud install clean help
+.PHONY: all deps configure build test demo bench-cloud install package clean help
 all: build
 
 deps: ## install what is missing (says what)
@@ -34,6 +34,11 @@ install: ## install program, library, headers, man page, and the GPU plugin if i
 	@cmake -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS) --target mics_installed
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+package: ## pack what `install` installs: a .tar.xz that runs where it is unpacked and, where dpkg-dev is, a .deb
+	@cmake -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target mics_installed
+	@cd $(BUILD) && cpack
 
 clean: ## remove the build folder
 	@rm -rf $(BUILD)

@@ -1,4 +1,4 @@
-# What `cmake --install` lays down: library, headers, program, mics.pc, CMake package, man page.
+# What `cmake --install` and packages lay down: library, headers, program, mics.pc, CMake package, man page.
 # The package files are written by hand: our own objects carry warnings and private libraries that a
 # user of the library should not inherit, so no targets are exported.
 include(CMakePackageConfigHelpers)
@@ -53,6 +53,50 @@ endif()
 if(TARGET mics_cuda)
     install(TARGETS mics_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
 endif()
+
+# RUNPATH. Nothing here needs one: the program holds libmics, and the plugin is opened by its path.
+# What is built finds libraries of other prefixes through it. What is installed finds them as all
+# programs of the system do, unless CMAKE_INSTALL_RPATH says where.
+# A RUNPATH that CMake rewrites at installation ends with an empty element until then, which the
+# loader takes for the current directory. So the linker writes the final one, and this machine's
+# folders are cut out of what was installed.
+#
+# mics_runpath(TARGET DESTINATION LIBRARY...): the RUNPATH of a target that is installed in DESTINATION
+# and was linked with these files, among others.
+function(mics_runpath target destination)
+    if(NOT TARGET ${target})
+        return()
+    endif()
+    set(folders ${CMAKE_INSTALL_RPATH})
+    if(NOT CMAKE_INSTALL_RPATH)
+        foreach(library IN LISTS ARGN)
+            if(NOT IS_ABSOLUTE "${library}")
+                continue()
+            endif()
+            file(REAL_PATH "${library}" library)
+            get_filename_component(folder "${library}" DIRECTORY)
+            if(NOT folder IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+                list(APPEND folders "${folder}")
+            endif()
+        endforeach()
+        list(REMOVE_DUPLICATES folders)
+    endif()
+    set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${folders}")
+    if(folders AND NOT CMAKE_INSTALL_RPATH AND NOT APPLE)
+        install(CODE "
+            get_filename_component(file \"${destination}/$<TARGET_FILE_NAME:${target}>\" ABSOLUTE
+                BASE_DIR \"\${CMAKE_INSTALL_PREFIX}\")
+            if(EXISTS \"\$ENV{DESTDIR}\${file}\")
+                file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${file}\")
+            endif()")
+    endif()
+endfunction()
+
+set(libraries ${MPI_C_LIBRARIES} ${dnnl_LIBRARY} ${jansson_LINK_LIBRARIES} ${pcre2_LINK_LIBRARIES}
+    ${xxhash_LINK_LIBRARIES})
+mics_runpath(mics_cli ${CMAKE_INSTALL_BINDIR} ${libraries})
+mics_runpath(mics_shared ${CMAKE_INSTALL_LIBDIR} ${libraries})
+mics_runpath(mics_cuda ${CMAKE_INSTALL_LIBDIR} ${CUDA_cublasLt_LIBRARY})
 
 # What an installation needs, for `make install`. nvcc takes a minute, so the plugin is among it where it was asked for
 # (MICS_CUDA is ON), or was built before and must not be of another day.

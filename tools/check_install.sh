@@ -2,15 +2,16 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds what is committed as a stranger would, in a fresh clone and without the optional parts,
-# installs it to a temporary folder by `make install`, which must build what `make demo` has not and ask no package
-# manager, moves that, and compiles programs against what was installed.
+# Builds what is committed as a stranger would, in a fresh clone and without the optional parts.
+# Installs it to a temporary folder by `make install`, which must build what `make demo` has not and
+# ask no package manager, and packs it by `make package`. Moves the folder, unpacks the packages
+# elsewhere, runs the program of each and compiles programs against them.
 #
 #   tools/check_install.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-work=$(mktemp -d)
+work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work"' EXIT
 
 git -c advice.detachedHead=false clone -q --no-hardlinks . "$work/clone"
@@ -22,50 +23,94 @@ for manager in apt-get apt-cache sudo; do
     printf '#!/bin/sh\necho "make install called %s" >&2\ntouch "%s"\nexit 1\n' $manager "$work/asked" >"$work/managers/$manager"
 done
 chmod +x "$work"/managers/*
-PATH=$work/managers:$PATH make -C "$work/clone" install BUILD="$work/build" PREFIX="$work/first" >"$work/log" 2>&1 ||
-    { cat "$work/log"; exit 1; }
+for target in install package; do
+    PATH=$work/managers:$PATH make -C "$work/clone" "$target" BUILD="$work/build" \
+        PREFIX="$work/first" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+done
 [ ! -e "$work/asked" ] || { cat "$work/log"; exit 1; }
 mv "$work/first" "$work/installed"
+mkdir "$work/unpacked"
+tar -C "$work/unpacked" --strip-components 1 -xf "$work"/build/mics-*.tar.xz
+mv "$work"/build/mics_*.deb "$work/mics.deb" 2>/dev/null || true
 rm -rf "$work/build"
 
-installed=$work/installed
 mkdir "$work/user"
-(cd "$installed/include" && printf '#include "%s"\n' mics/*.h) >"$work/user/every_header.h"
+(cd "$work/installed/include" && printf '#include "%s"\n' mics/*.h) >"$work/user/every_header.h"
 flags=(-Wall -Wextra -Wpedantic -Werror -I"$work/user")
 consumer=$PWD/tests/install/consumer.c
 
-PKG_CONFIG_PATH=$(dirname "$(find "$installed" -name mics.pc)")
-export PKG_CONFIG_PATH
-libdir=$(pkg-config --variable=libdir mics)
-# Word splitting of pkg-config's answers is meant.
-# shellcheck disable=SC2046
-{
-    "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$work/user/c" \
-        $(pkg-config --libs mics)
-    "${CXX:-c++}" -std=c++17 -x c++ "${flags[@]}" $(pkg-config --cflags mics) "$consumer" \
-        -o "$work/user/cxx" $(pkg-config --libs mics)
-    "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$work/user/static" \
-        "$libdir/libmics.a" $(pkg-config --static --libs mics)
-    "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/train.c -o "$work/user/train" \
-        $(pkg-config --libs mics)
+libdir_of() {
+    dirname "$(dirname "$(find "$1" -name mics.pc)")"
 }
-LD_LIBRARY_PATH=$libdir "$work/user/c"
-LD_LIBRARY_PATH=$libdir "$work/user/cxx"
-"$work/user/static"
-cmake -S tests/install -B "$work/user/cmake" -DCMAKE_PREFIX_PATH="$installed" \
-    -DEVERY_HEADER_DIR="$work/user" >/dev/null
-cmake --build "$work/user/cmake" >/dev/null
-"$work/user/cmake/consumer_mics"
-"$work/user/cmake/consumer_static"
 
-# A training by the installed library, begun by one program and found finished by the other.
-sed -e 's/"steps": 1000/"steps": 4/' -e "s#runs/demo#$work/run#" examples/demo.json >"$work/user/run.json"
-LD_LIBRARY_PATH=$libdir "$work/user/train" "$work/user/run.json" 2 >"$work/user/steps"
-grep -q '^step 4/4  loss ' "$work/user/steps"
-test -z "$(LD_LIBRARY_PATH=$libdir "$work/user/cmake/train" "$work/user/run.json" 2)"
+# The program in a prefix: it runs without help, and looks for the plugin in its own prefix.
+check_program() {
+    local prefix=$1 libdir=$2 status=0
+    "$prefix/bin/mics" --help >/dev/null
+    echo "no library" >"$libdir/libmics_cuda.so"
+    env -u MICS_CUDA_PLUGIN "$prefix/bin/mics" doctor >"$work/doctor"
+    rm "$libdir/libmics_cuda.so"
+    grep -q "$prefix/.*libmics_cuda.so cannot be opened" "$work/doctor" || { cat "$work/doctor"; exit 1; }
+    test -s "$prefix/share/man/man1/mics.1"
+    sh tests/base/check_runpath.sh "" "$prefix/bin/mics" "$libdir/libmics.so" || status=$?
+    [ "$status" -eq 0 ] || [ "$status" -eq 77 ]
+}
 
-if [ -x "$installed/bin/mics" ]; then
-    LD_LIBRARY_PATH=$libdir "$installed/bin/mics" --help >/dev/null
-    test -s "$installed/share/man/man1/mics.1"
+# Programs of a user, against the library in a prefix.
+check_library() {
+    local prefix=$1 libdir=$2 out=$work/user/${1##*/}
+    export PKG_CONFIG_PATH=$libdir/pkgconfig
+    mkdir "$out"
+    # Word splitting of pkg-config's answers is meant.
+    # shellcheck disable=SC2046
+    {
+        "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$out/c" \
+            $(pkg-config --libs mics)
+        "${CXX:-c++}" -std=c++17 -x c++ "${flags[@]}" $(pkg-config --cflags mics) "$consumer" \
+            -o "$out/cxx" $(pkg-config --libs mics)
+        "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$out/static" \
+            "$libdir/libmics.a" $(pkg-config --static --libs mics)
+        "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/train.c -o "$out/train" \
+            $(pkg-config --libs mics)
+    }
+    LD_LIBRARY_PATH=$libdir "$out/c"
+    LD_LIBRARY_PATH=$libdir "$out/cxx"
+    "$out/static"
+    cmake -S tests/install -B "$out/cmake" -DCMAKE_PREFIX_PATH="$prefix" \
+        -DEVERY_HEADER_DIR="$work/user" >/dev/null
+    cmake --build "$out/cmake" >/dev/null
+    "$out/cmake/consumer_mics"
+    "$out/cmake/consumer_static"
+    # A training by the library, begun by one program and found finished by the other.
+    sed -e 's/"steps": 1000/"steps": 4/' -e "s#runs/demo#$out/run#" examples/demo.json >"$out/run.json"
+    LD_LIBRARY_PATH=$libdir "$out/train" "$out/run.json" 2 >"$out/steps"
+    grep -q '^step 4/4  loss ' "$out/steps"
+    test -z "$(LD_LIBRARY_PATH=$libdir "$out/cmake/train" "$out/run.json" 2)"
+}
+
+# What a .deb says of itself, and its files in a folder in place of the system's root.
+check_deb() {
+    local field
+    dpkg-deb -I "$1" >"$work/deb"
+    for field in 'Package: mics' 'Version: 0' 'Maintainer: The mics authors' 'Section: science' \
+        'Depends: .*libc6.*libdnnl' 'Description: Trains transformers'; do
+        grep -q "^ $field" "$work/deb" || { echo "the .deb lacks $field"; cat "$work/deb"; exit 1; }
+    done
+    dpkg-deb -c "$1" | grep ' \./usr/share/man/man1/mics\.1$' >/dev/null
+    dpkg-deb -x "$1" "$work/root"
+    check_program "$work/root/usr" "$(libdir_of "$work/root/usr")"
+}
+
+what="C, C++, static, pkg-config and CMake package work, and an example trains"
+for prefix in "$work/installed" "$work/unpacked"; do
+    libdir=$(libdir_of "$prefix")
+    check_program "$prefix" "$libdir"
+    check_library "$prefix" "$libdir"
+done
+if [ -e "$work/mics.deb" ]; then
+    check_deb "$work/mics.deb"
+    what+="; the .deb too"
+else
+    what+="; no .deb, dpkg-shlibdeps is missing"
 fi
-echo "install check: C, C++, static, pkg-config and CMake package work, and an example trains"
+echo "install check: $what"
