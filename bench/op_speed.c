@@ -3,10 +3,12 @@
 // Times every CPU kernel at the shapes of one GPT-2 training step, each beside the matrix library
 // alone on the same products.
 //
-// Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/op.h.
+// Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/kernels.h.
 #include "mics/clock.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include "mics/rng.h"
+#include "op_calls.h"
+#include "ops/attention/def.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,8 @@ typedef struct bench {
     double seconds; // time spent on each kernel
     bool processor; // measure processor time of one thread
     const mics_kernels *k;
-    float *big[4];           // V * C: weight of the classifier and what AdamW updates
+    mics_op_place at;
+    float *big[4];           // V * C: weight of the LM head and what AdamW updates
     float *a, *b, *c, *wide; // N * 4C each
     float *stats, *workspace, *loss;
     void *packed; // V * C numbers on the wire
@@ -32,35 +35,37 @@ typedef void (*bench_fn)(const bench *s);
 
 static void embedding_forward(const bench *s)
 {
-    s->k->embedding_forward(s->a, s->tokens, s->big[0], s->big[1], s->N, s->T, s->C);
+    op_embedding_forward(s->k, &s->at, s->a, s->tokens, s->big[0], s->big[1], s->N, s->T, s->C);
 }
 
 static void embedding_backward(const bench *s)
 {
-    s->k->embedding_backward(s->big[0], s->big[1], s->a, s->tokens, s->N, s->T, s->C, s->V, s->T,
-                             true, false);
+    op_embedding_backward(s->k, &s->at, s->big[0], s->big[1], s->a, s->tokens, NULL, s->N, s->T,
+                          s->C, s->V, s->T, true, false);
 }
 
 static void layernorm_forward(const bench *s)
 {
-    s->k->layernorm_forward(s->b, s->stats, s->a, s->big[0], s->big[1], 1e-5F, s->N, s->C);
+    op_layernorm_forward(s->k, &s->at, s->b, s->stats, s->a, s->big[0], s->big[1], 1e-5F, s->N,
+                         s->C);
 }
 
 static void layernorm_backward(const bench *s)
 {
-    s->k->layernorm_backward(s->c, s->big[1], s->big[2], s->b, s->a, s->stats, s->big[0], s->N,
-                             s->C, true, true, s->workspace);
+    op_layernorm_backward(s->k, &s->at, s->c, s->big[1], s->big[2], s->b, s->a, s->stats, s->big[0],
+                          s->N, s->C, true, true);
 }
 
 static void linear_forward(const bench *s, int64_t I, int64_t O)
 {
-    s->k->linear_forward(s->b, s->a, s->big[0], s->big[1], MICS_WEIGHT_IN_OUT, s->N, I, O);
+    op_linear_forward(s->k, &s->at, s->b, s->a, s->big[0], s->big[1], MICS_WEIGHT_IN_OUT, s->N, I,
+                      O);
 }
 
 static void linear_backward(const bench *s, int64_t I, int64_t O)
 {
-    s->k->linear_backward(s->c, s->big[1], s->big[2], s->b, s->a, s->big[0], MICS_WEIGHT_IN_OUT,
-                          s->N, I, O, false, true, s->workspace);
+    op_linear_backward(s->k, &s->at, s->c, s->big[1], s->big[2], s->b, s->a, s->big[0],
+                       MICS_WEIGHT_IN_OUT, s->N, I, O, false, true);
 }
 
 static void library_forward(const bench *s, int64_t I, int64_t O)
@@ -99,45 +104,53 @@ LINEAR(narrow, 4, 1)
 
 static void gelu_forward(const bench *s)
 {
-    s->k->gelu_forward(s->b, s->a, s->N * 4 * s->C);
+    op_gelu_forward(s->k, &s->at, s->b, s->a, s->N * 4 * s->C);
 }
 
 static void gelu_backward(const bench *s)
 {
-    s->k->gelu_backward(s->b, s->b, s->a, s->N * 4 * s->C, false);
+    op_gelu_backward(s->k, &s->at, s->b, s->b, s->a, s->N * 4 * s->C, false);
 }
 
 static void attention_forward(const bench *s)
 {
-    s->k->attention_forward(s->b, s->stats, s->a, s->B, s->T, s->H, s->D, s->threads, s->workspace);
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, s->H, s->D);
 }
 
 static void attention_backward(const bench *s)
 {
-    s->k->attention_backward(s->wide, s->c, s->b, s->stats, s->a, s->B, s->T, s->H, s->D,
-                             s->threads, s->workspace);
+    op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T, s->H,
+                          s->D);
 }
 
 static void attention_decode(const bench *s)
 {
-    s->k->attention_decode(s->b, s->c, s->a, s->wide, s->N, s->H, s->D, s->workspace);
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = s->H};
+    const mics_op_call call = {.at = &s->at,
+                               .shape = {.op = &op, .N = 1, .out = s->C, .heads = s->H},
+                               .in = {s->c},
+                               .out = s->b,
+                               .cache = s->wide, // its first half
+                               .position = s->N - 1,
+                               .capacity = s->N};
+    s->k->ops[op.kind]->decode(&call);
 }
 
 static void residual(const bench *s)
 {
-    s->k->add(s->c, s->a, s->b, s->N * s->C);
+    op_add(s->k, &s->at, s->c, s->a, s->b, s->N * s->C);
 }
 
-static void classifier_forward(const bench *s)
+static void lm_head_forward(const bench *s)
 {
-    s->k->classifier_forward(s->loss, s->a, s->big[0], s->tokens, s->N, s->C, s->V, s->rows,
-                             s->workspace);
+    op_lm_head_forward(s->k, &s->at, s->loss, s->a, s->big[0], s->tokens, s->N, s->C, s->V,
+                       s->rows);
 }
 
-static void classifier_backward(const bench *s)
+static void lm_head_backward(const bench *s)
 {
-    s->k->classifier_backward(s->loss, s->c, s->big[1], s->a, s->big[0], s->tokens, 1e-3F, s->N,
-                              s->C, s->V, true, s->rows, s->workspace);
+    op_lm_head_backward(s->k, &s->at, s->loss, s->c, s->big[1], s->a, s->big[0], s->tokens, 1e-3F,
+                        s->N, s->C, s->V, true, s->rows);
 }
 
 static void logits_library(const bench *s)
@@ -149,7 +162,7 @@ static void logits_library(const bench *s)
     }
 }
 
-static void classifier_library(const bench *s)
+static void lm_head_library(const bench *s)
 {
     for (int64_t n = 0; n < s->N; n += s->rows) {
         int64_t R = s->N - n < s->rows ? s->N - n : s->rows;
@@ -164,24 +177,22 @@ static void classifier_library(const bench *s)
 
 static void adamw(const bench *s)
 {
-    const mics_adamw settings = {.lr = 1e-9F,
-                                 .beta1 = 0.9F,
-                                 .beta2 = 0.95F,
-                                 .eps = 1e-8F,
-                                 .bias1 = 0.1F,
-                                 .bias2 = 0.05F,
-                                 .grad_scale = 1.0F};
-    s->k->adamw_update(s->big[0], s->big[1], s->big[2], s->big[3], s->V * s->C, &settings);
+    const op_adamw settings = {
+        .lr = 1e-9F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .step = 1, .grad_scale = 1.0F};
+    op_adamw_update(s->k, &s->at, NULL, s->big[0], s->big[1], s->big[2], s->big[3], s->V * s->C,
+                    &settings);
 }
 
 static void sum_squares(const bench *s)
 {
-    s->loss[0] = (float)s->k->sum_squares(s->big[0], s->V * s->C);
+    double sum = 0;
+    s->k->sum_squares(&s->at, &sum, s->big[0], s->V * s->C);
+    s->loss[0] = (float)sum;
 }
 
 static void accumulate(const bench *s)
 {
-    s->k->accumulate(s->big[1], s->big[0], s->V * s->C);
+    s->k->accumulate(&s->at, s->big[1], s->big[0], s->V * s->C);
 }
 
 static void copy(const bench *s)
@@ -347,8 +358,8 @@ static void all_rows(const bench *s, totals *t)
     row(s, t, "embedding forward", 1, embedding_forward, NULL, 0, 8 * NC);
     row(s, t, "embedding backward", 1, embedding_backward, NULL, 0, 12 * NC);
     layer_rows(s, t);
-    row(s, t, "classifier forward", 0, classifier_forward, logits_library, flops, 4 * VC * chunks);
-    row(s, t, "classifier backward", 1, classifier_backward, classifier_library, 3 * flops,
+    row(s, t, "lm_head forward", 0, lm_head_forward, logits_library, flops, 4 * VC * chunks);
+    row(s, t, "lm_head backward", 1, lm_head_backward, lm_head_library, 3 * flops,
         16 * VC * chunks);
     row(s, t, "adamw", params / VC, adamw, NULL, 0, 28 * VC);
     row(s, t, "sum of squares", params / VC, sum_squares, NULL, 0, 4 * VC);
@@ -396,6 +407,7 @@ static void prepare(bench *s)
     space = space > other ? space : other;
     other = s->H * s->N > 64 * s->C ? s->H * s->N : 64 * s->C;
     s->workspace = block(space > other ? space : other);
+    s->at = op_place(s->threads, s->workspace);
     s->tokens = block(s->N);
     for (int64_t n = 0; n < s->N; ++n)
         s->tokens[n] = (int32_t)(mics_rng_bits(3, 4, (uint64_t)n) % (uint64_t)s->V);
@@ -474,7 +486,7 @@ int main(int argc, char **argv)
         return 2;
     }
     prepare(&s);
-    printf("kernels %s, %s, %d threads, batch %d x %d\n", s.k->isa, mics_gemm_library(),
+    printf("kernels %s, %s, %d threads, batch %d x %d\n", s.k->name, mics_gemm_library(),
            (int)s.threads, (int)s.B, (int)s.T);
     printf("%-20s %6s %10s %10s %9s %8s %11s %9s\n", "kernel", "a step", "ms a call", "ms a step",
            "GFLOP/s", "GB/s", "library ms", "of kernel");

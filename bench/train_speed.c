@@ -81,14 +81,12 @@ static void open_world(world *w, mics_memory *memory, const mics_model *model,
         check(mics_memory_open(&s->memory));
         check(mics_comm_thread_open(s->memory, w->transport, r, &s->comm));
         check(mics_comm_count_open_take(s->memory, s->comm, spec->mesh.ranks_per_node, &s->comm));
-        const mics_engine_spec engine = {.memory = s->memory,
-                                         .schedule = w->schedule,
-                                         .comm = s->comm,
-                                         .beta1 = 0.9f,
-                                         .beta2 = 0.95f,
-                                         .eps = 1e-8f,
-                                         .weight_decay = 0.1f,
-                                         .clip = 1};
+        const mics_engine_spec engine = {
+            .memory = s->memory,
+            .schedule = w->schedule,
+            .comm = s->comm,
+            .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
+            .clip = 1};
         check(mics_engine_open(&engine, &s->engine));
         mics_engine_init_random(s->engine, 1);
     }
@@ -165,13 +163,13 @@ static double multiply(products *p, const mics_model *model, mics_batch batch)
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t o = 0; o < model->units[u].op_count; o++) {
             const mics_op *op = &model->units[u].ops[o];
-            if (op->kind != MICS_OP_LINEAR && op->kind != MICS_OP_CLASSIFIER)
+            if (op->kind != MICS_OP_LINEAR && op->kind != MICS_OP_LM_HEAD)
                 continue;
             const mics_param *w = mics_model_param(model, op->params[0]);
-            int64_t rows = mics_op_cost_get(model, &model->units[u], op, batch).classifier_rows;
+            int64_t rows = mics_op_cost_get(model, &model->units[u], op, batch).chunk_rows;
             if (rows == 0)
                 rows = tokens;
-            bool out_in = op->weight_out_in || op->kind == MICS_OP_CLASSIFIER;
+            bool out_in = op->weight_out_in || op->kind == MICS_OP_LM_HEAD;
             for (int64_t begin = 0; begin < tokens; begin += rows)
                 three_products(p, begin + rows < tokens ? rows : tokens - begin,
                                w->shape[out_in ? 1 : 0], w->shape[out_in ? 0 : 1], out_in,
@@ -223,7 +221,8 @@ static void print_profile(const world *w)
     printf("  rank 0, newest step, ms:");
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         if (sums[kind] > 0)
-            printf(" %s %.0f", mics_step_kind_text((mics_step_kind)kind), sums[kind] / 1e3);
+            printf(" %s %.0f", mics_step_text((mics_step_kind)kind, MICS_STAGE_WHOLE),
+                   sums[kind] / 1e3);
     }
     printf("; exposed communication %.0f\n", w->states[0].result.exposed_comm_us / 1e3);
 }

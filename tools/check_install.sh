@@ -46,6 +46,8 @@ libdir=$(pkg-config --variable=libdir mics)
         -o "$work/user/cxx" $(pkg-config --libs mics)
     "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$work/user/static" \
         "$libdir/libmics.a" $(pkg-config --static --libs mics)
+    "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/train.c -o "$work/user/train" \
+        $(pkg-config --libs mics)
 }
 LD_LIBRARY_PATH=$libdir "$work/user/c"
 LD_LIBRARY_PATH=$libdir "$work/user/cxx"
@@ -56,8 +58,14 @@ cmake --build "$work/user/cmake" >/dev/null
 "$work/user/cmake/consumer_mics"
 "$work/user/cmake/consumer_static"
 
+# A training by the installed library, begun by one program and found finished by the other.
+sed -e 's/"steps": 1000/"steps": 4/' -e "s#runs/demo#$work/run#" examples/demo.json >"$work/user/run.json"
+LD_LIBRARY_PATH=$libdir "$work/user/train" "$work/user/run.json" 2 >"$work/user/steps"
+grep -q '^step 4/4  loss ' "$work/user/steps"
+test -z "$(LD_LIBRARY_PATH=$libdir "$work/user/cmake/train" "$work/user/run.json" 2)"
+
 if [ -x "$installed/bin/mics" ]; then
     LD_LIBRARY_PATH=$libdir "$installed/bin/mics" --help >/dev/null
     test -s "$installed/share/man/man1/mics.1"
 fi
-echo "install check: C, C++, static, pkg-config and CMake package work"
+echo "install check: C, C++, static, pkg-config and CMake package work, and an example trains"

@@ -66,14 +66,15 @@ static double median_ms(double *ended_us, int32_t repeats)
 
 // ---- of this library ----
 
-static void run_ring(bench *b, mics_group_kind kind, int32_t channel, float *buffer, int64_t elems)
+static void run_ring(bench *b, mics_group_axis axis, mics_group_scope scope, int32_t channel,
+                     float *buffer, int64_t elems)
 {
-    const mics_group group = mics_mesh_group(&b->mesh, kind, b->comm->rank);
+    const mics_group group = mics_mesh_group(&b->mesh, axis, scope, b->comm->rank);
     int32_t *blocks = calloc((size_t)group.size, sizeof *blocks);
     if (blocks == NULL)
         stop("no memory");
     for (int32_t m = 0; m < group.size; m++)
-        blocks[m] = mics_mesh_block(&b->mesh, kind, mics_group_rank(group, m));
+        blocks[m] = mics_mesh_block(&b->mesh, axis, scope, mics_group_rank(group, m));
     const mics_ring ring = {
         .group = group, .block_of = blocks, .channel = channel, .what = "bench"};
     const int64_t block = elems / group.size;
@@ -91,11 +92,11 @@ static void run_ring(bench *b, mics_group_kind kind, int32_t channel, float *buf
 static void run_stage(bench *b, bool across, float *buffer)
 {
     const int64_t block = b->elems / b->mesh.ranks_per_node;
-    const int32_t own = mics_mesh_block(&b->mesh, MICS_GROUP_NODE, b->comm->rank);
+    const int32_t own = mics_mesh_block(&b->mesh, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, b->comm->rank);
     if (across)
-        run_ring(b, MICS_GROUP_PARAMS_ACROSS, 1, buffer + own * block, block);
+        run_ring(b, MICS_AXIS_PARTITION, MICS_SCOPE_INTER, 1, buffer + own * block, block);
     else
-        run_ring(b, MICS_GROUP_NODE, 0, buffer, b->elems);
+        run_ring(b, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, 0, buffer, b->elems);
 }
 
 static void wait_until(bench *b, int stage, int32_t count)
@@ -143,7 +144,7 @@ static void run_two_stage(bench *b)
 static void run_flat(bench *b)
 {
     for (int32_t i = 0; i < b->repeats; i++) {
-        run_ring(b, MICS_GROUP_PARAMS, 1, b->buffers[i % BUFFERS], b->elems);
+        run_ring(b, MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE, 1, b->buffers[i % BUFFERS], b->elems);
         b->ended_us[i] = mics_clock_us();
     }
 }

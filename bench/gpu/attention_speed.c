@@ -9,8 +9,9 @@
 // One line a shape: the median of microseconds with the least and the most (samples.h), and TFLOP/s of
 // the causal half (forward 2 B H T^2 D, backward 5 B H T^2 D), on random numbers. It is arithmetic that
 // limits all of them. --tiny: sizes for an emulated GPU, to see that it runs.
-#include "mics/op_table.h"
-#include "op/attention_cuda.h"
+#include "mics/kernels.h"
+#include "op_calls.h"
+#include "ops/attention/attention_cuda.h"
 #include "random_data.h"
 #include "samples.h"
 #include <math.h>
@@ -23,7 +24,7 @@ typedef const char *(*why_not_fn)(const mics_op_place *at, const mics_cuda_atten
 
 typedef struct bench {
     mics_device *device;
-    const mics_op_table *table;
+    const mics_kernels *table;
     choose_fn choose;
     why_not_fn why_not;
     mics_op_place at;
@@ -90,7 +91,7 @@ static void launch_forward(void *ctx, int call)
     const timed *t = ctx;
     const shape *s = t->s;
     (void)call;
-    t->b->table->attention_forward(&t->b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
+    op_attention_forward(t->b->table, &t->b->at, s->y, s->lse, s->qkv, s->B, s->T, s->H, s->D);
 }
 
 static void launch_backward(void *ctx, int call)
@@ -98,8 +99,8 @@ static void launch_backward(void *ctx, int call)
     const timed *t = ctx;
     const shape *s = t->s;
     (void)call;
-    t->b->table->attention_backward(&t->b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T,
-                                    s->H, s->D);
+    op_attention_backward(t->b->table, &t->b->at, s->dqkv, s->dy, s->y, s->lse, s->qkv, s->B, s->T,
+                          s->H, s->D);
 }
 
 static bool result_of(const bench *b, const shape *s, result *r)
@@ -185,7 +186,7 @@ static bool bench_open(bench *b)
 {
     if (mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device) != MICS_OK)
         return false;
-    b->table = mics_op_table_cuda();
+    b->table = mics_kernels_cuda();
     b->choose = (choose_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_choose");
     b->why_not = (why_not_fn)(uintptr_t)mics_plugin_symbol("mics_cuda_attention_why_not_cudnn");
     b->at.device = b->device;

@@ -1,18 +1,19 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times every entry of the CUDA op table beside its floor: the bytes that it has to move over the bandwidth that a copy
+// Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the bandwidth that a copy
 // kernel reaches (memory), or the FLOPs that it has to do over the rate that a large GEMM reaches (arithmetic), whichever is
 // longer. Both rates are measured by the same program just before, and stand at the head of what it prints.
 //
 //   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]
 //
-// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/op.h. --tiny: sizes for an emulated GPU,
+// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h. --tiny: sizes for an emulated GPU,
 // one launch a sample, to see that it runs. Times are medians (samples.h) on random numbers (random_data.h). Each subject's
 // buffers are laid out several times and used in turn, so that no call finds its data in the chip's cache, unless they
 // are larger than that.
+#include "mics/kernels.h"
 #include "mics/log.h"
-#include "mics/op_table.h"
 #include "mics/rng.h"
+#include "op_calls.h"
 #include "random_data.h"
 #include "samples.h"
 #include <getopt.h>
@@ -27,7 +28,7 @@ typedef struct bench {
     mics_dtype dtype;
     bool tiny, json;
     mics_device *device;
-    const mics_op_table *table;
+    const mics_kernels *table;
     mics_op_place at;
     int32_t *tokens, *order; // on the device
     double bytes_per_s, flops_per_s;
@@ -55,39 +56,39 @@ static void run_copy(const bench *b, const subject *s, void *const *p)
 
 static void run_embedding_forward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->embedding_forward(&b->at, p[0], b->tokens, p[1], p[2], s->N, b->T, s->I);
+    op_embedding_forward(b->table, &b->at, p[0], b->tokens, p[1], p[2], s->N, b->T, s->I);
 }
 
 static void run_embedding_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->embedding_backward(&b->at, p[1], p[2], p[0], b->tokens, b->order, s->N, b->T, s->I,
-                                 b->V, b->T, true, false);
+    op_embedding_backward(b->table, &b->at, p[1], p[2], p[0], b->tokens, b->order, s->N, b->T, s->I,
+                          b->V, b->T, true, false);
 }
 
 static void run_layernorm_forward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->layernorm_forward(&b->at, p[0], p[2], p[1], p[3], p[4], 1e-5F, s->N, s->I);
+    op_layernorm_forward(b->table, &b->at, p[0], p[2], p[1], p[3], p[4], 1e-5F, s->N, s->I);
 }
 
 static void run_layernorm_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->layernorm_backward(&b->at, p[0], p[5], p[6], p[1], p[2], p[3], p[4], s->N, s->I, true,
-                                 false);
+    op_layernorm_backward(b->table, &b->at, p[0], p[5], p[6], p[1], p[2], p[3], p[4], s->N, s->I,
+                          true, false);
 }
 
 static void run_gelu_forward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->gelu_forward(&b->at, p[0], p[1], s->N);
+    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N);
 }
 
 static void run_gelu_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->gelu_backward(&b->at, p[0], p[1], p[2], s->N, false);
+    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, false);
 }
 
 static void run_add(const bench *b, const subject *s, void *const *p)
 {
-    b->table->add(&b->at, p[0], p[1], p[2], s->N);
+    op_add(b->table, &b->at, p[0], p[1], p[2], s->N);
 }
 
 static void run_accumulate(const bench *b, const subject *s, void *const *p)
@@ -97,42 +98,43 @@ static void run_accumulate(const bench *b, const subject *s, void *const *p)
 
 static void run_linear_forward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->linear_forward(&b->at, p[0], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N, s->I, s->O);
+    op_linear_forward(b->table, &b->at, p[0], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N, s->I,
+                      s->O);
 }
 
 static void run_linear_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->linear_backward(&b->at, p[1], p[4], p[5], p[0], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
-                              s->I, s->O, false, false);
+    op_linear_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[3], MICS_WEIGHT_IN_OUT,
+                       s->N, s->I, s->O, false, false);
 }
 
 static void run_linear_gelu_forward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->linear_gelu_forward(&b->at, p[0], p[4], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
-                                  s->I, s->O);
+    op_linear_gelu_forward(b->table, &b->at, p[0], p[4], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
+                           s->I, s->O);
 }
 
 static void run_linear_gelu_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->linear_gelu_backward(&b->at, p[1], p[4], p[5], p[0], p[2], p[6], p[3],
-                                   MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false);
+    op_linear_gelu_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[6], p[3],
+                            MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false);
 }
 
 static void run_attention_forward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->attention_forward(&b->at, p[0], p[1], p[2], s->N / b->T, b->T, b->H, s->I / b->H);
+    op_attention_forward(b->table, &b->at, p[0], p[1], p[2], s->N / b->T, b->T, b->H, s->I / b->H);
 }
 
 static void run_attention_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->attention_backward(&b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T, b->H,
-                                 s->I / b->H);
+    op_attention_backward(b->table, &b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T, b->H,
+                          s->I / b->H);
 }
 
-static void run_classifier_backward(const bench *b, const subject *s, void *const *p)
+static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)
 {
-    b->table->classifier_backward(&b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N,
-                                  s->I, s->O, false, b->chunk_rows);
+    op_lm_head_backward(b->table, &b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N,
+                        s->I, s->O, false, b->chunk_rows);
 }
 
 static void run_sum_losses(const bench *b, const subject *s, void *const *p)
@@ -147,8 +149,8 @@ static void run_sum_squares(const bench *b, const subject *s, void *const *p)
 
 static void run_adamw(const bench *b, const subject *s, void *const *p)
 {
-    const mics_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 0.1F, 0.05F, 1.0F};
-    b->table->adamw_update(&b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
+    const op_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 1, 1.0F};
+    op_adamw_update(b->table, &b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
 }
 
 static void run_sum_blocks(const bench *b, const subject *s, void *const *p)
@@ -304,7 +306,7 @@ static int list_gelu_products(const bench *b, subject *out)
     const int64_t x = N * C * s, wide = 4 * x, w = 4 * C * C * s, bias = 4 * C * s;
     const double flops = 8.0 * (double)N * (double)C * (double)C;
     int count = 0;
-    if (b->table->linear_gelu_forward)
+    if (b->table->ops[MICS_OP_LINEAR]->pair)
         out[count++] = (subject){"linear_gelu_forward",
                                  b->dtype,
                                  (double)(x + 2 * wide + w),
@@ -314,7 +316,7 @@ static int list_gelu_products(const bench *b, subject *out)
                                  C,
                                  4 * C,
                                  run_linear_gelu_forward};
-    if (b->table->linear_gelu_backward)
+    if (b->table->ops[MICS_OP_LINEAR]->pair)
         out[count++] = (subject){"linear_gelu_backward",
                                  b->dtype,
                                  (double)(x + 3 * wide + 2 * w),
@@ -327,7 +329,7 @@ static int list_gelu_products(const bench *b, subject *out)
     return count;
 }
 
-// What multiplies: products, attention (half of the T x T scores: it is causal), the classifier.
+// What multiplies: products, attention (half of the T x T scores: it is causal), the LM head.
 static int list_multipliers(const bench *b, subject *out)
 {
     const int64_t N = b->N, C = b->C, V = b->V, s = (int64_t)mics_dtype_bytes(b->dtype);
@@ -353,7 +355,7 @@ static int list_multipliers(const bench *b, subject *out)
          C,
          0,
          run_attention_backward},
-        {"classifier_backward",
+        {"lm_head_backward",
          b->dtype,
          (double)(2 * x + 2 * V * C * s + 4 * N * V * s),
          3 * words,
@@ -361,7 +363,7 @@ static int list_multipliers(const bench *b, subject *out)
          N,
          C,
          V,
-         run_classifier_backward},
+         run_lm_head_backward},
     };
     memcpy(out, list, sizeof list);
     int count = (int)(sizeof list / sizeof *list);
@@ -393,7 +395,7 @@ static const subject_content contents[] = {
     {run_attention_forward, "xfx", NULL},
     // exp(score - lse) of a random lse would be no probability.
     {run_attention_backward, "xfxxx", run_attention_forward},
-    {run_classifier_backward, "xxxfx", NULL},
+    {run_lm_head_backward, "xxxfx", NULL},
 };
 
 static subject_content content_of(const subject *s)
@@ -599,18 +601,37 @@ static bool parse(bench *b, int count, char **words)
     return optind == count && b->N % b->T == 0 && b->C % b->H == 0;
 }
 
+// As much as any op asks for, of 4 C columns at most.
+static void set_workspace(bench *b)
+{
+    const mics_op head = {.kind = MICS_OP_LM_HEAD};
+    const mics_op_shape shape = {.op = &head,
+                                 .B = b->N / b->T,
+                                 .T = b->T,
+                                 .N = b->N,
+                                 .in = {4 * b->C},
+                                 .out = 4 * b->C,
+                                 .params = {{b->V, b->C}},
+                                 .heads = b->H,
+                                 .vocab = b->V,
+                                 .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
+    b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
+    for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
+        const size_t bytes = op_workspace_bytes(b->table, b->dtype, (mics_op_kind)kind, shape);
+        b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
+    }
+}
+
 static mics_status set_up(bench *b)
 {
     MICS_TRY(mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device));
     const mics_device_ops *ops = b->device->ops;
     void *ctx = b->device->ctx;
-    b->table = mics_op_table_cuda();
+    b->table = mics_kernels_cuda();
     if (!b->table)
-        return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no op table");
-    b->chunk_rows = b->N < 2048 ? b->N : 2048;
+        return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no kernels");
     b->at = (mics_op_place){.device = b->device, .dtype = b->dtype, .threads = 1};
-    b->at.workspace_bytes = b->table->workspace_bytes(b->dtype, b->N, b->T, 4 * b->C, b->H,
-                                                      b->C / b->H, b->V, b->chunk_rows, 1);
+    set_workspace(b);
     MICS_TRY(ops->alloc(ctx, b->at.workspace_bytes, &b->at.workspace));
     const size_t bytes = (size_t)b->N * sizeof(int32_t);
     void *tokens, *order;

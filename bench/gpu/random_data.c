@@ -36,7 +36,7 @@ static void upload(random_source *source, random_kind kind, const float *host)
                               (size_t)source->elems * sizeof *host);
 }
 
-static mics_status fill_blocks(random_source *source, const mics_op_table *table, mics_dtype dtype,
+static mics_status fill_blocks(random_source *source, const mics_kernels *table, mics_dtype dtype,
                                float *host)
 {
     const mics_op_place at = {.device = source->device, .dtype = dtype, .threads = 1};
@@ -54,7 +54,7 @@ static mics_status fill_blocks(random_source *source, const mics_op_table *table
     return source->device->ops->synchronize(source->device->ctx, 0);
 }
 
-mics_status random_source_open(mics_device *device, const mics_op_table *table, mics_dtype dtype,
+mics_status random_source_open(mics_device *device, const mics_kernels *table, mics_dtype dtype,
                                int64_t elems, random_source *source)
 {
     source->device = device;

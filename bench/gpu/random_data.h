@@ -6,7 +6,7 @@
 #define MICS_BENCH_RANDOM_DATA_H
 
 #include "mics/device.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 
 // A prime, so that numbers do not repeat row by row. 64 MiB of a 2-byte type.
 enum { RANDOM_ELEMS = 33554393 };
@@ -32,7 +32,7 @@ typedef struct random_source {
  * Needs:   source zeroed; elems >= 1 (RANDOM_ELEMS, or fewer for an emulated GPU); the device and the table outlive it.
  * Returns: MICS_OK; MICS_ERR_MEMORY, or what the device says. Close it either way.
  */
-mics_status random_source_open(mics_device *device, const mics_op_table *table, mics_dtype dtype,
+mics_status random_source_open(mics_device *device, const mics_kernels *table, mics_dtype dtype,
                                int64_t elems, random_source *source);
 
 /* Enqueues on stream 0 what fills `bytes` of the device's memory at `to`; a kind's numbers repeat after `elems`. */

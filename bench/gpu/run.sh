@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Everything that needs a GPU, in parts of at most 9 minutes, for a GPU that is rented by the minute: one archive goes
-# there, a report and its logs come back. There it needs no network, no compiler, and Python for one phase alone.
+# there, a report and its logs come back. There it needs neither a network nor a compiler. Python is needed by the phase
+# `torch` (with a C compiler, to compile), and where the libraries of CUDA are in its wheels.
 #
 #   bench/gpu/run.sh pack [FILE]        here: builds what it packs, and makes the archive (BUILD/mics-gpu.tar.xz)
 #   run.sh 1 | 2 | 3 | PHASE...         there, beside the archive: a part, or the phases named
@@ -14,18 +15,19 @@
 #
 #   tests         the tests of tests/cuda on the chip, skips counted     large        GPT-2 1.5B, whole steps
 #   golden        logits beside another implementation's                 shapes       GPT-2 124M and a stack of Llama-3-8B's
-#   losses        short loss curves beside the processor's                            shape: graphs and autotuning on and off
+#   losses        short loss curves beside the CPU's                                  shape: graphs and autotuning on and off
 #   kernels       each beside its floor, at 1600 channels                profile      ncu over the attention kernels
 #   kernels_more  at 768 and 4096                                        torch        the same steps in PyTorch
 #   attention     our kernels beside cuDNN's                             sanitizer    compute-sanitizer over small tests
 #   shardings     all, at 1, 2, 4 and 8 ranks on the one GPU
 #
-# The most telling comes first; what no time is left for is said. Every phase asks `mics doctor` first.
+# The most telling phases come first, and the report names what no time was left for. Every phase asks `mics doctor` first.
 #
 #   ARCHIVE=         what `pack` made; by default mics-gpu.tar.xz beside this script. Without one it builds its checkout
 #   OUT=runs/gpu     gets report.txt, which grows from call to call, and logs.tar.xz; nothing else is left
 #   MINUTES=9        of a call
-#   PYTHON=python3   whose nvidia/*/lib folders have cuBLAS, cuDNN and NCCL, if it has; with torch, for the phase `torch`
+#   PYTHON=python3   has torch, for the phase `torch`; its nvidia/*/lib folders, if any, are where cuBLAS, cuDNN and NCCL
+#                    are looked for first
 #   BUILD=           build-pack for `pack`, else build-gpu
 #   EMULATED=1       tries the script on the emulated GPU of BUILD, in tiny sizes, without ncu, PyTorch and sanitizer
 #
@@ -39,6 +41,8 @@ failed=0 skipped_tests=0 skipped_cases=0
 readonly LIMIT_BYTES=$((20 * 1024 * 1024)) # of the archive
 readonly GIB=$((1024 * 1024 * 1024))
 readonly PACKING_S=12                      # kept for the logs at the end
+readonly ANSWER_S=60                       # for what answers in seconds, unless the driver hangs
+readonly MIN_PHASE_S=10                    # none begins with less
 readonly TORCH_S=400                       # for all rows of PyTorch together, compiling included
 readonly AUTOTUNE=run.gemm_autotune        # the run file's key
 readonly benches=(gpu_op_speed gpu_attention_speed gpu_random_tokens)
@@ -88,8 +92,8 @@ program_in() { # FOLDER NAME
     find "$1" -maxdepth 4 -type f -name "$2" -perm -u+x | head -n 1
 }
 
-# Of the libraries that programs need those that a bare system with CUDA lacks: not the C and C++ libraries and zlib,
-# not what comes with the driver or with PyTorch.
+# The libraries that programs need and a bare system with CUDA lacks. It has the C and C++ libraries and zlib; others come
+# with the driver, the toolkit or PyTorch.
 libraries_of() { # PROGRAM...
     ldd "$@" | awk '$3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|libz|libcuda[a-z]*|libcublas[^/]*|libcudnn[^/]*|libnccl)\.so'
@@ -134,12 +138,27 @@ unpack() { # ARCHIVE FOLDER
     tar -C "$2" -xJf "$1" 2>/dev/null || "$python" -m tarfile -e "$1" "$2"
 }
 
+# A new temporary folder that programs may run in, which some systems do not allow below /tmp.
+new_folder() {
+    local parent folder
+    for parent in "${TMPDIR:-/tmp}" /var/tmp "$PWD"; do
+        folder=$(mktemp -d "$parent/mics-gpu.XXXXXX" 2>/dev/null) || continue
+        if echo '#!/bin/sh' >"$folder/try" && chmod +x "$folder/try" && "$folder/try" 2>/dev/null; then
+            rm "$folder/try"
+            echo "$folder"
+            return
+        fi
+        rm -rf "$folder"
+    done
+    return 1
+}
+
 # A folder that is gone when this ends. The script of the archive goes on in it.
 enter_archive() { # ARCHIVE ARGUMENT...
     local archive=$1
     shift
     [ -f "$archive" ] || die 2 "no archive at $archive"
-    work=$(mktemp -d)
+    work=$(new_folder) || die 1 "no programs may run in /tmp, /var/tmp and $PWD; TMPDIR names another folder"
     unpack "$archive" "$work" || { rm -rf "$work"; die 1 "$archive cannot be unpacked"; }
     OUT=$out RUN_WORK=$work RUN_BEGAN_S=$SECONDS exec bash "$work/mics-gpu/run.sh" "$@"
 }
@@ -157,20 +176,22 @@ print(":".join(f for p in sys.path if p for f in sorted(glob.glob(p + "/nvidia/*
 }
 
 # Logs of earlier calls stay in the archive that this one writes.
+save_logs() {
+    tar -C "$work" -cJf "$out/logs.tar.xz" logs 2>/dev/null ||
+        (cd "$work" && "$python" -m tarfile -c "$out/logs.tar.xz" logs) || echo "run.sh: no logs.tar.xz" >&2
+}
+
 finish() {
-    if [ -s "$report" ]; then
-        tar -C "$work" -cJf "$out/logs.tar.xz" logs 2>/dev/null ||
-            (cd "$work" && "$python" -m tarfile -c "$out/logs.tar.xz" logs) || echo "run.sh: no logs.tar.xz" >&2
-    fi
+    [ ! -s "$report" ] || save_logs
     rm -rf "$work"
 }
 
-# Sets what everything below uses: root, bin, build, out, work, logs, report, mics, ours.
+# Sets what everything below uses: deadline, bin, build, work, logs, report, mics, ours.
 settle() {
     work=${RUN_WORK:-$(mktemp -d)} logs=$work/logs report=$out/report.txt
     trap finish EXIT
     trap 'exit 1' INT TERM
-    SECONDS=${RUN_BEGAN_S:-0}
+    SECONDS=${RUN_BEGAN_S:-0} deadline=$((${MINUTES:-9} * 60 - PACKING_S))
     cd "$root" || exit 1
     mkdir -p "$out" "$logs" || exit 1
     [ ! -s "$out/logs.tar.xz" ] || unpack "$out/logs.tar.xz" "$work"
@@ -211,7 +232,7 @@ bad() {
 
 skipped() { # NAME: a test, whose log says why
     skipped_tests=$((skipped_tests + 1))
-    say "skipped  $1: $(grep -m 1 '^skipped: \|^no GPU: ' "$logs/$1.log" || last_line "$1")"
+    say "skipped  $1: $(grep -m 1 '^skipped: ' "$logs/$1.log" || last_line "$1")"
 }
 
 # Whether something may begin that takes some SECONDS: what later phases need stays theirs.
@@ -231,28 +252,33 @@ keep() { # SECONDS NAME COMMAND...
 }
 
 last_line() { # NAME: of its log
-    tail -n 1 "$logs/$1.log"
+    tail -n 1 "$logs/$1.log" 2>/dev/null
 }
 
-# Ends with 77 where no GPU is usable; that is not hidden by, and does not hide, what failed before.
-ask_doctor() { # PHASE
-    local json=$logs/doctor-$1.json
-    [ -x "$mics" ] || die 1 "no program at $mics"
-    timeout 60 "${ours[@]}" "$mics" doctor --json >"$json" 2>"$logs/doctor-$1.err" </dev/null ||
-        die 1 "mics doctor failed: $(tail -n 1 "$logs/doctor-$1.err")"
+# Ends the call, in one line that a report which has begun gets too.
+give_up() { # STATUS TEXT
+    [ ! -s "$report" ] || echo "run.sh: $2" >>"$report"
+    die "$1" "$2"
+}
+
+# Ends the call with 77 where no GPU is usable; with 1 where checks failed before.
+ask_doctor() { # PHASE SECONDS
+    local json=$logs/doctor-$1.json line
+    [ -x "$mics" ] || give_up 1 "no program at $mics"
+    timeout -k 5 "$2" "${ours[@]}" "$mics" doctor --json >"$json" 2>"$logs/doctor-$1.err" </dev/null ||
+        give_up 1 "mics doctor failed before $1 (status $?): $(tail -n 1 "$logs/doctor-$1.err")"
     grep -q '"usable": true' "$json" && return
-    local line
     line=$(sed -n 's/.*"why_not": "\(.*\)", "plugin":.*/\1/p' "$json" | sed 's/\\\(.\)/\1/g')
-    [ "$failed" = 0 ] || die 1 "$failed failed, then there was no usable GPU: $line"
-    die 77 "no usable GPU: $line"
+    [ "$failed" = 0 ] || give_up 1 "$failed failed, then there was no usable GPU: $line"
+    give_up 77 "no usable GPU: $line"
 }
 
 # ---- predictions ----
 
 # What the planner says of a step, in ms.
 predicted_ms() { # SHAPE LENGTH SEQUENCES
-    "${ours[@]}" "$mics" plan "$work/speed.json" --cluster "$work/gpu.json:1" --json --set "model.config=$(config_of "$1")" \
-        --set "data.sequence_length=$2" --set "train_micro_batch_size_per_gpu=$3" \
+    timeout -k 5 $ANSWER_S "${ours[@]}" "$mics" plan "$work/speed.json" --cluster "$work/gpu.json:1" --json \
+        --set "model.config=$(config_of "$1")" --set "data.sequence_length=$2" --set "train_micro_batch_size_per_gpu=$3" \
         --set 'sharding={"params": 1, "grads": 1, "optimizer": 1}' 2>"$logs/plan.err" |
         sed -n 's/.*"run_file": .*"step_ms": \([0-9.]*\),.*/\1/p' | grep . || echo -
 }
@@ -297,8 +323,11 @@ run_test() { # SECONDS NAME
         skipped_cases=$((skipped_cases + ${skipped:-0}))
         say "passed   $name${skipped:+ (cases skipped: $skipped)}"
         ;;
-    77) skipped "$name" ;;
-    124 | 137) bad "$name: not done when its time was over" ;;
+    77)
+        # mics doctor has found a GPU.
+        if grep -q '^no GPU: ' "$logs/$name.log"; then bad "$name: $(last_line "$name")"; else skipped "$name"; fi
+        ;;
+    124 | 137) bad "$name: not done when its time was over: $(last_line "$name")" ;;
     *) bad "$name: status $status: $(grep -E 'LINE|ERROR|error' "$logs/$name.log" | tail -n 1)" ;;
     esac
 }
@@ -327,9 +356,12 @@ phase_golden() {
     run_test 60 test_cuda_golden
 }
 
+# find's status says nothing: it is 1 where one of the folders is missing.
 tool_of() { # NAME: a tool of CUDA's
-    command -v "$1" || find /usr/local/cuda/bin /usr/local/cuda-*/bin /opt/nvidia -maxdepth 4 -name "$1" -perm -u+x \
-        2>/dev/null | head -n 1 | grep .
+    local found
+    found=$(command -v "$1" || find /usr/local/cuda/bin /usr/local/cuda-*/bin /opt/nvidia -maxdepth 4 -name "$1" \
+        -perm -u+x 2>/dev/null | head -n 1)
+    [ -n "$found" ] && echo "$found"
 }
 
 phase_sanitizer() {
@@ -387,7 +419,7 @@ phase_losses() {
     local steps=100 name options=(--ranks 1 --set train_micro_batch_size_per_gpu=16)
     [ -z "$emulated" ] || steps=2 options=(--ranks 1 --set train_micro_batch_size_per_gpu=1)
     time_for 20 "loss curves" || return 0
-    demo 60 cpu-fp32 $steps "${options[@]}" --set run.device=cpu || { bad "the processor's run: $(last_line cpu-fp32)"; return; }
+    demo 60 cpu-fp32 $steps "${options[@]}" --set run.device=cpu || { bad "the CPU's run: $(last_line cpu-fp32)"; return; }
     for name in bf16 fp32 tf32 fp16; do
         time_for 5 "losses of $name" || continue
         demo 30 "gpu-$name" $steps "${options[@]}" --set run.device=cuda --set run.precision=$name ||
@@ -498,7 +530,8 @@ tokens_of() { # SHAPE: prints the shard
     words=$(sed -n 's/.*"vocab_size": *\([0-9]*\).*/\1/p' "$(config_of "$1")")
     [ -z "$emulated" ] || count=20000
     [ -s "$work/tokens-$words.bin" ] ||
-        "${ours[@]}" "$(program_in "$bin" gpu_random_tokens)" "$words" $count "$work/tokens-$words.bin" >&2 || return
+        timeout -k 5 60 "${ours[@]}" "$(program_in "$bin" gpu_random_tokens)" "$words" $count \
+            "$work/tokens-$words.bin" >&2 || return
     echo "$work/tokens-$words.bin"
 }
 
@@ -511,20 +544,23 @@ steps_in() { # FILE
     if [ -s "$1" ]; then grep -c '"step_ms"' "$1"; else echo 0; fi
 }
 
-# Trains until enough steps are timed, then stops hard: the checkpoint of the end would take minutes and tens of gigabytes.
-# The words behind STEPS go to mics.
-time_steps() { # NAME SHAPE LENGTH SEQUENCES STEPS WORD...
-    local name=$1 shape=$2 length=$3 sequences=$4 steps=$5 tokens pid metrics=$work/run/metrics.jsonl
-    shift 5
-    tokens=$(tokens_of "$shape") || return
+# Trains until enough steps are timed or SECONDS are over, then kills the run: the checkpoint at its end
+# would take minutes and tens of gigabytes. The words behind STEPS go to mics.
+time_steps() { # NAME SECONDS SHAPE LENGTH SEQUENCES STEPS WORD...
+    local name=$1 end=$((SECONDS + $2)) shape=$3 length=$4 sequences=$5 steps=$6 tokens pid
+    local metrics=$work/run/metrics.jsonl
+    shift 6
+    [ $end -lt $phase_end ] || end=$phase_end
+    tokens=$(tokens_of "$shape" 2>"$logs/$name.log") || return
     rm -rf "$work/run"
     "${ours[@]}" "$mics" train "$work/speed.json" --ranks 1 --out "$work/run" --set "model.config=$(config_of "$shape")" \
         --set "data.train=[\"$tokens\"]" --set "data.sequence_length=$length" \
         --set "train_micro_batch_size_per_gpu=$sequences" "$@" >"$logs/$name.log" 2>&1 </dev/null &
     pid=$!
-    while kill -0 $pid 2>/dev/null && [ "$(steps_in "$metrics")" -lt "$steps" ] && [ "$SECONDS" -lt "$phase_end" ]; do
+    while kill -0 $pid 2>/dev/null && [ "$(steps_in "$metrics")" -lt "$steps" ] && [ "$SECONDS" -lt $end ]; do
         sleep 0.1
     done
+    [ "$SECONDS" -lt $end ] || echo "stopped after $(steps_in "$metrics") steps: its time was over" >>"$logs/$name.log"
     kill -9 $pid 2>/dev/null
     wait $pid 2>/dev/null
     [ ! -s "$metrics" ] || cp "$metrics" "$logs/$name.jsonl"
@@ -548,7 +584,8 @@ mics_row() { # SECONDS SHAPE LENGTH SEQUENCES plain|graphs|tuned
     esac
     [ -z "$emulated" ] || steps=5
     time_for "$need" "$shape at $length x $sequences, $variant" || return 0
-    if ! time_steps "$name" "$shape" "$length" "$sequences" $steps "${settings[@]}"; then
+    # A run that hangs must not take the others' time.
+    if ! time_steps "$name" $((3 * need)) "$shape" "$length" "$sequences" $steps "${settings[@]}"; then
         bad "steps of $shape at $length x $sequences, $variant: $(last_line "$name")"
         return
     fi
@@ -584,31 +621,36 @@ phase_shapes() {
     mics_rows 50 tuned "${shape_rows[@]}"
 }
 
-torch_row() { # SHAPE LENGTH SEQUENCES fp32|bf16
-    local name=torch-$1-$2-$3-$4 line seconds=$((phase_end - SECONDS - 10)) gib
+torch_row() { # SHAPE LENGTH SEQUENCES fp32|bf16 compiled|eager: fails where nothing could be timed
+    local name=torch-$1-$2-$3-$4-$5 line seconds=$((phase_end - SECONDS - 10)) gib options=()
+    local program="torch, $4 params"
+    [ "$5" = compiled ] || options=(--no-compile) program="torch eager, $4"
     time_for 60 "PyTorch, $1 at $2 x $3, $4 parameters" || return 0
     [ $seconds -lt 150 ] || seconds=150
     keep $((seconds + 10)) "$name" env "TORCHINDUCTOR_CACHE_DIR=$work/inductor" "TRITON_CACHE_DIR=$work/triton" \
         "$python" bench/gpu/torch_gpt2.py "bench/gpu/$1.json" --length "$2" --sequences "$3" \
-        --steps 20 --params "$4" --pad-vocab 64 --seconds $seconds
+        --steps 20 --params "$4" --pad-vocab 64 --seconds $seconds "${options[@]}"
     line=$(grep '^{' "$logs/$name.log" | tail -n 1)
     field() { echo "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
-    [ -n "$(field step_ms)" ] || { say "left out PyTorch, $1 at $2 x $3, $4 parameters: $(last_line "$name")"; return; }
+    [ -n "$(field step_ms)" ] ||
+        { say "left out PyTorch, $1 at $2 x $3, $4 parameters, $5: $(last_line "$name")"; return 1; }
     gib=$(ratio 1 "$(field memory_peak_bytes)" $GIB)
-    row "$1" "$2" "$3" "torch, $4 params" "$(field tokens_per_s)" "$(field step_ms)" - - "$(field mfu)" "$gib"
+    row "$1" "$2" "$3" "$program" "$(field tokens_per_s)" "$(field step_ms)" - - "$(field mfu)" "$gib"
 }
 
 phase_torch() {
     [ -z "$emulated" ] || { say "left out PyTorch: the GPU is emulated"; return; }
-    "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null ||
-        { say "left out PyTorch: $python has none that sees the GPU"; return; }
-    heading
     [ $((phase_end - SECONDS)) -le $TORCH_S ] || phase_end=$((SECONDS + TORCH_S))
-    torch_row gpt2-1.5b 1024 8 fp32
-    torch_row gpt2-1.5b 1024 8 bf16
-    torch_row gpt2-124m 1024 32 fp32
-    torch_row gpt2-1.5b 1024 16 fp32
-    torch_row llama-8b-shaped 1024 8 bf16
+    keep 60 torch "$python" -c 'import torch; assert torch.cuda.is_available(), "no GPU for it"' ||
+        { say "left out PyTorch: $python has none that sees the GPU: $(last_line torch)"; return; }
+    heading
+    # Compiling needs a C compiler there; rows that are not compiled are better than none.
+    local how=compiled
+    torch_row gpt2-1.5b 1024 8 fp32 $how || { how=eager; torch_row gpt2-1.5b 1024 8 fp32 $how; }
+    torch_row gpt2-1.5b 1024 8 bf16 $how
+    torch_row gpt2-124m 1024 32 fp32 $how
+    torch_row gpt2-1.5b 1024 16 fp32 $how
+    torch_row llama-8b-shaped 1024 8 bf16 $how
 }
 
 # ---- a call ----
@@ -659,25 +701,32 @@ begin_report() { # ARGUMENT...
     local version
     version=$(cat PACKED 2>/dev/null || git describe --always --dirty 2>/dev/null || echo 'of no commit')
     say "== run.sh $*: mics $version, $(date -u +%Y-%m-%dT%H:%M:%SZ), $(nproc) cores${emulated:+, emulated GPU}"
-    "${ours[@]}" "$mics" doctor | grep -E '^(GPU|CUDA|NCCL|links)' | tee -a "$report"
+    timeout -k 5 $ANSWER_S "${ours[@]}" "$mics" doctor </dev/null | grep -E '^(GPU|CUDA|NCCL|links)' | tee -a "$report"
     write_inputs
     grep -q '^predicted by mics plan' "$report" || predictions
 }
 
 run_phases() { # PHASE...
-    local phase later deadline=$((${MINUTES:-9} * 60 - PACKING_S)) rest asked=1
+    local phase later left rest asked=1
     while [ $# -gt 0 ]; do
         phase=$1 rest=0
         shift
         for later in "$@"; do rest=$((rest + $(reserved_s "$later"))); done
-        # What is behind keeps its time; where the call has less than all need, those in front go first.
+        # Later phases keep their time. Where the call has too little for all, earlier ones come first.
         phase_end=$((deadline - rest))
         [ $((phase_end - SECONDS)) -ge "$(reserved_s "$phase")" ] || phase_end=$((SECONDS + $(reserved_s "$phase")))
         [ $phase_end -le $deadline ] || phase_end=$deadline
-        [ -n "$asked" ] || ask_doctor "$phase" # for the first one it was asked before anything was said
+        left=$((deadline - SECONDS))
+        if [ $left -lt $MIN_PHASE_S ]; then
+            say "left out $phase: $((left > 0 ? left : 0)) s are left"
+            continue
+        fi
+        # For the first phase it was asked before anything was said.
+        [ -n "$asked" ] || ask_doctor "$phase" $((left < ANSWER_S ? left : ANSWER_S))
         asked=
         say "-- $phase, $SECONDS s"
         "phase_$phase"
+        save_logs # a call may be killed before its end
     done
 }
 
@@ -709,7 +758,7 @@ main() {
             die 77 "no usable GPU: there is no /dev/nvidia0; EMULATED=1 tries the script without one"
         build "${MICS_CUDA_ARCHITECTURES:-80-real;90}"
     fi
-    ask_doctor "${names[0]}"
+    ask_doctor "${names[0]}" $ANSWER_S
     begin_report "$@"
     run_phases "${names[@]}"
     say "failed: $failed; tests skipped: $skipped_tests, cases of others: $skipped_cases; $SECONDS s"

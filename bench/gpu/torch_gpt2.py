@@ -19,7 +19,7 @@ Prints one line of JSON. Where nothing could be timed it says why on standard er
 The model is made on the GPU, and compiled block by block: all blocks share the code of one, so compilation takes seconds
 and not minutes. --params fp32 keeps fp32 parameters and computes under autocast to bf16, as is usual; bf16 keeps them and
 AdamW's moments in bf16, which is faster than anything that keeps masters. Both are worth beating. --pad-vocab rounds the
-table's rows up to a multiple of M: 8, the default, is what ours does to a row of logits (16 bytes, src/op/classifier_cuda.c);
+table's rows up to a multiple of M: 8, the default, is what ours does to a row of logits (16 bytes, src/ops/lm_head/cuda.c);
 64 makes the 50304 that many pad GPT-2's 50257 to. Tokens are uniform and new at each step. --seconds: the program ends by
 itself within S seconds of its start, with the steps timed until then.
 

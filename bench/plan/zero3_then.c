@@ -81,7 +81,7 @@ static mics_status open_parts(const study *s, mics_model **model_out)
     for (int32_t i = 0; i < (int32_t)s->layers; i++)
         add_layer(model, width, inner, heads);
     mics_model_unit(model, "head", width);
-    mics_op_classifier(model, norm(model, width), tokens);
+    mics_op_lm_head(model, norm(model, width), tokens);
     mics_model_unit_end(model, -1);
     const mics_status status = mics_model_finish(model);
     if (status != MICS_OK)

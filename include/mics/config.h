@@ -10,6 +10,7 @@
 #include "mics/json.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
+#include "mics/optimizer.h"
 #include "mics/status.h"
 #include "mics/wire.h"
 #include <stdbool.h>
@@ -121,7 +122,7 @@ typedef struct mics_run {
     bool graphs;      // on GPUs
     mics_run_precision precision;
     mics_loss_scale loss_scale; // only for fp16
-    double beta1, beta2, eps, weight_decay;
+    mics_optimizer optimizer;
     double clip; // 0: no clipping
     mics_lr lr;
     // Set by mics_run_resolve:
@@ -143,6 +144,16 @@ typedef struct mics_run {
  */
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out);
+
+/* The same for the text of a run file; error lines call it `name`, and without run.out it trains
+ * into runs/`name`.
+ *
+ * Returns, Owns: as mics_run_load.
+ */
+mics_status mics_run_parse(mics_memory *memory, const char *name, const char *text,
+                           const char *const *sets, int32_t set_count, mics_run **run_out);
+
+/* Frees; NULL is allowed. */
 void mics_run_close(mics_run *run);
 
 /* For a run that goes on from a checkpoint: takes from `text`, the resolved run that is stored

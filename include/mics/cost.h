@@ -20,6 +20,7 @@
 
 #include "mics/cluster.h"
 #include "mics/group.h"
+#include "mics/op.h"
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -71,6 +72,12 @@ double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
  * Needs:   m, n, k, elem_bytes >= 1.
  */
 mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_bytes, mics_math math);
+
+/* A part of an op's pass (mics_op_work), of numbers of `elem_bytes`, once.
+ *
+ * Needs:   a work that a descriptor made; elem_bytes >= 1.     Units: FLOPs, bytes.
+ */
+mics_cost_op mics_cost_of_work(const mics_op_work *work, int32_t elem_bytes, mics_math math);
 
 /* Share of a core that each of `ranks` ranks has when all compute: 1, or less where one machine
  * stands for a cluster (mics_cluster.cores).

@@ -36,7 +36,7 @@ mics_status mics_machine_read(mics_machine *machine_out);
 // A device is where one rank computes: the processor, or one GPU. It has MICS_DEVICE_STREAMS
 // streams, numbered as a schedule numbers its own (computation first). What is enqueued on a stream
 // runs in order; streams wait for each other through events. On the processor everything is done when the
-// call returns, and events are nothing. Calls of one stream come from one thread at a time; different
+// call returns, and an event is when that was. Calls of one stream come from one thread at a time; different
 // streams may be used by different threads at once.
 //
 // A failure of enqueued work is kept and told by `check`, `poll` and `synchronize`, on which the
@@ -125,11 +125,12 @@ typedef struct mics_device {
     bool is_host; // its memory is the host's: everyone may read and write it
 } mics_device;
 
-/* The processor as a device.
+/* The processor as a device. `events`: how many events there are.
  *
+ * Needs:   events >= 0.
  * Returns: MICS_OK; MICS_ERR_MEMORY.      Owns: close with mics_device_close.
  */
-mics_status mics_device_cpu_open(mics_device **device_out);
+mics_status mics_device_cpu_open(int32_t events, mics_device **device_out);
 
 /* GPU number `index` of those that this process sees, through the plugin. `events`: how many events there
  * are.

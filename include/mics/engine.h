@@ -7,9 +7,8 @@
 #define MICS_ENGINE_H
 
 #include "mics/comm.h"
+#include "mics/kernels.h"
 #include "mics/memory.h"
-#include "mics/op.h"
-#include "mics/op_table.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -41,7 +40,8 @@ typedef struct mics_scaler {
     double scale;
     int64_t steps;         // training steps so far
     int64_t last_overflow; // the newest of them that overflowed; -1: none
-    int64_t skipped;    // how many did: these changed no parameter, and AdamW does not count them
+    int64_t
+        skipped; // how many did: these changed no parameter, and the optimizer does not count them
     int32_t hysteresis; // overflows left until the scale is halved
 } mics_scaler;
 
@@ -60,13 +60,12 @@ typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
     mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
-    const mics_kernels *kernels; // NULL: the best this processor runs
-    float beta1, beta2, eps, weight_decay; // AdamW
-    float clip;                            // largest global gradient norm; 0: no clipping
+    const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs
+    mics_optimizer optimizer;
+    float clip; // largest global gradient norm; 0: no clipping
     // Where it computes, opened with mics_engine_events events; NULL: the processor. A device with memory of its
     // own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
-    const mics_op_table *ops;       // of the device; NULL: the processor's
     mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
@@ -76,11 +75,11 @@ typedef struct mics_engine_spec {
 /* Events that an engine needs of its device. */
 int32_t mics_engine_events(const mics_schedule *schedule);
 
-/* The largest workspace that a table's kernels ask for, of all of a model's ops: no more than the
+/* The largest workspace that kernels ask for, of all of a model's ops: no more than the
  * workspace of a schedule for accelerators, which mics_engine_open checks.
  *
  * Needs:   the batch of a schedule (accelerator_bytes). */
-size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
                              mics_batch batch);
 
 // The tokens of one micro-step of this rank.
@@ -121,7 +120,7 @@ void mics_engine_close(mics_engine *engine);
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
-/* Runs each product of a step once, on whatever the buffers hold, for op tables that learn at the first
+/* Runs each product of a step once, on whatever the buffers hold, for kernels that learn at the first
  * call of a shape how it is run best. Parameters and optimizer state stay as they are. Nothing to do on the
  * processor.
  *
@@ -161,7 +160,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 
 /* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens, (count, vocab).
  *
- * Needs:   mics_engine_eval before, and no step since; the classifier's table whole on every rank
+ * Needs:   mics_engine_eval before, and no step since; the LM head's table whole on every rank
  *          (P = 1).
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or more rows than the workspace has room for at once;
  *          MICS_ERR_DEVICE.
@@ -178,9 +177,10 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 typedef struct mics_engine_piece {
     mics_range range; // of the optimizer's piece
     float *params;    // master weights: range.end - range.begin floats, inside the parameter shard
-    float *moment1, *moment2; // NULL when the schedule is for evaluation only
-    mics_range shard;         // of the parameter shard (contains range)
-    float *shard_params;      // shard.end - shard.begin floats
+    float *states
+        [MICS_OPTIMIZER_STATES]; // of the optimizer; NULL where there is none, and for evaluation only
+    mics_range shard;            // of the parameter shard (contains range)
+    float *shard_params;         // shard.end - shard.begin floats
 } mics_engine_piece;
 
 /* The rank's piece of a unit; valid until close, on a device until mics_engine_release (then NULL in place of

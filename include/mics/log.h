@@ -59,6 +59,44 @@ void mics_log(mics_log_level level, const char *format, ...) MICS_PRINTF(2, 3);
  */
 mics_status mics_fail(mics_status status, const char *format, ...) MICS_PRINTF(2, 3);
 
+// ---- one voice ----
+// Ranks that set up alike find the same mistakes, and one of them is to say so. Each thread may keep its
+// error line back until it knows whether it is the one that speaks.
+
+/* From now on the calling thread's first error line is kept back, and later ones are dropped; with
+ * `quiet` its warnings and other lines are dropped too. A line that was kept back before is forgotten.
+ *
+ * Threads: any; affects the caller's thread only, as do the next four.
+ */
+void mics_log_hold(bool quiet);
+
+/* Changes whether warnings and other lines are dropped; a line that is kept back stays. */
+void mics_log_set_quiet(bool quiet);
+
+/* Adds what to do to the line that is kept back, behind "; "; nothing when there is none. */
+void mics_log_add(const char *text);
+
+/* Ends holding. Logs the line that was kept back if `speak`, as that of `rank`, -1 for none; else
+ * drops it.
+ *
+ * Needs:   rank >= -1.
+ * Returns: whether there was one.
+ */
+bool mics_log_release(bool speak, int32_t rank);
+
+/* While on, all that this thread logs is dropped: around a trial whose failure is nobody's error.
+ *
+ * Returns: what was before, to be set again.
+ */
+bool mics_log_mute(bool on);
+
+/* Whether an error line of this process, kept back or not, named a disk that is full, read-only or
+ * broken: a failure of the system, and not of what was asked for.
+ *
+ * Threads: any.
+ */
+bool mics_log_disk_failed(void);
+
 #ifdef __cplusplus
 }
 #endif

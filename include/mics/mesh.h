@@ -39,29 +39,27 @@ typedef struct mics_mesh {
     int32_t axes;     // chain has axes + 1 entries
 } mics_mesh;
 
-typedef enum mics_group_kind {
-    MICS_GROUP_WORLD,    // all ranks
-    MICS_GROUP_PARAMS,   // partition group: together hold the parameters once; gathers run here
-    MICS_GROUP_GRADS,    // together hold the gradients once; each micro-step's reduce-scatter runs
-                         // here
-    MICS_GROUP_SCATTER,  // same gradient piece in one optimizer group: the second hop's
-                         // reduce-scatter, G down to O
-    MICS_GROUP_REPLICAS, // same optimizer piece: the second hop's all-reduce (replication group)
-    MICS_GROUP_PUBLISH,  // same parameter piece in one optimizer group: all-gather of what was
-                         // updated, O up to P
-    MICS_GROUP_NODE,     // ranks of one node
-    MICS_GROUP_PARAMS_ACROSS, // equal local rank in the nodes of one partition group: between nodes
-    MICS_GROUP_GRADS_ACROSS,  // equal local rank in the nodes of one gradient group
-    MICS_GROUP_OPTIMIZER, // together hold the optimizer state once: the second hop of small units
-    // Stages of the second hop, scatter and publication, where their groups have several members a
-    // node; one rank alone elsewhere.
-    MICS_GROUP_SCATTER_INSIDE,   // the scatter group's ranks of one node
-    MICS_GROUP_REPLICAS_INSIDE,  // the replication group's ranks of one node
-    MICS_GROUP_PUBLISH_INSIDE,   // the publish group's ranks of one node
-    MICS_GROUP_OPTIMIZER_ACROSS, // equal local rank in the nodes of one optimizer group
-    MICS_GROUP_REPLICAS_ACROSS,  // equal local rank in the nodes of one replication group
-    MICS_GROUP_KINDS
-} mics_group_kind;
+// Along which degrees of the chain a group runs: from the first to the second, each member one of the
+// pieces that a rank at the second degree has of a piece at the first.
+typedef enum mics_group_axis {
+    MICS_AXIS_WORLD,     // 1 to ranks: all of them
+    MICS_AXIS_PARTITION, // 1 to P: together hold the parameters once; gathers run here
+    MICS_AXIS_GRADIENT,  // 1 to G: hold the gradients once; each micro-step's reduce-scatter
+    MICS_AXIS_OPTIMIZER, // 1 to O: hold the optimizer state once; boundary of units that stay whole
+    MICS_AXIS_SCATTER,   // G to O: the second hop's reduce-scatter
+    MICS_AXIS_PARAM_SYNC,  // P to O: all-gather of what was updated
+    MICS_AXIS_REPLICATION, // O to ranks: hold the same optimizer shard; the second hop's all-reduce
+    MICS_AXES
+} mics_group_axis;
+
+// How much of it: where a group has several members a node and several nodes, a collective over it may
+// run in stages. One rank alone where there is no such part.
+typedef enum mics_group_scope {
+    MICS_SCOPE_WHOLE,
+    MICS_SCOPE_INTRA, // its ranks of one node
+    MICS_SCOPE_INTER, // ranks that have the same local rank, one in each of its nodes
+    MICS_SCOPES
+} mics_group_scope;
 
 typedef struct mics_range {
     int64_t begin, end; // elements
@@ -77,18 +75,20 @@ typedef struct mics_range {
 mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
                            mics_mesh *mesh_out);
 
-/* The group of one kind that a rank is in. Needs 0 <= rank < mesh->ranks. */
-mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank);
+/* The group along an axis that a rank is in. Needs 0 <= rank < mesh->ranks. */
+mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
+                           int32_t rank);
 
 /* Which block of its group's collective a member owns: a permutation of [0, size) over the members.
  *
- * WORLD and REPLICAS: the member's own index.
+ * All of WORLD and of REPLICATION: the member's own index.
  * Needs:   0 <= rank < mesh->ranks.
  */
-int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t rank);
+int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
+                        int32_t rank);
 
-/* Whether the groups of a kind have members on several nodes. */
-bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_kind kind);
+/* Whether such groups have members on several nodes. */
+bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope);
 
 /* Rank's block among `degree` blocks, in ownership order. Needs degree in the chain. */
 int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree);
@@ -106,8 +106,8 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
  */
 int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems);
 
-/* The name of a kind of group, "partition group"; never NULL. */
-const char *mics_group_kind_text(mics_group_kind kind);
+/* What such groups are called: "partition group", "partition group, intra-node"; never NULL. */
+const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
 
 /* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",
  * "hpz(2)" or "P|G|O = 1|2|4".

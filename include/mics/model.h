@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Models as data: units (what is gathered together), each a short list of ops over named tensors,
-// and one table that knows every kind of op: FLOPs, bytes, workspace, and what backward reads.
+// Models as data: units (what is gathered together), each a short list of ops (op.h) over named tensors.
 //
 // All activations are per token: tensor t of a unit is a row-major (N, width) matrix, N = batch *
 // sequence. Tensor 0 of a unit is its input (width 0: token ids); its output is the next unit's
@@ -11,6 +10,7 @@
 
 #include "mics/json.h"
 #include "mics/memory.h"
+#include "mics/op.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,18 +19,7 @@
 extern "C" {
 #endif
 
-enum { MICS_NAME_BYTES = 96, MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2 };
-
-typedef enum mics_op_kind {
-    MICS_OP_EMBEDDING,  // tokens -> x; params: token table (V, C), position table (P, C) or none
-    MICS_OP_LAYERNORM,  // params: weight (C), bias (C); stats: mean and reciprocal deviation
-    MICS_OP_LINEAR,     // params: weight (I, O) or (O, I), bias (O) or none
-    MICS_OP_GELU,       // tanh form
-    MICS_OP_ATTENTION,  // causal; in: q, k, v side by side (3 C); stats: log-sum-exp a head
-    MICS_OP_ADD,        // in[0] + in[1]
-    MICS_OP_CLASSIFIER, // params: weight (V, C); no output tensor: the loss of each token
-    MICS_OP_KINDS
-} mics_op_kind;
+enum { MICS_NAME_BYTES = 96 };
 
 typedef enum mics_init_kind { MICS_INIT_ZEROS, MICS_INIT_ONES, MICS_INIT_NORMAL } mics_init_kind;
 
@@ -45,25 +34,10 @@ typedef struct mics_param {
     bool decay; // weight decay applies
 } mics_param;
 
-typedef struct mics_param_ref {
-    int32_t unit, param; // unit -1: none
-} mics_param_ref;
-
 typedef struct mics_tensor {
     const char *name; // static text
     int64_t width;    // elements a token
 } mics_tensor;
-
-typedef struct mics_op {
-    mics_op_kind kind;
-    int32_t in[MICS_OP_INPUTS]; // tensors of the unit; -1: none
-    int32_t out;                // -1: none (classifier)
-    int32_t stats;              // -1: none
-    mics_param_ref params[MICS_OP_PARAMS];
-    bool weight_out_in; // linear: weight is (O, I)
-    int64_t heads;      // attention
-    float eps;          // layernorm
-} mics_op;
 
 typedef struct mics_unit {
     char name[MICS_NAME_BYTES];
@@ -85,7 +59,7 @@ typedef struct mics_model {
     int64_t vocab;      // token ids are below it
     int64_t positions;  // longest sequence
     int64_t width;      // of the residual stream
-    bool tied;          // classifier weight is the token table
+    bool tied;          // the LM head's weight is the token table
     mics_status status; // first failure of a builder call
 } mics_model;
 
@@ -113,6 +87,12 @@ int64_t mics_model_param_count(const mics_model *model);
  */
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
 
+static inline mics_param_ref mics_param_none(void)
+{
+    mics_param_ref none = {-1, -1};
+    return none;
+}
+
 static inline const mics_param *mics_model_param(const mics_model *model, mics_param_ref ref)
 {
     return &model->units[ref.unit].params[ref.param];
@@ -139,33 +119,62 @@ int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                     const mics_param_spec *spec);
 
-// Each adds an op to the newest unit and returns the tensor it makes.
-int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens, mics_param_ref positions);
-int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_param_ref weight, mics_param_ref bias,
-                          float eps);
-int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight, mics_param_ref bias,
-                       bool weight_out_in);
-int32_t mics_op_gelu(mics_model *model, int32_t in);
-int32_t mics_op_attention(mics_model *model, int32_t in, int64_t heads);
-int32_t mics_op_add(mics_model *model, int32_t a, int32_t b);
-void mics_op_classifier(mics_model *model, int32_t in, mics_param_ref weight);
+/* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes. Inputs and parameters
+ * that the kind does not have are ignored; one that may be absent is mics_param_none().
+ *
+ * Returns: the tensor that it makes; -1 for the loss, and after a failure. */
+int32_t mics_model_add_op(mics_model *model, mics_op op);
 
-/* Ends the newest unit; `out` is what the next one reads (-1 after the classifier). */
+// The same for some kinds.
+static inline int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens,
+                                        mics_param_ref positions)
+{
+    mics_op op = {MICS_OP_EMBEDDING, {-1, -1}, -1, -1, {tokens, positions}, false, 0, 0};
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_param_ref weight,
+                                        mics_param_ref bias, float eps)
+{
+    mics_op op = {MICS_OP_LAYERNORM, {in, -1}, -1, -1, {weight, bias}, false, 0, eps};
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight,
+                                     mics_param_ref bias, bool weight_out_in)
+{
+    mics_op op = {MICS_OP_LINEAR, {in, -1}, -1, -1, {weight, bias}, weight_out_in, 0, 0};
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_gelu(mics_model *model, int32_t in)
+{
+    mics_op op = {MICS_OP_GELU, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_attention(mics_model *model, int32_t in, int64_t heads)
+{
+    mics_op op = {MICS_OP_ATTENTION, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, heads, 0};
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
+{
+    mics_op op = {MICS_OP_ADD, {a, b}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
+    return mics_model_add_op(model, op);
+}
+static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
+{
+    mics_op op = {MICS_OP_LM_HEAD, {in, -1}, -1, -1, {weight, {-1, -1}}, false, 0, 0};
+    mics_model_add_op(model, op);
+}
+
+/* Ends the newest unit; `out` is what the next one reads (-1 after the loss). */
 void mics_model_unit_end(mics_model *model, int32_t out);
 
-/* Checks the whole: shapes agree, every parameter is used, exactly one classifier ends it.
+/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it.
  *
  * Returns: MICS_OK or the builder's first failure, logged with unit and op.
  */
 mics_status mics_model_finish(mics_model *model);
 
-static inline mics_param_ref mics_param_none(void)
-{
-    mics_param_ref none = {-1, -1};
-    return none;
-}
-
-// ---- the op table ----
+// ---- what ops cost ----
 
 // What an op is run on.
 typedef struct mics_batch {
@@ -177,38 +186,18 @@ typedef struct mics_batch {
     int32_t accelerator_bytes;
 } mics_batch;
 
-typedef struct mics_op_info {
-    const char *name;
-    bool backward_reads_in;     // its inputs' values are saved for backward
-    bool backward_reads_out;    // and its output's
-    bool backward_reads_params; // and the parameters' values, which must be gathered then
-    bool backward_in_place;     // the input's gradient may lie where the output's was
-    bool backward_adds;         // the kernel can add to the input's gradient
-    bool fused_loss;            // backward also does forward's work: training runs no forward
-} mics_op_info;
+/* An op with its sizes: what descriptors (op.h) answer for.     Owns: points to the unit's name and to the op. */
+mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, const mics_op *op,
+                                mics_batch batch);
 
-typedef struct mics_op_cost {
-    double flops_forward, flops_backward;          // multiply and add count as 2
-    double bytes_forward, bytes_backward;          // memory touched, each operand once
-    int64_t workspace_forward, workspace_backward; // floats
-    int64_t classifier_rows;                       // rows of logits at a time (classifier only)
-} mics_op_cost;
-
-/* The table's row. Needs a valid kind. */
-const mics_op_info *mics_op_info_get(mics_op_kind kind);
-
-/* Cost of one op of a unit on a batch.
- *
- * Source:  Narayanan et al., SC21, arXiv:2104.04473, appendix, op by op (causal attention counts
- * the half it computes).
- */
+/* Cost of one op of a unit on a batch. */
 mics_op_cost mics_op_cost_get(const mics_model *model, const mics_unit *unit, const mics_op *op,
                               mics_batch batch);
 
 /* FLOPs a token that model FLOPs utilisation counts: 6 * (parameters in matrix products) + 6 *
  * layers * T * C for causal attention (forward and backward), without recomputation.
  *
- * Source:  Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B, halved for the causal mask.
+ * Source:  mics_op_def.model_flops.
  */
 double mics_model_flops_per_token(const mics_model *model, int64_t length);
 

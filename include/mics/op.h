@@ -1,169 +1,167 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on the CPU, fp32, one table an instruction set. They compute; they do not allocate, log
-// or fail.
+// Ops as data: what each kind takes, makes, costs and keeps, as one descriptor. Models, schedules, simulator and
+// engine ask the descriptor and never name a kind.
 //
-// Shapes: N rows (= B * T tokens), B sequences, T positions, C channels, H heads, D head dimension
-// (C = H * D), I in, O out, V vocabulary, P positions the model knows. All row-major.
-// Flags `add_*`: add to the destination instead of overwriting it. Buffers do not overlap unless
-// said. Any size >= 1 is allowed, any head dimension and vocabulary; pointers need 4-byte alignment
-// only. Parallel over OpenMP threads inside a kernel; results do not depend on the number of
-// threads, save for matrix products, where the library may choose by it.
+// Shapes: N = B * T tokens of B sequences; all activations are (N, width), row-major; C channels, I inputs, O outputs,
+// V vocabulary, H heads, D head dimension.
 #ifndef MICS_OP_H
 #define MICS_OP_H
 
-#include "mics/wire.h"
+#include "mics/status.h"
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// How a linear weight lies in memory. IN_OUT: (I, O), GPT-2's Conv1D. OUT_IN: (O, I), torch's
-// Linear.
-typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
+enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
 
-typedef struct mics_adamw {
-    float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2; // 1 - beta1^t, 1 - beta2^t for step t = 1, 2, ...
-    float grad_scale;   // gradients are multiplied by it first (clipping)
-} mics_adamw;
+// The registry, X(ENUMERATOR, folder): src/ops/<folder>/def.c has the descriptor, and the files beside it the kernels. The
+// build reads this list too, so an op is its folder and its line here.
+#define MICS_OPS(X)                                                                                \
+    X(EMBEDDING, embedding)                                                                        \
+    X(LAYERNORM, layernorm)                                                                        \
+    X(RMSNORM, rmsnorm)                                                                            \
+    X(LINEAR, linear)                                                                              \
+    X(GELU, gelu)                                                                                  \
+    X(ATTENTION, attention)                                                                        \
+    X(ADD, add)                                                                                    \
+    X(LM_HEAD, lm_head)
 
-typedef struct mics_kernels {
-    const char *isa; // "avx512", "avx2", "generic"
+#define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
+typedef enum mics_op_kind { MICS_OPS(MICS_OP_KIND_) MICS_OP_KINDS } mics_op_kind;
+#undef MICS_OP_KIND_
 
-    // y[n] = wte[tokens[n]] + wpe[n % T].   wpe may be NULL.
-    void (*embedding_forward)(float *y_NC, const int32_t *tokens_N, const float *wte_VC,
-                              const float *wpe_PC, int64_t N, int64_t T, int64_t C);
-    // dwte and dwpe are overwritten whole (rows without a token with 0) unless add_*. dwpe may be
-    // NULL.
-    void (*embedding_backward)(float *dwte_VC, float *dwpe_PC, const float *dy_NC,
-                               const int32_t *tokens_N, int64_t N, int64_t T, int64_t C, int64_t V,
-                               int64_t P, bool add_dwte, bool add_dwpe);
+typedef struct mics_param_ref {
+    int32_t unit, param; // unit -1: none
+} mics_param_ref;
 
-    // stats holds mean and 1/sqrt(var + eps) of each row.
-    void (*layernorm_forward)(float *y_NC, float *stats_N2, const float *x_NC,
-                              const float *weight_C, const float *bias_C, float eps, int64_t N,
-                              int64_t C);
-    // workspace: 2 * C * MICS_LAYERNORM_BLOCKS floats. dx may be dy.
-    void (*layernorm_backward)(float *dx_NC, float *dweight_C, float *dbias_C, const float *dy_NC,
-                               const float *x_NC, const float *stats_N2, const float *weight_C,
-                               int64_t N, int64_t C, bool add_dx, bool add_params,
-                               float *workspace);
+// One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
+typedef struct mics_op {
+    mics_op_kind kind;
+    int32_t in[MICS_OP_INPUTS]; // tensors of the unit; -1: none
+    int32_t out;                // -1: none (the loss)
+    int32_t stats;              // fp32, one row a token, kept for backward; -1: none
+    mics_param_ref params[MICS_OP_PARAMS];
+    // Attributes, of the ops that have them.
+    bool weight_out_in; // the weight is stored (O, I), as torch's Linear, and not (I, O)
+    int64_t heads;
+    float eps;
+} mics_op;
 
-    // y = x W + bias; bias may be NULL.
-    void (*linear_forward)(float *y_NO, const float *x_NI, const float *weight, const float *bias_O,
-                           mics_weight_order order, int64_t N, int64_t I, int64_t O);
-    // dx, dbias may be NULL. workspace: O * MICS_LINEAR_BLOCKS floats.
-    void (*linear_backward)(float *dx_NI, float *dweight, float *dbias_O, const float *dy_NO,
-                            const float *x_NI, const float *weight, mics_weight_order order,
-                            int64_t N, int64_t I, int64_t O, bool add_dx, bool add_params,
-                            float *workspace);
+// An op with all sizes that follow from where it stands.
+typedef struct mics_op_shape {
+    const mics_op *op;
+    const char *unit;                // its name, for errors
+    int64_t B, T, N;                 // 0 while a model is built
+    int64_t in[MICS_OP_INPUTS], out; // widths; 0 where there is none
+    int64_t params[MICS_OP_PARAMS]
+                  [2]; // as stored; 0 where there is none, (elements, 0) for a vector
+    int64_t heads;
+    int64_t vocab, positions;  // of the model
+    int32_t threads;           // of the rank
+    int32_t accelerator_bytes; // of a number there, 4 or 2; 0: on the CPU
+} mics_op_shape;
 
-    // The tanh form (Hendrycks and Gimpel, 2016, arXiv:1606.08415), "gelu_new" in Hugging Face
-    // configurations.
-    void (*gelu_forward)(float *y, const float *x, int64_t elems);
-    // dx may be dy.
-    void (*gelu_backward)(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx);
+typedef struct mics_op_cost {
+    double flops_forward, flops_backward;          // multiply and add count as 2
+    double bytes_forward, bytes_backward;          // memory touched in fp32, each operand once
+    int64_t workspace_forward, workspace_backward; // floats
+    int64_t chunk_rows; // of logits, held at a time; 0: the op makes none
+} mics_op_cost;
 
-    // Causal self-attention, scale 1/sqrt(D), without a T x T matrix (tiles and a running maximum,
-    // as FlashAttention, arXiv:2205.14135). qkv rows: q (H, D), k (H, D), v (H, D). lse: log of the
-    // sum of exponentials, for backward. workspace: threads * mics_attention_workspace(D) floats.
-    void (*attention_forward)(float *y_NC, float *lse_NH, const float *qkv_N3C, int64_t B,
-                              int64_t T, int64_t H, int64_t D, int32_t threads, float *workspace);
-    void (*attention_backward)(float *dqkv_N3C, const float *dy_NC, const float *y_NC,
-                               const float *lse_NH, const float *qkv_N3C, int64_t B, int64_t T,
-                               int64_t H, int64_t D, int32_t threads, float *workspace);
-    // One new row against a cache, for generation: q (H, D) against keys and values (length, H, D).
-    // workspace: H * length floats.
-    void (*attention_decode)(float *y_C, const float *q_C, const float *keys_LC,
-                             const float *values_LC, int64_t length, int64_t H, int64_t D,
-                             float *workspace);
+// What a pass of an op consists of, for a clock.
+typedef enum mics_op_work_kind {
+    MICS_WORK_GEMM,      // (m, k) x (k, n)
+    MICS_WORK_ATTENTION, // m: length of a sequence; n, k: head dimension
+    MICS_WORK_MEMORY     // moves bytes
+} mics_op_work_kind;
 
-    // y = a + b; y may be a or b.
-    void (*add)(float *y, const float *a, const float *b, int64_t elems);
+typedef struct mics_op_work {
+    mics_op_work_kind kind;
+    int64_t m, n, k;
+    double flops, bytes; // GEMM: they follow from m, n and k
+    int64_t times;
+} mics_op_work;
 
-    // Cross-entropy of x W^T against targets, W (V, C), by chunks of rows: never all logits at
-    // once. loss_N: each row's loss. workspace: workspace_rows * V floats, workspace_rows >= 1.
-    void (*classifier_forward)(float *loss_N, const float *x_NC, const float *weight_VC,
-                               const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
-                               int64_t workspace_rows, float *workspace);
-    // Loss and its gradients in one pass. scale: factor of every row's loss in the objective.
-    // loss_N is unscaled. dx is overwritten.
-    void (*classifier_backward)(float *loss_N, float *dx_NC, float *dweight_VC, const float *x_NC,
-                                const float *weight_VC, const int32_t *targets_N, float scale,
-                                int64_t N, int64_t C, int64_t V, bool add_dweight,
-                                int64_t workspace_rows, float *workspace);
+// Which pass.
+typedef struct mics_op_pass {
+    bool backward;
+    bool input_gradient;         // backward: it is wanted
+    bool zeroed[MICS_OP_PARAMS]; // backward: this parameter's gradient is cleared first
+    bool keeps_logits;  // the loss keeps all logits from forward to backward, as other programs do
+    int32_t elem_bytes; // of parameters and activations
+} mics_op_pass;
 
-    // Decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101):
-    // p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p).
-    void (*adamw_update)(float *params, float *moment1, float *moment2, const float *grads,
-                         int64_t elems, const mics_adamw *adamw);
+// How tensor parallelism cuts an op (Narayanan et al., SC21, arXiv:2104.04473), for comparison with it.
+typedef enum mics_op_cut {
+    MICS_CUT_NONE, // each rank runs all of it
+    MICS_CUT_WEIGHT, // of a unit's such ops every other one by columns of its weight, the next by rows
+    MICS_CUT_WIDTH, // its input is cut, by heads where it has heads, and so is its output
+    MICS_CUT_ROWS   // by rows of its table
+} mics_op_cut;
 
-    // Sum of squares in fp64, over fixed blocks, so that it does not depend on the number of
-    // threads.
-    double (*sum_squares)(const float *x, int64_t elems);
-    void (*accumulate)(float *y, const float *x, int64_t elems); // y += x
+// What generation keeps for an op, floats.
+typedef struct mics_op_decode {
+    int64_t cache;     // for each token that the sequence may have
+    int64_t workspace; // for each of these too, while one is computed
+} mics_op_decode;
 
-    // ---- numbers on the wire (wire.h): one thread, the same bits on every instruction set ----
+typedef struct mics_op_def {
+    const char *name;
+    int32_t inputs;                     // of in[]
+    int32_t params;                     // of params[]
+    int32_t params_needed;              // those after may be none
+    int32_t param_dims[MICS_OP_PARAMS]; // 1 or 2
 
-    // Nearest, ties to even; beyond the largest bf16, infinity. NaN stays NaN. `packed` (aligned to
-    // 2) may begin where `values` does, whose bytes from 2 * elems on then stay as they are, or lie
-    // apart.
-    void (*pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
-    // Exact. `packed` may be the second half of `values`, or lie apart. Of an odd number the second
-    // half may begin at values + elems / 2, or 2 bytes later: the last 2 * elems bytes.
-    void (*unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
-    // sum[i] += packed[i]. The buffers lie apart.
-    void (*add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
-    // packed: mics_wire_bytes(MICS_WIRE_INT8, elems), of any alignment; bytes that hold no number
-    // are 0. Packs v = values + residual and leaves in residual what rounding lost, v less what
-    // unpack_int8 gives (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
-    // arXiv:1901.09847); residual may be NULL. A block with a v that is not finite unpacks to NaN,
-    // and its residual becomes 0. The buffers lie apart.
-    void (*pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
-    void (*unpack_int8)(float *values, const void *packed, int64_t elems);
-    // sum[i] += what unpack_int8 gives.
-    void (*add_int8)(float *sum, const void *packed, int64_t elems);
-} mics_kernels;
+    bool loss; // makes each token's loss and no tensor; its backward does forward's work too
+    bool backward_reads_in;     // its inputs' values are saved for backward
+    bool backward_reads_out;    // and its output's
+    bool backward_reads_params; // and the parameters' values, which must be gathered then
+    bool backward_in_place;     // the input's gradient may lie where the output's was
+    bool backward_adds;         // the kernel can add to the input's gradient
+    bool backward_passes;       // the output's gradient is that of each input: no kernel runs
+    bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run
+    mics_op_cut cut;
 
-// Rows are summed in this many fixed blocks, whatever the number of threads.
-enum { MICS_LAYERNORM_BLOCKS = 16, MICS_LINEAR_BLOCKS = 16, MICS_ATTENTION_TILE = 64 };
+    /* Checks widths and parameters; gives the widths of the output (0: none) and of stats.
+     *
+     * Returns: MICS_OK; MICS_ERR_INVALID, logged (mics_op_check). */
+    mics_status (*make)(const mics_op_shape *shape, int64_t *out_out, int64_t *stats_out);
 
-/* Floats of workspace that attention needs a thread, for head dimension D: two tiles of scores,
- * eight of D columns rounded up to the widest vector, and a few rows. */
-static inline int64_t mics_attention_workspace(int64_t D)
-{
-    return (int64_t)MICS_ATTENTION_TILE * (2 * MICS_ATTENTION_TILE + 8 * ((D + 15) / 16 * 16) + 4);
-}
+    /* Cost of both passes.
+     * Source:  Narayanan et al., SC21, appendix, op by op (causal attention counts the half that it computes). */
+    mics_op_cost (*cost)(const mics_op_shape *shape);
 
-/* The best table that this processor runs, or the one called `isa` when it is not NULL.
+    /* (optional) What a pass consists of, in order; by default its FLOPs and bytes as one move of memory.
+     *
+     * Returns: how many of works_out, at most MICS_OP_WORKS, were written. */
+    int32_t (*work)(const mics_op_shape *shape, const mics_op_pass *pass, mics_op_work *works_out);
+
+    /* (optional) FLOPs a token that model FLOPs utilisation counts, forward and backward; by default 0.
+     * Source:  Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B, halved for the causal mask. */
+    double (*model_flops)(const mics_op_shape *shape);
+
+    /* (optional) What it keeps in generation; by default nothing. */
+    mics_op_decode (*decode)(const mics_op_shape *shape);
+} mics_op_def;
+
+/* The descriptor of a kind. Needs a valid kind.     Owns: nothing; static. */
+const mics_op_def *mics_op_def_get(mics_op_kind kind);
+
+/* What a pass consists of, by the descriptor or its default. Returns the count. */
+int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
+                      mics_op_work works_out[MICS_OP_WORKS]);
+
+/* The shape that each of `parts` tensor-parallel ranks has of an op; `by_columns` is for those cut by their weight. */
+mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns);
+
+/* For descriptors: a size that has to be another's.
  *
- * Returns: NULL when `isa` is unknown or this processor lacks it.     Owns: nothing; static.
- */
-const mics_kernels *mics_kernels_get(const char *isa);
-
-/* Number of tables this build has, and the table number `index`, best first (NULL when this
- * processor cannot run it). */
-int32_t mics_kernels_count(void);
-const mics_kernels *mics_kernels_at(int32_t index);
-
-/* Row-major C = alpha * op(A) op(B) + beta * C, by the matrix library; M x K times K x N.
- * lda, ldb, ldc: floats between rows as stored. When the library fails, plain loops give the
- * result, many times slower; the first time in a process is a warning in the log.
- */
-void mics_gemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K, float alpha,
-               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-               int64_t ldc);
-
-/* Name and version of the matrix library, and the instruction set that it chose: "oneDNN 2.6.3,
- * AVX-512". */
-const char *mics_gemm_library(void);
-
-/* Threads that kernels called from this thread use (OpenMP). Needs threads >= 1. */
-void mics_op_set_threads(int32_t threads);
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op. */
+mics_status mics_op_check(const mics_op_shape *shape, const char *what, int64_t have, int64_t need);
 
 #ifdef __cplusplus
 }

@@ -94,6 +94,7 @@ typedef struct mics_plan_entry {
     double exposed_us;       // all of them
     double overhead_us;
     mics_step_kind limit; // of the longest chain; forward and backward count together
+    mics_step_stage limit_stage;
     double limit_us;
     int32_t limit_tier; // whose links set its pace; -1: computation
     mics_cost_limit limit_by;

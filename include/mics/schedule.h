@@ -14,6 +14,7 @@
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/model.h"
+#include "mics/optimizer.h"
 #include "mics/status.h"
 #include "mics/wire.h"
 #include <stdbool.h>
@@ -30,48 +31,43 @@ typedef enum mics_stream {
     MICS_STREAMS
 } mics_stream;
 
+// What a step does.
 typedef enum mics_step_kind {
-    // comm: first stage of a publication over several nodes, between equal local ranks
-    MICS_STEP_PUBLISH_ACROSS,
-    // comm: all-gather the piece that the step before updated, O up to P (publish group), or its
-    // second stage, in the node. Comes first, so that it overlaps forward; see mics_engine_publish.
-    MICS_STEP_PUBLISH,
-    // comm: first stage of a gather over several nodes, between equal local ranks
-    MICS_STEP_GATHER_ACROSS,
-    // comm: all-gather a unit's parameters into a slot (partition group), or its second stage, in
-    // the node; of shared ones no bytes: who is through knows that all members' shards are new
+    // comm: all-gather the shard that the step before updated, O up to P. Comes first, so that it
+    // overlaps forward; see mics_engine_publish.
+    MICS_STEP_PARAM_SYNC,
+    // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through knows
+    // that all members' shards are new
     MICS_STEP_GATHER,
-    MICS_STEP_FORWARD,  // compute
-    MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
-    // comm: first stage of a reduction over several nodes, inside each node
-    MICS_STEP_REDUCE_INSIDE,
-    // comm: reduce-scatter a unit's gradient slot into the accumulator (gradient group), or its
-    // second stage, between equal local ranks
-    MICS_STEP_REDUCE,
-    // comm: first stage of a scatter over several nodes, inside each node
-    MICS_STEP_SCATTER_INSIDE,
-    // comm: second hop, reduce-scatter the accumulator, G down to O (scatter group), or its second
-    // stage, between equal local ranks
-    MICS_STEP_SCATTER,
-    // comm: first stage of an all-reduce over several nodes, a reduce-scatter inside each node
-    MICS_STEP_ALL_REDUCE_INSIDE,
-    // comm: second hop, all-reduce the owned piece (replication group), or its second stage,
-    // between equal local ranks
-    MICS_STEP_ALL_REDUCE,
-    // comm: its third stage, an all-gather of the sums inside each node
-    MICS_STEP_ALL_REDUCE_BACK,
-    MICS_STEP_NORM,   // compute: sum of squares of the owned gradients
-    MICS_STEP_AGREE,  // comm: every rank's loss and sum of squares to all (world)
-    MICS_STEP_UPDATE, // compute: optimizer on a unit's owned piece
+    MICS_STEP_FORWARD,    // compute
+    MICS_STEP_BACKWARD,   // compute; with recomputation, or the loss, it runs forward first
+    MICS_STEP_REDUCE,     // comm: reduce-scatter a unit's gradient slot into the accumulator
+    MICS_STEP_SCATTER,    // comm: second hop, reduce-scatter the accumulator, G down to O
+    MICS_STEP_ALL_REDUCE, // comm: second hop, all-reduce the optimizer shard over its replicas
+    MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
+    MICS_STEP_AGREE,      // comm: every rank's loss and sum of squares to all
+    MICS_STEP_UPDATE,     // compute: optimizer on a unit's shard
     MICS_STEP_KINDS
 } mics_step_kind;
 
-// How a collective over a unit runs.
+// Which stage of its collective a step is. Over several members a node and several nodes, what gathers
+// runs between nodes first and what sums inside them; an all-reduce has all three.
+typedef enum mics_step_stage {
+    MICS_STAGE_WHOLE, // there is only one
+    MICS_STAGE_INTRA, // inside each node
+    MICS_STAGE_INTER, // between equal local ranks
+    MICS_STAGE_BACK,  // ALL_REDUCE: the sums to all, inside each node
+    MICS_STAGES
+} mics_step_stage;
+
+// How a collective over a unit runs, or one stage of it.
 typedef enum mics_algorithm {
     MICS_ALGORITHM_RING,      // one ring over the whole group
     MICS_ALGORITHM_TWO_STAGE, // between equal local ranks and inside each node; a ring in one node
     MICS_ALGORITHM_LIBRARY,   // the transport's own; gathers only
-    MICS_ALGORITHMS
+    MICS_ALGORITHMS,          // that can be chosen. The others follow from what travels:
+    MICS_ALGORITHM_DIRECT,    // sums: each member sends each other its block, who adds it in fp32
+    MICS_ALGORITHM_SHARED     // gathers of what all members see: nothing moves
 } mics_algorithm;
 
 // Algorithms of the partition group's gathers and the gradient group's reductions, by size.
@@ -92,6 +88,12 @@ typedef struct mics_step_use {
     bool fold; // BACKWARD, MIXED with G = 1: the slot is whole then, and goes to the accumulator
 } mics_step_use;
 
+// What the numbers of a collective are: `held` in memory, and `sent`. What differs is rounded on its way.
+typedef struct mics_step_dtypes {
+    mics_wire held, sent;
+    mics_wire back; // ALL_REDUCE: what its sums are sent as, on their way back
+} mics_step_dtypes;
+
 typedef struct mics_step {
     mics_step_kind kind;
     mics_stream stream;
@@ -102,21 +104,13 @@ typedef struct mics_step {
     int32_t use_count;
     int32_t lane; // FORWARD and BACKWARD: of the micro-steps that run side by side, which
     double flops; // compute steps
-    // comm steps: each member's block of `group`, as it travels. A reduction that is packed is sent
-    // by each member to each other directly, and added in fp32: one rounding a contribution.
-    mics_group_kind group;
-    mics_wire wire;
-    bool packed; // numbers travel as something else than what they are held in
+    // comm steps: each member's block of the group along `axis`, of which the stage says the scope.
+    mics_step_stage stage;
+    mics_group_axis axis;
+    mics_algorithm algorithm; // of this stage
+    mics_step_dtypes dtype;
     int64_t block_elems;
-    size_t block_bytes;
-    mics_wire back_wire; // ALL_REDUCE: of the sums on their way back
-    bool library;        // GATHER: by the transport's own algorithm
-    bool
-        direct; // a reduction that sends as packed ones do, of numbers that are held as they travel
-    bool staged; // one of several stages
-    // Of a stage: the group of the stages inside the node. What equal local ranks exchange is the
-    // block that a rank owns there.
-    mics_group_kind inside;
+    size_t block_bytes; // as it travels
     // Several small units in one message: schedule->members from member_at on, `unit` the first; 0:
     // `unit` alone. Member m's block of the message is its block of each unit, one behind the other.
     int32_t member_at, member_count;
@@ -127,46 +121,27 @@ static inline bool mics_step_is_comm(const mics_step *step)
     return step->stream != MICS_STREAM_COMPUTE;
 }
 
-// The collective that a kind of step is, or is a stage of: its last stage, but ALL_REDUCE.
-static inline mics_step_kind mics_step_kind_whole(mics_step_kind kind)
+static inline mics_group_scope mics_step_scope(const mics_step *step)
 {
-    switch (kind) {
-    case MICS_STEP_PUBLISH_ACROSS:
-        return MICS_STEP_PUBLISH;
-    case MICS_STEP_GATHER_ACROSS:
-        return MICS_STEP_GATHER;
-    case MICS_STEP_REDUCE_INSIDE:
-        return MICS_STEP_REDUCE;
-    case MICS_STEP_SCATTER_INSIDE:
-        return MICS_STEP_SCATTER;
-    case MICS_STEP_ALL_REDUCE_INSIDE:
-    case MICS_STEP_ALL_REDUCE_BACK:
-        return MICS_STEP_ALL_REDUCE;
-    default:
-        return kind;
-    }
+    return step->stage == MICS_STAGE_WHOLE   ? MICS_SCOPE_WHOLE
+           : step->stage == MICS_STAGE_INTER ? MICS_SCOPE_INTER
+                                             : MICS_SCOPE_INTRA;
 }
 
-// Whether steps of a kind sum gradients.
-static inline bool mics_step_kind_sums(mics_step_kind kind)
+// Whether a step sums gradients.
+static inline bool mics_step_sums(const mics_step *step)
 {
-    const mics_step_kind whole = mics_step_kind_whole(kind);
-    return kind != MICS_STEP_ALL_REDUCE_BACK &&
-           (whole == MICS_STEP_REDUCE || whole == MICS_STEP_SCATTER ||
-            whole == MICS_STEP_ALL_REDUCE);
+    return step->stage != MICS_STAGE_BACK &&
+           (step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
+            step->kind == MICS_STEP_ALL_REDUCE);
 }
 
-// Whether steps of a kind belong to the second hop.
-static inline bool mics_step_kind_is_second_hop(mics_step_kind kind)
+// Whether all members have the sums in the end, and not each its own block: an all-reduce, or its stage
+// between nodes.
+static inline bool mics_step_sums_to_all(const mics_step *step)
 {
-    const mics_step_kind whole = mics_step_kind_whole(kind);
-    return whole == MICS_STEP_SCATTER || whole == MICS_STEP_ALL_REDUCE;
-}
-
-// Whether a step sums numbers of two bytes or less, which each member sends to each other directly.
-static inline bool mics_step_is_packed_sum(const mics_step *step)
-{
-    return (step->packed || step->direct) && mics_step_kind_sums(step->kind);
+    return step->kind == MICS_STEP_ALL_REDUCE &&
+           (step->stage == MICS_STAGE_WHOLE || step->stage == MICS_STAGE_INTER);
 }
 
 typedef struct mics_step_list {
@@ -187,7 +162,7 @@ typedef enum mics_grad_kind { MICS_GRAD_OP, MICS_GRAD_COPY, MICS_GRAD_ADD } mics
 typedef struct mics_grad_call {
     mics_grad_kind kind;
     int32_t op;   // GRAD_OP: index in the unit's ops
-    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (classifier)
+    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (LM head)
     int64_t din;  // gradient of its input (destination of COPY and ADD); -1: not wanted
     bool add_din; // add to din
     bool add_params[MICS_OP_PARAMS]; // another op of this micro-step wrote this gradient before
@@ -232,17 +207,17 @@ typedef struct mics_schedule_spec {
     int32_t breadth;
     mics_collective_choice choices[MICS_CHOICES]; // most_bytes ascending
     int32_t choice_count;                         // 0: rings
-    // Of scatter, all-reduce and publication; RING or TWO_STAGE, where their groups have several
+    // Of scatter, all-reduce and parameter sync; RING or TWO_STAGE, where their groups have several
     // members a node and several nodes.
     mics_algorithm boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t whole_below;
     // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,
-    // all-reduce and publication. 0: none.
+    // all-reduce and parameter sync. 0: none.
     int64_t join_below;
     // The CPU engine runs FP32 alone. With MIXED the first two wires are BF16, whatever is given.
     mics_precision precision;
-    mics_wires gather_wires; // of parameters: gathers and publication; FP32 or BF16
+    mics_wires gather_wires; // of parameters: gathers and parameter sync; FP32 or BF16
     mics_wires reduce_wires; // of gradients, inside the gradient group; FP32 or BF16
     // Of gradients at the boundary. INT8: with error feedback, and BF16 for what follows the first
     // such reduction; of several nodes, only between them, and FP32 inside.
@@ -259,6 +234,7 @@ typedef struct mics_schedule_spec {
     // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
     bool accelerator;
     bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
+    mics_optimizer_kind optimizer; // whose states are counted
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted
@@ -297,7 +273,7 @@ typedef struct mics_schedule {
     int32_t *members; // units of steps that stand for several
     int32_t member_count;
     mics_memory_ledger ledger;
-    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS]; // sent by all ranks together
+    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
 } mics_schedule;
 
 /* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). */
@@ -335,7 +311,7 @@ static inline int32_t mics_schedule_breadth(int32_t micro_steps, int32_t breadth
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, breadth >= 0, batch sizes >= 1,
  *          batch.length <= model->positions;
- *          publication is packed only where gathers are (P > 1), as replicas must agree.
+ *          parameter sync is packed only where gathers are (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: packed sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.
  * Owns:    close with mics_schedule_close.        Threads: any.
@@ -344,20 +320,28 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
                                mics_schedule **schedule_out);
 void mics_schedule_close(mics_schedule *schedule);
 
-/* Bytes of one element of what a tag counts, all that is held of it together: the optimizer's
- * moments, and with MIXED its masters. 4 for what is counted in other ways. */
+/* Asserts what must hold of every finished schedule: the numbered invariants of
+ * src/schedule/validate.c. Debug builds do so when they open one.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the invariant's number and the step; MICS_ERR_MEMORY.
+ * Threads: any.
+ */
+mics_status mics_schedule_validate(const mics_schedule *schedule);
+
+/* Bytes of one element of what a tag counts. 4 for what is counted in other ways; what is held for the optimizer is
+ * mics_optimizer_kept_bytes. */
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag);
 
 /* "fp32", "mixed"; never NULL. */
 const char *mics_precision_text(mics_precision precision);
 
-/* "gather", "forward", ... ; never NULL. */
-const char *mics_step_kind_text(mics_step_kind kind);
+/* "gather", "gather inter", "forward", ... ; never NULL. */
+const char *mics_step_text(mics_step_kind kind, mics_step_stage stage);
 
-/* "compute", "near", "far"; never NULL. */
+/* "compute", "intra", "inter"; never NULL. */
 const char *mics_stream_text(mics_stream stream);
 
-/* Name of an algorithm: "ring", "two-stage", "library"; never NULL. */
+/* Name of an algorithm: "ring", "two-stage", "direct"; never NULL. */
 const char *mics_algorithm_text(mics_algorithm algorithm);
 
 /* The units of a collective, `*count_out` of them: &step->unit where it is one alone. */
@@ -374,9 +358,9 @@ mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase ph
 /* The same over all ranks: what metrics.jsonl reports. */
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase);
 
-/* The same for one kind of step only, over all ranks. */
+/* The same for one stage of one kind of step only, over all ranks. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
-                                    mics_step_kind kind);
+                                    mics_step_kind kind, mics_step_stage stage);
 
 /* Exchanges (ring messages) that a rank sends in one run of a list: its collectives, counted. */
 int64_t mics_schedule_rank_exchanges(const mics_schedule *schedule, mics_phase phase, int32_t rank);

@@ -6,7 +6,7 @@
 // A discrete simulation. Each rank has the streams of the engine, each in list order. A step begins
 // when its stream is free, all steps that it names are done on this rank and, for a collective,
 // when all members of its group have come so far. Alone it takes what cost says. The list begins
-// with publication of what the step before updated, so one run of it is a step of a steady state.
+// with the parameter sync of what the step before updated, so one run of it is a step of a steady state.
 //
 // What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
 //   links       Collectives go at full speed while their shares of each tier's links add up to at
@@ -68,7 +68,7 @@ typedef enum mics_part {
     MICS_PART_GATHER,      // both stages
     MICS_PART_REDUCE,      // inside the gradient group, both stages
     MICS_PART_SECOND_HOP,  // scatter and all-reduce
-    MICS_PART_PUBLISH,
+    MICS_PART_PARAM_SYNC,
     MICS_PART_UPDATE, // norm, agreement, update
     MICS_PARTS
 } mics_part;
@@ -78,7 +78,7 @@ typedef struct mics_simulated_part {
     double busy_us, exposed_us, critical_us;
 } mics_simulated_part;
 
-// The steps of one kind.
+// The steps of one kind and stage.
 typedef struct mics_simulated_kind {
     int32_t steps;
     double alone_us;    // had each the machine to itself
@@ -97,7 +97,7 @@ typedef struct mics_simulation {
     double exposed_us; // computation waited, for whatever kind
     double overhead_us;             // the cluster's step_overhead_us
     double stream_us[MICS_STREAMS]; // that each stream is busy
-    mics_simulated_kind kinds[MICS_STEP_KINDS];
+    mics_simulated_kind kinds[MICS_STEP_KINDS][MICS_STAGES];
     mics_simulated_part parts[MICS_PARTS];
     mics_part limit; // the part with the most of the longest chain
 

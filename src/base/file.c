@@ -4,10 +4,12 @@
 #include "base/file.h"
 #include "mics/log.h"
 #include "mics/size.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -283,4 +285,32 @@ out:
     mics_free(memory, aside);
     mics_free(memory, target);
     return status;
+}
+
+// ---- temporary folders ----
+
+mics_status mics_temp_dir_init(mics_temp_dir *dir_out)
+{
+    const char *parent = getenv("TMPDIR");
+    char path[sizeof dir_out->path];
+    if (parent == NULL || parent[0] == '\0')
+        parent = "/tmp";
+    int length = snprintf(path, sizeof path, "%s/mics-XXXXXX", parent);
+    if (length < 0 || (size_t)length >= sizeof path || mkdtemp(path) == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: no temporary folder: %s", parent, strerror(errno));
+    memcpy(dir_out->path, path, sizeof path);
+    return MICS_OK;
+}
+
+void mics_temp_dir_fini(mics_temp_dir *dir)
+{
+    DIR *entries = dir->path[0] != '\0' ? opendir(dir->path) : NULL;
+    if (entries == NULL)
+        return;
+    const struct dirent *entry;
+    while ((entry = readdir(entries)) != NULL)
+        (void)unlinkat(dirfd(entries), entry->d_name, 0); // "." and ".." stay
+    closedir(entries);
+    rmdir(dir->path);
+    dir->path[0] = '\0';
 }

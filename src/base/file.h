@@ -59,4 +59,13 @@ mics_status mics_file_write_whole(const char *path, const void *data, size_t byt
 mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *name,
                               const char *text, size_t bytes);
 
+// A folder under TMPDIR (or /tmp) that is gone afterwards.
+typedef struct mics_temp_dir {
+    char path[256]; // "" until init
+} mics_temp_dir;
+
+mics_status mics_temp_dir_init(mics_temp_dir *dir_out);
+/* Removes the folder and the files in it. */
+void mics_temp_dir_fini(mics_temp_dir *dir);
+
 #endif

@@ -1,11 +1,21 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The log sink (the library's only mutable global) and the rank that a thread speaks for.
+// The log sink, with what the process' errors came to (the library's only mutable globals), the rank
+// that a thread speaks for, and the line that it keeps back.
 #include "mics/log.h"
+#include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { LINE_BYTES = 2048 };
+
+// What a thread keeps back.
+typedef struct held_line {
+    bool holding, quiet;
+    char line[LINE_BYTES];
+} held_line;
 
 static void write_stderr(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
@@ -20,7 +30,9 @@ static void write_stderr(void *ctx, mics_log_level level, int32_t rank, const ch
 static mics_log_sink current_sink = write_stderr;
 static void *current_ctx;
 static _Thread_local int32_t thread_rank = -1;
-static _Thread_local bool thread_demotes;
+static _Thread_local bool thread_demotes, thread_muted;
+static _Thread_local held_line held;
+static atomic_bool disk_failed;
 
 void mics_log_set_sink(mics_log_sink sink, void *ctx)
 {
@@ -40,9 +52,75 @@ bool mics_log_demote(bool on)
     return before;
 }
 
+bool mics_log_mute(bool on)
+{
+    bool before = thread_muted;
+    thread_muted = on;
+    return before;
+}
+
+// ---- one voice ----
+
+void mics_log_hold(bool quiet)
+{
+    held = (held_line){.holding = true, .quiet = quiet};
+}
+
+void mics_log_set_quiet(bool quiet)
+{
+    held.quiet = quiet;
+}
+
+void mics_log_add(const char *text)
+{
+    size_t used = strlen(held.line);
+    if (used > 0)
+        snprintf(held.line + used, sizeof held.line - used, "; %s", text);
+}
+
+bool mics_log_release(bool speak, int32_t rank)
+{
+    bool any = held.line[0] != '\0';
+    if (any && speak)
+        current_sink(current_ctx, MICS_LOG_ERROR, rank, held.line);
+    held = (held_line){0};
+    return any;
+}
+
+bool mics_log_disk_failed(void)
+{
+    return atomic_load(&disk_failed);
+}
+
+// The causes that name the machine and not what the user wrote, in the system's words, with which
+// error lines say them.
+static bool names_failed_disk(const char *line)
+{
+    static const int causes[] = {ENOSPC, EDQUOT, EROFS, EIO};
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
+        if (strstr(line, strerror(causes[i])) != NULL)
+            return true;
+    }
+    return false;
+}
+
+// Keeps an error back, or drops what a quiet thread says; else false.
+static bool keep_back(mics_log_level level, const char *line)
+{
+    if (level != MICS_LOG_ERROR)
+        return held.quiet;
+    if (held.holding && held.line[0] == '\0')
+        snprintf(held.line, sizeof held.line, "%s", line);
+    return held.holding;
+}
+
+// ---- lines ----
+
 static void log_line(mics_log_level level, const char *format, va_list args)
 {
     char line[LINE_BYTES];
+    if (thread_muted)
+        return;
     if (thread_demotes && level == MICS_LOG_ERROR)
         level = MICS_LOG_WARNING;
     vsnprintf(line, sizeof line, format, args);
@@ -50,7 +128,10 @@ static void log_line(mics_log_level level, const char *format, va_list args)
         if (*c == '\n')
             *c = ' ';
     }
-    current_sink(current_ctx, level, thread_rank, line);
+    if (level == MICS_LOG_ERROR && names_failed_disk(line))
+        atomic_store(&disk_failed, true);
+    if (!keep_back(level, line))
+        current_sink(current_ctx, level, thread_rank, line);
 }
 
 void mics_log(mics_log_level level, const char *format, ...)

@@ -9,6 +9,7 @@
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stddef.h>
+#include <stdio.h>
 
 // Begin with {.memory = ...}; end with mics_text_fini. `bytes` is NUL-terminated once used.
 typedef struct mics_text {
@@ -24,6 +25,9 @@ void mics_text_printf(mics_text *text, const char *format, ...) MICS_PRINTF(2, 3
 
 /* Appends `string` as a JSON string with its quotes. Bytes from 0x80 on are taken as UTF-8. */
 void mics_text_quoted(mics_text *text, const char *string);
+
+/* Writes `string` to a stream as a JSON string with its quotes; its bytes from 0x80 on as they are. */
+void mics_text_write_quoted(FILE *out, const char *string);
 
 /* A number with as few digits as give its bits back (but up to 6 in any case, which "%g" shortens);
  * 32 bytes hold any. Returns `text`. */

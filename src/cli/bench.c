@@ -116,22 +116,22 @@ static void settle_place(bench *self, int32_t threads)
     place->buffer_bytes = room < (double)BUFFER_MAX_BYTES ? (size_t)room : BUFFER_MAX_BYTES;
 }
 
-mics_status bench_open(bench *self, cli_rank *rank, int32_t threads)
+mics_status bench_open(bench *self, run_rank *rank, int32_t threads)
 {
     mics_machine machine = {0};
     void *block = NULL;
     const int32_t ranks = rank->comm->ranks;
     *self = (bench){.rank = rank,
                     .place = {.ranks = ranks,
-                              .nodes = cli_world_nodes(rank->world),
-                              .per_node = ranks / cli_world_nodes(rank->world),
-                              .mpi = cli_world_is_mpi(rank->world)}};
+                              .nodes = run_world_nodes(rank->world),
+                              .per_node = ranks / run_world_nodes(rank->world),
+                              .mpi = run_world_is_mpi(rank->world)}};
     mics_status status = mics_machine_read(&machine);
     if (status == MICS_OK)
         status = mics_alloc(rank->memory, MICS_MEM_HOST,
                             (size_t)ranks * BENCH_FIGURES * sizeof(double), &block);
     self->all = block;
-    MICS_TRY(cli_rank_agree(rank, status));
+    MICS_TRY(run_rank_agree(rank, status));
     MICS_TRY(share_room(self, &machine));
     settle_place(self, threads);
     return MICS_OK;

@@ -5,10 +5,10 @@
 #ifndef MICS_CLI_BENCH_H
 #define MICS_CLI_BENCH_H
 
-#include "launch.h"
 #include "mics/cluster.h"
 #include "mics/cost.h"
 #include "mics/schedule.h"
+#include "run/world.h"
 #include <stdio.h>
 
 // Where it is measured; alike on all ranks.
@@ -76,7 +76,7 @@ typedef struct bench_compute {
 enum { BENCH_FIGURES = 8 };
 
 typedef struct bench {
-    cli_rank *rank;
+    run_rank *rank;
     bench_place place;
     double *all; // (ranks, BENCH_FIGURES): what every rank said last
 } bench;
@@ -86,7 +86,7 @@ typedef struct bench {
  * `threads` 0: an equal share of the machine's cores.
  * Owns: close with bench_close, also after a failure.   Collective: yes.
  */
-mics_status bench_open(bench *self, cli_rank *rank, int32_t threads);
+mics_status bench_open(bench *self, run_rank *rank, int32_t threads);
 void bench_close(bench *self);
 
 /* Tells all ranks `count` <= BENCH_FIGURES figures; then the readers below give the same everywhere.

@@ -16,8 +16,8 @@
 #include "bench.h"
 #include "bench_trials.h"
 #include "mics/clock.h"
+#include "mics/kernels.h"
 #include "mics/log.h"
-#include "mics/op.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -195,7 +195,7 @@ mics_status bench_beside_measure(bench *self, const bench_beside_spec *spec, voi
     mics_op_set_threads(self->place.threads);
     mics_status status =
         mics_alloc(self->rank->memory, MICS_MEM_WORKSPACE, elems * sizeof(float), &block);
-    MICS_TRY_OUT(cli_rank_agree(self->rank, status));
+    MICS_TRY_OUT(run_rank_agree(self->rank, status));
     b.operands = block;
     for (size_t i = 0; i < elems; i++)
         b.operands[i] = (float)(i % 7) / 8;

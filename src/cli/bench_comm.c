@@ -255,7 +255,7 @@ mics_status bench_links_measure(bench *self, double seconds, bench_links *links_
     double begin_us = 0, end_us = 0;
     mics_status status =
         mics_alloc(self->rank->memory, MICS_MEM_GATHER, self->place.buffer_bytes, &m.buffer);
-    MICS_TRY_OUT(cli_rank_agree(self->rank, status));
+    MICS_TRY_OUT(run_rank_agree(self->rank, status));
     MICS_TRY_OUT(bench_now_us(self, &begin_us));
     if (self->place.per_node > 1)
         MICS_TRY_OUT(measure_tier(&m, false, &links.near));

@@ -11,8 +11,8 @@
 #include "bench_compute.h"
 #include "mics/clock.h"
 #include "mics/device.h"
+#include "mics/kernels.h"
 #include "mics/log.h"
-#include "mics/op.h"
 #include "mics/size.h"
 #include <math.h>
 #include <string.h>
@@ -51,6 +51,20 @@ static float *out(bench_ops *self, int64_t elems)
 
 // ---- calls ----
 
+static int64_t param_elems(const mics_op_shape *s, int p)
+{
+    return s->params[p][0] * (s->params[p][1] > 0 ? s->params[p][1] : 1);
+}
+
+// All that an op reads and writes in both passes.
+static int64_t op_elems(const mics_op_shape *s)
+{
+    int64_t elems = s->N * (2 * s->in[0] + s->in[1] + 2 * s->out + s->heads + 2);
+    for (int p = 0; p < MICS_OP_PARAMS; p++)
+        elems += 2 * param_elems(s, p);
+    return elems;
+}
+
 // Elements of the largest operands that a call reads, and writes.
 static int64_t call_elems(const bench_call *call)
 {
@@ -58,14 +72,12 @@ static int64_t call_elems(const bench_call *call)
     switch (call->kind) {
     case BENCH_PRODUCT:
         return m * k + k * n + m * n;
-    case BENCH_ATTENTION: // tokens, length, heads, head dimension
-        return 9 * m * call->heads * k;
-    case BENCH_LAYERNORM:
-        return 4 * m * n + 8 * n * MICS_LAYERNORM_BLOCKS;
+    case BENCH_OP:
+        return op_elems(&call->shape);
     case BENCH_UPDATE:
         return 4 * m;
     default:
-        return 4 * m * n;
+        return 0;
     }
 }
 
@@ -77,64 +89,51 @@ static void call_product(bench_ops *self, const bench_call *call)
               call->transpose_b ? k : n, 0, out(self, m * n), n);
 }
 
-static void call_attention(bench_ops *self, const bench_call *call)
+static void call_op(bench_ops *self, const bench_call *call)
 {
-    const int64_t N = call->m, T = call->n, D = call->k, H = call->heads, C = H * D;
-    float *y = out(self, N * C), *lse = out(self, N * H);
-    const float *qkv = in(self, 3 * N * C);
-    self->kernels->attention_forward(y, lse, qkv, N / T, T, H, D, self->threads, self->workspace);
-    self->kernels->attention_backward(out(self, 3 * N * C), in(self, N * C), y, lse, qkv, N / T, T,
-                                      H, D, self->threads, self->workspace);
+    const mics_op_shape *s = &call->shape;
+    const mics_op_kernels *kernels = self->kernels->ops[s->op->kind];
+    const mics_op_place at = {.threads = self->threads, .workspace = self->workspace};
+    mics_op_call c = {.at = &at,
+                      .shape = *s,
+                      .out = out(self, s->N * s->out),
+                      .stats = out(self, s->N * (s->heads + 2))};
+    for (int i = 0; i < MICS_OP_INPUTS; i++)
+        c.in[i] = in(self, s->N * s->in[i]);
+    for (int p = 0; p < MICS_OP_PARAMS; p++)
+        c.params[p] = in(self, param_elems(s, p));
+    kernels->forward(&c);
+    if (kernels->backward == NULL)
+        return;
+    c.dout = in(self, s->N * s->out);
+    c.din = out(self, s->N * s->in[0]);
+    for (int p = 0; p < MICS_OP_PARAMS; p++)
+        c.dparams[p] = out(self, param_elems(s, p));
+    kernels->backward(&c);
 }
 
-static void call_layernorm(bench_ops *self, const bench_call *call)
-{
-    const int64_t N = call->m, C = call->n;
-    float *stats = out(self, 2 * N), *workspace = out(self, 2 * C * MICS_LAYERNORM_BLOCKS);
-    const float *x = in(self, N * C), *weight = in(self, C);
-    self->kernels->layernorm_forward(out(self, N * C), stats, x, weight, weight, 1e-5F, N, C);
-    self->kernels->layernorm_backward(out(self, N * C), out(self, C), out(self, C), in(self, N * C),
-                                      x, stats, weight, N, C, false, false, workspace);
-}
-
-static void call_gelu(bench_ops *self, const bench_call *call)
-{
-    const int64_t elems = call->m * call->n;
-    const float *x = in(self, elems);
-    self->kernels->gelu_forward(out(self, elems), x, elems);
-    self->kernels->gelu_backward(out(self, elems), in(self, elems), x, elems, false);
-}
-
-static void call_add(bench_ops *self, const bench_call *call)
-{
-    const int64_t elems = call->m * call->n;
-    self->kernels->add(out(self, elems), in(self, elems), in(self, elems), elems);
-}
-
-// Moments and values stay as they are: nothing is learnt from gradients of 0.
+// States and values stay as they are: nothing is learnt at a rate of 0.
 static void call_update(bench_ops *self, const bench_call *call)
 {
-    static const mics_adamw adamw = {.lr = 0,
-                                     .beta1 = 0.9F,
-                                     .beta2 = 0.999F,
-                                     .eps = 1e-8F,
-                                     .bias1 = 1,
-                                     .bias2 = 1,
-                                     .grad_scale = 1};
-    float *params = out(self, call->m), *moment1 = out(self, call->m),
-          *moment2 = out(self, call->m);
-    self->kernels->adamw_update(params, moment1, moment2, in(self, call->m), call->m, &adamw);
+    const mics_optimizer optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW);
+    const mics_op_place at = {.threads = self->threads};
+    mics_optimizer_update update = {.optimizer = &optimizer,
+                                    .step = 1,
+                                    .grad_scale = 1,
+                                    .rows = 1,
+                                    .columns = call->m,
+                                    .elems = call->m,
+                                    .masters = out(self, call->m),
+                                    .grads = in(self, call->m)};
+    for (int s = 0; s < mics_optimizer_def_get(optimizer.kind)->states; s++)
+        update.states[s] = out(self, call->m);
+    self->kernels->update[optimizer.kind](&at, &update);
 }
 
 static void run_call(bench_ops *self, const bench_call *call)
 {
     static void (*const calls[BENCH_CALL_KINDS])(bench_ops *, const bench_call *) = {
-        [BENCH_PRODUCT] = call_product,
-        [BENCH_ATTENTION] = call_attention,
-        [BENCH_LAYERNORM] = call_layernorm,
-        [BENCH_GELU] = call_gelu,
-        [BENCH_ADD] = call_add,
-        [BENCH_UPDATE] = call_update};
+        [BENCH_PRODUCT] = call_product, [BENCH_OP] = call_op, [BENCH_UPDATE] = call_update};
     calls[call->kind](self, call);
 }
 
@@ -198,7 +197,7 @@ static void add_product(product_table *table, bench_call call)
 }
 
 // The three products of a linear op with a weight (I, O), on N tokens: outputs, gradients of inputs, and of
-// the weight. One that is stored (O, I), as the classifier's table is, is the other's transpose.
+// the weight. One that is stored (O, I), as the LM head's table is, is the other's transpose.
 static void add_linear(product_table *table, int64_t N, int64_t I, int64_t O, bool out_in)
 {
     add_product(table, (bench_call){.m = N, .n = O, .k = I, .transpose_b = out_in, .weight = 1});
@@ -219,14 +218,13 @@ static void add_model(product_table *table, const bench_subject *subject, int64_
         const mics_unit *unit = &model->units[u];
         for (int32_t i = 0; i < unit->op_count; i++) {
             const mics_op *op = &unit->ops[i];
-            if (op->kind == MICS_OP_LINEAR)
-                add_linear(table, tokens, unit->tensors[op->in[0]].width,
-                           unit->tensors[op->out].width, op->weight_out_in);
-            if (op->kind == MICS_OP_CLASSIFIER) {
-                const mics_param *shape = mics_model_param(model, op->params[0]);
-                const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
-                add_linear(table, cost.classifier_rows, shape->shape[1], shape->shape[0], true);
-            }
+            const mics_op_def *def = mics_op_def_get(op->kind);
+            const mics_op_shape shape = mics_op_shape_get(model, unit, op, batch);
+            if (def->multiplies && def->loss)
+                add_linear(table, def->cost(&shape).chunk_rows, shape.in[0], shape.params[0][0],
+                           true);
+            else if (def->multiplies)
+                add_linear(table, tokens, shape.in[0], shape.out, op->weight_out_in);
         }
     }
 }
@@ -325,37 +323,45 @@ static mics_status measure_products(bench_ops *self, const bench_subject *subjec
 
 // ---- what is not products ----
 
-// The model's attention, or NULL; its unit in *unit_out.
-static const mics_op *find_op(const mics_model *model, mics_op_kind kind,
-                              const mics_unit **unit_out)
+// What a forward pass of an op does first.
+static mics_op_work_kind first_work(const mics_op_shape *shape)
 {
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t i = 0; i < model->units[u].op_count; i++) {
-            if (model->units[u].ops[i].kind == kind) {
-                *unit_out = &model->units[u];
-                return &model->units[u].ops[i];
-            }
-        }
+    const mics_op_pass pass = {.elem_bytes = sizeof(float)};
+    mics_op_work works[MICS_OP_WORKS];
+    mics_op_works(shape, &pass, works);
+    return works[0].kind;
+}
+
+// A layer of the model: its second unit.
+static const mics_unit *layer_of(const bench_subject *subject)
+{
+    return &subject->model->units[1];
+}
+
+static const mics_op *find_attention(const bench_subject *subject)
+{
+    const mics_unit *unit = layer_of(subject);
+    for (int32_t i = 0; i < unit->op_count; i++) {
+        const mics_op_shape shape =
+            mics_op_shape_get(subject->model, unit, &unit->ops[i], subject->batch);
+        if (first_work(&shape) == MICS_WORK_ATTENTION)
+            return &unit->ops[i];
     }
     return NULL;
 }
 
 static mics_status measure_attention(bench_ops *self, const bench_subject *subject, double seconds)
 {
-    const mics_unit *unit = NULL;
-    const mics_op *op = find_op(subject->model, MICS_OP_ATTENTION, &unit);
+    const mics_op *op = find_attention(subject);
     int64_t length = subject->batch.length >= 4 ? subject->batch.length / 4 : 1;
     bench_say(self->bench, "attention");
     for (int i = 0; op != NULL && i < LENGTHS && length <= subject->model->positions; i++) {
-        const int64_t width = unit->tensors[op->out].width, heads = op->heads;
-        mics_batch batch = {
+        const mics_batch batch = {
             .sequences = subject->batch.sequences, .length = length, .threads = self->threads};
-        const mics_op_cost cost = mics_op_cost_get(subject->model, unit, op, batch);
-        const bench_call call = {.kind = BENCH_ATTENTION,
-                                 .m = batch.sequences * length,
-                                 .n = length,
-                                 .k = width / heads,
-                                 .heads = heads};
+        const bench_call call = {
+            .kind = BENCH_OP,
+            .shape = mics_op_shape_get(subject->model, layer_of(subject), op, batch)};
+        const mics_op_cost cost = mics_op_def_get(op->kind)->cost(&call.shape);
         bench_rates *rates = &self->attention;
         double us = 0;
         MICS_TRY(measure(self, &call, seconds * 1e6 / LENGTHS, &us));
@@ -370,22 +376,40 @@ static mics_status measure_attention(bench_ops *self, const bench_subject *subje
     return MICS_OK;
 }
 
-static mics_status measure_op(bench_ops *self, const bench_subject *subject, mics_op_kind kind,
-                              bench_call call, double allowed_us)
+// Whether an op of its kind stands before it in the layer, and how many there are.
+static int32_t count_alike(const mics_unit *unit, int32_t op, bool *first_out)
 {
-    const mics_unit *unit = NULL;
-    const mics_op *op = find_op(subject->model, kind, &unit);
+    int32_t count = 0;
+    *first_out = true;
+    for (int32_t i = 0; i < unit->op_count; i++) {
+        if (unit->ops[i].kind != unit->ops[op].kind)
+            continue;
+        count++;
+        *first_out = *first_out && i >= op;
+    }
+    return count;
+}
+
+static mics_status measure_op(bench_ops *self, const bench_subject *subject, int32_t index,
+                              double allowed_us)
+{
+    const mics_unit *unit = layer_of(subject);
+    const mics_op *op = &unit->ops[index];
+    const mics_op_def *def = mics_op_def_get(op->kind);
+    bench_call call = {.kind = BENCH_OP,
+                       .shape = mics_op_shape_get(subject->model, unit, op, subject->batch)};
+    bool first = false;
     double us = 0;
-    if (op == NULL)
+    call.weight = count_alike(unit, index, &first);
+    if (!first || first_work(&call.shape) != MICS_WORK_MEMORY)
         return MICS_OK;
-    const mics_op_cost cost = mics_op_cost_get(subject->model, unit, op, subject->batch);
-    call.m = subject->batch.sequences * subject->batch.length;
-    call.n = unit->tensors[op->out].width;
     MICS_TRY(measure(self, &call, allowed_us, &us));
-    // An addition's backward is copies of the schedule's.
-    const bool forward_only = kind == MICS_OP_ADD;
-    const double bytes = forward_only ? 3 * sizeof(float) * (double)(call.m * call.n)
-                                      : cost.bytes_forward + cost.bytes_backward;
+    const mics_op_cost cost = def->cost(&call.shape);
+    // Of what has no backward, the copies are the schedule's.
+    const double bytes =
+        def->backward_passes
+            ? sizeof(float) * (double)(call.shape.N * (def->inputs + 1) * call.shape.out)
+            : cost.bytes_forward + cost.bytes_backward;
     if (us > 0) {
         self->elementwise_bytes += call.weight * bytes;
         self->elementwise_us += call.weight * us;
@@ -393,26 +417,26 @@ static mics_status measure_op(bench_ops *self, const bench_subject *subject, mic
     return MICS_OK;
 }
 
-// As many of each as a GPT-2 layer has.
+// A layer's ops that move memory, additions as large as the arena and tiny, and updates.
 static mics_status measure_others(bench_ops *self, const bench_subject *subject, double seconds)
 {
+    static const mics_op sum = {.kind = MICS_OP_ADD};
     const double allowed_us = seconds * 1e6 / 6;
     const int64_t most = self->arena_elems / 2 / 4, params = mics_model_param_count(subject->model);
-    const bench_call stream = {.kind = BENCH_ADD, .m = self->arena_elems / 2 / 4, .n = 1};
-    const bench_call tiny = {.kind = BENCH_ADD, .m = 16, .n = 1};
+    const bench_call stream = {.kind = BENCH_OP,
+                               .shape = {.op = &sum, .N = most / 2, .in = {1, 1}, .out = 1}};
+    const bench_call tiny = {.kind = BENCH_OP,
+                             .shape = {.op = &sum, .N = 16, .in = {1, 1}, .out = 1}};
     const bench_call update = {.kind = BENCH_UPDATE, .m = params < most ? params : most, .n = 1};
     double us = 0;
     bench_say(self->bench, "memory, update");
-    MICS_TRY(measure_op(self, subject, MICS_OP_LAYERNORM,
-                        (bench_call){.kind = BENCH_LAYERNORM, .weight = 2}, allowed_us));
-    MICS_TRY(measure_op(self, subject, MICS_OP_GELU, (bench_call){.kind = BENCH_GELU, .weight = 1},
-                        allowed_us));
-    MICS_TRY(measure_op(self, subject, MICS_OP_ADD, (bench_call){.kind = BENCH_ADD, .weight = 2},
-                        allowed_us));
+    for (int32_t i = 0; i < layer_of(subject)->op_count; i++)
+        MICS_TRY(measure_op(self, subject, i, allowed_us));
     MICS_TRY(measure(self, &stream, allowed_us, &us));
-    self->stream_bytes_per_s = 3 * sizeof(float) * (double)stream.m / us * 1e6;
+    self->stream_bytes_per_s = 3 * sizeof(float) * (double)stream.shape.N / us * 1e6;
     MICS_TRY(measure(self, &update, allowed_us, &us));
-    self->update_bytes_per_s = 7 * sizeof(float) * (double)update.m / us * 1e6;
+    self->update_bytes_per_s =
+        mics_optimizer_moved_bytes(MICS_OPTIMIZER_ADAMW, false) * (double)update.m / us * 1e6;
     return measure(self, &tiny, allowed_us, &self->launch_us);
 }
 
@@ -420,9 +444,16 @@ static mics_status measure_others(bench_ops *self, const bench_subject *subject,
 
 static mics_status open_ops(bench_ops *self, bench *b, const bench_subject *subject)
 {
-    const mics_unit *unit = NULL;
-    const mics_op *op = find_op(subject->model, MICS_OP_ATTENTION, &unit);
-    const int64_t head = op != NULL ? unit->tensors[op->out].width / op->heads : 1;
+    const mics_unit *unit = layer_of(subject);
+    int64_t space = 1;
+    for (int32_t i = 0; i < unit->op_count; i++) {
+        const mics_op_cost cost =
+            mics_op_cost_get(subject->model, unit, &unit->ops[i], subject->batch);
+        const int64_t most = cost.workspace_forward > cost.workspace_backward
+                                 ? cost.workspace_forward
+                                 : cost.workspace_backward;
+        space = most > space ? most : space;
+    }
     const size_t bytes = b->place.buffer_bytes < ARENA_BYTES ? b->place.buffer_bytes : ARENA_BYTES;
     void *block = NULL;
     *self = (bench_ops){.bench = b,
@@ -435,9 +466,8 @@ static mics_status open_ops(bench_ops *self, bench *b, const bench_subject *subj
     for (int64_t i = 0; i < self->arena_elems;
          i++) // no gradient is more than 0 where updates read it
         self->arena[i] = (float)(i % 31 - 15) / 4096;
-    MICS_TRY(mics_alloc(b->rank->memory, MICS_MEM_WORKSPACE,
-                        (size_t)(self->threads * mics_attention_workspace(head)) * sizeof(float),
-                        &block));
+    MICS_TRY(
+        mics_alloc(b->rank->memory, MICS_MEM_WORKSPACE, (size_t)space * sizeof(float), &block));
     self->workspace = block;
     return MICS_OK;
 }
@@ -494,7 +524,7 @@ mics_status bench_compute_measure(bench *self, const bench_subject *subject, dou
     mics_status status = open_ops(&ops, self, subject);
     if (status == MICS_OK)
         status = describe(self, &compute);
-    MICS_TRY_OUT(cli_rank_agree(self->rank, status));
+    MICS_TRY_OUT(run_rank_agree(self->rank, status));
     MICS_TRY_OUT(bench_now_us(self, &begin_us));
     MICS_TRY_OUT(measure_products(&ops, subject, seconds * PRODUCTS));
     MICS_TRY_OUT(measure_attention(&ops, subject, seconds * ATTENTION));

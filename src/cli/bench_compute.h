@@ -5,23 +5,21 @@
 #define MICS_CLI_BENCH_COMPUTE_H
 
 #include "bench.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 
 enum { BENCH_CALLS = 96 };
 
 typedef enum bench_call_kind {
-    BENCH_PRODUCT,   // (m, k) x (k, n)
-    BENCH_ATTENTION, // forward and backward; m tokens of length n, k: head dimension
-    BENCH_LAYERNORM, // forward and backward of (m, n)
-    BENCH_GELU,      // the same
-    BENCH_ADD,       // of m * n
-    BENCH_UPDATE,    // of m parameters
+    BENCH_PRODUCT, // (m, k) x (k, n)
+    BENCH_OP,      // forward and backward of an op
+    BENCH_UPDATE,  // of m parameters
     BENCH_CALL_KINDS
 } bench_call_kind;
 
 typedef struct bench_call {
     bench_call_kind kind;
-    int64_t m, n, k, heads;
+    int64_t m, n, k;
+    mics_op_shape shape; // OP
     bool transpose_a, transpose_b;
     double weight; // how often it counts among those of its size
 } bench_call;

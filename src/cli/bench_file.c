@@ -50,7 +50,7 @@ mics_status bench_file_read(mics_memory *memory, const char *path, bool *there_o
     if (status == MICS_OK)
         status = mics_cluster_parse(json, cluster_out);
     if (status != MICS_OK)
-        cli_log_add("mend or remove it, or give another --out");
+        mics_log_add("mend or remove it, or give another --out");
     mics_json_close(json);
     return status;
 }

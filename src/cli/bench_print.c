@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics bench measured, as tables and as JSON.
+#include "base/text.h"
 #include "bench.h"
-#include "files.h"
 #include "mics/size.h"
 
 static double predicted_us(const bench_place *place, const mics_cluster *cluster,
@@ -168,7 +168,7 @@ void bench_json_links(const bench_place *place, const bench_links *links,
 void bench_json_compute(const bench_compute *compute, FILE *out)
 {
     fprintf(out, "{\"seconds\": %.3g, \"processor\": ", compute->took_s);
-    cli_write_json_string(out, compute->cpu_name);
+    mics_text_write_quoted(out, compute->cpu_name);
     fprintf(out, ", \"gflops\": %.6g, ", compute->flops_per_s / 1e9);
     json_curve("matmul_efficiency", &compute->matmul_efficiency, 1, out);
     fprintf(out, ", ");

@@ -34,9 +34,9 @@ typedef struct wishes {
 static int64_t micro_batch(mics_run *run, const bench_subject_spec *spec)
 {
     static const char key[] = "train_micro_batch_size_per_gpu";
-    const bool muted = cli_log_mute(true);
+    const bool muted = mics_log_mute(true);
     const mics_status status = mics_run_resolve(run, spec->ranks, spec->nodes);
-    cli_log_mute(muted);
+    mics_log_mute(muted);
     if (status == MICS_OK)
         return run->micro_batch;
     const mics_json_value *value = mics_json_at(run->json, key);

@@ -64,9 +64,7 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
     const mics_engine_spec engine = {.memory = self->memory,
                                      .schedule = self->schedule,
                                      .comm = self->comm,
-                                     .beta1 = 0.9F,
-                                     .beta2 = 0.999F,
-                                     .eps = 1e-8F,
+                                     .optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW),
                                      .clip = 1};
     return mics_engine_open(&engine, &self->engine);
 }
@@ -134,11 +132,12 @@ static mics_status expect(const trainer *self, const bench_compute *compute,
     make_cluster(self->bench, compute, &cluster);
     MICS_TRY(mics_cluster_finish(&cluster));
     MICS_TRY(mics_simulate(self->memory, self->schedule, &cluster, NULL, &simulation));
-    const mics_simulated_kind *kinds = simulation->kinds;
-    *expected_out = (expectation){
-        .pass_us = (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us) /
-                   self->schedule->spec.micro_steps,
-        .rest_us = kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us};
+    mics_simulated_kind(*kinds)[MICS_STAGES] = simulation->kinds;
+    *expected_out = (expectation){.pass_us = (kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].busy_us +
+                                              kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].busy_us) /
+                                             self->schedule->spec.micro_steps,
+                                  .rest_us = kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].busy_us +
+                                             kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us};
     mics_simulation_close(simulation);
     return MICS_OK;
 }
@@ -151,7 +150,7 @@ static mics_status measure(bench *b, const bench_subject *subject, int32_t micro
 {
     trainer self = {.bench = b, .subject = subject, .memory = b->rank->memory};
     double mine = 0;
-    mics_status status = cli_rank_agree(b->rank, open_trainer(&self, micro_steps));
+    mics_status status = run_rank_agree(b->rank, open_trainer(&self, micro_steps));
     if (status == MICS_OK)
         status = time_steps(&self, seconds, &mine);
     close_trainer(&self);
@@ -169,7 +168,7 @@ static mics_status expect_now(bench *b, const bench_subject *subject, const benc
     if (status == MICS_OK)
         status = expect(&self, compute, expected_out);
     close_trainer(&self);
-    return cli_rank_agree(b->rank, status);
+    return run_rank_agree(b->rank, status);
 }
 
 mics_status bench_train(bench_ops *self, const bench_subject *subject, double seconds,

@@ -40,35 +40,9 @@ int cmd_plan(int argc, char **argv);
  */
 int cli_exit_status(mics_status status, bool running);
 
-// ---- error lines ----
-// One process writes one error line: the first. What follows it is a consequence.
-
-/* Sends the library's messages through the rules above. */
+/* Sends the library's messages to standard error, of errors the first alone: what follows it in a
+ * process is a consequence.
+ */
 void cli_log_install(void);
-
-/* Whether an error of this process was that of a full, read-only or broken disk, which is a failure
- * of the system and not of the usage, whenever it happens. */
-bool cli_log_disk_failed(void);
-
-/* From now on this thread's error line is kept back, and its other messages are dropped when
- * `quiet`. For setup that all ranks do alike, where one of them speaks for all.
- */
-void cli_log_hold(bool quiet);
-
-/* Changes whether other messages are dropped; a line that is kept back stays. */
-void cli_log_set_quiet(bool quiet);
-
-/* Adds what to do to the line that is kept back, behind "; "; nothing when there is none. */
-void cli_log_add(const char *text);
-
-/* While on, all that this thread logs is dropped: around a trial whose failure is nobody's error.
- * Returns what was before, to be set again.
- */
-bool cli_log_mute(bool on);
-
-/* Ends holding. Writes the line that was kept back if `speak`, with `rank` in front unless it is
- * negative. Returns whether there was one.
- */
-bool cli_log_release(bool speak, int32_t rank);
 
 #endif

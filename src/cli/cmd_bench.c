@@ -3,10 +3,10 @@
 // mics bench: measures links and computation where it runs, and merges them into a cluster file. What the file
 // lacks of the other half is measured too, in short, as a file must have both.
 #include "args.h"
+#include "base/text.h"
 #include "bench.h"
 #include "bench_subject.h"
 #include "cli.h"
-#include "files.h"
 #include "mics/log.h"
 #include <string.h>
 #include <time.h>
@@ -37,7 +37,7 @@ typedef struct bench_options {
 typedef struct bench_job {
     mics_memory *memory;
     const bench_options *options;
-    cli_world *world;
+    run_world *world;
     bench_subject subject;
     bool there;           // the file, when it began
     mics_cluster cluster; // of the first process
@@ -153,9 +153,9 @@ static mics_status open_subject(bench_job *job)
         .batch = options->batch,
         .sequence = options->sequence,
         .threads = (int32_t)options->threads,
-        .ranks = cli_world_ranks(job->world),
-        .nodes = cli_world_nodes(job->world),
-        .ranks_here = cli_world_ranks_here(job->world),
+        .ranks = run_world_ranks(job->world),
+        .nodes = run_world_nodes(job->world),
+        .ranks_here = run_world_ranks_here(job->world),
         .seconds = job->options->seconds,
     };
     return bench_subject_open(job->memory, &spec, &job->subject);
@@ -165,7 +165,7 @@ static mics_status check_options(const bench_job *job)
 {
     if (job->options->seconds == 0)
         return mics_fail(MICS_ERR_INVALID, "mics bench: --seconds 0 measures nothing");
-    if (job->options->wanted != LINKS || cli_world_ranks(job->world) > 1)
+    if (job->options->wanted != LINKS || run_world_ranks(job->world) > 1)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "mics bench comm: one rank has no links; give --ranks 2 or more, or mpirun");
@@ -175,8 +175,8 @@ static mics_status check_options(const bench_job *job)
 static mics_status open_file(bench_job *job)
 {
     const bench_place place = {.per_node =
-                                   cli_world_ranks(job->world) / cli_world_nodes(job->world)};
-    if (!cli_world_is_first(job->world))
+                                   run_world_ranks(job->world) / run_world_nodes(job->world)};
+    if (!run_world_is_first(job->world))
         return MICS_OK;
     MICS_TRY(bench_file_read(job->memory, job->options->out, &job->there, &job->cluster));
     if (!job->there) {
@@ -191,12 +191,12 @@ static mics_status share_out(bench_job *job)
 {
     const half other = job->options->wanted == LINKS ? COMPUTE : LINKS;
     int64_t lacks = 0;
-    if (cli_world_is_first(job->world))
+    if (run_world_is_first(job->world))
         lacks = !job->there;
-    MICS_TRY(cli_world_max(job->world, &lacks, 1));
+    MICS_TRY(run_world_max(job->world, &lacks, 1));
     const double seconds = job->options->seconds * (lacks ? 1 - OTHER_SHARE : 1);
     job->seconds[job->options->wanted] = seconds;
-    job->seconds[other] = lacks && (other == COMPUTE || cli_world_ranks(job->world) > 1)
+    job->seconds[other] = lacks && (other == COMPUTE || run_world_ranks(job->world) > 1)
                               ? job->options->seconds * OTHER_SHARE
                               : 0;
     return MICS_OK;
@@ -216,7 +216,7 @@ static mics_status measure(bench *b, const bench_job *job, bench_links *links,
     return MICS_OK;
 }
 
-static mics_status bench_rank(void *ctx, cli_rank *rank)
+static mics_status bench_rank(void *ctx, run_rank *rank)
 {
     bench_job *job = ctx;
     bench b = {.rank = NULL};
@@ -263,7 +263,7 @@ static mics_status print_json(const bench_job *job)
     char *text = NULL;
     MICS_TRY(mics_cluster_text(job->memory, &job->cluster, &text));
     printf("{\"file\": ");
-    cli_write_json_string(stdout, job->options->out);
+    mics_text_write_quoted(stdout, job->options->out);
     printf(", \"ranks\": %d, \"nodes\": %d, \"threads\": %d, \"transport\": \"%s\", "
            "\"shared_cores\": %s, \"comm\": ",
            (int)job->place.ranks, (int)job->place.nodes, (int)job->place.threads,
@@ -296,7 +296,7 @@ static mics_status print(const bench_job *job)
 
 static mics_status finish(bench_job *job)
 {
-    if (!cli_world_is_first(job->world))
+    if (!run_world_is_first(job->world))
         return MICS_OK;
     take_in(job);
     MICS_TRY(mics_cluster_finish(&job->cluster));
@@ -306,7 +306,7 @@ static mics_status finish(bench_job *job)
 
 // ---- the whole ----
 
-static mics_status run_world(bench_job *job, mics_status parsed, bool *running_out)
+static mics_status bench_world(bench_job *job, mics_status parsed, bool *running_out)
 {
     mics_status mine = parsed;
     if (mine == MICS_OK)
@@ -315,10 +315,10 @@ static mics_status run_world(bench_job *job, mics_status parsed, bool *running_o
         mine = open_subject(job);
     if (mine == MICS_OK)
         mine = open_file(job);
-    MICS_TRY(cli_world_agree(job->world, mine));
+    MICS_TRY(run_world_agree(job->world, mine));
     MICS_TRY(share_out(job));
     *running_out = true;
-    MICS_TRY(cli_world_run(job->world, bench_rank, job));
+    MICS_TRY(run_world_run(job->world, bench_rank, job));
     return finish(job);
 }
 
@@ -326,13 +326,13 @@ static mics_status run(mics_memory *memory, const bench_options *options, mics_s
                        bool *running_out)
 {
     bench_job job = {.memory = memory, .options = options};
-    const cli_world_spec spec = {
+    const run_world_spec spec = {
         .ranks = (int32_t)options->ranks, .nodes = (int32_t)options->nodes, .timeout_s = TIMEOUT_S};
-    mics_status status = cli_world_open(memory, &spec, &job.world);
+    mics_status status = run_world_open(memory, &spec, &job.world);
     if (status == MICS_OK)
-        status = run_world(&job, parsed, running_out);
-    cli_log_release(status != MICS_OK, -1);
-    cli_world_close(job.world);
+        status = bench_world(&job, parsed, running_out);
+    mics_log_release(status != MICS_OK, -1);
+    run_world_close(job.world);
     bench_subject_close(&job.subject);
     return status;
 }
@@ -344,7 +344,7 @@ int cmd_bench(int argc, char **argv)
     bool running = false;
     if (mics_memory_open(&memory) != MICS_OK)
         return CLI_EXIT_FAILED;
-    cli_log_hold(mics_comm_mpi_launched()); // until it is known who speaks
+    mics_log_hold(mics_comm_mpi_launched()); // until it is known who speaks
     cli_parsed parsed = parse(memory, argc, argv, &options);
     mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
     if (parsed != CLI_PARSED_HELP)

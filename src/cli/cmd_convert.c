@@ -1,18 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// mics convert: a checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory. (The
-// other way is model.init of a run file.)
+// mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
+// file.)
 #include "args.h"
-#include "base/file.h"
 #include "cli.h"
-#include "files.h"
-#include "load.h"
-#include "mics/safetensors.h"
+#include "mics/run.h"
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-enum { CHUNK_ELEMS = 1 << 20 };
 
 static const char about[] =
     "Writes a checkpoint's parameters as Hugging Face safetensors (fp32), with config.json and,\n"
@@ -43,136 +36,17 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, convert_opti
     return cli_parse(memory, &spec, argc, argv, &options->arguments);
 }
 
-// ---- tensors ----
-
-static int32_t count_params(const mics_model *model)
-{
-    int32_t count = 0;
-    for (int32_t unit = 0; unit < model->unit_count; unit++)
-        count += model->units[unit].param_count;
-    return count;
-}
-
-// In the model's order; write_tensors follows it.
-static void list_tensors(const mics_model *model, mics_safetensors_entry *entries)
-{
-    int32_t count = 0;
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        for (int32_t i = 0; i < model->units[unit].param_count; i++) {
-            const mics_param *param = &model->units[unit].params[i];
-            mics_safetensors_entry entry = {.name = param->name, .dims = param->dims};
-            for (int32_t dim = 0; dim < param->dims; dim++)
-                entry.shape[dim] = param->shape[dim];
-            entries[count++] = entry;
-        }
-    }
-}
-
-static mics_status write_tensor(const cli_saved *saved, const mics_unit *unit,
-                                const mics_param *param, mics_safetensors_writer *writer,
-                                float *chunk)
-{
-    int64_t at = param->offset, end = param->offset + param->elems;
-    while (at < end) {
-        int64_t next = end - at < CHUNK_ELEMS ? end : at + CHUNK_ELEMS;
-        MICS_TRY(mics_checkpoint_read(saved->checkpoint, unit->name, unit->elems, MICS_STATE_PARAMS,
-                                      at, next, chunk));
-        MICS_TRY(mics_safetensors_append(writer, chunk, next - at));
-        at = next;
-    }
-    return MICS_OK;
-}
-
-static mics_status write_tensors(const cli_saved *saved, mics_safetensors_writer *writer)
-{
-    void *chunk = NULL;
-    mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, CHUNK_ELEMS * sizeof(float), &chunk));
-    for (int32_t u = 0; u < saved->model->unit_count && status == MICS_OK; u++) {
-        const mics_unit *unit = &saved->model->units[u];
-        for (int32_t i = 0; i < unit->param_count && status == MICS_OK; i++)
-            status = write_tensor(saved, unit, &unit->params[i], writer, chunk);
-    }
-    mics_free(saved->memory, chunk);
-    return status;
-}
-
-// A tensor is never cut, so a file may be larger than what was asked for.
-static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t most)
-{
-    int32_t larger = 0;
-    for (int32_t i = 0; i < count && most > 0; i++) {
-        int64_t elems = 1;
-        for (int32_t dim = 0; dim < entries[i].dims; dim++)
-            elems *= entries[i].shape[dim];
-        larger += elems > most / (int64_t)sizeof(float);
-    }
-    if (larger > 0)
-        mics_log(MICS_LOG_WARNING,
-                 "%d tensors are larger than --max-shard-bytes %lld; each has a larger file of its "
-                 "own",
-                 (int)larger, (long long)most);
-}
-
-static mics_status write_model(const cli_saved *saved, const char *dir, int64_t max_shard_bytes)
-{
-    void *entries = NULL;
-    mics_safetensors_writer *writer = NULL;
-    int32_t count = count_params(saved->model);
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
-                        (size_t)count * sizeof(mics_safetensors_entry), &entries));
-    list_tensors(saved->model, entries);
-    warn_large(entries, count, max_shard_bytes);
-    mics_status status =
-        mics_safetensors_create(saved->memory, dir, entries, count, max_shard_bytes, &writer);
-    if (status == MICS_OK)
-        status = mics_safetensors_finish(writer, write_tensors(saved, writer));
-    mics_free(saved->memory, entries);
-    return status;
-}
-
-// ---- what stands beside them ----
-
-static mics_status refuse_existing(mics_memory *memory, const char *dir, const char *name)
-{
-    char *path = NULL;
-    MICS_TRY(mics_file_join(memory, dir, name, &path));
-    mics_status status = MICS_OK;
-    if (access(path, F_OK) == 0)
-        status = mics_fail(MICS_ERR_INVALID,
-                           "%s: exists, and is not overwritten; give another folder", path);
-    mics_free(memory, path);
-    return status;
-}
-
-static mics_status write_beside(const cli_saved *saved, const char *dir)
-{
-    const char *config = saved->meta->model_json;
-    size_t bytes = 0;
-    const char *tokenizer = cli_tokenizer_text(saved->tokenizer, &bytes);
-    MICS_TRY(mics_file_replace(saved->memory, dir, "config.json", config, strlen(config)));
-    if (tokenizer != NULL)
-        MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", tokenizer, bytes));
-    return mics_file_sync_dir(dir);
-}
-
-static mics_status convert(mics_memory *memory, const convert_options *options, bool *running_out)
+static mics_status convert(mics_memory *memory, const convert_options *options)
 {
     const char *dir = options->arguments.items[1];
-    cli_saved saved = {0};
-    mics_status status = MICS_OK;
-    MICS_TRY_OUT(cli_saved_init(memory, options->arguments.items[0], &saved));
-    MICS_TRY_OUT(refuse_existing(memory, dir, "config.json"));
-    MICS_TRY_OUT(refuse_existing(memory, dir, "tokenizer.json"));
-    MICS_TRY_OUT(mics_file_make_dirs(memory, dir));
-    cli_log_hold(false);
-    MICS_TRY_OUT(cli_saved_speak(write_model(&saved, dir, options->max_shard_bytes)));
-    *running_out = true;
-    MICS_TRY_OUT(write_beside(&saved, dir));
-    printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(saved.model),
-           saved.path);
-out:
-    cli_saved_fini(&saved);
+    mics_saved *saved = NULL;
+    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], &saved));
+    const mics_status status = mics_saved_export(saved, dir, options->max_shard_bytes);
+    const mics_saved_facts facts = mics_saved_facts_get(saved);
+    if (status == MICS_OK)
+        printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(facts.model),
+               facts.path);
+    mics_saved_close(saved);
     return status;
 }
 
@@ -180,14 +54,13 @@ int cmd_convert(int argc, char **argv)
 {
     mics_memory *memory = NULL;
     convert_options options = {0};
-    bool running = false;
     if (mics_memory_open(&memory) != MICS_OK)
         return CLI_EXIT_FAILED;
     cli_parsed parsed = parse(memory, argc, argv, &options);
     mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
     if (parsed == CLI_PARSED_RUN)
-        status = convert(memory, &options, &running);
+        status = convert(memory, &options);
     mics_free(memory, options.arguments.items);
     mics_memory_close(memory);
-    return cli_exit_status(status, running);
+    return cli_exit_status(status, false);
 }

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics doctor: what this build and this machine can do, with advice where something is off.
 #include "args.h"
+#include "base/text.h"
 #include "cli.h"
 #include "doctor.h"
-#include "files.h"
 #include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/device.h"
-#include "mics/op.h"
+#include "mics/kernels.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static void give_advice(const findings *found, advise tell, void *ctx)
                  threads);
         tell(line, ctx);
     }
-    if (strcmp(found->kernels->isa, "generic") == 0)
+    if (strcmp(found->kernels->name, "generic") == 0)
         tell("no vector kernels for this processor: training runs several times slower than on one "
              "with AVX2 or AVX-512",
              ctx);
@@ -139,7 +139,7 @@ static void tell_json(const char *line, void *ctx)
 {
     bool *any = ctx;
     printf("%s", *any ? ", " : "");
-    cli_write_json_string(stdout, line);
+    mics_text_write_quoted(stdout, line);
     *any = true;
 }
 
@@ -167,13 +167,13 @@ static void print_text(const findings *found)
     printf("memory    %s, %s available\n",
            mics_size_text((double)machine->memory_total_bytes, total, sizeof total),
            mics_size_text((double)machine->memory_available_bytes, available, sizeof available));
-    printf("kernels   %s", found->kernels->isa);
+    printf("kernels   %s", found->kernels->name);
     const char *before = " (also: ";
     for (int32_t i = 0; i < mics_kernels_count(); i++) {
         const mics_kernels *other = mics_kernels_at(i);
         if (other == NULL || other == found->kernels)
             continue;
-        printf("%s%s", before, other->isa);
+        printf("%s%s", before, other->name);
         before = ", ";
     }
     printf("%s\nmatrices  %s: %.0f GFLOP/s on one thread, %.0f on %d (fp32, %d x %d x %d)\n",
@@ -192,20 +192,20 @@ static void print_json(const findings *found)
     const mics_machine *machine = &found->machine;
     bool any = false;
     printf("{\"version\": \"%s\", \"compiler\": ", MICS_VERSION);
-    cli_write_json_string(stdout, COMPILER);
+    mics_text_write_quoted(stdout, COMPILER);
     printf(", \"openmp\": %s, \"cpu\": ", OPENMP[0] == 'O' ? "true" : "false");
-    cli_write_json_string(stdout, machine->cpu_name);
+    mics_text_write_quoted(stdout, machine->cpu_name);
     printf(", \"isa\": ");
-    cli_write_json_string(stdout, machine->isa);
+    mics_text_write_quoted(stdout, machine->isa);
     printf(", \"cores\": %d, \"memory_total_bytes\": %zu, \"memory_available_bytes\": %zu, "
            "\"kernels\": \"%s\", \"matrix_library\": ",
            (int)machine->cores, machine->memory_total_bytes, machine->memory_available_bytes,
-           found->kernels->isa);
-    cli_write_json_string(stdout, found->gemm_library);
+           found->kernels->name);
+    mics_text_write_quoted(stdout, found->gemm_library);
     printf(", \"gemm_gflops_one_thread\": %.1f, \"gemm_gflops_all_cores\": %.1f, \"mpi\": ",
            found->gflops_one, found->gflops_all);
     if (found->mpi != NULL)
-        cli_write_json_string(stdout, found->mpi);
+        mics_text_write_quoted(stdout, found->mpi);
     else
         printf("null");
     printf(", \"mpi_launched\": %s, \"gpu\": ", found->launched ? "true" : "false");

@@ -4,7 +4,6 @@
 #include "args.h"
 #include "cli.h"
 #include "explain.h"
-#include "gpu.h"
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
@@ -43,27 +42,17 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, explain_opti
 
 static mics_status explain(mics_memory *memory, const explain_options *options)
 {
-    cli_job job = {.memory = memory, .lock_file = -1};
-    int32_t ranks = (int32_t)options->ranks, nodes = (int32_t)options->nodes;
-    mics_status status = mics_run_load(memory, options->arguments.items[0], options->sets.items,
-                                       options->sets.count, &job.run);
-    if (status == MICS_OK && ranks % nodes != 0)
-        status = mics_fail(MICS_ERR_INVALID,
-                           "%d nodes do not divide %d ranks; give --nodes a "
-                           "divisor",
-                           (int)nodes, (int)ranks);
-    // Each node is taken to be a machine like this one. Threads of one process stage nothing.
-    if (status == MICS_OK)
-        status = cli_gpu_resolve_unseen(job.run);
-    if (status == MICS_OK)
-        status = cli_job_open_model(&job, ranks, nodes, ranks / nodes,
-                                    mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0);
-    if (status == MICS_OK)
-        status = cli_job_open_schedule(&job);
-    if (status == MICS_OK)
-        status =
-            options->json ? cli_explain_json(&job) : cli_explain_text(&job, options->all_steps);
-    cli_job_close(&job);
+    mics_job *job = NULL;
+    const mics_job_spec spec = {.memory = memory,
+                                .file = options->arguments.items[0],
+                                .sets = options->sets.items,
+                                .set_count = options->sets.count,
+                                .ranks = (int32_t)options->ranks,
+                                .nodes = (int32_t)options->nodes};
+    MICS_TRY(mics_job_size(&spec, &job));
+    mics_status status = options->json ? cli_explain_json(memory, job)
+                                       : cli_explain_text(memory, job, options->all_steps);
+    (void)mics_job_close(job);
     return status;
 }
 

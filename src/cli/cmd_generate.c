@@ -3,8 +3,7 @@
 // mics generate: text that continues a prompt.
 #include "args.h"
 #include "cli.h"
-#include "load.h"
-#include "sampler.h"
+#include "mics/run.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ static const char notes[] =
 typedef struct generate_options {
     cli_list arguments;
     const char *prompt;
-    cli_sampling sampling;
+    mics_sampling sampling;
     int64_t seed;
 } generate_options;
 
@@ -50,25 +49,17 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, generate_opt
 
 static mics_status generate(mics_memory *memory, generate_options *options, bool *running_out)
 {
-    cli_saved saved;
-    mics_status status = cli_saved_init(memory, options->arguments.items[0], &saved);
-    if (status == MICS_OK && saved.tokenizer == NULL)
-        status = mics_fail(MICS_ERR_INVALID,
-                           "%s: was trained on token shards without a data.tokenizer, so nobody "
-                           "knows what text its tokens are; name one in the run file",
-                           saved.path);
-    if (status == MICS_OK) {
-        cli_log_hold(false);
-        status = cli_saved_speak(cli_saved_read_params(&saved));
-    }
+    mics_saved *saved = NULL;
+    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], &saved));
+    mics_status status = mics_saved_load(saved);
     if (status == MICS_OK) {
         *running_out = true;
         options->sampling.seed = (uint64_t)options->seed;
         fputs(options->prompt, stdout);
-        status = cli_sample_text(&saved, options->prompt, &options->sampling, stdout);
+        status = mics_saved_generate(saved, options->prompt, &options->sampling, stdout);
         fputc('\n', stdout);
     }
-    cli_saved_fini(&saved);
+    mics_saved_close(saved);
     return status;
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "args.h"
+#include "base/file.h"
 #include "cli.h"
-#include "files.h"
 #include "mics/data.h"
 #include "mics/size.h"
 #include <stdio.h>
@@ -62,21 +62,21 @@ static mics_status tokenize(mics_memory *memory, const tokenize_options *options
 {
     mics_tokenizer *tokenizer = NULL;
     mics_corpus *corpus = NULL;
-    cli_temp_dir cache = {0};
+    mics_temp_dir cache = {0};
     mics_status status = MICS_OK;
     if (access(options->out, F_OK) == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options->out);
     MICS_TRY_OUT(mics_tokenizer_open(memory, options->tokenizer, &tokenizer));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
-    MICS_TRY_OUT(cli_temp_dir_init(&cache));
+    MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(memory, options->files.items, options->files.count, tokenizer,
                                   vocab, cache.path, &corpus));
     *running_out = true;
     MICS_TRY_OUT(write_shard(memory, corpus, options->out, vocab));
 out:
     mics_corpus_close(corpus);
-    cli_temp_dir_fini(&cache);
+    mics_temp_dir_fini(&cache);
     mics_tokenizer_close(tokenizer);
     return status;
 }

@@ -1,14 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// mics train: reads the command line and the run file, opens the world, and runs its ranks.
+// mics train: command line, signals, and what is printed of a job (mics/run.h).
 #include "args.h"
 #include "cli.h"
-#include "cores.h"
-#include "gpu.h"
-#include "job.h"
-#include "launch.h"
 #include "signals.h"
-#include "trainer.h"
+#include "train.h"
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,14 +17,16 @@ static const char notes[] =
     "SIGINT or SIGTERM: finishes the step, saves it, and exits with 1; a second one ends at once.\n"
     "Validation without data.validation holds out the last twentieth of the training text.";
 
-// How long the ranks wait for each other while the run file, which says it, could not be read.
-static const double SETUP_TIMEOUT_S = 60;
-
 typedef struct train_options {
     int64_t ranks, nodes, steps;
     const char *resume, *out;
     cli_list sets, arguments;
 } train_options;
+
+// Room for the texts of sets.
+typedef struct train_texts {
+    char steps[48], out[4096];
+} train_texts;
 
 static cli_parsed parse(mics_memory *memory, int argc, char **argv, train_options *options)
 {
@@ -59,162 +57,162 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, train_option
     return cli_parse(memory, &spec, argc, argv, &options->arguments);
 }
 
-// --steps and --out are sets too, after the user's own.
-static mics_status load_run(mics_memory *memory, const train_options *options, mics_run **run_out)
+// --steps and --out are sets too, after the user's own. The caller frees *sets_out.
+static mics_status join_sets(mics_memory *memory, const train_options *options, train_texts *texts,
+                             const char ***sets_out, int32_t *count_out)
 {
-    char steps[48], out[4096];
-    const char **sets = NULL;
-    int32_t count = 0;
     void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)(options->sets.count + 2) * sizeof *sets,
-                        &block));
-    for (sets = block; count < options->sets.count; count++)
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST,
+                        (size_t)(options->sets.count + 2) * sizeof **sets_out, &block));
+    const char **sets = block;
+    int32_t count = 0;
+    for (; count < options->sets.count; count++)
         sets[count] = options->sets.items[count];
     if (options->steps > 0) {
-        snprintf(steps, sizeof steps, "run.steps=%lld", (long long)options->steps);
-        sets[count++] = steps;
+        snprintf(texts->steps, sizeof texts->steps, "run.steps=%lld", (long long)options->steps);
+        sets[count++] = texts->steps;
     }
     if (options->out != NULL) {
         // In quotes, lest a folder called 12 be taken as a number.
         bool plain = strpbrk(options->out, "\"\\") == NULL;
-        snprintf(out, sizeof out, plain ? "run.out=\"%s\"" : "run.out=%s", options->out);
-        sets[count++] = out;
+        snprintf(texts->out, sizeof texts->out, plain ? "run.out=\"%s\"" : "run.out=%s",
+                 options->out);
+        sets[count++] = texts->out;
     }
-    mics_status status = mics_run_load(memory, options->arguments.items[0], sets, count, run_out);
-    mics_free(memory, block);
-    return status;
-}
-
-// ---- setup, alike in all processes ----
-
-// What the run file says for another engine, and has no effect here, is named once.
-static void say_hints(const mics_run *run)
-{
-    char names[512] = "";
-    size_t used = 0;
-    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
-        const mics_run_row row = mics_run_row_at(run, i);
-        if (row.hint && used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
-                                     used > 0 ? ", " : "", row.key);
-    }
-    if (used > 0)
-        mics_log(MICS_LOG_INFO, "without effect here (mics explain says why): %s%s", names,
-                 used < sizeof names ? "" : "...");
-}
-
-static void say_kept(const cli_job *job)
-{
-    const char *kept = mics_run_kept_text(job->run);
-    if (*kept != '\0')
-        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
-                 job->checkpoint_path, kept);
-}
-
-static mics_status open_model(cli_job *job)
-{
-    size_t staging = cli_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
-    MICS_TRY(cli_job_open_model(job, cli_world_ranks(job->world), cli_world_nodes(job->world),
-                                cli_world_ranks_here(job->world), staging));
-    job->room.shares = cli_world_shares(job->world);
-    if (job->run->share_params && !job->room.shares && !job->room.accelerator.used &&
-        cli_world_is_first(job->world) && cli_world_ranks(job->world) > cli_world_nodes(job->world))
-        mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
-                                "common here (or --nodes says otherwise than the launcher), so "
-                                "gathers copy");
+    *sets_out = sets;
+    *count_out = count;
     return MICS_OK;
 }
 
-static mics_status open_schedule(cli_job *job)
+// ---- what is heard of the job ----
+
+static void begin(void *ctx, const mics_job *job)
 {
-    if (job->run->collectives == MICS_COLLECTIVES_LIBRARY && !cli_world_is_mpi(job->world))
-        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
-                              "\"library\" is the MPI library's all-gather, and these ranks are "
-                              "threads; use \"ring\" or \"two-stage\", or mpirun");
-    if (job->room.accelerator.used && (job->run->collectives == MICS_COLLECTIVES_MEASURED ||
-                                       job->run->collectives == MICS_COLLECTIVES_LIBRARY))
-        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
-                              "\"measured\" and \"library\" are of the processor's collectives; on "
-                              "cuda use \"auto\", \"two-stage\" or \"ring\"");
-    MICS_TRY(cli_job_open_schedule(job));
-    return cli_check_memory(job->memory, job->run, job->schedule, &job->room);
+    cli_train *self = ctx;
+    const mics_job_facts facts = mics_job_facts_get(job);
+    cli_print_beginning(job);
+    // Launchers give ranks terminals of their own, whatever becomes of their output.
+    if (mics_progress_open(self->memory, NULL, facts.mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO,
+                           mics_job_run(job)->log_every, &self->progress) != MICS_OK)
+        self->progress = NULL; // said; training does without
+    self->steps = mics_job_run(job)->steps;
 }
 
-// Processes read their machines' memory and cores at other moments, or have other machines; the
-// poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their own or shared.
-static mics_status share_room(cli_job *job)
+static void show_step(void *ctx, const mics_metrics *metrics)
 {
-    int32_t cores = 0;
-    MICS_TRY(cli_cores_read(job->world, job->memory, &cores));
-    if (job->run->threads == 0 && cores > 0)
-        job->room.threads = cores;
-    int64_t least[] = {-(int64_t)job->room.limit_bytes, -(int64_t)job->room.threads};
-    MICS_TRY(cli_world_max(job->world, least, 2));
-    job->room.limit_bytes = (size_t)-least[0];
-    job->room.threads = (int32_t)-least[1];
-    return MICS_OK;
+    mics_progress_step(((cli_train *)ctx)->progress, metrics);
 }
 
-static mics_status open_data(void *ctx)
+static void show_validation(void *ctx, int64_t step, double loss)
 {
-    return cli_job_open_data(ctx);
+    cli_train *self = ctx;
+    if (step == 0)
+        mics_progress_note(self->progress, "validation loss %.4f before training", loss);
+    else
+        mics_progress_note(self->progress, "validation loss %.4f after step %lld", loss,
+                           (long long)step);
 }
 
-static void print_finished(const cli_job *job)
+static void show_saving(void *ctx, int64_t step)
 {
-    const char *out = job->run->out;
+    cli_train *self = ctx;
+    if (step == self->steps)
+        mics_progress_note(self->progress, "saving step %lld", (long long)step);
+}
+
+static void show_checkpoint(void *ctx, int64_t step, const char *path)
+{
+    mics_progress_note(((cli_train *)ctx)->progress, "checkpoint step %lld written to %s",
+                       (long long)step, path);
+}
+
+static void show_note(void *ctx, const char *line)
+{
+    mics_progress_note(((cli_train *)ctx)->progress, "%s", line);
+}
+
+static void follow_phase(void *ctx, const mics_job_phase *phase)
+{
+    (void)ctx;
+    cli_signals_phase(phase);
+}
+
+static bool is_asked_to_stop(void *ctx)
+{
+    (void)ctx;
+    return cli_signals_asked() != NULL;
+}
+
+// ---- the job ----
+
+static void print_finished(const mics_job *job)
+{
+    const char *out = mics_job_run(job)->out;
+    const mics_job_facts facts = mics_job_facts_get(job);
     printf("%s holds the finished run: step %lld of %lld is in %s\n"
            "to train further: --steps N with more steps; to train again, as with changed keys: "
            "another --out, or rm -r %s first\n",
-           out, (long long)job->start_step, (long long)job->run->steps, job->checkpoint_path, out);
+           out, (long long)facts.start_step, (long long)mics_job_run(job)->steps, facts.checkpoint,
+           out);
 }
 
-static mics_status run_world(cli_job *job, const train_options *options, mics_status loaded)
+// All ranks stopped, as they were asked to: nobody's error.
+static void say_stopped(const cli_train *self, const mics_job *job)
 {
-    const char *resume = options->resume != NULL ? options->resume : "auto";
-    MICS_TRY(cli_world_agree(job->world, loaded));
-    MICS_TRY(cli_world_agree(job->world, cli_job_find_checkpoint(job, resume)));
-    MICS_TRY(cli_gpu_resolve_all(job->world, job->run));
-    MICS_TRY(cli_world_agree(job->world, open_model(job)));
-    MICS_TRY(share_room(job));
-    MICS_TRY(cli_world_agree(job->world, open_schedule(job)));
-    MICS_TRY(cli_world_first(job->world, open_data, job));
-    if (job->finished) {
-        if (cli_world_is_first(job->world))
+    const char *by = cli_signals_asked();
+    const mics_job_facts facts = mics_job_facts_get(job);
+    if (self->progress != NULL)
+        mics_progress_break(self->progress);
+    mics_log(
+        MICS_LOG_INFO, "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
+        by != NULL ? by : "a signal to another rank", (long long)facts.step, facts.checkpoints_dir);
+}
+
+static mics_status run_job(cli_train *self, mics_job *job, bool first)
+{
+    if (mics_job_facts_get(job).finished) {
+        if (first)
             print_finished(job);
         return MICS_OK;
     }
-    if (cli_world_is_first(job->world)) {
-        say_hints(job->run);
-        say_kept(job);
-    }
-    MICS_TRY(cli_collectives_settle(job));
-    cli_signals_training(cli_world_is_mpi(job->world) ? cli_world_first_rank(job->world) : -1,
-                         job->lock_file);
-    return cli_world_run(job->world, cli_train_rank, job);
+    const mics_status status = mics_job_train(job, 0);
+    if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
+        cli_signals_done();
+    if (status == MICS_ERR_INTERRUPTED && first)
+        say_stopped(self, job);
+    mics_progress_close(self->progress);
+    self->progress = NULL;
+    return status == MICS_OK && first ? cli_print_end(self->memory, job) : status;
 }
 
-// `parsed` is false when the command line was wrong: then the world is opened only to say so once.
-static mics_status train(mics_memory *memory, const train_options *options, bool parsed,
+static mics_status train(mics_memory *memory, const train_options *options, mics_status parsed,
                          bool *running_out)
 {
-    cli_job job = {.memory = memory, .lock_file = -1};
-    mics_status status = parsed ? load_run(memory, options, &job.run) : MICS_ERR_INVALID;
-    cli_world_spec spec = {
+    cli_train self = {.memory = memory};
+    mics_job *job = NULL;
+    train_texts texts;
+    mics_job_spec spec = {
+        .memory = memory,
+        .file = parsed == MICS_OK ? options->arguments.items[0] : NULL,
         .ranks = (int32_t)options->ranks,
         .nodes = (int32_t)options->nodes,
-        .timeout_s = job.run != NULL ? job.run->comm_timeout_s : SETUP_TIMEOUT_S,
+        .resume = options->resume,
+        .status = parsed,
+        .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
+                      show_note, follow_phase, is_asked_to_stop},
     };
-    mics_status opened = cli_world_open(memory, &spec, &job.world);
-    if (opened == MICS_OK)
-        status = run_world(&job, options, status);
-    else
-        status = opened;
-    cli_log_release(status != MICS_OK, -1);
-    *running_out = atomic_load(&job.running);
-    cli_world_close(job.world);
-    cli_job_close(&job);
-    return status;
+    const char **sets = NULL;
+    mics_status status = join_sets(memory, options, &texts, &sets, &spec.set_count);
+    spec.sets = sets;
+    if (status == MICS_OK)
+        status = mics_job_open(&spec, &job);
+    *running_out = status == MICS_OK;
+    if (status == MICS_OK)
+        status = run_job(&self, job, mics_job_facts_get(job).first_rank == 0);
+    mics_progress_close(self.progress);
+    const mics_status closed = mics_job_close(job);
+    mics_free(memory, sets);
+    return status != MICS_OK ? status : closed;
 }
 
 int cmd_train(int argc, char **argv)
@@ -227,13 +225,14 @@ int cmd_train(int argc, char **argv)
     // Whoever reads our output may leave; training goes on.
     signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
-    cli_log_hold(mics_comm_mpi_launched());
+    mics_log_hold(mics_job_is_launched());
     cli_parsed parsed = parse(memory, argc, argv, &options);
     mics_status status = MICS_OK;
     if (parsed != CLI_PARSED_HELP)
         status = cli_signals_start();
     if (parsed != CLI_PARSED_HELP && status == MICS_OK)
-        status = train(memory, &options, parsed == CLI_PARSED_RUN, &running);
+        status = train(memory, &options, parsed == CLI_PARSED_RUN ? MICS_OK : MICS_ERR_INVALID,
+                       &running);
     mics_free(memory, options.sets.items);
     mics_free(memory, options.arguments.items);
     mics_memory_close(memory);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // GPUs in mics doctor: plugin, driver, NCCL, each GPU, how they reach each other, and why not.
+#include "base/text.h"
 #include "doctor.h"
-#include "files.h"
 #include "mics/device.h"
 #include "mics/size.h"
 #include <stdbool.h>
@@ -93,7 +93,7 @@ static void write_text(const char *name, const char *text)
 {
     printf("\"%s\": ", name);
     if (text[0] != '\0')
-        cli_write_json_string(stdout, text);
+        mics_text_write_quoted(stdout, text);
     else
         printf("null");
 }

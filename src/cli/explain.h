@@ -4,8 +4,8 @@
 #ifndef MICS_CLI_EXPLAIN_H
 #define MICS_CLI_EXPLAIN_H
 
-#include "job.h"
 #include "mics/memory.h"
+#include "mics/run.h"
 #include "mics/schedule.h"
 
 /* Prints for people; a schedule that is long only in part unless `all_steps`. Needs a job with its
@@ -13,10 +13,10 @@
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, before anything is printed.
  */
-mics_status cli_explain_text(const cli_job *job, bool all_steps);
+mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_steps);
 
 /* Prints one JSON object. Returns: as cli_explain_text. */
-mics_status cli_explain_json(const cli_job *job);
+mics_status cli_explain_json(mics_memory *memory, const mics_job *job);
 
 // ---- explain_collectives.c ----
 
@@ -24,10 +24,10 @@ enum { CLI_OPERATIONS = 24 };
 
 // One operation on all units that it runs alike on.
 typedef struct cli_operation {
-    mics_step_kind kind; // PUBLISH, GATHER, REDUCE, SCATTER or ALL_REDUCE
+    mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER or ALL_REDUCE
     const char *algorithm;
     mics_wire wire, back_wire; // back: of sums on their way back
-    mics_group_kind group;
+    mics_group_axis axis;
     int32_t units;
     int64_t least_elems, most_elems; // of a unit
 } cli_operation;
@@ -39,7 +39,7 @@ typedef struct cli_operations {
     int64_t whole_elems; // of them together
 } cli_operations;
 
-/* "ring", "two-stage", "library", or "direct" for packed sums that each member sends to each other. */
+/* "ring", "direct", ..., and "two-stage" for what runs in stages. */
 const char *cli_step_algorithm(const mics_step *step);
 
 /* The collectives of a training step over units, in the order in which they come.

@@ -6,34 +6,15 @@
 
 const char *cli_step_algorithm(const mics_step *step)
 {
-    if (step->staged)
-        return mics_algorithm_text(MICS_ALGORITHM_TWO_STAGE);
-    if (step->library)
-        return mics_algorithm_text(MICS_ALGORITHM_LIBRARY);
-    if (step->kind == MICS_STEP_GATHER && step->block_bytes == 0)
-        return "shared";
-    return mics_step_is_packed_sum(step) ? "direct" : mics_algorithm_text(MICS_ALGORITHM_RING);
+    return mics_algorithm_text(step->stage == MICS_STAGE_WHOLE ? step->algorithm
+                                                               : MICS_ALGORITHM_TWO_STAGE);
 }
 
-// The group that the stages of a collective together are over.
-static mics_group_kind whole_group(const mics_schedule *schedule, const mics_step *step,
-                                   int32_t unit)
+// The stage that stands for a collective: of a gather the last, of a sum the one between nodes.
+static bool stands_for_all(const mics_step *step)
 {
-    const mics_sharding *s = &schedule->sharding[unit], *mesh = &schedule->spec.mesh.sharding;
-    if (!step->staged)
-        return step->group;
-    switch (step->kind) {
-    case MICS_STEP_GATHER:
-        return MICS_GROUP_PARAMS;
-    case MICS_STEP_REDUCE:
-        return MICS_GROUP_GRADS;
-    case MICS_STEP_ALL_REDUCE:
-        return MICS_GROUP_REPLICAS;
-    case MICS_STEP_SCATTER:
-        return s->grads == mesh->grads ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER;
-    default: // PUBLISH
-        return s->params == mesh->params ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER;
-    }
+    return step->stage == MICS_STAGE_WHOLE ||
+           step->stage == (mics_step_sums(step) ? MICS_STAGE_INTER : MICS_STAGE_INTRA);
 }
 
 static cli_operation row_of(const mics_schedule *schedule, const mics_step *step, int32_t unit)
@@ -41,10 +22,10 @@ static cli_operation row_of(const mics_schedule *schedule, const mics_step *step
     const int64_t elems = schedule->spec.model->units[unit].elems;
     return (cli_operation){.kind = step->kind,
                            .algorithm = cli_step_algorithm(step),
-                           .wire = step->wire,
+                           .wire = step->dtype.sent,
                            .back_wire =
-                               step->kind == MICS_STEP_ALL_REDUCE ? step->back_wire : step->wire,
-                           .group = whole_group(schedule, step, unit),
+                               mics_step_sums_to_all(step) ? step->dtype.back : step->dtype.sent,
+                           .axis = step->axis,
                            .units = 1,
                            .least_elems = elems,
                            .most_elems = elems};
@@ -56,7 +37,7 @@ static void add_row(cli_operations *rows, const cli_operation *row)
         cli_operation *one = &rows->rows[i];
         // Algorithms are named by one text each.
         if (one->kind != row->kind || one->algorithm != row->algorithm || one->wire != row->wire ||
-            one->group != row->group)
+            one->axis != row->axis)
             continue;
         one->units++;
         one->least_elems =
@@ -93,7 +74,7 @@ mics_status cli_operations_list(mics_memory *memory, const mics_schedule *schedu
         const mics_step *step = &list->steps[i];
         int32_t count = 0;
         const int32_t *units = mics_schedule_members(schedule, step, &count);
-        if (!mics_step_is_comm(step) || mics_step_kind_whole(step->kind) != step->kind)
+        if (!mics_step_is_comm(step) || !stands_for_all(step))
             continue;
         for (int32_t u = 0; u < count; u++) {
             if ((seen[units[u]] >> step->kind & 1) != 0)

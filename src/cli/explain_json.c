@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain --json prints.
+#include "base/text.h"
 #include "explain.h"
-#include "files.h"
-#include "gpu.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +12,12 @@ static void print_keys(const mics_run *run)
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         mics_run_row row = mics_run_row_at(run, i);
         printf("%s\n    {\"key\": ", i > 0 ? "," : "");
-        cli_write_json_string(stdout, row.key);
+        mics_text_write_quoted(stdout, row.key);
         // As text: long values are cut, and then no JSON.
         printf(", \"value\": ");
-        cli_write_json_string(stdout, row.value);
+        mics_text_write_quoted(stdout, row.value);
         printf(", \"origin\": ");
-        cli_write_json_string(stdout, row.origin);
+        mics_text_write_quoted(stdout, row.origin);
         printf("}");
     }
     printf("\n  ],\n");
@@ -30,8 +29,9 @@ static void print_bytes(const char *name, mics_bytes bytes, const char *end)
            (long long)bytes.inter, end);
 }
 
-static void print_ledgers(const mics_schedule *schedule)
+static void print_ledgers(const mics_job *job)
 {
+    const mics_schedule *schedule = mics_job_schedule(job);
     const mics_memory_ledger *ledger = &schedule->ledger;
     printf("  \"memory_bytes\": {");
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
@@ -39,12 +39,13 @@ static void print_ledgers(const mics_schedule *schedule)
             printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag), ledger->bytes[tag]);
     }
     printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"sent_bytes\": {", ledger->total,
-           schedule->spec.accelerator ? mics_engine_copy_bytes(schedule) : 0);
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        mics_bytes bytes =
-            mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);
+           mics_job_facts_get(job).host_copy_bytes);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
+        const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
+        const mics_bytes bytes = mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, kind, stage);
         if (bytes.intra > 0 || bytes.inter > 0)
-            print_bytes(mics_step_kind_text((mics_step_kind)kind), bytes, ", ");
+            print_bytes(mics_step_text(kind, stage), bytes, ", ");
     }
     print_bytes("all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN), "},\n");
 }
@@ -57,10 +58,10 @@ static void print_operations(const cli_operations *operations)
         printf("%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"wire\": \"%s\", \"back_wire\": "
                "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
                "%lld}",
-               i > 0 ? "," : "", mics_step_kind_text(row->kind), row->algorithm,
+               i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
                mics_wire_text(row->wire), mics_wire_text(row->back_wire),
-               mics_group_kind_text(row->group), (int)row->units, (long long)row->least_elems,
-               (long long)row->most_elems);
+               mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
+               (long long)row->least_elems, (long long)row->most_elems);
     }
     printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n", (int)operations->whole_units,
            (long long)operations->whole_elems);
@@ -84,9 +85,9 @@ static void print_steps(const mics_schedule *schedule)
         printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"units\": %d, "
                "\"micro_step\": %d, "
                "\"block_bytes\": %zu, \"wire\": \"%s\", ",
-               i > 0 ? "," : "", mics_stream_text(step->stream), mics_step_kind_text(step->kind),
-               (int)step->unit, (int)count, (int)step->micro_step, step->block_bytes,
-               mics_wire_text(step->wire));
+               i > 0 ? "," : "", mics_stream_text(step->stream),
+               mics_step_text(step->kind, step->stage), (int)step->unit, (int)count,
+               (int)step->micro_step, step->block_bytes, mics_wire_text(step->dtype.sent));
         print_algorithm(step);
         printf("\"flops\": %.0f, \"wait\": [%d, %d, %d]}", step->flops,
                (int)step->wait[MICS_STREAM_COMPUTE], (int)step->wait[MICS_STREAM_NEAR],
@@ -95,33 +96,33 @@ static void print_steps(const mics_schedule *schedule)
     printf("\n  ]\n");
 }
 
-static void print_device(const cli_job *job)
+static void print_device(const mics_job *job)
 {
-    const cli_gpu_words words = cli_gpu_explain(job);
-    printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", words.device,
-           mics_run_precision_text(job->run->precision));
-    cli_write_json_string(stdout, words.why);
+    const mics_job_facts facts = mics_job_facts_get(job);
+    printf("  \"device\": {\"name\": \"%s\", \"precision\": \"%s\", \"why\": ", facts.device,
+           mics_run_precision_text(mics_job_run(job)->precision));
+    mics_text_write_quoted(stdout, facts.device_why);
     printf("},\n");
 }
 
-mics_status cli_explain_json(const cli_job *job)
+mics_status cli_explain_json(mics_memory *memory, const mics_job *job)
 {
     cli_operations operations;
-    MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));
-    const mics_mesh *mesh = &job->schedule->spec.mesh;
+    MICS_TRY(cli_operations_list(memory, mics_job_schedule(job), &operations));
+    const mics_mesh *mesh = &mics_job_schedule(job)->spec.mesh;
     char name[64];
     printf("{\n");
-    print_keys(job->run);
+    print_keys(mics_job_run(job));
     printf("  \"mesh\": {\"ranks\": %d, \"ranks_per_node\": %d, \"params\": %d, \"grads\": %d, "
            "\"optimizer\": %d, \"name\": \"%s\"},\n",
            (int)mesh->ranks, (int)mesh->ranks_per_node, (int)mesh->sharding.params,
            (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            mics_mesh_name(mesh, name, sizeof name));
     print_device(job);
-    printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(job->model));
-    print_ledgers(job->schedule);
+    printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(mics_job_model(job)));
+    print_ledgers(job);
     print_operations(&operations);
-    print_steps(job->schedule);
+    print_steps(mics_job_schedule(job));
     printf("}\n");
     return MICS_OK;
 }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain prints for people.
 #include "explain.h"
-#include "gpu.h"
 #include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
@@ -52,41 +51,45 @@ static void print_mesh(const mics_mesh *mesh)
     printf("\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)mesh->ranks,
            mesh->ranks == 1 ? "" : "s", (int)nodes, nodes == 1 ? "" : "s",
            (int)mesh->ranks_per_node, mics_mesh_name(mesh, name, sizeof name));
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
-        mics_group group = mics_mesh_group(mesh, (mics_group_kind)kind, 0);
-        if (group.size < 2)
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
+        const mics_group_axis axis = (mics_group_axis)(i / MICS_SCOPES);
+        const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
+        const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
+        const bool part = scope != MICS_SCOPE_WHOLE; // stages need both
+        if (group.size < 2 ||
+            (part && group.size == mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, 0).size))
             continue;
-        printf("  %-28s %4d ranks: ", mics_group_kind_text((mics_group_kind)kind), (int)group.size);
+        printf("  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);
         print_group(group);
         printf(" (of rank 0)\n");
     }
 }
 
-static void print_device(const cli_job *job)
+static void print_device(const mics_job *job)
 {
-    const cli_gpu_words words = cli_gpu_explain(job);
-    printf("\ndevice\n  %s, %s; %s\n", words.device, words.numbers, words.why);
+    const mics_job_facts facts = mics_job_facts_get(job);
+    printf("\ndevice\n  %s, %s; %s\n", facts.device, facts.numbers, facts.device_why);
 }
 
-static void print_limit(const cli_job *job)
+static void print_limit(const mics_job *job)
 {
-    const cli_room *room = &job->room;
+    const mics_job_facts facts = mics_job_facts_get(job);
     char text[32];
-    if (room->limit_bytes == SIZE_MAX) {
+    if (facts.limit_bytes == SIZE_MAX) {
         printf("  there is no GPU here that says what a rank may use; run.memory_limit says it\n");
         return;
     }
     printf("  %s: a rank may use %s%s\n",
-           job->schedule->ledger.total <= room->limit_bytes ? "fits" : "DOES NOT FIT",
-           mics_size_text((double)room->limit_bytes, text, sizeof text),
-           room->limit_is_set       ? " (run.memory_limit)"
-           : room->accelerator.used ? ", its share of what this machine's GPUs have"
-                                    : ", its share of what this machine has available");
+           mics_job_schedule(job)->ledger.total <= facts.limit_bytes ? "fits" : "DOES NOT FIT",
+           mics_size_text((double)facts.limit_bytes, text, sizeof text),
+           facts.limit_is_set  ? " (run.memory_limit)"
+           : facts.accelerator ? ", its share of what this machine's GPUs have"
+                               : ", its share of what this machine has available");
 }
 
-static void print_memory(const cli_job *job)
+static void print_memory(const mics_job *job)
 {
-    const mics_memory_ledger *ledger = &job->schedule->ledger;
+    const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
     char text[32];
     printf("\nmemory of a rank\n");
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
@@ -97,8 +100,8 @@ static void print_memory(const cli_job *job)
     }
     printf("  %-28s %12s %16zu B\n", "in all",
            mics_size_text((double)ledger->total, text, sizeof text), ledger->total);
-    if (job->room.accelerator.used) {
-        const size_t host = mics_engine_copy_bytes(job->schedule);
+    if (mics_job_facts_get(job).accelerator) {
+        const size_t host = mics_job_facts_get(job).host_copy_bytes;
         printf("  %-28s %12s %16zu B\n", "host, to load and save",
                mics_size_text((double)host, text, sizeof text), host);
     }
@@ -110,8 +113,9 @@ static void print_operation(const cli_operation *row)
     char wire[32];
     snprintf(wire, sizeof wire, row->wire != row->back_wire ? "%s, back %s" : "%s",
              mics_wire_text(row->wire), mics_wire_text(row->back_wire));
-    printf("  %-10s  %-9s  %-15s  %-20s  %d unit%s of %lld", mics_step_kind_text(row->kind),
-           row->algorithm, wire, mics_group_kind_text(row->group), (int)row->units,
+    printf("  %-10s  %-9s  %-15s  %-20s  %d unit%s of %lld",
+           mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm, wire,
+           mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
            row->units == 1 ? "" : "s", (long long)row->least_elems);
     if (row->most_elems > row->least_elems)
         printf(" to %lld", (long long)row->most_elems);
@@ -144,11 +148,12 @@ static void print_bytes(const mics_schedule *schedule)
 {
     printf("\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "", "inside nodes",
            "between nodes");
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        mics_bytes bytes =
-            mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, (mics_step_kind)kind);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
+        const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
+        const mics_bytes bytes = mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, kind, stage);
         if (bytes.intra > 0 || bytes.inter > 0)
-            print_row(mics_step_kind_text((mics_step_kind)kind), bytes);
+            print_row(mics_step_text(kind, stage), bytes);
     }
     print_row("in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
 }
@@ -171,8 +176,8 @@ static void print_step(const mics_schedule *schedule, int32_t index)
     else if (mics_step_is_comm(step))
         snprintf(work, sizeof work, "%s%s %s",
                  mics_size_text((double)step->block_bytes, size, sizeof size),
-                 step->library ? " library" : "",
-                 step->unit >= 0 ? mics_wire_text(step->wire) : "    ");
+                 step->algorithm == MICS_ALGORITHM_LIBRARY ? " library" : "",
+                 step->unit >= 0 ? mics_wire_text(step->dtype.sent) : "    ");
     else
         snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);
     if (step->micro_step >= 0)
@@ -181,7 +186,7 @@ static void print_step(const mics_schedule *schedule, int32_t index)
     if (step->member_count > 0)
         snprintf(name, sizeof name, "%s +%d", units[step->unit].name, (int)step->member_count - 1);
     printf("  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
-           mics_step_kind_text(step->kind), name, micro, work);
+           mics_step_text(step->kind, step->stage), name, micro, work);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         print_wait(step->wait[stream]);
     printf("\n");
@@ -192,7 +197,7 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     int32_t count = schedule->lists[MICS_PHASE_TRAIN].count;
     int32_t last = count - STEPS_LAST;
     printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams side by side: "
-           "compute, near\n(collectives inside nodes) and far (between nodes); a step waits for "
+           "compute, intra\n(collectives inside nodes) and inter (between nodes); a step waits for "
            "those named on each\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
     if (schedule->spec.breadth > 1)
@@ -209,18 +214,19 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     }
 }
 
-mics_status cli_explain_text(const cli_job *job, bool all_steps)
+mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_steps)
 {
     cli_operations operations;
-    MICS_TRY(cli_operations_list(job->memory, job->schedule, &operations));
-    print_keys(job->run);
-    printf("\nmodel\n  %s, %lld parameters in %d units\n", job->model->architecture,
-           (long long)mics_model_param_count(job->model), (int)job->model->unit_count);
+    MICS_TRY(cli_operations_list(memory, mics_job_schedule(job), &operations));
+    print_keys(mics_job_run(job));
+    printf("\nmodel\n  %s, %lld parameters in %d units\n", mics_job_model(job)->architecture,
+           (long long)mics_model_param_count(mics_job_model(job)),
+           (int)mics_job_model(job)->unit_count);
     print_device(job);
-    print_mesh(&job->schedule->spec.mesh);
+    print_mesh(&mics_job_schedule(job)->spec.mesh);
     print_memory(job);
-    print_operations(job->schedule, &operations);
-    print_bytes(job->schedule);
-    print_steps(job->schedule, all_steps);
+    print_operations(mics_job_schedule(job), &operations);
+    print_bytes(mics_job_schedule(job));
+    print_steps(mics_job_schedule(job), all_steps);
     return MICS_OK;
 }

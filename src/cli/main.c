@@ -24,7 +24,7 @@ int cli_exit_status(mics_status status, bool running)
 {
     if (status == MICS_OK)
         return CLI_EXIT_OK;
-    if (running || (status == MICS_ERR_IO && cli_log_disk_failed()))
+    if (running || (status == MICS_ERR_IO && mics_log_disk_failed()))
         return CLI_EXIT_FAILED;
     switch (status) {
     case MICS_ERR_INVALID:

@@ -9,7 +9,7 @@
 #include "mics/json.h"
 #include "mics/model.h"
 #include "mics/plan.h"
-#include "sizing.h"
+#include "mics/run.h"
 #include <stdio.h>
 
 typedef struct cli_plan_options {
@@ -46,13 +46,6 @@ typedef struct cli_plan_found {
 
 // ---- plan_open.c ----
 
-/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says how many.
- *
- * Returns: MICS_OK; what was wrong, logged.
- */
-mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
-                             int32_t *nodes_out);
-
 /* Reads everything; on failure too it is closed with cli_plan_close. */
 mics_status cli_plan_open(cli_plan *plan, const cli_plan_options *options);
 void cli_plan_close(cli_plan *plan);
@@ -72,17 +65,6 @@ void cli_plan_found_close(cli_plan_found *found);
 
 /* The error line where nothing fits: what lacks how much, and what would work. */
 mics_status cli_plan_fail_fit(const cli_plan *plan, const cli_plan_found *found);
-
-// ---- plan_auto.c ----
-
-/* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and collectives on
- * that cluster with the room's ranks and memory, and a line that says what it is and why.
- *
- * Returns: MICS_OK, *planned_out false when nothing fits (sharding_out untouched, nothing said);
- *          MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks a node.
- */
-mics_status cli_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
-                              const cli_room *room, mics_sharding *sharding_out, bool *planned_out);
 
 // ---- output ----
 

@@ -31,7 +31,7 @@ static mics_status evaluate_choice(const mics_run *run, cli_plan_found *found,
 static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *found)
 {
     const mics_run *run = plan->run;
-    const bool muted = cli_log_mute(true);
+    const bool muted = mics_log_mute(true);
     mics_status status = mics_run_resolve(plan->run, mics_planner_ranks(found->planner), nodes);
     if (status == MICS_OK && !run->sharding_auto) {
         const bool two = run->collectives != MICS_COLLECTIVES_RING;
@@ -48,7 +48,7 @@ static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *f
         };
         status = evaluate_choice(run, found, choice);
     }
-    (void)cli_log_mute(muted);
+    (void)mics_log_mute(muted);
     return status == MICS_OK && !run->sharding_auto;
 }
 
@@ -113,7 +113,7 @@ static mics_status least_bytes(const cli_plan *plan, int32_t nodes, double *byte
 // The smallest doubling of the nodes on which it fits; 0: none.
 static int32_t nodes_that_fit(const cli_plan *plan, int32_t nodes)
 {
-    const bool muted = cli_log_mute(true);
+    const bool muted = mics_log_mute(true);
     int32_t fitting = 0;
     for (int64_t more = 2 * (int64_t)nodes; fitting == 0 && more <= NODES_TRIED_MOST; more *= 2) {
         double bytes = 0, available = 0;
@@ -122,7 +122,7 @@ static int32_t nodes_that_fit(const cli_plan *plan, int32_t nodes)
         if (bytes <= available)
             fitting = (int32_t)more;
     }
-    (void)cli_log_mute(muted);
+    (void)mics_log_mute(muted);
     return fitting;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan --json prints.
-#include "files.h"
+#include "base/text.h"
 #include "plan.h"
 
 static void print_real(const char *name, double value, const char *end)
@@ -79,7 +79,7 @@ void cli_plan_entry_json(const cli_plan *plan, const mics_plan_entry *entry)
         printf("\"usd_per_gtoken\": null, ");
     printf("\"sent_intra_bytes\": %lld, \"sent_inter_bytes\": %lld, \"why\": ",
            (long long)entry->sent.intra, (long long)entry->sent.inter);
-    cli_write_json_string(stdout, entry->why);
+    mics_text_write_quoted(stdout, entry->why);
     printf("}");
 }
 
@@ -89,12 +89,12 @@ static void print_head(const cli_plan *plan, const cli_plan_found *found)
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
     printf("{\n  \"model\": {\"config\": ");
-    cli_write_json_string(stdout, plan->run->model_config);
+    mics_text_write_quoted(stdout, plan->run->model_config);
     printf(", \"parameters\": %lld, \"sequence_length\": %lld, \"precision\": \"%s\", \"math\": "
            "\"%s\"},\n  \"cluster\": {\"name\": ",
            (long long)mics_model_param_count(plan->model), (long long)plan->length,
            mics_precision_text(request.precision), mics_math_text(request.math));
-    cli_write_json_string(stdout, plan->cluster.name);
+    mics_text_write_quoted(stdout, plan->cluster.name);
     printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"usd_per_node_hour\": ",
            (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner));
     if (plan->cluster.usd_per_node_hour > 0)

@@ -2,51 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan is asked: run file, model, cluster, precision.
 #include "cli.h"
-#include "files.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include "plan.h"
 #include <string.h>
-#include <unistd.h>
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
 // ---- cluster ----
-
-static bool is_file(const char *name)
-{
-    const size_t length = strlen(name);
-    return strchr(name, '/') != NULL || access(name, F_OK) == 0 ||
-           (length > 5 && strcmp(name + length - 5, ".json") == 0);
-}
-
-static mics_status load_cluster(mics_memory *memory, const char *path, mics_cluster *cluster_out)
-{
-    mics_json *json = NULL;
-    MICS_TRY(mics_json_load(memory, path, CONFIG_MAX_BYTES, &json));
-    const mics_status status = mics_cluster_parse(json, cluster_out);
-    mics_json_close(json);
-    return status;
-}
-
-mics_status cli_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
-                             int32_t *nodes_out)
-{
-    char name[4096];
-    int32_t nodes = 0;
-    MICS_TRY(mics_cluster_split(text, name, sizeof name, &nodes));
-    if (is_file(name))
-        MICS_TRY(load_cluster(memory, name, cluster_out));
-    else if (strchr(name, ':') != NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "cluster \"%.80s\": behind the colon stands a number of nodes, as in "
-                         "p4d.24xlarge:8",
-                         text);
-    else
-        MICS_TRY(mics_cluster_find(name, cluster_out));
-    *nodes_out = nodes > 0 ? nodes : cluster_out->nodes;
-    return MICS_OK;
-}
 
 static mics_status open_cluster(cli_plan *plan, const cli_plan_options *options)
 {
@@ -54,7 +17,7 @@ static mics_status open_cluster(cli_plan *plan, const cli_plan_options *options)
     if (options->cluster == NULL)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
-    MICS_TRY(cli_cluster_open(plan->memory, options->cluster, &plan->cluster, &plan->nodes));
+    MICS_TRY(mics_cluster_open(plan->memory, options->cluster, &plan->cluster, &plan->nodes));
     if (plan->nodes == 0 && !swept)
         return mics_fail(MICS_ERR_INVALID,
                          "--cluster %s does not say how many nodes; write %s:8 for eight, or "

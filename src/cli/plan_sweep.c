@@ -115,9 +115,9 @@ static void take_curve(cli_sweep_point *point, int32_t curve, const mics_plan_en
 // A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the curve.
 static bool is_gap(const cli_plan *plan, cli_sweep_point *point)
 {
-    const bool muted = cli_log_mute(true);
+    const bool muted = mics_log_mute(true);
     const mics_status status = mics_cluster_ranks(&plan->cluster, point->nodes, &point->ranks);
-    (void)cli_log_mute(muted);
+    (void)mics_log_mute(muted);
     point->global_batch = cli_plan_request(plan, point->nodes).global_batch;
     if (status != MICS_OK)
         snprintf(point->note, sizeof point->note, "the cluster has fewer than %d nodes",

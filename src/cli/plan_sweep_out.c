@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sweep as a table, as JSON, and as a picture.
 #include "base/file.h"
-#include "files.h"
+#include "base/text.h"
 #include "mics/chart.h"
 #include "plan_sweep.h"
 #include <math.h>
@@ -68,9 +68,9 @@ static void print_curves(const cli_plan *plan, const cli_sweep *sweep, const cli
 void cli_sweep_json(const cli_plan *plan, const cli_sweep *sweep)
 {
     printf("{\n  \"sweep\": \"%s\", \"config\": ", sweep->over_params ? "P" : "nodes");
-    cli_write_json_string(stdout, plan->run->model_config);
+    mics_text_write_quoted(stdout, plan->run->model_config);
     printf(", \"cluster\": ");
-    cli_write_json_string(stdout, plan->cluster.name);
+    mics_text_write_quoted(stdout, plan->cluster.name);
     printf(", \"sequence_length\": %lld, \"math\": \"%s\",\n  \"points\": [",
            (long long)plan->length, mics_math_text(plan->math));
     for (int32_t i = 0; i < sweep->point_count; i++) {
@@ -80,7 +80,7 @@ void cli_sweep_json(const cli_plan *plan, const cli_sweep *sweep)
                i > 0 ? "," : "", sweep->over_params ? "params" : "size", (int)point->size,
                (int)point->nodes, (int)point->ranks, (long long)point->global_batch);
         if (point->note[0] != '\0')
-            cli_write_json_string(stdout, point->note);
+            mics_text_write_quoted(stdout, point->note);
         else
             printf("null");
         printf(", ");

@@ -140,31 +140,26 @@ mics_status cli_signals_start(void)
     return MICS_OK;
 }
 
-static void begin_phase(bool saves, double seconds)
+// Opened anew, and never closed: closing it would give up what the run has locked.
+static int open_lock(const char *out)
 {
+    char path[4096];
+    const int length = snprintf(path, sizeof path, "%s/lock", out);
+    return length > 0 && (size_t)length < sizeof path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+}
+
+void cli_signals_phase(const mics_job_phase *phase)
+{
+    atomic_store(&saved_step, phase->saved_step);
+    atomic_store(&running_step, phase->step);
     atomic_store(&phase_begin_us, mics_clock_us());
-    atomic_store(&phase_s, seconds);
-    atomic_store(&saving, saves);
-}
-
-void cli_signals_training(int32_t rank, int lock_file)
-{
-    named_rank = rank;
-    lock = lock_file;
-    begin_phase(false, STEP_S);
-    atomic_store(&training, true);
-}
-
-void cli_signals_progress(int64_t step, int64_t saved)
-{
-    atomic_store(&saved_step, saved);
-    atomic_store(&running_step, step);
-    begin_phase(false, STEP_S);
-}
-
-void cli_signals_saving(double seconds)
-{
-    begin_phase(true, seconds);
+    atomic_store(&phase_s, phase->saving ? phase->seconds : STEP_S);
+    atomic_store(&saving, phase->saving);
+    if (!atomic_load(&training)) {
+        named_rank = phase->rank;
+        lock = open_lock(phase->out);
+        atomic_store(&training, true);
+    }
 }
 
 const char *cli_signals_asked(void)

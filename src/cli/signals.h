@@ -15,7 +15,7 @@
 #ifndef MICS_CLI_SIGNALS_H
 #define MICS_CLI_SIGNALS_H
 
-#include "mics/status.h"
+#include "mics/run.h"
 #include <stdint.h>
 
 /* Blocks both signals in this thread, and so in all that it starts, and starts the one that waits
@@ -26,20 +26,12 @@
  */
 mics_status cli_signals_start(void);
 
-/* From now on the first signal asks for an end. `rank` is named in lines under MPI, -1 otherwise;
- * `lock_file` is the open lock file, or -1.
+/* What this process does from now on: mics_job_callbacks.phase. With the first one a signal asks for an
+ * end, and no longer ends the process.
+ *
+ * Threads: any, one at a time.
  */
-void cli_signals_training(int32_t rank, int lock_file);
-
-/* Says where training is, for the line and the deadline: `step` runs, `saved` is the newest
- * checkpoint's (0: none). Threads: any.
- */
-void cli_signals_progress(int64_t step, int64_t saved);
-
-/* From now on, until cli_signals_progress, the step is being saved, which may take `seconds`.
- * Threads: any.
- */
-void cli_signals_saving(double seconds);
+void cli_signals_phase(const mics_job_phase *phase);
 
 /* The signal that asks to stop: "SIGINT", "SIGTERM", or NULL. Threads: any. */
 const char *cli_signals_asked(void);

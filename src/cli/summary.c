@@ -2,22 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
 #include "cli.h"
-#include "gpu.h"
-#include "load.h"
-#include "mics/device.h"
 #include "mics/size.h"
-#include "sampler.h"
-#include "trainer.h"
+#include "train.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { SAMPLE_TOKENS = 320 };
-
-static int64_t param_bytes(const mics_model *model)
-{
-    return mics_model_param_count(model) * (int64_t)sizeof(float);
-}
 
 // ---- before ----
 
@@ -26,57 +17,84 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
-static void print_start(const cli_job *job)
+static void print_start(const mics_job *job, const mics_job_facts *facts)
 {
-    if (job->checkpoint != NULL)
-        printf("start     step %lld, resumed from %s\n", (long long)job->start_step,
-               job->checkpoint_path);
-    else if (job->import != NULL)
-        printf("start     weights of %s\n", job->run->model_init);
+    if (facts->checkpoint != NULL)
+        printf("start     step %lld, resumed from %s\n", (long long)facts->start_step,
+               facts->checkpoint);
+    else if (facts->imported)
+        printf("start     weights of %s\n", mics_job_run(job)->model_init);
     else
-        printf("start     random weights, seed %llu\n", (unsigned long long)job->run->seed);
+        printf("start     random weights, seed %llu\n",
+               (unsigned long long)mics_job_run(job)->seed);
 }
 
-static void print_validation(const cli_job *job)
+static void print_data(const mics_job_facts *facts)
 {
-    if (job->validation != NULL)
-        printf(", validation on %lld more", (long long)mics_corpus_tokens(job->validation));
-    else if (job->validation_samples.windows > 0)
+    printf("data      %lld tokens (%s)", (long long)facts->train_tokens,
+           facts->tokenizer != NULL ? facts->tokenizer : "shards of an unknown tokenizer");
+    if (facts->validation_tokens > 0)
+        printf(", validation on %lld more", (long long)facts->validation_tokens);
+    else if (facts->held_out_windows > 0)
         printf(", %lld windows of them held out for validation",
-               (long long)job->validation_samples.windows);
+               (long long)facts->held_out_windows);
+    printf("\n");
 }
 
-void cli_print_beginning(const cli_job *job)
+static void print_device(const mics_job_facts *facts)
 {
-    const mics_run *run = job->run;
-    const mics_schedule *schedule = job->schedule;
-    char name[64], memory[32];
-    const mics_mesh *mesh = &schedule->spec.mesh;
-    int32_t nodes = mesh->ranks / mesh->ranks_per_node;
-    printf("model     %s, %.2f million parameters, %d units (%s)\n", job->model->architecture,
-           (double)mics_model_param_count(job->model) / 1e6, (int)job->model->unit_count,
-           run->model_config);
+    char memory[32];
+    if (!facts->accelerator) {
+        printf("device    cpu, %s%s%s\n", facts->numbers,
+               facts->no_device != NULL ? "; no GPU: " : "",
+               facts->no_device != NULL ? facts->no_device : "");
+        return;
+    }
+    printf("device    cuda, %s; %d GPU%s on this machine: %s, %s", facts->numbers,
+           (int)facts->devices, plural(facts->devices), facts->device_name,
+           mics_size_text((double)facts->device_memory_bytes, memory, sizeof memory));
+    if (facts->ranks_here > facts->devices)
+        printf(", shared by %d ranks, whose collectives go through the host's memory",
+               (int)facts->ranks_here);
+    printf("\n");
+}
+
+static void print_ranks(const mics_job *job, const mics_job_facts *facts)
+{
+    const mics_mesh *mesh = &mics_job_schedule(job)->spec.mesh;
+    char name[64];
     printf("ranks     %d on %d node%s, %s: parameters over %d, gradients over %d, optimizer over "
            "%d; %s, %d thread%s each\n",
-           (int)mesh->ranks, (int)nodes, plural(nodes), mics_mesh_name(mesh, name, sizeof name),
-           (int)mesh->sharding.params, (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
-           cli_world_is_mpi(job->world) ? "MPI processes" : "threads of this process",
-           (int)job->room.threads, plural(job->room.threads));
-    cli_gpu_print(job);
+           (int)facts->ranks, (int)facts->nodes, plural(facts->nodes),
+           mics_mesh_name(mesh, name, sizeof name), (int)mesh->sharding.params,
+           (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
+           facts->mpi ? "MPI processes" : "threads of this process", (int)facts->threads,
+           plural(facts->threads));
+}
+
+void cli_print_beginning(const mics_job *job)
+{
+    const mics_run *run = mics_job_run(job);
+    const mics_model *model = mics_job_model(job);
+    const mics_schedule *schedule = mics_job_schedule(job);
+    const mics_job_facts facts = mics_job_facts_get(job);
+    char memory[32];
+    printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
+           (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
+    print_ranks(job, &facts);
+    print_device(&facts);
     printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
-           (long long)run->global_batch, (long long)cli_job_sequence(job), (int)run->micro_steps,
-           plural(run->micro_steps), (long long)run->micro_batch, (int)mesh->ranks,
-           plural(mesh->ranks));
+           (long long)run->global_batch, (long long)schedule->spec.batch.length,
+           (int)run->micro_steps, plural(run->micro_steps), (long long)run->micro_batch,
+           (int)facts.ranks, plural(facts.ranks));
     if (schedule->spec.breadth > 1)
         printf(", %d side by side", (int)schedule->spec.breadth);
     printf("\n");
-    printf("data      %lld tokens (%s)", (long long)mics_corpus_tokens(job->train),
-           job->tokenizer != NULL ? run->tokenizer : "shards of an unknown tokenizer");
-    print_validation(job);
-    printf("\nmemory    %s a rank\n",
+    print_data(&facts);
+    printf("memory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
-    print_start(job);
-    cli_collectives_print(job, stdout);
+    print_start(job, &facts);
+    mics_job_collectives_print(job, stdout);
     printf("\n");
     fflush(stdout);
 }
@@ -114,45 +132,48 @@ static void print_sample(const char *text, size_t bytes)
     printf("\n");
 }
 
-// The whole model in one process, so only where it is small beside the machine.
-static mics_status sample(const cli_job *job)
+static mics_status print_text(mics_saved *saved, uint64_t seed)
 {
-    mics_machine machine;
-    cli_saved saved = {0};
-    cli_sampling sampling = {
-        .tokens = SAMPLE_TOKENS, .temperature = 0.8, .top_k = 40, .seed = job->run->seed};
+    const mics_sampling sampling = {
+        .tokens = SAMPLE_TOKENS, .temperature = 0.8, .top_k = 40, .seed = seed};
     char *text = NULL;
     size_t bytes = 0;
-    if (job->tokenizer == NULL)
-        return MICS_OK;
-    MICS_TRY(mics_machine_read(&machine));
-    if (param_bytes(job->model) > (int64_t)(machine.memory_available_bytes / 4)) {
-        printf("\n(no sample of text: the model is large beside this machine)\n");
-        return MICS_OK;
-    }
+    MICS_TRY(mics_saved_load(saved));
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL)
         return mics_fail(MICS_ERR_MEMORY, "no memory for a sample of text");
-    mics_status status = cli_saved_init(job->memory, job->checkpoints_dir, &saved);
-    if (status == MICS_OK)
-        status = cli_saved_read_params(&saved);
-    if (status == MICS_OK)
-        status = cli_sample_text(&saved, "\n", &sampling, out);
+    const mics_status status = mics_saved_generate(saved, "\n", &sampling, out);
     fclose(out);
     if (status == MICS_OK) {
         printf("\nwhat the model writes (temperature 0.8):\n");
         print_sample(text, bytes);
     }
     free(text);
-    cli_saved_fini(&saved);
     return status;
 }
 
-static mics_status print_memory(const cli_job *job, const int64_t measured[MICS_MEM_TAGS + 1])
+// The whole model in one process, so only where it is small beside the machine.
+static mics_status sample(mics_memory *memory, const mics_job *job, const mics_job_facts *facts)
+{
+    mics_saved *saved = NULL;
+    bool large = false;
+    if (facts->tokenizer == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_saved_open(memory, facts->checkpoints_dir, &saved));
+    mics_status status = mics_saved_is_large(saved, &large);
+    if (status == MICS_OK && large)
+        printf("\n(no sample of text: the model is large beside this machine)\n");
+    else if (status == MICS_OK)
+        status = print_text(saved, mics_job_run(job)->seed);
+    mics_saved_close(saved);
+    return status;
+}
+
+static mics_status print_memory(const mics_job *job, const int64_t *measured)
 {
     mics_compare_row rows[MICS_MEM_TAGS + 1];
     int32_t count = 0;
-    const mics_memory_ledger *ledger = &job->schedule->ledger;
+    const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         bool counts = tag != MICS_MEM_HOST && (ledger->bytes[tag] > 0 || measured[tag] > 0);
         if (counts)
@@ -164,30 +185,30 @@ static mics_status print_memory(const cli_job *job, const int64_t measured[MICS_
                               count);
 }
 
-// Each rank has checked in each step that it sent what the schedule says (check_sent), so the
-// totals that are printed as measured are.
-static mics_status print_bytes(const cli_job *job)
+// Each rank has checked in each step that it sent what the schedule says, so the totals that are
+// printed as measured are.
+static mics_status print_bytes(const mics_job *job)
 {
-    mics_bytes sent = mics_schedule_all_bytes(job->schedule, MICS_PHASE_TRAIN);
+    mics_bytes sent = mics_schedule_all_bytes(mics_job_schedule(job), MICS_PHASE_TRAIN);
     mics_compare_row rows[] = {{"inside nodes", sent.intra, sent.intra},
                                {"between nodes", sent.inter, sent.inter}};
     return mics_compare_print(stdout, "bytes sent in a step, all ranks together", rows, 2);
 }
 
-mics_status cli_print_end(const cli_trainer *trainer, const int64_t measured[MICS_MEM_TAGS + 1])
+mics_status cli_print_end(mics_memory *memory, const mics_job *job)
 {
-    const cli_job *job = trainer->job;
-    const char *out = job->run->out;
+    const mics_job_facts facts = mics_job_facts_get(job);
+    const mics_run *run = mics_job_run(job);
     printf("\n");
-    if (!isnan(trainer->validation_first))
-        printf("validation loss %.4f before, %.4f after step %lld\n", trainer->validation_first,
-               trainer->validation_last, (long long)job->run->steps);
-    MICS_TRY(sample(job));
+    if (!isnan(facts.validation_first))
+        printf("validation loss %.4f before, %.4f after step %lld\n", facts.validation_first,
+               facts.validation_last, (long long)run->steps);
+    MICS_TRY(sample(memory, job, &facts));
     printf("\n");
-    MICS_TRY(print_memory(job, measured));
+    MICS_TRY(print_memory(job, facts.peak_bytes));
     printf("\n");
     MICS_TRY(print_bytes(job));
-    printf("\nstored in %s: metrics.jsonl, run.json, checkpoints/ (newest: step %lld)\n", out,
-           (long long)trainer->saved_step);
+    printf("\nstored in %s: metrics.jsonl, run.json, checkpoints/ (newest: step %lld)\n", run->out,
+           (long long)facts.saved_step);
     return MICS_OK;
 }

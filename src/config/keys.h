@@ -104,7 +104,7 @@ typedef struct config {
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
-    double lr, betas[2];
+    double lr, betas[2], eps;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
     int64_t warmup_steps, total_steps, decay_steps;
     // Sharding as asked for, in the four ways of saying it.

@@ -152,17 +152,21 @@ mics_status mics_config_fill(config *run)
     return check_file(run, "model.config", run->run.model_config);
 }
 
-mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
-                          int32_t set_count, mics_run **run_out)
+// Takes a document.
+static mics_status open_take(mics_memory *memory, mics_json *json, const char *const *sets,
+                             int32_t set_count, mics_run **run_out)
 {
     void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(config), &block));
+    mics_status status = mics_alloc(memory, MICS_MEM_HOST, sizeof(config), &block);
+    if (status != MICS_OK) {
+        mics_json_close(json);
+        return status;
+    }
     config *run = block;
     run->memory = memory;
+    run->run.json = json;
     run->sets = sets;
     run->set_count = set_count;
-    mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, RUN_FILE_BYTES, &run->run.json));
     MICS_TRY_OUT(apply_sets(run));
     MICS_TRY_OUT(mics_config_fill(run));
     run->sets = NULL;
@@ -172,6 +176,22 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
 out:
     mics_run_close(run != NULL ? &run->run : NULL);
     return status;
+}
+
+mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
+                          int32_t set_count, mics_run **run_out)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_load(memory, path, RUN_FILE_BYTES, &json));
+    return open_take(memory, json, sets, set_count, run_out);
+}
+
+mics_status mics_run_parse(mics_memory *memory, const char *name, const char *text,
+                           const char *const *sets, int32_t set_count, mics_run **run_out)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_parse(memory, name, text, strlen(text), &json));
+    return open_take(memory, json, sets, set_count, run_out);
 }
 
 void mics_run_close(mics_run *public_run)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The processor as a device: its memory is the host's, every call is done when it returns, and so events are
-// nothing and a failure cannot come later.
+// The processor as a device: its memory is the host's, every call is done when it returns, and so an event is
+// the moment at which it was recorded, nobody waits for one, and a failure cannot come later.
 #include "mics/clock.h"
 #include "mics/device.h"
 #include "mics/log.h"
@@ -10,6 +10,11 @@
 #include <string.h>
 
 enum { BLOCK_ALIGNMENT = 256 };
+
+typedef struct cpu_device {
+    mics_device base;
+    double *event_us; // by event
+} cpu_device;
 
 static mics_status cpu_alloc(void *ctx, size_t bytes, void **block_out)
 {
@@ -44,7 +49,14 @@ static void cpu_zero(void *ctx, int32_t stream, void *to, size_t bytes)
     memset(to, 0, bytes);
 }
 
-static void cpu_event(void *ctx, int32_t stream, int32_t event)
+static void cpu_record(void *ctx, int32_t stream, int32_t event)
+{
+    cpu_device *self = ctx;
+    (void)stream;
+    self->event_us[event] = mics_clock_us();
+}
+
+static void cpu_wait(void *ctx, int32_t stream, int32_t event)
 {
     (void)ctx, (void)stream, (void)event;
 }
@@ -58,8 +70,8 @@ static mics_status cpu_poll(void *ctx, int32_t event, bool *done_out)
 
 static double cpu_event_us(void *ctx, int32_t event)
 {
-    (void)ctx, (void)event;
-    return mics_clock_us();
+    const cpu_device *self = ctx;
+    return self->event_us[event];
 }
 
 static mics_status cpu_synchronize(void *ctx, int32_t stream)
@@ -107,7 +119,9 @@ static void cpu_info(void *ctx, mics_device_info *info_out)
 
 static void cpu_close(void *ctx)
 {
-    free(ctx);
+    cpu_device *self = ctx;
+    free(self->event_us);
+    free(self);
 }
 
 static const mics_device_ops cpu_ops = {
@@ -118,8 +132,8 @@ static const mics_device_ops cpu_ops = {
     .free_host = cpu_free,
     .copy = cpu_copy,
     .zero = cpu_zero,
-    .record = cpu_event,
-    .wait = cpu_event,
+    .record = cpu_record,
+    .wait = cpu_wait,
     .poll = cpu_poll,
     .event_us = cpu_event_us,
     .synchronize = cpu_synchronize,
@@ -131,13 +145,18 @@ static const mics_device_ops cpu_ops = {
     .close = cpu_close,
 };
 
-mics_status mics_device_cpu_open(mics_device **device_out)
+mics_status mics_device_cpu_open(int32_t events, mics_device **device_out)
 {
-    mics_device *device = calloc(1, sizeof *device);
-    if (device == NULL)
-        return mics_fail(MICS_ERR_MEMORY, "no memory for a device");
-    *device = (mics_device){.ops = &cpu_ops, .ctx = device, .is_host = true};
-    *device_out = device;
+    cpu_device *self = calloc(1, sizeof *self);
+    double *event_us = calloc((size_t)events + 1, sizeof *event_us);
+    if (self == NULL || event_us == NULL) {
+        free(self);
+        free(event_us);
+        return mics_fail(MICS_ERR_MEMORY, "no memory for a device of %d events", (int)events);
+    }
+    *self =
+        (cpu_device){.base = {.ops = &cpu_ops, .ctx = self, .is_host = true}, .event_us = event_us};
+    *device_out = &self->base;
     return MICS_OK;
 }
 

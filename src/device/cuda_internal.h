@@ -25,7 +25,7 @@ mics_status mics_cuda_kept(int32_t index);
 /* Forgets it; when a device is opened anew. */
 void mics_cuda_forget(int32_t index);
 
-/* What launches of kernels need and give; see src/op/launch.cuh, which declares them for kernels. */
+/* What launches of kernels need and give; see src/ops/common/launch.cuh, which declares them for kernels. */
 void mics_cuda_launched(const char *kernel);
 void mics_cuda_refused(const char *what, const char *why);
 size_t mics_cuda_shared_limit(void);

@@ -11,22 +11,15 @@ static int64_t batch_tokens(const mics_engine *engine)
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
 }
 
-// Tokens of a micro-step go to the device through host memory of its own, which nobody touches until the
+// Tokens of a micro-step go to a device through host memory of its own, which nobody touches until the
 // step's agreement has waited for all that was enqueued.
-static void send_tokens(mics_engine *engine, const mics_step *step)
+static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *staged)
 {
     const mics_device *device = engine->device;
-    const mics_schedule_spec *spec = &engine->schedule->spec;
-    const int64_t tokens = batch_tokens(engine);
-    int32_t *staged = engine->staged_tokens + 3 * tokens * step->micro_step;
-    mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, spec->model->vocab, engine->counts);
+    const int64_t tokens = batch_tokens(engine), vocab = engine->schedule->spec.model->vocab;
+    mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, vocab, engine->counts);
     device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, lane_tokens(engine, step->lane), staged,
                       3 * (size_t)tokens * sizeof(int32_t));
-}
-
-int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
-{
-    return engine->tokens + (engine->async ? 3 : 2) * batch_tokens(engine) * lane;
 }
 
 // The first unit of a micro-step needs its tokens.
@@ -35,17 +28,17 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     if (engine->micro_step_read[step->lane] == step->micro_step)
         return MICS_OK;
     const int64_t tokens = batch_tokens(engine);
-    int32_t *inputs = lane_tokens(engine, step->lane);
-    if (engine->async)
-        inputs = engine->staged_tokens + 3 * tokens * step->micro_step;
+    int32_t *staged = engine->staged_tokens; // NULL: they are read where they are used
+    int32_t *inputs =
+        staged != NULL ? staged + 3 * tokens * step->micro_step : lane_tokens(engine, step->lane);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
-    if (engine->async)
-        send_tokens(engine, step);
+    if (staged != NULL)
+        upload_tokens(engine, step, inputs);
     engine->micro_step_read[step->lane] = step->micro_step;
     return MICS_OK;
 }
 
-// Adds up the losses that the classifier left.
+// Adds up the losses that the LM head left.
 static void collect_losses(mics_engine *engine)
 {
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
@@ -56,7 +49,7 @@ static void collect_losses(mics_engine *engine)
 static void send_sums(mics_engine *engine)
 {
     const mics_device *device = engine->device;
-    if (engine->async)
+    if (engine->host_sums != engine->sums)
         device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, engine->host_sums, engine->sums,
                           sizeof *engine->sums);
 }
@@ -151,22 +144,8 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].stop = atomic_load(&engine->stop_asked) ? 1 : 0;
+    engine->agreements[engine->rank].stop = atomic_exchange(&engine->stop_asked, false) ? 1 : 0;
     send_sums(engine);
-}
-
-static mics_adamw adamw_of(const mics_engine *engine)
-{
-    const double t = (double)(engine->step - engine->scaler.skipped);
-    return (mics_adamw){
-        .lr = engine->lr,
-        .beta1 = engine->spec.beta1,
-        .beta2 = engine->spec.beta2,
-        .eps = engine->spec.eps,
-        .bias1 = (float)(1 - pow((double)engine->spec.beta1, t)),
-        .bias2 = (float)(1 - pow((double)engine->spec.beta2, t)),
-        .grad_scale = engine->grad_scale,
-    };
 }
 
 static void update(mics_engine *engine, int32_t unit_index)
@@ -174,8 +153,10 @@ static void update(mics_engine *engine, int32_t unit_index)
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
     const owned_piece piece = owned_piece_of(engine, unit_index);
-    const float *grads = owned_grads(engine, unit_index);
-    mics_adamw adamw = adamw_of(engine);
+    mics_optimizer_update call = {.optimizer = &engine->spec.optimizer,
+                                  .lr = engine->lr,
+                                  .grad_scale = engine->grad_scale,
+                                  .step = engine->step - engine->scaler.skipped};
     for (int32_t p = 0; p < unit->param_count; p++) { // decay differs by tensor
         const mics_param *param = &unit->params[p];
         int64_t begin = param->offset > piece.range.begin ? param->offset : piece.range.begin;
@@ -183,12 +164,18 @@ static void update(mics_engine *engine, int32_t unit_index)
                                                                      : piece.range.end;
         if (begin >= end)
             continue;
-        int64_t from = begin - piece.range.begin;
-        adamw.weight_decay = param->decay ? engine->spec.weight_decay : 0;
-        engine->ops->adamw_update(&at,
-                                  piece.params == NULL ? NULL : elem_at(engine, piece.params, from),
-                                  piece.masters + from, piece.moment1 + from, piece.moment2 + from,
-                                  grads + from, end - begin, &adamw);
+        const int64_t from = begin - piece.range.begin;
+        call.decays = param->decay;
+        call.rows = param->dims > 1 ? param->shape[0] : 1;
+        call.columns = param->elems / call.rows;
+        call.begin = begin - param->offset;
+        call.elems = end - begin;
+        call.params = piece.params == NULL ? NULL : elem_at(engine, piece.params, from);
+        call.masters = piece.masters + from;
+        call.grads = owned_grads(engine, unit_index) + from;
+        for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
+            call.states[s] = piece.states[s] == NULL ? NULL : piece.states[s] + from;
+        engine->ops->update[engine->spec.optimizer.kind](&at, &call);
     }
 }
 
@@ -282,7 +269,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 static bool is_product(const mics_unit *unit, int32_t op)
 {
-    return unit->ops[op].kind == MICS_OP_LINEAR || unit->ops[op].kind == MICS_OP_CLASSIFIER;
+    return mics_op_def_get(unit->ops[op].kind)->multiplies;
 }
 
 static void rehearse_forward(mics_engine *engine, const mics_step *step, int32_t count)

@@ -13,11 +13,11 @@ struct mics_decoder {
     const float *const *params;
     const mics_kernels *kernels;
     int64_t capacity, length;
-    float *cache;       // by attention op: keys (capacity, width), then values
+    float *cache;       // by op, what its descriptor asks for (mics_op_decode)
     float *tensors;     // of the unit at work, one row each
     int64_t *tensor_at; // by tensor
     float *boundary;    // what passes from unit to unit
-    float *scratch;     // attention's scores
+    float *scratch;     // workspace
     float *logits;
 };
 
@@ -32,6 +32,15 @@ typedef struct decoder_sizes {
     int32_t tensors;
 } decoder_sizes;
 
+static const mics_batch one_row = {.sequences = 1, .length = 1, .threads = 1};
+
+static mics_op_decode kept_by(const mics_model *model, const mics_unit *unit, const mics_op *op)
+{
+    const mics_op_shape shape = mics_op_shape_get(model, unit, op, one_row);
+    const mics_op_def *def = mics_op_def_get(op->kind);
+    return def->decode != NULL ? def->decode(&shape) : (mics_op_decode){0};
+}
+
 static decoder_sizes sizes_of(const mics_model *model, int64_t capacity)
 {
     decoder_sizes sizes = {0};
@@ -41,10 +50,9 @@ static decoder_sizes sizes_of(const mics_model *model, int64_t capacity)
         for (int32_t t = 0; t < unit->tensor_count; t++)
             row += mics_size_round_up(unit->tensors[t].width, 16);
         for (int32_t o = 0; o < unit->op_count; o++) {
-            if (unit->ops[o].kind != MICS_OP_ATTENTION)
-                continue;
-            sizes.cache += 2 * capacity * unit->tensors[unit->ops[o].out].width;
-            sizes.scratch = most(sizes.scratch, unit->ops[o].heads * capacity);
+            const mics_op_decode keeps = kept_by(model, unit, &unit->ops[o]);
+            sizes.cache += capacity * keeps.cache;
+            sizes.scratch = most(sizes.scratch, capacity * keeps.workspace);
         }
         sizes.row = most(sizes.row, row);
         sizes.boundary = most(sizes.boundary, unit->tensors[0].width);
@@ -148,64 +156,26 @@ static float *row_of(const mics_decoder *decoder, int32_t tensor)
     return tensor < 0 ? NULL : decoder->tensors + decoder->tensor_at[tensor];
 }
 
-static void embed(const mics_decoder *decoder, const mics_op *op, int32_t token, int64_t width)
-{
-    const float *places = param_at(decoder, op->params[1]);
-    decoder->kernels->embedding_forward(
-        row_of(decoder, op->out), &token, param_at(decoder, op->params[0]),
-        places == NULL ? NULL : places + decoder->length * width, 1, 1, width);
-}
-
-// Appends this token's key and value, and attends to all so far. Returns the cache left for the
-// next attention op.
-static float *attend(const mics_decoder *decoder, const mics_op *op, int64_t width, float *cache)
-{
-    float *keys = cache, *values = cache + decoder->capacity * width;
-    const float *qkv = row_of(decoder, op->in[0]);
-    memcpy(keys + decoder->length * width, qkv + width, (size_t)width * sizeof(float));
-    memcpy(values + decoder->length * width, qkv + 2 * width, (size_t)width * sizeof(float));
-    decoder->kernels->attention_decode(row_of(decoder, op->out), qkv, keys, values,
-                                       decoder->length + 1, op->heads, width / op->heads,
-                                       decoder->scratch);
-    return values + decoder->capacity * width;
-}
-
 static void run_op(mics_decoder *decoder, const mics_unit *unit, const mics_op *op, int32_t token,
                    float **cache)
 {
-    const mics_kernels *kernels = decoder->kernels;
-    const int64_t in_width = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 0;
-    const int64_t out_width = op->out >= 0 ? unit->tensors[op->out].width : 0;
-    float *in = row_of(decoder, op->in[0]), *out = row_of(decoder, op->out);
-    const float *weight = param_at(decoder, op->params[0]),
-                *bias = param_at(decoder, op->params[1]);
-    switch (op->kind) {
-    case MICS_OP_EMBEDDING:
-        embed(decoder, op, token, out_width);
-        break;
-    case MICS_OP_LAYERNORM:
-        kernels->layernorm_forward(out, row_of(decoder, op->stats), in, weight, bias, op->eps, 1,
-                                   in_width);
-        break;
-    case MICS_OP_LINEAR:
-        kernels->linear_forward(out, in, weight, bias,
-                                op->weight_out_in ? MICS_WEIGHT_OUT_IN : MICS_WEIGHT_IN_OUT, 1,
-                                in_width, out_width);
-        break;
-    case MICS_OP_GELU:
-        kernels->gelu_forward(out, in, in_width);
-        break;
-    case MICS_OP_ATTENTION:
-        *cache = attend(decoder, op, out_width, *cache);
-        break;
-    case MICS_OP_ADD:
-        kernels->add(out, in, row_of(decoder, op->in[1]), out_width);
-        break;
-    default: // classifier
-        kernels->linear_forward(decoder->logits, in, weight, NULL, MICS_WEIGHT_OUT_IN, 1, in_width,
-                                decoder->model->vocab);
-        break;
-    }
+    const mics_op_kernels *kernels = decoder->kernels->ops[op->kind];
+    const mics_op_place at = {.threads = 1, .workspace = decoder->scratch};
+    mics_op_call call = {.at = &at,
+                         .shape = mics_op_shape_get(decoder->model, unit, op, one_row),
+                         .out = row_of(decoder, op->out),
+                         .stats = row_of(decoder, op->stats),
+                         .tokens = &token,
+                         .cache = *cache,
+                         .logits = decoder->logits,
+                         .position = decoder->length,
+                         .capacity = decoder->capacity};
+    for (int i = 0; i < MICS_OP_INPUTS; i++)
+        call.in[i] = row_of(decoder, op->in[i]);
+    for (int p = 0; p < MICS_OP_PARAMS; p++)
+        call.params[p] = param_at(decoder, op->params[p]);
+    (kernels->decode != NULL ? kernels->decode : kernels->forward)(&call);
+    *cache += decoder->capacity * kept_by(decoder->model, unit, op).cache;
 }
 
 static void run_unit(mics_decoder *decoder, const mics_unit *unit, int32_t token, float **cache)

@@ -15,15 +15,17 @@ static mics_status check_steps(const mics_schedule *schedule)
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            if (mics_step_is_comm(step) && step->packed &&
-                !(mics_step_kind_is_second_hop(step->kind) && step->wire == MICS_WIRE_BF16))
+            const bool second_hop =
+                step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+            if (step->dtype.sent != step->dtype.held &&
+                !(second_hop && step->dtype.sent == MICS_WIRE_BF16))
                 return mics_fail(
                     MICS_ERR_UNSUPPORTED,
                     "%s as %s: on a GPU numbers travel as they are held, but for a "
                     "second hop in bf16; leave the rest of run.comm_dtype as it is there, "
                     "and see run.precision",
-                    mics_step_kind_text(step->kind), mics_wire_text(step->wire));
-            if (mics_step_is_comm(step) && step->library)
+                    mics_step_text(step->kind, step->stage), mics_wire_text(step->dtype.sent));
+            if (step->algorithm == MICS_ALGORITHM_LIBRARY)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "gathers by the MPI library are the CPU's; use the ring or two "
                                  "stages on a GPU");
@@ -32,48 +34,35 @@ static mics_status check_steps(const mics_schedule *schedule)
     return MICS_OK;
 }
 
-// What an op's kernels ask for.
-static size_t op_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
-                           const mics_unit *unit, const mics_op *op, mics_batch batch)
-{
-    const mics_op_cost cost = mics_op_cost_get(model, unit, op, batch);
-    const bool logits = cost.classifier_rows > 0;
-    const int64_t in = op->in[0] >= 0 ? unit->tensors[op->in[0]].width : 1;
-    const int64_t out = op->out >= 0 ? unit->tensors[op->out].width : 1;
-    const int64_t heads = op->heads > 0 ? op->heads : 1;
-    return ops->workspace_bytes(dtype, batch.sequences * batch.length, batch.length,
-                                in > out ? in : out, heads, out / heads, logits ? model->vocab : 1,
-                                logits ? cost.classifier_rows : 1, batch.threads);
-}
-
-size_t mics_engine_workspace(const mics_op_table *ops, mics_dtype dtype, const mics_model *model,
+size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
                              mics_batch batch)
 {
     size_t most = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t o = 0; o < model->units[u].op_count; o++) {
-            const size_t need =
-                op_workspace(ops, dtype, model, &model->units[u], &model->units[u].ops[o], batch);
+        const mics_unit *unit = &model->units[u];
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            const mics_op_kernels *of = kernels->ops[unit->ops[o].kind];
+            const mics_op_shape shape = mics_op_shape_get(model, unit, &unit->ops[o], batch);
+            const size_t need = of->workspace_bytes ? of->workspace_bytes(&shape, dtype) : 0;
             most = need > most ? need : most;
         }
     }
     return most;
 }
 
-// The schedule's workspace is by the model's op table, which knows no kernels.
+// The schedule's workspace is by the ops' descriptors, which know no kernels.
 static mics_status check_workspace(const mics_engine_spec *spec)
 {
     const mics_schedule *schedule = spec->schedule;
-    const mics_op_table *ops = spec->ops != NULL ? spec->ops : mics_op_table_cpu();
     const size_t there = (size_t)schedule->workspace_losses * sizeof(float);
-    const size_t needed =
-        mics_engine_workspace(ops, spec->dtype, schedule->spec.model, schedule->spec.batch);
+    const size_t needed = mics_engine_workspace(spec->kernels, spec->dtype, schedule->spec.model,
+                                                schedule->spec.batch);
     if (needed <= there)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "the kernels of \"%s\" ask for %zu bytes of workspace, and the schedule has "
                      "%zu; use those of this build",
-                     ops->name, needed, there);
+                     spec->kernels->name, needed, there);
 }
 
 // Whether the device has memory of its own.
@@ -101,6 +90,8 @@ static mics_status check_device(const mics_engine_spec *spec)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "sums of numbers of 2 bytes by rings can be planned, not run; leave "
                          "sums_by_ring false");
+    if (spec->kernels == NULL)
+        return mics_fail(MICS_ERR_INVALID, "a device needs kernels, such as mics_kernels_cuda()");
     if (!schedule->accelerator || mixed != (spec->dtype != MICS_DTYPE_FP32))
         return mics_fail(MICS_ERR_INVALID,
                          "a schedule in %s precision for %s does not fit a device that computes in "
@@ -141,15 +132,15 @@ static mics_status open_device(mics_engine *engine)
     const mics_engine_spec *spec = &engine->spec;
     engine->device = spec->device;
     if (spec->device == NULL) {
-        MICS_TRY(mics_device_cpu_open(&engine->own_device));
+        MICS_TRY(mics_device_cpu_open(mics_engine_events(engine->schedule), &engine->own_device));
         engine->device = engine->own_device;
     }
     engine->async = !engine->device->is_host;
-    engine->ops = spec->ops != NULL ? spec->ops : mics_op_table_cpu();
     engine->dtype = spec->dtype;
     engine->elem_bytes = mics_dtype_bytes(spec->dtype);
     if (spec->kernels == NULL)
         engine->spec.kernels = mics_kernels_get(NULL);
+    engine->ops = engine->spec.kernels;
     if (spec->timeout_s <= 0)
         engine->spec.timeout_s = default_timeout_s;
     if (spec->loss_scaling.window == 0 && spec->loss_scaling.fixed <= 0)
@@ -171,6 +162,8 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
     if (status == MICS_OK)
         status = state_open(engine);
     if (status == MICS_OK)
+        status = host_copy_open(engine);
+    if (status == MICS_OK)
         status = worker_open(engine);
     if (status != MICS_OK) {
         mics_engine_close(engine);
@@ -187,7 +180,10 @@ static mics_status open_together(const mics_engine_spec *spec, mics_engine *engi
     MICS_TRY(mics_comm_agree(spec->comm, mine));
     if (spec->schedule->spec.share_params)
         MICS_TRY(state_share(engine));
-    return is_remote(spec) ? state_register(engine) : MICS_OK;
+    if (!is_remote(spec))
+        return MICS_OK;
+    MICS_TRY(state_register(engine));
+    return collectives_warm_up(engine);
 }
 
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out)
@@ -274,8 +270,7 @@ static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
 {
-    return end_world_unless_ok(
-        engine, stream_run(engine, stream, engine->async ? run_device_comm_step : run_comm_step));
+    return end_world_unless_ok(engine, stream_run(engine, stream, run_comm_step));
 }
 
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
@@ -320,25 +315,20 @@ static mics_status run_list(mics_engine *engine)
 {
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
-    const double begin_us = mics_clock_us();
-    engine->begin_us = begin_us;
+    engine->begin_us = mics_clock_us();
     note_call(engine, ENGINE_LIST);
     start_workers(engine, run_comm_stream);
     mics_status compute =
         end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
-    const double computed_us = mics_clock_us();
     mics_status comm = join_workers(engine);
     note_call(engine, ENGINE_IDLE);
     mics_comm_count_get(engine->spec.comm, &after);
     mics_step_result *result = &engine->result;
-    if (engine->async && compute == MICS_OK && comm == MICS_OK)
+    if (compute == MICS_OK && comm == MICS_OK)
         device_read_exposed(engine);
-    result->step_us = mics_clock_us() - begin_us;
+    result->step_us = mics_clock_us() - engine->begin_us;
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
-    // What comes after all computation is the agreement, in an evaluation.
-    if (!engine->async)
-        result->exposed_us[MICS_STEP_AGREE] += mics_clock_us() - computed_us;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us += result->exposed_us[kind];
     return compute != MICS_OK ? compute : comm;
@@ -387,8 +377,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 
 const mics_step_time *mics_engine_times(const mics_engine *engine)
 {
-    if (engine->async)
-        device_read_times(engine);
+    device_read_times(engine);
     return engine->times;
 }
 
@@ -423,30 +412,17 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
     return status;
 }
 
-static mics_status publish_step(mics_engine *engine, int32_t index)
+// The parameter syncs of a thread's streams. They wait for none but their own first stages, between nodes,
+// and those have run.
+static mics_status sync_job(mics_engine *engine, mics_stream thread)
 {
-    const mics_step *step = &engine->list->steps[index];
-    if (!engine->async)
-        return run_comm_step(engine, step);
-    device_begin_step(engine, index);
-    mics_status status = run_device_comm_step(engine, step);
-    device_end_step(engine, index);
-    return status;
-}
-
-// The publications of one stream. They wait for none but their own first stages, between nodes, and
-// those have run.
-static mics_status publish_job(mics_engine *engine, mics_stream stream)
-{
-    if (engine->async)
-        device_begin_stream(engine, stream);
+    device_begin_streams(engine, thread);
     for (int32_t i = 0; i < engine->list->count; i++) {
         const mics_step *step = &engine->list->steps[i];
-        if (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH && step->stream == stream)
-            MICS_TRY(end_world_unless_ok(engine, publish_step(engine, i)));
+        if (step->kind == MICS_STEP_PARAM_SYNC && stream_served(engine, thread, step->stream))
+            MICS_TRY(end_world_unless_ok(engine, stream_run_step(engine, i, run_comm_step)));
     }
-    if (engine->async)
-        device_end_stream(engine, stream);
+    device_end_streams(engine, thread);
     return MICS_OK;
 }
 
@@ -459,17 +435,17 @@ mics_status mics_engine_publish(mics_engine *engine)
     engine->phase = MICS_PHASE_TRAIN;
     engine->all_know = false;
     engine->failure = MICS_OK;
-    engine->publishing = true;
-    note_call(engine, ENGINE_PUBLISH);
-    worker_start(engine, MICS_STREAM_FAR, publish_job);
+    engine->syncing = true;
+    note_call(engine, ENGINE_SYNC);
+    worker_start(engine, MICS_STREAM_FAR, sync_job);
     mics_status status = worker_join(engine, MICS_STREAM_FAR);
     if (status == MICS_OK) {
-        worker_start(engine, MICS_STREAM_NEAR, publish_job);
+        worker_start(engine, MICS_STREAM_NEAR, sync_job);
         status = worker_join(engine, MICS_STREAM_NEAR);
     }
-    if (engine->async && status == MICS_OK)
+    if (status == MICS_OK)
         status = end_world_unless_ok(engine, device_drain(engine));
-    engine->publishing = false;
+    engine->syncing = false;
     note_call(engine, ENGINE_IDLE);
     engine->stale = engine->stale && status != MICS_OK;
     return status;

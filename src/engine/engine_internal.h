@@ -5,7 +5,7 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "mics/engine.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -57,7 +57,7 @@ typedef enum engine_call {
     ENGINE_IDLE, // whatever its caller does: reads, saves, reports
     ENGINE_LIST, // runs a list
     ENGINE_AGREE,
-    ENGINE_PUBLISH
+    ENGINE_SYNC // of parameters
 } engine_call;
 
 // What the board tells of a rank.
@@ -76,20 +76,22 @@ struct mics_engine {
     int32_t rank;
 
     mics_device *device, *own_device; // own_device: opened here, as the spec names none
-    const mics_op_table *ops;
-    mics_dtype dtype;  // of parameters, activations and gradients of one micro-step
-    size_t elem_bytes; // of one such number
+    const mics_kernels *ops;          // spec.kernels
+    mics_dtype dtype;                 // of parameters, activations and gradients of one micro-step
+    size_t elem_bytes;                // of one such number
     bool async; // the device has memory of its own, and is done with a call later than the host
     bool params_booked; // shared parameters; they are none of the allocator's
 
-    // Arenas, one block each, in the device's memory. Those of `float *` that hold numbers of dtype are
+    // Arenas, one block each, in the device's memory. Those of `void *` hold numbers of dtype and are
     // walked by elem_at.
-    float *params;  // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
-    float *grads;   // by unit: the accumulator at G; fp32
-    float *moments; // by unit: first moments of the piece at O, then second; then masters (MIXED)
-    float *gather;  // parameter slots
-    float *reduce;  // gradient slots
-    float *activations;
+    void *params; // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    float *grads; // by unit: the accumulator at G; fp32
+    // Of the optimizer: by unit, one state of the optimizer shard at O, then the next; then masters
+    // (MIXED).
+    float *moments;
+    void *gather; // parameter slots
+    void *reduce; // gradient slots
+    void *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
     float *losses;            // one a token
@@ -103,14 +105,14 @@ struct mics_engine {
     mics_agreement *host_sums;
     int32_t *staged_tokens; // by micro-step: inputs, targets, order; page-locked
     int32_t *counts;        // scratch for their order
-    float *mirror; // on the host: pieces of a device, as `params` and `moments` of fp32 hold them
+    float *host_copy;       // pieces of a device, as `params` and `moments` of fp32 hold them
 
-    unit_fusion *fusions;            // by unit; NULL: the op table has no two in one
+    unit_fusion *fusions;            // by unit; NULL: no kernels run two ops as one
     bool *fused;                     // what they point into
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
     arena_map map;
-    group_ring rings[MICS_GROUP_KINDS];
+    group_ring rings[MICS_AXES][MICS_SCOPES];
     mics_agreement *agreements; // by rank
     mics_step_time *times;
 
@@ -122,9 +124,9 @@ struct mics_engine {
 
     // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while
     // any stream works.
-    bool all_know;   // every rank has found the failure for itself, from the same numbers
-    bool publishing; // mics_engine_publish, not a whole list
-    bool stale;      // other ranks' pieces of the parameter shards are older than their masters
+    bool all_know; // every rank has found the failure for itself, from the same numbers
+    bool syncing;  // mics_engine_publish, not a whole list
+    bool stale;    // other ranks' pieces of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
@@ -135,7 +137,7 @@ struct mics_engine {
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
     mics_scaler scaler;
     _Atomic bool stop_asked;
-    double begin_us, agreed_us; // of the list; when a device had come to the agreement
+    double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;
     int64_t step;
@@ -143,7 +145,7 @@ struct mics_engine {
     mics_step_result result;
 };
 
-// ---- worker.c ----
+// ---- streams.c ----
 
 /* Starts the communication threads that the schedule needs.   Returns: MICS_OK; MICS_ERR_MEMORY. */
 mics_status worker_open(mics_engine *engine);
@@ -154,8 +156,23 @@ void worker_close(mics_engine *engine);
 void worker_start(mics_engine *engine, mics_stream stream, worker_job job);
 mics_status worker_join(mics_engine *engine, mics_stream stream);
 
+// What a step does; where it is enqueued, it is done later.
+typedef mics_status step_job(mics_engine *engine, const mics_step *step);
+
+/* Runs the steps of a thread's streams of engine->list; those of other threads that they must wait for, it
+ * waits for. A failure makes every wait of this list fail; the first one stays. */
+mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run);
+
+/* One of them alone, between its events; the caller has waited for what it needs. */
+mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run);
+
+// ---- status.c ----
+
 /* Begins a call of the engine, which every rank makes alike: a new number, and a note of it. */
 void note_call(mics_engine *engine, engine_call call);
+
+/* Notes where a stream is. Called with the mutex. */
+void note_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside);
 
 /* Notes where the device is, in place of where the threads are that enqueue. */
 void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside);
@@ -163,37 +180,22 @@ void note_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t in
 /* The first failure on any stream of the list. */
 mics_status stream_failure(mics_engine *engine);
 
-/* Runs all steps of one stream of engine->list; those of other streams that it must wait for, it
- * waits for. A failure makes every wait of this list fail; the first one stays. */
-mics_status stream_run(mics_engine *engine, mics_stream stream,
-                       mics_status (*run)(mics_engine *engine, const mics_step *step));
-
-// ---- comm_steps.c, device_comm.c, compute_steps.c, run_op.c ----
-
-/* Tokens of a lane: inputs, behind them targets, and behind these on a device their order. */
-int32_t *lane_tokens(const mics_engine *engine, int32_t lane);
-
-/* Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are of
- * `block_elems`: the share that this rank owns inside its node. Stages inside it, and collectives in
- * one stage, are about all of the buffer: 0. */
-int64_t step_share_at(const mics_engine *engine, const mics_step *step, int64_t block_elems);
-
-/* A unit's part of a step's block, elements. */
-int64_t step_unit_elems(const mics_engine *engine, const mics_step *step, int32_t unit);
-
-/* Where the message of a step of several units is put together. */
-void *step_message(const mics_engine *engine, const mics_step *step);
-
-/* One collective on host memory. */
-mics_status run_comm_step(mics_engine *engine, const mics_step *step);
+/* Whether the thread of one stream runs another's steps, or its own. */
+bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream stream);
 
 /* What both ends of an exchange must agree on, and what errors call it. */
 enum { STEP_NAME_BYTES = 224 };
 void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity);
 
-/* Enqueues one collective on a device's memory; AGREE is done on return. */
-mics_status run_device_comm_step(mics_engine *engine, const mics_step *step);
+// ---- collectives.c, compute_steps.c, run_op.c ----
+
+/* One collective; on a device it is enqueued, but for AGREE, which is done on return. */
+mics_status run_comm_step(mics_engine *engine, const mics_step *step);
 mics_status run_compute_step(mics_engine *engine, const mics_step *step);
+
+/* Runs each kind of collective over each group of the schedule once on a device, in list order: connections
+ * are there then, and kernels loaded, before a step waits for them.   Collective: over the world. */
+mics_status collectives_warm_up(mics_engine *engine);
 
 /* Mean over all tokens of the list's batch, once AGREE is done. */
 double mean_loss(const mics_engine *engine);
@@ -207,7 +209,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
 
 /* Op `op` and the next one in one call; call number `at` of the unit's and the next one likewise. */
 void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op);
-void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at);
+void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call);
 
 // ---- fusion.c ----
 
@@ -225,14 +227,15 @@ void graphs_close(mics_engine *engine);
 /* Enqueues `calls`, or a graph of them. */
 void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls);
 
-// ---- device_run.c: what an engine on an asynchronous device does beside enqueuing ----
+// ---- events.c ----
 //
 // Event 2 i is where step i of the training list began on its stream, 2 i + 1 where it ended. Those of the
 // evaluation's list come behind; the last ones tell, by stream, where a list ended.
 
-/* Before a stream's first step of a list: lets it wait for all that the streams did before. */
-void device_begin_stream(mics_engine *engine, mics_stream stream);
-void device_end_stream(mics_engine *engine, mics_stream stream);
+/* Before the first step of a list of a thread's streams: lets them wait for all that the streams did
+ * before; and behind the last one. */
+void device_begin_streams(mics_engine *engine, mics_stream thread);
+void device_end_streams(mics_engine *engine, mics_stream thread);
 
 /* Around the calls of one step: waits for other streams' steps, events, a range in the profiler. */
 void device_begin_step(mics_engine *engine, int32_t index);
@@ -265,9 +268,19 @@ void watch_explain(void *ctx, const mics_lateness *late);
 
 // ---- state.c ----
 
-/* A rank's group of a kind. The caller frees ring->block_of with mics_free. */
-mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_kind kind,
-                            int32_t rank, group_ring *ring);
+/* A rank's group along an axis. The caller frees ring->block_of with mics_free. */
+mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_axis axis,
+                            mics_group_scope scope, int32_t rank, group_ring *ring);
+
+/* A rank's groups along all axes. On failure too the caller frees each block_of with mics_free. */
+mics_status group_rings_open(mics_memory *memory, const mics_mesh *mesh, int32_t rank,
+                             group_ring rings[MICS_AXES][MICS_SCOPES]);
+
+/* The group that a collective of the schedule runs over. */
+static inline const group_ring *ring_of(const mics_engine *engine, const mics_step *step)
+{
+    return &engine->rings[step->axis][mics_step_scope(step)];
+}
 
 /* Computes the maps and rings, and takes the arenas as the ledger says. On failure the caller
  * closes the engine. */
@@ -279,6 +292,9 @@ mics_status state_share(mics_engine *engine);
 /* Registers the arenas of a device that collectives use. Collective: over the world. */
 mics_status state_register(mics_engine *engine);
 void state_close(mics_engine *engine);
+
+/* Tokens of a lane: inputs, behind them targets, and behind these on a device their order. */
+int32_t *lane_tokens(const mics_engine *engine, int32_t lane);
 
 /* This rank's elements of a unit at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
@@ -300,21 +316,21 @@ void *elem_at(const mics_engine *engine, void *base, int64_t elems);
 /* A unit's parameter shard. */
 void *shard_at(const mics_engine *engine, int32_t unit);
 
-/* Where calls of the op table run that belong to a stream; computation alone has a workspace. */
+/* Where kernels run that belong to a stream; computation alone has a workspace. */
 mics_op_place place_on(const mics_engine *engine, mics_stream stream);
 
 // The owned piece of a unit, in the device's memory.
 typedef struct owned_piece {
     mics_range range; // of the unit's elements, cut at its own length
-    float *masters, *moment1, *moment2;
+    float *masters, *states[MICS_OPTIMIZER_STATES];
     void *params; // the same numbers of dtype; NULL: the masters are the parameters
 } owned_piece;
 owned_piece owned_piece_of(const mics_engine *engine, int32_t unit);
 
-// ---- pieces.c ----
+// ---- host_copy.c ----
 
 /* Takes the host's copy of a device's pieces, unless it is there; none where the engine computes in the host's
  * memory. */
-mics_status mirror_open(mics_engine *engine);
+mics_status host_copy_open(mics_engine *engine);
 
 #endif

@@ -65,7 +65,7 @@ typedef struct timed_run {
 typedef struct meter {
     const mics_measure_spec *spec;
     const mics_mesh *mesh;
-    group_ring rings[MICS_GROUP_KINDS];
+    group_ring rings[MICS_AXES][MICS_SCOPES];
     char *buffers[BUFFERS];
     double begin_us;                       // of everything
     double us_per_byte[MICS_MEASURE_OPS];  // of the slowest algorithm, as far as is known
@@ -238,35 +238,36 @@ static mics_status run_once(meter *self, const timed_run *run, double *us_out)
 
 // ---- what is run ----
 
-static stage stage_of(const meter *self, mics_group_kind kind, size_t block_bytes, size_t at)
+static stage stage_of(const meter *self, mics_group_axis axis, mics_group_scope scope,
+                      size_t block_bytes, size_t at)
 {
-    return (stage){.ring = &self->rings[kind],
-                   .channel = mics_mesh_spans_nodes(self->mesh, kind) ? 1 : 0,
+    return (stage){.ring = &self->rings[axis][scope],
+                   .channel = mics_mesh_spans_nodes(self->mesh, axis, scope) ? 1 : 0,
                    .at = at,
                    .block_bytes = block_bytes};
 }
 
-// The stages of a unit of `bytes`: as gather() and reduce() of comm_steps.c place them.
+// The stages of a unit of `bytes`: as gather() and reduce() of collectives.c place them.
 static timed_run run_of(const meter *self, mics_measure_op op, mics_algorithm algorithm,
                         size_t bytes)
 {
     const bool gather = op == MICS_MEASURE_GATHER;
-    const mics_group_kind whole = gather ? MICS_GROUP_PARAMS : MICS_GROUP_GRADS;
-    const mics_group_kind across = gather ? MICS_GROUP_PARAMS_ACROSS : MICS_GROUP_GRADS_ACROSS;
-    const size_t block = bytes / (size_t)self->rings[whole].group.size;
+    const mics_group_axis axis = gather ? MICS_AXIS_PARTITION : MICS_AXIS_GRADIENT;
+    const group_ring *rings = self->rings[axis];
+    const size_t block = bytes / (size_t)rings[MICS_SCOPE_WHOLE].group.size;
     timed_run run = {.op = op, .algorithm = algorithm, .stage_count = 1};
     char size[32];
     snprintf(run.what, sizeof run.what, "timing of a %s over the %s (%s, %s)",
-             gather ? "gather" : "reduction", mics_group_kind_text(whole),
+             gather ? "gather" : "reduction", mics_group_text(axis, MICS_SCOPE_WHOLE),
              mics_algorithm_text(algorithm), mics_size_text((double)bytes, size, sizeof size));
-    run.stages[0] = stage_of(self, whole, block, 0);
+    run.stages[0] = stage_of(self, axis, MICS_SCOPE_WHOLE, block, 0);
     if (algorithm != MICS_ALGORITHM_TWO_STAGE)
         return run;
-    const size_t node_block = block * (size_t)self->rings[across].group.size;
+    const size_t node_block = block * (size_t)rings[MICS_SCOPE_INTER].group.size;
     run.stage_count = STAGES;
-    run.stages[gather ? 0 : 1] =
-        stage_of(self, across, block, node_block * (size_t)self->rings[MICS_GROUP_NODE].own_block);
-    run.stages[gather ? 1 : 0] = stage_of(self, MICS_GROUP_NODE, node_block, 0);
+    run.stages[gather ? 0 : 1] = stage_of(self, axis, MICS_SCOPE_INTER, block,
+                                          node_block * (size_t)rings[MICS_SCOPE_INTRA].own_block);
+    run.stages[gather ? 1 : 0] = stage_of(self, axis, MICS_SCOPE_INTRA, node_block, 0);
     return run;
 }
 
@@ -552,9 +553,7 @@ out:
 
 static mics_status open_meter(meter *self)
 {
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        MICS_TRY(group_ring_open(self->spec->memory, self->mesh, (mics_group_kind)kind,
-                                 self->spec->comm->rank, &self->rings[kind]));
+    MICS_TRY(group_rings_open(self->spec->memory, self->mesh, self->spec->comm->rank, self->rings));
     if (pthread_mutex_init(&self->mutex, NULL) != 0)
         return mics_fail(MICS_ERR_MEMORY, "no mutex for timing collectives");
     if (pthread_cond_init(&self->changed, NULL) != 0) {
@@ -581,8 +580,8 @@ static void close_meter(meter *self)
         pthread_mutex_destroy(&self->mutex);
     }
     close_buffers(self);
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        mics_free(self->spec->memory, self->rings[kind].block_of);
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
+        mics_free(self->spec->memory, self->rings[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
 }
 
 // Of a failure that was in no agreement others may not know, and wait for this rank.
@@ -619,10 +618,11 @@ static bool find_checked(const meter *self, const mics_timings *timings, measure
     const int32_t count = measure_order(timings, self->spec->reductions_too, places);
     for (int32_t i = 0; i < count; i++) {
         const mics_timing *timing = &timings->rows[places[i].row].of[places[i].op];
-        const mics_group_kind kind =
-            places[i].op == MICS_MEASURE_GATHER ? MICS_GROUP_PARAMS : MICS_GROUP_GRADS;
+        const mics_group_axis axis =
+            places[i].op == MICS_MEASURE_GATHER ? MICS_AXIS_PARTITION : MICS_AXIS_GRADIENT;
         if (timing->us[mics_measure_fastest(timing)] < CHECKED_US_MIN ||
-            !mics_mesh_spans_nodes(self->mesh, kind) || !fits(self, timing->bytes))
+            !mics_mesh_spans_nodes(self->mesh, axis, MICS_SCOPE_WHOLE) ||
+            !fits(self, timing->bytes))
             continue;
         *at_out = places[i];
         return true;
@@ -673,7 +673,8 @@ mics_status mics_measure_library(mics_memory *memory, mics_comm *comm, const mic
 {
     group_ring group = {0};
     mics_status status =
-        mics_comm_agree(comm, group_ring_open(memory, mesh, MICS_GROUP_PARAMS, comm->rank, &group));
+        mics_comm_agree(comm, group_ring_open(memory, mesh, MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE,
+                                              comm->rank, &group));
     if (status == MICS_OK) {
         const mics_ring ring = {.group = group.group,
                                 .block_of = group.block_of,

@@ -22,7 +22,7 @@ static mics_wire wire_of(const mics_schedule *schedule, mics_measure_op op)
 }
 
 // A ring leaves a node once. Packed contributions go to each member directly, so all ranks of a
-// node send them (comm_steps.c).
+// node send them (collectives.c).
 double mics_measure_node_bytes(const mics_schedule *schedule, mics_measure_op op,
                                mics_algorithm algorithm, size_t bytes)
 {

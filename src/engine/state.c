@@ -19,7 +19,7 @@ static void map_params(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
     const bool shared = schedule->spec.share_params;
-    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
     int64_t end = 0;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
         const int32_t degree = schedule->sharding[u].params;
@@ -61,16 +61,28 @@ static mics_status map_slots(mics_engine *engine, const int64_t *elems, int32_t 
     return MICS_OK;
 }
 
-mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_kind kind,
-                            int32_t rank, group_ring *ring)
+mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_axis axis,
+                            mics_group_scope scope, int32_t rank, group_ring *ring)
 {
-    ring->group = mics_mesh_group(mesh, kind, rank);
+    ring->group = mics_mesh_group(mesh, axis, scope, rank);
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)ring->group.size * sizeof(int32_t), &block));
     ring->block_of = block;
     for (int32_t member = 0; member < ring->group.size; member++)
-        ring->block_of[member] = mics_mesh_block(mesh, kind, mics_group_rank(ring->group, member));
+        ring->block_of[member] =
+            mics_mesh_block(mesh, axis, scope, mics_group_rank(ring->group, member));
     ring->own_block = ring->block_of[ring->group.index];
+    return MICS_OK;
+}
+
+mics_status group_rings_open(mics_memory *memory, const mics_mesh *mesh, int32_t rank,
+                             group_ring rings[MICS_AXES][MICS_SCOPES])
+{
+    for (int axis = 0; axis < MICS_AXES; axis++) {
+        for (int scope = 0; scope < MICS_SCOPES; scope++)
+            MICS_TRY(group_ring_open(memory, mesh, (mics_group_axis)axis, (mics_group_scope)scope,
+                                     rank, &rings[axis][scope]));
+    }
     return MICS_OK;
 }
 
@@ -120,43 +132,37 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
     mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
 }
 
-static mics_status open_wire(mics_engine *engine)
+static void lay_out_wire(mics_engine *engine, char *wire)
 {
-    void *block = NULL;
-    MICS_TRY(open_arena(engine, MICS_MEM_WIRE, &block));
-    char *wire = block;
     engine->wire[0] = wire;
     for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
         engine->wire[stream] = wire;
         wire += engine->schedule->wire_bytes[stream];
     }
     engine->residual = (float *)(void *)wire;
-    return MICS_OK;
 }
 
 static mics_status open_arenas(mics_engine *engine)
 {
-    float **const arenas[MICS_MEM_TAGS] = {
-        [MICS_MEM_PARAMS] = &engine->params,       [MICS_MEM_GRADS] = &engine->grads,
-        [MICS_MEM_OPTIMIZER] = &engine->moments,   [MICS_MEM_GATHER] = &engine->gather,
-        [MICS_MEM_REDUCE] = &engine->reduce,       [MICS_MEM_ACTIVATIONS] = &engine->activations,
-        [MICS_MEM_WORKSPACE] = &engine->workspace,
-    };
     const mics_schedule *schedule = engine->schedule;
-    void *block = NULL;
-    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
-        if (arenas[tag] == NULL)
-            continue;
-        block = NULL;
-        MICS_TRY(open_arena(engine, (mics_memory_tag)tag, &block));
-        *arenas[tag] = block;
+    void *blocks[MICS_MEM_TAGS] = {NULL};
+    mics_status status = MICS_OK;
+    for (int tag = 0; tag < MICS_MEM_TAGS && status == MICS_OK; tag++) {
+        if (tag != MICS_MEM_COMM && tag != MICS_MEM_HOST)
+            status = open_arena(engine, (mics_memory_tag)tag, &blocks[tag]);
     }
+    engine->params = blocks[MICS_MEM_PARAMS];
+    engine->grads = blocks[MICS_MEM_GRADS];
+    engine->moments = blocks[MICS_MEM_OPTIMIZER];
+    engine->gather = blocks[MICS_MEM_GATHER];
+    engine->reduce = blocks[MICS_MEM_REDUCE];
+    engine->activations = blocks[MICS_MEM_ACTIVATIONS];
+    engine->workspace = blocks[MICS_MEM_WORKSPACE];
+    engine->tokens = blocks[MICS_MEM_DATA];
+    lay_out_wire(engine, blocks[MICS_MEM_WIRE]);
+    MICS_TRY(status);
     engine->losses = engine->workspace + schedule->workspace_losses;
     engine->workspace_bytes = (size_t)schedule->workspace_losses * sizeof(float);
-    MICS_TRY(open_wire(engine));
-    block = NULL;
-    MICS_TRY(open_arena(engine, MICS_MEM_DATA, &block));
-    engine->tokens = block;
     return MICS_OK;
 }
 
@@ -167,9 +173,10 @@ static mics_status open_host(mics_engine *engine)
     const mics_schedule_spec *spec = &engine->schedule->spec;
     const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     void *block = NULL;
-    engine->sums = &engine->agreements[engine->rank];
+    engine->sums = engine->host_sums = &engine->agreements[engine->rank];
     if (!engine->async)
         return MICS_OK;
+    engine->host_sums = NULL;
     engine->sums = (mics_agreement *)(void *)(engine->workspace + engine->schedule->workspace_sums);
     MICS_TRY(device->ops->alloc_host(device->ctx, sizeof *engine->host_sums, &block));
     engine->host_sums = block;
@@ -179,7 +186,7 @@ static mics_status open_host(mics_engine *engine)
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         (size_t)(spec->model->vocab + 1) * sizeof(int32_t), &block));
     engine->counts = block;
-    return mirror_open(engine);
+    return MICS_OK;
 }
 
 mics_status state_open(mics_engine *engine)
@@ -187,9 +194,8 @@ mics_status state_open(mics_engine *engine)
     const mics_schedule *schedule = engine->schedule;
     arena_map *map = &engine->map;
     void *block = NULL;
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        MICS_TRY(group_ring_open(engine->spec.memory, &schedule->spec.mesh, (mics_group_kind)kind,
-                                 engine->rank, &engine->rings[kind]));
+    MICS_TRY(
+        group_rings_open(engine->spec.memory, &schedule->spec.mesh, engine->rank, engine->rings));
     MICS_TRY(map_units(engine));
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
@@ -212,7 +218,7 @@ mics_status state_open(mics_engine *engine)
 
 mics_status state_share(mics_engine *engine)
 {
-    const group_ring *group = &engine->rings[MICS_GROUP_PARAMS];
+    const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
     const mics_ring ring = {
         .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
     void *block = NULL;
@@ -257,12 +263,12 @@ static void close_device(mics_engine *engine)
     mics_device *device = engine->device;
     if (device == NULL)
         return;
-    for (int stream = 0; engine->async && stream < MICS_STREAMS; stream++)
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
         (void)device->ops->synchronize(device->ctx, stream);
     graphs_close(engine);
     mics_comm_unregister(engine->spec.comm);
     close_arenas(engine);
-    if (engine->host_sums != NULL)
+    if (engine->async && engine->host_sums != NULL)
         device->ops->free_host(device->ctx, engine->host_sums);
     if (engine->staged_tokens != NULL)
         device->ops->free_host(device->ctx, engine->staged_tokens);
@@ -278,15 +284,15 @@ void state_close(mics_engine *engine)
     close_device(engine);
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         mics_free(memory, maps[i]);
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        mics_free(memory, engine->rings[kind].block_of);
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
+        mics_free(memory, engine->rings[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
     mics_free(memory, engine->micro_step_read);
     mics_free(memory, engine->counts);
     mics_free(memory, engine->fusions);
     mics_free(memory, engine->fused);
-    mics_free(memory, engine->mirror);
+    mics_free(memory, engine->host_copy);
 }
 
 // ---- where things are ----
@@ -313,6 +319,12 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit)
     return NULL;
 }
 
+int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
+{
+    const mics_batch *batch = &engine->schedule->spec.batch;
+    return engine->tokens + (engine->async ? 3 : 2) * batch->sequences * batch->length * lane;
+}
+
 void *elem_at(const mics_engine *engine, void *base, int64_t elems)
 {
     return (char *)base + elems * (int64_t)engine->elem_bytes;
@@ -332,7 +344,6 @@ mics_op_place place_on(const mics_engine *engine, mics_stream stream)
         .threads = engine->schedule->spec.batch.threads,
         .workspace = stream == MICS_STREAM_COMPUTE ? engine->workspace : NULL,
         .workspace_bytes = stream == MICS_STREAM_COMPUTE ? engine->workspace_bytes : 0,
-        .kernels = engine->spec.kernels,
     };
 }
 

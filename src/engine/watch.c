@@ -92,9 +92,10 @@ static bool has_entered(const place *late, const engine_note *note)
 static mics_group members_of(const report *r, const place *at, int32_t rank)
 {
     const mics_step *step = step_at(r, at);
-    const mics_group_kind kind =
-        step != NULL && mics_step_is_comm(step) ? step->group : MICS_GROUP_WORLD;
-    return mics_mesh_group(&r->engine->schedule->spec.mesh, kind, rank);
+    const mics_mesh *mesh = &r->engine->schedule->spec.mesh;
+    if (step == NULL || !mics_step_is_comm(step))
+        return mics_mesh_group(mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, rank);
+    return mics_mesh_group(mesh, step->axis, mics_step_scope(step), rank);
 }
 
 static void append_step(report *r, const place *at)
@@ -103,7 +104,7 @@ static void append_step(report *r, const place *at)
     if (step == NULL)
         return;
     append(r, "%s %s", is_inside(&at->note, at->stream) ? "in" : "before",
-           mics_step_kind_text(step->kind));
+           mics_step_text(step->kind, step->stage));
     if (step->unit >= 0)
         append(r, " of %s", r->engine->schedule->spec.model->units[step->unit].name);
     append(r,
@@ -121,7 +122,7 @@ static void append_doing(report *r, const engine_note *note)
         [ENGINE_IDLE] = "between steps",
         [ENGINE_LIST] = "beginning the step",
         [ENGINE_AGREE] = "agreeing with the others",
-        [ENGINE_PUBLISH] = "publishing",
+        [ENGINE_SYNC] = "synchronising parameters",
     };
     place at = {.note = *note, .stream = MICS_STREAM_COMPUTE};
     for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
@@ -131,8 +132,7 @@ static void append_doing(report *r, const engine_note *note)
     if (step_at(r, &at) != NULL)
         append_step(r, &at);
     else
-        append(r, "%s after step %lld",
-               calls[(unsigned)note->call <= ENGINE_PUBLISH ? note->call : 0],
+        append(r, "%s after step %lld", calls[(unsigned)note->call <= ENGINE_SYNC ? note->call : 0],
                (long long)note->step);
 }
 
@@ -263,7 +263,8 @@ static void wait_s(double seconds)
 static mics_stream own_stream(const mics_engine *engine, const engine_note *mine)
 {
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
-        const worker *w = &engine->workers[stream];
+        const bool own = engine->workers[stream].started;
+        const worker *w = &engine->workers[own ? stream : (int)engine->home];
         if (w->started && pthread_equal(w->thread, pthread_self()) &&
             is_inside(mine, (mics_stream)stream))
             return (mics_stream)stream;

@@ -98,76 +98,53 @@ mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
     return MICS_OK;
 }
 
-// Members outer / inner ranks apart share a piece at degree `inner` and together hold it once at
-// degree `outer`.
-static mics_group column(int32_t rank, int32_t inner, int32_t outer)
-{
-    int32_t in_outer = rank % outer;
-    return (mics_group){.first = rank - in_outer + in_outer % inner,
-                        .stride = inner,
-                        .size = outer / inner,
-                        .index = in_outer / inner};
-}
+// The degrees between which a group runs.
+typedef struct stretch {
+    int32_t inner, outer;
+} stretch;
 
-// One rank alone when the group of this degree lies inside a node.
-static mics_group across(const mics_mesh *mesh, int32_t rank, int32_t degree)
-{
-    const int32_t inner = degree > mesh->ranks_per_node ? mesh->ranks_per_node : degree;
-    return column(rank, inner, degree);
-}
-
-// The ranks of a node that share a piece at degree `inner`, up to degree `outer`. One rank alone when
-// the node holds no more of them.
-static mics_group inside(const mics_mesh *mesh, int32_t rank, int32_t inner, int32_t outer)
-{
-    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
-    return inner < end ? column(rank, inner, end) : column(rank, 1, 1);
-}
-
-mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
+// Inside a node it ends at the ranks of a node at the latest, and between nodes it begins there at the
+// earliest; the checks made that a degree of the chain.
+static stretch stretch_of(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
     const mics_sharding s = mesh->sharding;
-    switch (kind) {
-    case MICS_GROUP_PARAMS:
-        return column(rank, 1, s.params);
-    case MICS_GROUP_GRADS:
-        return column(rank, 1, s.grads);
-    case MICS_GROUP_SCATTER:
-        return column(rank, s.grads, s.optimizer);
-    case MICS_GROUP_REPLICAS:
-        return column(rank, s.optimizer, mesh->ranks);
-    case MICS_GROUP_PUBLISH:
-        return column(rank, s.params, s.optimizer);
-    case MICS_GROUP_NODE:
-        return column(rank, 1, mesh->ranks_per_node);
-    case MICS_GROUP_PARAMS_ACROSS:
-        return across(mesh, rank, s.params);
-    case MICS_GROUP_GRADS_ACROSS:
-        return across(mesh, rank, s.grads);
-    case MICS_GROUP_OPTIMIZER:
-        return column(rank, 1, s.optimizer);
-    case MICS_GROUP_SCATTER_INSIDE:
-        return inside(mesh, rank, s.grads, s.optimizer);
-    case MICS_GROUP_REPLICAS_INSIDE:
-        return inside(mesh, rank, s.optimizer, mesh->ranks);
-    case MICS_GROUP_PUBLISH_INSIDE:
-        return inside(mesh, rank, s.params, s.optimizer);
-    case MICS_GROUP_OPTIMIZER_ACROSS:
-        return across(mesh, rank, s.optimizer);
-    case MICS_GROUP_REPLICAS_ACROSS:
-        return column(rank, s.optimizer > mesh->ranks_per_node ? s.optimizer : mesh->ranks_per_node,
-                      mesh->ranks);
-    case MICS_GROUP_WORLD:
-    case MICS_GROUP_KINDS:
-        break;
-    }
-    return column(rank, 1, mesh->ranks);
+    const int32_t per_node = mesh->ranks_per_node;
+    const stretch axes[MICS_AXES] = {
+        [MICS_AXIS_WORLD] = {1, mesh->ranks},
+        [MICS_AXIS_PARTITION] = {1, s.params},
+        [MICS_AXIS_GRADIENT] = {1, s.grads},
+        [MICS_AXIS_OPTIMIZER] = {1, s.optimizer},
+        [MICS_AXIS_SCATTER] = {s.grads, s.optimizer},
+        [MICS_AXIS_PARAM_SYNC] = {s.params, s.optimizer},
+        [MICS_AXIS_REPLICATION] = {s.optimizer, mesh->ranks},
+    };
+    stretch at = axes[axis];
+    if (scope == MICS_SCOPE_INTRA && at.outer > per_node)
+        at.outer = per_node;
+    if (scope == MICS_SCOPE_INTER && at.inner < per_node)
+        at.inner = per_node;
+    if (at.inner > at.outer) // nothing of it
+        at.inner = at.outer;
+    return at;
+}
+
+// Members outer / inner ranks apart share a piece at degree `inner` and together hold it once at
+// degree `outer`.
+mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
+                           int32_t rank)
+{
+    const stretch at = stretch_of(mesh, axis, scope);
+    const int32_t in_outer = rank % at.outer;
+    return (mics_group){.first = rank - in_outer + in_outer % at.inner,
+                        .stride = at.inner,
+                        .size = at.outer / at.inner,
+                        .index = in_outer / at.inner};
 }
 
 // All groups of a kind are alike, and nodes hold whole groups or groups whole nodes.
-bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_kind kind)
+bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
-    const mics_group group = mics_mesh_group(mesh, kind, 0);
+    const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
     return mics_group_rank(group, group.size - 1) >= mesh->ranks_per_node;
 }
 
@@ -181,42 +158,15 @@ int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree)
     return position;
 }
 
-// The last `members` of a rank's positions among the ranks of its node, or of its group of degree
-// `outer` when that is smaller.
-static int32_t block_inside(const mics_mesh *mesh, int32_t rank, int32_t members, int32_t outer)
+// The blocks of a piece at degree `inner` are the last part of a position at degree `outer`.
+int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
+                        int32_t rank)
 {
-    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
-    return mics_mesh_position(mesh, rank, end) % members;
-}
-
-int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
-{
-    const mics_sharding s = mesh->sharding;
-    switch (kind) {
-    case MICS_GROUP_PARAMS:
-        return mics_mesh_position(mesh, rank, s.params);
-    case MICS_GROUP_GRADS:
-        return mics_mesh_position(mesh, rank, s.grads);
-    case MICS_GROUP_OPTIMIZER:
-        return mics_mesh_position(mesh, rank, s.optimizer);
-    case MICS_GROUP_SCATTER:
-        return mics_mesh_position(mesh, rank, s.optimizer) % (s.optimizer / s.grads);
-    case MICS_GROUP_PUBLISH:
-        return mics_mesh_position(mesh, rank, s.optimizer) % (s.optimizer / s.params);
-    case MICS_GROUP_NODE:
-        return mics_mesh_position(mesh, rank, mesh->ranks_per_node);
-    case MICS_GROUP_PARAMS_ACROSS:
-        return mics_mesh_position(mesh, rank, s.params) % across(mesh, rank, s.params).size;
-    case MICS_GROUP_GRADS_ACROSS:
-        return mics_mesh_position(mesh, rank, s.grads) % across(mesh, rank, s.grads).size;
-    case MICS_GROUP_SCATTER_INSIDE:
-    case MICS_GROUP_PUBLISH_INSIDE:
-        return block_inside(mesh, rank, mics_mesh_group(mesh, kind, rank).size, s.optimizer);
-    case MICS_GROUP_OPTIMIZER_ACROSS:
-        return mics_mesh_position(mesh, rank, s.optimizer) % across(mesh, rank, s.optimizer).size;
-    default:
-        return mics_mesh_group(mesh, kind, rank).index;
-    }
+    const stretch at = stretch_of(mesh, axis, scope);
+    const bool own = axis == MICS_AXIS_WORLD || axis == MICS_AXIS_REPLICATION;
+    if (own && scope == MICS_SCOPE_WHOLE)
+        return mics_mesh_group(mesh, axis, scope, rank).index;
+    return mics_mesh_position(mesh, rank, at.outer) % (at.outer / at.inner);
 }
 
 mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
@@ -232,26 +182,24 @@ int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems)
     return mics_size_round_up(elems, (int64_t)ALIGNED_ELEMS * mesh->ranks);
 }
 
-const char *mics_group_kind_text(mics_group_kind kind)
+#define SCOPES_OF(name)                                                                            \
+    {                                                                                              \
+        name, name ", intra-node", name ", inter-node"                                             \
+    }
+
+const char *mics_group_text(mics_group_axis axis, mics_group_scope scope)
 {
-    static const char *const texts[MICS_GROUP_KINDS] = {
-        [MICS_GROUP_WORLD] = "world",
-        [MICS_GROUP_PARAMS] = "partition group",
-        [MICS_GROUP_GRADS] = "gradient group",
-        [MICS_GROUP_SCATTER] = "scatter group",
-        [MICS_GROUP_REPLICAS] = "replication group",
-        [MICS_GROUP_PUBLISH] = "publish group",
-        [MICS_GROUP_NODE] = "node",
-        [MICS_GROUP_PARAMS_ACROSS] = "partition group across nodes",
-        [MICS_GROUP_GRADS_ACROSS] = "gradient group across nodes",
-        [MICS_GROUP_OPTIMIZER] = "optimizer group",
-        [MICS_GROUP_SCATTER_INSIDE] = "scatter group in the node",
-        [MICS_GROUP_REPLICAS_INSIDE] = "replication group in the node",
-        [MICS_GROUP_PUBLISH_INSIDE] = "publish group in the node",
-        [MICS_GROUP_OPTIMIZER_ACROSS] = "optimizer group across nodes",
-        [MICS_GROUP_REPLICAS_ACROSS] = "replication group across nodes",
+    static const char *const texts[MICS_AXES][MICS_SCOPES] = {
+        [MICS_AXIS_WORLD] = SCOPES_OF("world"),
+        [MICS_AXIS_PARTITION] = SCOPES_OF("partition group"),
+        [MICS_AXIS_GRADIENT] = SCOPES_OF("gradient group"),
+        [MICS_AXIS_OPTIMIZER] = SCOPES_OF("optimizer group"),
+        [MICS_AXIS_SCATTER] = SCOPES_OF("scatter group"),
+        [MICS_AXIS_PARAM_SYNC] = SCOPES_OF("param sync group"),
+        [MICS_AXIS_REPLICATION] = SCOPES_OF("replication group"),
     };
-    return (unsigned)kind < MICS_GROUP_KINDS ? texts[kind] : "unknown group";
+    return (unsigned)axis < MICS_AXES && (unsigned)scope < MICS_SCOPES ? texts[axis][scope]
+                                                                       : "unknown group";
 }
 
 char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity)

@@ -146,7 +146,7 @@ mics_status build_gpt2(mics_model *model, config_reader *reader, bool allow_drop
     int32_t x = layernorm(model, "transformer", "ln_f", 0, &s);
     mics_param_ref head =
         s.tied ? tokens : matrix(model, "lm_head.weight", s.vocab, s.width, s.init_std);
-    mics_op_classifier(model, x, head);
+    mics_op_lm_head(model, x, head);
     mics_model_unit_end(model, -1);
     return MICS_OK;
 }

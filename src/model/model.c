@@ -118,21 +118,10 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
 }
 
-static mics_op blank_op(mics_op_kind kind)
-{
-    return (mics_op){.kind = kind,
-                     .in = {-1, -1},
-                     .out = -1,
-                     .stats = -1,
-                     .params = {mics_param_none(), mics_param_none()}};
-}
-
 // Adds the op together with the tensors it makes; returns its output.
 static int32_t add_op(mics_model *model, mics_op op, int64_t out_width, int64_t stats_width)
 {
-    if (newest(model) == NULL)
-        return -1;
-    const char *name = mics_op_info_get(op.kind)->name;
+    const char *name = mics_op_def_get(op.kind)->name;
     if (out_width > 0)
         op.out = add_tensor(model, name, out_width);
     if (stats_width > 0)
@@ -163,141 +152,55 @@ static int64_t width_of(mics_model *model, int32_t tensor)
     return unit->tensors[tensor].width;
 }
 
-// The parameter, or NULL with model->status set when its last dimensions are not as an op needs
-// them.
-static const mics_param *param_of(mics_model *model, mics_param_ref ref, int32_t dims,
-                                  const char *op)
+static bool is_param(const mics_model *model, mics_param_ref ref)
 {
-    if (model->status != MICS_OK)
-        return NULL;
-    if (ref.unit < 0 || ref.unit >= model->unit_count || ref.param < 0 ||
-        ref.param >= model->units[ref.unit].param_count) {
-        model->status = mics_fail(MICS_ERR_INVALID, "%s: a parameter is missing", op);
-        return NULL;
-    }
-    const mics_param *param = mics_model_param(model, ref);
-    if (param->dims != dims) {
-        model->status = mics_fail(MICS_ERR_INVALID, "%s: %s has %d dimensions, not %d", op,
-                                  param->name, (int)param->dims, (int)dims);
-        return NULL;
-    }
-    return param;
+    return ref.unit >= 0 && ref.unit < model->unit_count && ref.param >= 0 &&
+           ref.param < model->units[ref.unit].param_count;
 }
 
-static void check_length(mics_model *model, const char *op, const char *what, int64_t have,
-                         int64_t need)
+// Whether the op names the parameters that its kind has, of so many dimensions, and each once.
+static mics_status check_params(const mics_model *model, const mics_op_def *def, const mics_op *op)
 {
-    if (model->status == MICS_OK && have != need)
-        model->status = mics_fail(MICS_ERR_INVALID, "unit %s: %s: %s is %lld, not %lld",
-                                  newest(model)->name, op, what, (long long)have, (long long)need);
+    for (int32_t p = 0; p < def->params; p++) {
+        const mics_param_ref ref = op->params[p], first = op->params[0];
+        if (ref.unit < 0 && p >= def->params_needed)
+            continue;
+        if (!is_param(model, ref))
+            return mics_fail(MICS_ERR_INVALID, "%s: a parameter is missing", def->name);
+        const mics_param *param = mics_model_param(model, ref);
+        if (param->dims != def->param_dims[p])
+            return mics_fail(MICS_ERR_INVALID, "%s: %s has %d dimensions, not %d", def->name,
+                             param->name, (int)param->dims, (int)def->param_dims[p]);
+        if (p > 0 && ref.unit == first.unit && ref.param == first.param)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: %s is named twice; where a parameter is absent say "
+                             "mics_param_none()",
+                             def->name, param->name);
+    }
+    return MICS_OK;
 }
 
-int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens, mics_param_ref positions)
+int32_t mics_model_add_op(mics_model *model, mics_op op)
 {
-    const mics_param *table = param_of(model, tokens, 2, "embedding");
-    if (table == NULL)
+    const mics_op_def *def = mics_op_def_get(op.kind);
+    const mics_batch none = {.threads = 1};
+    int64_t out = 0, stats = 0;
+    op.out = op.stats = -1;
+    for (int32_t i = 0; i < MICS_OP_INPUTS; i++)
+        op.in[i] = i < def->inputs ? op.in[i] : -1;
+    for (int32_t i = 0; i < def->inputs; i++)
+        width_of(model, op.in[i]);
+    for (int32_t p = def->params; p < MICS_OP_PARAMS; p++)
+        op.params[p] = mics_param_none();
+    const mics_unit *unit = newest(model);
+    if (unit == NULL)
         return -1;
-    int64_t width = table->shape[1];
-    check_length(model, "embedding", "rows of the table", table->shape[0], model->vocab);
-    if (positions.unit >= 0) {
-        const mics_param *places = param_of(model, positions, 2, "embedding");
-        if (places != NULL) {
-            check_length(model, "embedding", "rows of positions", places->shape[0],
-                         model->positions);
-            check_length(model, "embedding", "width of positions", places->shape[1], width);
-        }
-    }
-    mics_op op = blank_op(MICS_OP_EMBEDDING);
-    op.params[0] = tokens;
-    op.params[1] = positions;
-    return add_op(model, op, width, 0);
-}
-
-int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_param_ref weight, mics_param_ref bias,
-                          float eps)
-{
-    int64_t width = width_of(model, in);
-    const mics_param *w = param_of(model, weight, 1, "layernorm"),
-                     *b = param_of(model, bias, 1, "layernorm");
-    if (w == NULL || b == NULL)
-        return -1;
-    check_length(model, "layernorm", "weight", w->elems, width);
-    check_length(model, "layernorm", "bias", b->elems, width);
-    mics_op op = blank_op(MICS_OP_LAYERNORM);
-    op.in[0] = in;
-    op.params[0] = weight;
-    op.params[1] = bias;
-    op.eps = eps;
-    return add_op(model, op, width, 2);
-}
-
-int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight, mics_param_ref bias,
-                       bool weight_out_in)
-{
-    int64_t width = width_of(model, in);
-    const mics_param *w = param_of(model, weight, 2, "linear");
-    if (w == NULL)
-        return -1;
-    int64_t outputs = w->shape[weight_out_in ? 0 : 1];
-    check_length(model, "linear", "inputs of the weight", w->shape[weight_out_in ? 1 : 0], width);
-    if (bias.unit >= 0) {
-        const mics_param *b = param_of(model, bias, 1, "linear");
-        if (b != NULL)
-            check_length(model, "linear", "bias", b->elems, outputs);
-    }
-    mics_op op = blank_op(MICS_OP_LINEAR);
-    op.in[0] = in;
-    op.params[0] = weight;
-    op.params[1] = bias;
-    op.weight_out_in = weight_out_in;
-    return add_op(model, op, outputs, 0);
-}
-
-int32_t mics_op_gelu(mics_model *model, int32_t in)
-{
-    int64_t width = width_of(model, in);
-    mics_op op = blank_op(MICS_OP_GELU);
-    op.in[0] = in;
-    return add_op(model, op, width, 0);
-}
-
-int32_t mics_op_attention(mics_model *model, int32_t in, int64_t heads)
-{
-    int64_t width = width_of(model, in);
-    if (model->status == MICS_OK && (heads < 1 || width % (3 * heads) != 0))
-        model->status =
-            mics_fail(MICS_ERR_INVALID, "attention: %lld elements are not q, k and v of %lld heads",
-                      (long long)width, (long long)heads);
+    model->status = check_params(model, def, &op);
     if (model->status != MICS_OK)
         return -1;
-    mics_op op = blank_op(MICS_OP_ATTENTION);
-    op.in[0] = in;
-    op.heads = heads;
-    return add_op(model, op, width / 3, heads);
-}
-
-int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
-{
-    int64_t width = width_of(model, a);
-    check_length(model, "add", "second operand", width_of(model, b), width);
-    mics_op op = blank_op(MICS_OP_ADD);
-    op.in[0] = a;
-    op.in[1] = b;
-    return add_op(model, op, width, 0);
-}
-
-void mics_op_classifier(mics_model *model, int32_t in, mics_param_ref weight)
-{
-    int64_t width = width_of(model, in);
-    const mics_param *w = param_of(model, weight, 2, "classifier");
-    if (w == NULL)
-        return;
-    check_length(model, "classifier", "width of the weight", w->shape[1], width);
-    check_length(model, "classifier", "rows of the weight", w->shape[0], model->vocab);
-    mics_op op = blank_op(MICS_OP_CLASSIFIER);
-    op.in[0] = in;
-    op.params[0] = weight;
-    add_op(model, op, 0, 0);
+    const mics_op_shape shape = mics_op_shape_get(model, unit, &op, none);
+    model->status = def->make(&shape, &out, &stats);
+    return add_op(model, op, out, stats);
 }
 
 void mics_model_unit_end(mics_model *model, int32_t out)
@@ -323,17 +226,17 @@ static mics_status check_ops(const mics_model *model, int32_t u)
     const mics_unit *unit = &model->units[u];
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        const char *name = mics_op_info_get(op->kind)->name;
-        if ((op->kind == MICS_OP_CLASSIFIER) !=
-            (u == model->unit_count - 1 && o == unit->op_count - 1))
+        const mics_op_def *def = mics_op_def_get(op->kind);
+        if (def->loss != (u == model->unit_count - 1 && o == unit->op_count - 1))
             return mics_fail(MICS_ERR_INVALID,
-                             "unit %s: the classifier must be the last op of the last unit",
-                             unit->name);
-        bool leads = op->kind == MICS_OP_CLASSIFIER ||
-                     (op->out >= 0 && (op->out == unit->out || is_read(unit, op->out)));
+                             "unit %s: op %d (%s): a loss, such as lm_head, must be the last op of "
+                             "the last unit, and no other op may",
+                             unit->name, (int)o, def->name);
+        bool leads =
+            def->loss || (op->out >= 0 && (op->out == unit->out || is_read(unit, op->out)));
         if (!leads)
             return mics_fail(MICS_ERR_INVALID, "unit %s: nothing reads the output of op %d (%s)",
-                             unit->name, (int)o, name);
+                             unit->name, (int)o, def->name);
     }
     return MICS_OK;
 }
@@ -439,14 +342,14 @@ mics_param_ref mics_model_find_param(const mics_model *model, const char *name)
 
 double mics_model_flops_per_token(const mics_model *model, int64_t length)
 {
+    const mics_batch batch = {.sequences = 1, .length = length, .threads = 1};
     double flops = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t o = 0; o < model->units[u].op_count; o++) {
             const mics_op *op = &model->units[u].ops[o];
-            if (op->kind == MICS_OP_LINEAR || op->kind == MICS_OP_CLASSIFIER)
-                flops += 6.0 * (double)mics_model_param(model, op->params[0])->elems;
-            if (op->kind == MICS_OP_ATTENTION)
-                flops += 6.0 * (double)length * (double)model->units[u].tensors[op->out].width;
+            const mics_op_def *def = mics_op_def_get(op->kind);
+            const mics_op_shape shape = mics_op_shape_get(model, &model->units[u], op, batch);
+            flops += def->model_flops != NULL ? def->model_flops(&shape) : 0;
         }
     }
     return flops;

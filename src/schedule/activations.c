@@ -84,7 +84,7 @@ static bool saved_for_backward(const mics_unit *unit, int32_t tensor)
 {
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        const mics_op_info *info = mics_op_info_get(op->kind);
+        const mics_op_def *info = mics_op_def_get(op->kind);
         bool as_input = info->backward_reads_in && (op->in[0] == tensor || op->in[1] == tensor);
         bool as_output = info->backward_reads_out && op->out == tensor;
         if (as_input || as_output || op->stats == tensor)
@@ -244,7 +244,7 @@ static void backward_op(unit_work *work, int32_t index)
         add = work->storage_of[tensor] >= 0;
         bool boundary_free = tensor == 0 && work->storages[0].readers == 0;
         bool in_place = !add && !boundary_free && source >= 0 &&
-                        mics_op_info_get(op->kind)->backward_in_place &&
+                        mics_op_def_get(op->kind)->backward_in_place &&
                         work->storages[source].readers == 1 &&
                         work->storages[source].elems == tensor_elems(work, tensor);
         if (add) {
@@ -257,7 +257,7 @@ static void backward_op(unit_work *work, int32_t index)
         }
     }
     // A kernel that only overwrites gets a place of its own, which is added then.
-    const bool aside = add && !mics_op_info_get(op->kind)->backward_adds;
+    const bool aside = add && !mics_op_def_get(op->kind)->backward_adds;
     int32_t target = wants_gradient(work, tensor) ? work->storage_of[tensor] : -1;
     if (aside)
         target = new_storage(work, no_tensor, tensor_elems(work, tensor));
@@ -302,7 +302,7 @@ static void place_backward(unit_work *work)
         const mics_op *op = &unit->ops[o];
         if (op->out >= 0 && work->storage_of[op->out] < 0)
             continue; // nothing downstream depends on it
-        if (op->kind == MICS_OP_ADD)
+        if (mics_op_def_get(op->kind)->backward_passes)
             backward_add(work, op);
         else
             backward_op(work, o);
@@ -326,7 +326,7 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
     MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, calls * sizeof(mics_grad_call), &block));
     plan->grads = block;
-    plan->loss = mics_op_info_get(unit->ops[unit->op_count - 1].kind)->fused_loss;
+    plan->loss = mics_op_def_get(unit->ops[unit->op_count - 1].kind)->loss;
     plan->forward_in_backward = schedule->spec.recompute || plan->loss;
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a list has once a step: publication, second hop, norm, agreement, updates.
+// What a list has once a step: parameter sync, second hop, norm, agreement, updates.
 //
 // Stages. Of consecutive units the stage inside the node runs beside the other's between nodes. The
 // third stage of an all-reduce waits for the slow hop, and on its stream holds up all behind it: where
@@ -38,9 +38,9 @@ static int32_t *new_members(const builder *b)
     return b->schedule->members + b->schedule->member_count;
 }
 
-// ---- publication ----
+// ---- parameter sync ----
 
-// The unit, and if it is small those like it that are to be published, as many as share a message.
+// The unit, and if it is small those like it that are to be synchronised, as many as share a message.
 static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out)
 {
     const int32_t units = b->schedule->spec.model->unit_count;
@@ -48,7 +48,7 @@ static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out
     int32_t count = 1;
     units_out[0] = unit;
     for (int32_t u = unit + 1; u < units && is_small(b, unit); u++) {
-        const bool joins = is_small(b, u) && alike(b, unit, u) && b->published[u] < 0 &&
+        const bool joins = is_small(b, u) && alike(b, unit, u) && b->synced[u] < 0 &&
                            unit_of(b, u)->param_count > 0;
         if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.join_below)
             continue;
@@ -58,23 +58,23 @@ static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out
     return count;
 }
 
-mics_status list_publication(builder *b, int32_t unit)
+mics_status list_param_sync(builder *b, int32_t unit)
 {
-    static const mics_step_kind kinds[] = {MICS_STEP_PUBLISH_ACROSS, MICS_STEP_PUBLISH};
     const mics_sharding *s = sharding_of(b, unit);
     const bool training = b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
-    if (!training || s->optimizer == s->params || b->published[unit] >= 0)
+    if (!training || s->optimizer == s->params || b->synced[unit] >= 0)
         return MICS_OK;
     int32_t *units = new_members(b), index = -1;
     const int32_t count = gather_members(b, unit, units);
-    for (int stage = in_stages(b, unit, MICS_STEP_PUBLISH) ? 0 : 1; stage < 2; stage++) {
-        mics_step step = comm_step(b, kinds[stage], units, count, -1);
+    const stage_list stages = stages_of(b, MICS_STEP_PARAM_SYNC, unit);
+    for (int32_t at = 0; at < stages.count; at++) {
+        mics_step step = comm_step(b, MICS_STEP_PARAM_SYNC, stages.at[at], units, count, -1);
         name_members(b, units, count, &step);
         wait_on(b, &step, index);
         MICS_TRY(add_step(b, step, &index));
     }
     for (int32_t i = 0; i < count; i++)
-        b->ready[units[i]] = b->published[units[i]] = index;
+        b->ready[units[i]] = b->synced[units[i]] = index;
     b->schedule->member_count += count > 1 ? count : 0;
     return MICS_OK;
 }
@@ -93,14 +93,11 @@ static mics_status list_backs(builder *b, int32_t keep)
     return MICS_OK;
 }
 
-static mics_status note_back(builder *b, const int32_t *units, int32_t count, int32_t before)
+static mics_status note_back(builder *b, const mics_step *step)
 {
     const mics_sharding *mesh = &b->schedule->spec.mesh.sharding;
     const int32_t room = b->schedule->spec.model->unit_count;
-    mics_step step = comm_step(b, MICS_STEP_ALL_REDUCE_BACK, units, count, -1);
-    name_members(b, units, count, &step);
-    wait_on(b, &step, before);
-    b->backs[(b->backs_begin + b->backs_count++) % room] = step;
+    b->backs[(b->backs_begin + b->backs_count++) % room] = *step;
     return mesh->params == 1 && mesh->grads == 1 ? list_backs(b, 1) : MICS_OK;
 }
 
@@ -111,28 +108,32 @@ static void wait_on_gradient(const builder *b, mics_step *step, int32_t unit)
             sharding_of(b, unit)->grads > 1 ? b->last_reduced[unit] : b->last_writer[unit]);
 }
 
+// One collective of the second hop in all its stages. *before_io is the last step of the hop so far, -1:
+// it begins here.
+static mics_status list_hop_part(builder *b, mics_step_kind kind, const int32_t *units,
+                                 int32_t count, int32_t *before_io)
+{
+    const stage_list stages = stages_of(b, kind, units[0]);
+    for (int32_t at = 0; at < stages.count; at++) {
+        mics_step step = comm_step(b, kind, stages.at[at], units, count, -1);
+        name_members(b, units, count, &step);
+        for (int32_t u = 0; *before_io < 0 && u < count; u++)
+            wait_on_gradient(b, &step, units[u]);
+        wait_on(b, &step, *before_io);
+        MICS_TRY(step.stage == MICS_STAGE_BACK ? note_back(b, &step)
+                                               : add_step(b, step, before_io));
+    }
+    return MICS_OK;
+}
+
 static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
 {
-    static const mics_step_kind kinds[] = {MICS_STEP_SCATTER_INSIDE, MICS_STEP_SCATTER,
-                                           MICS_STEP_ALL_REDUCE_INSIDE, MICS_STEP_ALL_REDUCE};
     const mics_sharding *s = sharding_of(b, units[0]);
-    const bool scatters = s->optimizer > s->grads;
-    const bool reduces = b->schedule->spec.mesh.ranks > s->optimizer;
-    const bool needed[] = {in_stages(b, units[0], MICS_STEP_SCATTER), scatters,
-                           in_stages(b, units[0], MICS_STEP_ALL_REDUCE), reduces};
     int32_t before = -1;
-    for (int i = 0; i < 4; i++) {
-        if (!needed[i])
-            continue;
-        mics_step step = comm_step(b, kinds[i], units, count, -1);
-        name_members(b, units, count, &step);
-        for (int32_t u = 0; before < 0 && u < count; u++)
-            wait_on_gradient(b, &step, units[u]);
-        wait_on(b, &step, before);
-        MICS_TRY(add_step(b, step, &before));
-    }
-    if (in_stages(b, units[0], MICS_STEP_ALL_REDUCE))
-        return note_back(b, units, count, before);
+    if (s->optimizer > s->grads)
+        MICS_TRY(list_hop_part(b, MICS_STEP_SCATTER, units, count, &before));
+    if (b->schedule->spec.mesh.ranks > s->optimizer)
+        MICS_TRY(list_hop_part(b, MICS_STEP_ALL_REDUCE, units, count, &before));
     return MICS_OK;
 }
 
@@ -169,12 +170,12 @@ mics_status list_second_hop(builder *b, int32_t unit)
 
 mics_status list_agreement(builder *b, int32_t *agree_out)
 {
-    mics_step step = comm_step(b, MICS_STEP_AGREE, NULL, 0, -1);
+    mics_step step = comm_step(b, MICS_STEP_AGREE, MICS_STAGE_WHOLE, NULL, 0, -1);
     wait_on(b, &step, b->newest[MICS_STREAM_COMPUTE]);
     return add_step(b, step, agree_out);
 }
 
-// What was updated is published when the next list begins.
+// What was updated is synchronised when the next list begins.
 mics_status list_boundary(builder *b)
 {
     int32_t agree = 0, index = 0;

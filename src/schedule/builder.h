@@ -27,7 +27,7 @@ typedef struct unit_facts {
     unit_set reads[2]; // parameters' values
     unit_set writes;   // gradients, in backward
     double flops[2];
-    bool stages[MICS_STEP_KINDS]; // whether its collectives of a whole kind run in stages
+    bool stages[MICS_STEP_KINDS]; // whether its collectives of a kind run in stages
 } unit_facts;
 
 // Units whose second hop will share a message, in order.
@@ -40,7 +40,7 @@ typedef struct join_queue {
 typedef struct builder {
     mics_schedule *schedule;
     unit_facts *facts; // by unit
-    bool spans_nodes[MICS_GROUP_KINDS];
+    bool spans_nodes[MICS_AXES][MICS_SCOPES];
     mics_step_list *list;
     int32_t capacity;        // of the list
     slot_pool params, grads; // by unit; by unit and lane (grad_key)
@@ -48,7 +48,7 @@ typedef struct builder {
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
     int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
-    int32_t *published;    // by unit: the step that published it; -1: none
+    int32_t *synced;       // by unit: its param sync; -1: none
     int32_t *last_writer;  // by unit: newest backward that wrote its gradient
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
@@ -69,11 +69,6 @@ static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
     return &b->schedule->sharding[unit];
 }
 
-static inline bool in_stages(const builder *b, int32_t unit, mics_step_kind whole)
-{
-    return b->facts[unit].stages[whole];
-}
-
 /* Who holds a gradient slot: the gradients of two lanes are two. */
 static inline int32_t grad_key(const builder *b, int32_t unit, int32_t lane)
 {
@@ -90,23 +85,27 @@ void wait_on_all(const builder *b, mics_step *step, const int32_t last[MICS_STRE
 
 mics_step blank_step(mics_step_kind kind, int32_t unit, int32_t micro_step);
 
-// ---- collectives.c: which group, wire and algorithm ----
-
-/* What a unit's collectives over its partition group (GATHER) or gradient group (REDUCE) run as. */
-mics_algorithm algorithm_of(const builder *b, int32_t unit, mics_step_kind kind);
+// ---- collectives.c: which stages, group, numbers and algorithm ----
 
 /* Which of a unit's collectives run in stages. */
 void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS]);
 
-/* A collective of `count` units, which are alike sharded; or AGREE, of none. */
-mics_step comm_step(const builder *b, mics_step_kind kind, const int32_t *units, int32_t count,
-                    int32_t micro_step);
+/* The stages of a unit's collective of some kind, in order. */
+typedef struct stage_list {
+    mics_step_stage at[3];
+    int32_t count;
+} stage_list;
+stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
+
+/* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
+mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
+                    const int32_t *units, int32_t count, int32_t micro_step);
 
 // ---- boundary.c: what happens once a step ----
 
-/* Lists the publication of what the step before updated, once a list, before the unit is first read;
+/* Lists the parameter sync of what the step before updated, once a list, before the unit is first read;
  * small units in one message. */
-mics_status list_publication(builder *b, int32_t unit);
+mics_status list_param_sync(builder *b, int32_t unit);
 
 /* Lists the second hop of a unit whose gradient is whole inside its gradient group; or notes it, to
  * share a message with others. */

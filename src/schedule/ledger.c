@@ -14,8 +14,6 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
     case MICS_MEM_REDUCE:
     case MICS_MEM_ACTIVATIONS:
         return mixed ? 2 : sizeof(float);
-    case MICS_MEM_OPTIMIZER: // two moments; the masters
-        return (mixed ? 3 : 2) * sizeof(float);
     default:
         return sizeof(float);
     }
@@ -56,21 +54,28 @@ static size_t sum_elems(const int64_t *elems, int32_t count)
     return sum;
 }
 
+static mics_group step_group(const mics_schedule *schedule, const mics_step *step, int32_t rank)
+{
+    return mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
+}
+
 // What one packed collective keeps packed at a time: a block to send and one that comes, or the
 // whole buffer where all blocks are gathered. Gathers pack into their slots.
-static size_t packed_bytes(const mics_schedule *schedule, const mics_step *step)
+size_t step_packed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
-    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
-    if (step->direct) // what the other members send, at once
+    const size_t members = (size_t)step_group(schedule, step, 0).size;
+    const bool packed = step->dtype.sent != step->dtype.held;
+    const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
+    if (direct && !packed) // what the other members send, at once
         return (members - 1) * step->block_bytes;
-    if (!step->packed || step->kind == MICS_STEP_GATHER || step->kind == MICS_STEP_GATHER_ACROSS)
+    if (!packed || step->kind == MICS_STEP_GATHER)
         return 0;
-    if (schedule->spec.accelerator && mics_step_is_packed_sum(step)) // and what is sent
+    if (schedule->spec.accelerator && direct) // and what is sent
         return (2 * members - 1) * step->block_bytes;
-    if (!mics_step_kind_sums(step->kind)) // publication, ALL_REDUCE_BACK
+    if (!direct) // parameter sync, sums on their way back
         return members * step->block_bytes;
-    const size_t back = step->kind == MICS_STEP_ALL_REDUCE
-                            ? members * mics_wire_bytes(step->back_wire, step->block_elems)
+    const size_t back = mics_step_sums_to_all(step)
+                            ? members * mics_wire_bytes(step->dtype.back, step->block_elems)
                             : 0;
     return 2 * step->block_bytes > back ? 2 * step->block_bytes : back;
 }
@@ -83,9 +88,9 @@ static void take_larger(size_t bytes, size_t *most)
 }
 
 // The message that units share is put together as fp32.
-static size_t joined_bytes(const mics_schedule *schedule, const mics_step *step)
+size_t step_joined_bytes(const mics_schedule *schedule, const mics_step *step)
 {
-    const size_t members = (size_t)mics_mesh_group(&schedule->spec.mesh, step->group, 0).size;
+    const size_t members = (size_t)step_group(schedule, step, 0).size;
     return step->member_count > 0 ? members * (size_t)step->block_elems * sizeof(float) : 0;
 }
 
@@ -97,8 +102,8 @@ static void size_packed(mics_schedule *schedule)
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
                 continue;
-            take_larger(packed_bytes(schedule, step), &packed[step->stream]);
-            take_larger(joined_bytes(schedule, step), &schedule->join_bytes[step->stream]);
+            take_larger(step_packed_bytes(schedule, step), &packed[step->stream]);
+            take_larger(step_joined_bytes(schedule, step), &schedule->join_bytes[step->stream]);
         }
     }
     for (int stream = 0; stream < MICS_STREAMS; stream++)
@@ -118,11 +123,10 @@ static mics_status place_residuals(mics_schedule *schedule)
         schedule->residual_at[u] = -1;
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        if (!mics_step_is_packed_sum(step) || step->wire != MICS_WIRE_INT8)
+        if (step->algorithm != MICS_ALGORITHM_DIRECT || step->dtype.sent != MICS_WIRE_INT8)
             continue;
         schedule->residual_at[step->unit] = schedule->residual_elems;
-        schedule->residual_elems +=
-            mics_mesh_group(&schedule->spec.mesh, step->group, 0).size * step->block_elems;
+        schedule->residual_elems += step_group(schedule, step, 0).size * step->block_elems;
     }
     return MICS_OK;
 }
@@ -146,7 +150,10 @@ static void sum_memory(mics_schedule *schedule)
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
-        bytes[tag] *= mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
+        bytes[tag] *= tag == MICS_MEM_OPTIMIZER
+                          ? (size_t)mics_optimizer_kept_bytes(
+                                spec->optimizer, spec->precision == MICS_PRECISION_MIXED)
+                          : mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_WIRE] += schedule->wire_bytes[stream];
@@ -166,11 +173,10 @@ static int64_t step_exchanges(const mics_schedule *schedule, const mics_step *st
 {
     if (!mics_step_is_comm(step))
         return 0;
-    if (step->library)
+    if (step->algorithm == MICS_ALGORITHM_LIBRARY)
         return 1;
-    const int32_t size = mics_mesh_group(&schedule->spec.mesh, step->group, rank).size;
-    const int32_t rounds =
-        step->kind == MICS_STEP_ALL_REDUCE ? 2 : 1; // reduce-scatter, then all-gather
+    const int32_t size = step_group(schedule, step, rank).size;
+    const int32_t rounds = mics_step_sums_to_all(step) ? 2 : 1; // reduce-scatter, then all-gather
     return rounds * (int64_t)(size - 1);
 }
 
@@ -214,12 +220,13 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
     mics_bytes bytes = {0, 0};
     if (!mics_step_is_comm(step))
         return bytes;
-    const mics_group group = mics_mesh_group(mesh, step->group, rank);
-    bytes = mics_step_is_packed_sum(step) ? direct_bytes(mesh, group, rank, step->block_bytes)
-                                          : ring_bytes(mesh, group, rank, step->block_bytes);
-    if (step->kind == MICS_STEP_ALL_REDUCE)
+    const mics_group group = step_group(schedule, step, rank);
+    bytes = step->algorithm == MICS_ALGORITHM_DIRECT
+                ? direct_bytes(mesh, group, rank, step->block_bytes)
+                : ring_bytes(mesh, group, rank, step->block_bytes);
+    if (mics_step_sums_to_all(step))
         add_bytes(&bytes, ring_bytes(mesh, group, rank,
-                                     mics_wire_bytes(step->back_wire, step->block_elems)));
+                                     mics_wire_bytes(step->dtype.back, step->block_elems)));
     return bytes;
 }
 
@@ -239,12 +246,12 @@ typedef struct group_links {
 } group_links;
 
 // Nodes are alike, as a group lies in one or takes whole ones: the first node's, times nodes.
-static group_links count_links(const mics_mesh *mesh, mics_group_kind kind)
+static group_links count_links(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
     const int32_t per_node = mesh->ranks_per_node;
-    group_links links = {.size = mics_mesh_group(mesh, kind, 0).size};
+    group_links links = {.size = mics_mesh_group(mesh, axis, scope, 0).size};
     for (int32_t rank = 0; rank < per_node; rank++) {
-        const mics_group group = mics_mesh_group(mesh, kind, rank);
+        const mics_group group = mics_mesh_group(mesh, axis, scope, rank);
         const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
         // Other members on the node: those before, and those behind that the node still holds.
         const int32_t last = mics_group_rank(group, group.size - 1);
@@ -278,44 +285,54 @@ static mics_status add_times(mics_bytes *sum, double *total, mics_bytes links, i
     return MICS_OK;
 }
 
+static mics_status add_step_bytes(mics_schedule *schedule, mics_phase phase, const mics_step *step,
+                                  const group_links *links, double *total)
+{
+    const int64_t rounds = links->size - 1;
+    mics_bytes *sum = &schedule->kind_bytes[phase][step->kind][step->stage];
+    const size_t back_bytes = mics_wire_bytes(step->dtype.back, step->block_elems);
+    if (step->algorithm == MICS_ALGORITHM_DIRECT)
+        MICS_TRY(add_times(sum, total, links->direct, 1, step->block_bytes));
+    else
+        MICS_TRY(add_times(sum, total, links->ring, rounds, step->block_bytes));
+    return mics_step_sums_to_all(step) ? add_times(sum, total, links->ring, rounds, back_bytes)
+                                       : MICS_OK;
+}
+
 // All groups of a kind have the same size, so a step's bytes are one rank's times the links.
 static mics_status sum_traffic(mics_schedule *schedule)
 {
-    group_links links[MICS_GROUP_KINDS];
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        links[kind] = count_links(&schedule->spec.mesh, (mics_group_kind)kind);
+    group_links links[MICS_AXES][MICS_SCOPES];
+    for (int axis = 0; axis < MICS_AXES; axis++) {
+        for (int scope = 0; scope < MICS_SCOPES; scope++)
+            links[axis][scope] =
+                count_links(&schedule->spec.mesh, (mics_group_axis)axis, (mics_group_scope)scope);
+    }
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         double total = 0;
         for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
             const mics_step *step = &schedule->lists[phase].steps[i];
-            if (!mics_step_is_comm(step))
-                continue;
-            const int64_t rounds = links[step->group].size - 1;
-            mics_bytes *sum = &schedule->kind_bytes[phase][step->kind];
-            if (mics_step_is_packed_sum(step))
-                MICS_TRY(add_times(sum, &total, links[step->group].direct, 1, step->block_bytes));
-            else
-                MICS_TRY(
-                    add_times(sum, &total, links[step->group].ring, rounds, step->block_bytes));
-            if (step->kind == MICS_STEP_ALL_REDUCE)
-                MICS_TRY(add_times(sum, &total, links[step->group].ring, rounds,
-                                   mics_wire_bytes(step->back_wire, step->block_elems)));
+            if (mics_step_is_comm(step))
+                MICS_TRY(add_step_bytes(schedule, (mics_phase)phase, step,
+                                        &links[step->axis][mics_step_scope(step)], &total));
         }
     }
     return MICS_OK;
 }
 
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
-                                    mics_step_kind kind)
+                                    mics_step_kind kind, mics_step_stage stage)
 {
-    return schedule->kind_bytes[phase][kind];
+    return schedule->kind_bytes[phase][kind][stage];
 }
 
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase)
 {
     mics_bytes sum = {0, 0};
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
-        add_bytes(&sum, schedule->kind_bytes[phase][kind]);
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        for (int stage = 0; stage < MICS_STAGES; stage++)
+            add_bytes(&sum, schedule->kind_bytes[phase][kind][stage]);
+    }
     return sum;
 }
 
@@ -342,38 +359,48 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
-// A packed sum is sent to each member directly. Where a group has several members a node, that can
-// be more between nodes than a ring of whole numbers; nobody who asks for fewer bytes wants that.
-static mics_status check_packed(const mics_schedule *schedule)
+// What steps that sum directly send between nodes, and what rings of fp32 would.
+typedef struct direct_sums {
+    const mics_step *step; // the newest; NULL: none
+    double direct_bytes, ring_bytes;
+} direct_sums;
+
+static void add_direct(const mics_schedule *schedule, const mics_step *step, direct_sums *sums)
+{
+    mics_step ring = *step;
+    ring.algorithm = MICS_ALGORITHM_RING;
+    ring.dtype = (mics_step_dtypes){MICS_WIRE_FP32, MICS_WIRE_FP32, MICS_WIRE_FP32};
+    ring.block_bytes = mics_wire_bytes(MICS_WIRE_FP32, ring.block_elems);
+    sums->step = step;
+    for (int32_t rank = 0; rank < schedule->spec.mesh.ranks_per_node; rank++) {
+        sums->direct_bytes += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
+        sums->ring_bytes += (double)mics_schedule_step_bytes(schedule, &ring, rank).inter;
+    }
+}
+
+// Where a group has several members a node, a direct sum can be more between nodes than a ring of whole
+// numbers; nobody who asks for fewer bytes wants that.
+static mics_status check_direct(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    const mics_step *packed[MICS_STEP_KINDS] = {NULL};
-    double packed_bytes[MICS_STEP_KINDS] = {0}, whole_bytes[MICS_STEP_KINDS] = {0};
+    direct_sums all[MICS_STEP_KINDS][MICS_STAGES] = {{{NULL, 0, 0}}};
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        mics_step whole = *step;
-        if (!mics_step_is_packed_sum(step))
-            continue;
-        whole.packed = whole.direct = false;
-        whole.wire = whole.back_wire = MICS_WIRE_FP32;
-        whole.block_bytes = mics_wire_bytes(MICS_WIRE_FP32, whole.block_elems);
-        packed[step->kind] = step;
-        for (int32_t rank = 0; rank < schedule->spec.mesh.ranks_per_node; rank++) {
-            packed_bytes[step->kind] +=
-                (double)mics_schedule_step_bytes(schedule, step, rank).inter;
-            whole_bytes[step->kind] +=
-                (double)mics_schedule_step_bytes(schedule, &whole, rank).inter;
-        }
+        if (step->algorithm == MICS_ALGORITHM_DIRECT)
+            add_direct(schedule, step, &all[step->kind][step->stage]);
     }
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        if (packed[kind] != NULL && packed_bytes[kind] > whole_bytes[kind])
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const direct_sums *sums = &all[i / MICS_STAGES][i % MICS_STAGES];
+        const mics_step *step = sums->step;
+        if (step != NULL && sums->direct_bytes > sums->ring_bytes)
             return mics_fail(
                 MICS_ERR_INVALID,
                 "%s as %s would send %.2f times fp32's bytes between nodes: its %s has "
                 "several members a node, and each sends to every other one; take two stages, "
                 "fp32 there, or shard over whole nodes (%d)",
-                mics_step_kind_text((mics_step_kind)kind), mics_wire_text(packed[kind]->wire),
-                packed_bytes[kind] / whole_bytes[kind], mics_group_kind_text(packed[kind]->group),
+                mics_step_text(step->kind, step->stage), mics_wire_text(step->dtype.sent),
+                sums->direct_bytes / sums->ring_bytes,
+                mics_group_text(step->axis, mics_step_scope(step)),
                 (int)schedule->spec.mesh.ranks_per_node);
     }
     return MICS_OK;
@@ -386,5 +413,5 @@ mics_status fill_ledger(mics_schedule *schedule)
     MICS_TRY(place_residuals(schedule));
     sum_memory(schedule);
     MICS_TRY(sum_traffic(schedule));
-    return check_packed(schedule);
+    return check_direct(schedule);
 }

@@ -10,6 +10,7 @@
 #include "schedule/builder.h"
 #include "schedule/check.h"
 #include "schedule/ledger.h"
+#include <assert.h>
 
 // ---- what a pass touches ----
 
@@ -38,7 +39,7 @@ static unit_set find_reads(const builder *b, int32_t u, bool backward)
     unit_set set = {.count = 0};
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        if (o < forward_ops || mics_op_info_get(op->kind)->backward_reads_params)
+        if (o < forward_ops || mics_op_def_get(op->kind)->backward_reads_params)
             add_params(op, &set);
     }
     return set;
@@ -92,13 +93,11 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
 // ---- gathers ----
 
 // Of a unit whose members see each other's shards: nothing moves, and nothing changes until the step
-// ends, so one meeting is enough.
-static mics_status list_meeting(builder *b, int32_t unit, int32_t micro_step)
+// ends, so one barrier is enough.
+static mics_status list_barrier(builder *b, int32_t unit, int32_t micro_step)
 {
-    mics_step step = comm_step(b, MICS_STEP_GATHER, &unit, 1, micro_step);
-    step.block_elems = 0;
-    step.block_bytes = 0;
-    wait_on(b, &step, b->published[unit]);
+    mics_step step = comm_step(b, MICS_STEP_GATHER, MICS_STAGE_WHOLE, &unit, 1, micro_step);
+    wait_on(b, &step, b->synced[unit]);
     return add_step(b, step, &b->ready[unit]);
 }
 
@@ -106,15 +105,12 @@ static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
 {
     MICS_TRY(slots_take(&b->params, unit, b->schedule->padded_elems[unit]));
     slot *taken = &b->params.slots[b->params.slot_of[unit]];
-    const mics_step_kind kinds[] = {MICS_STEP_GATHER_ACROSS, MICS_STEP_GATHER};
-    const bool two = in_stages(b, unit, MICS_STEP_GATHER);
-    for (int stage = two ? 0 : 1; stage < 2; stage++) {
-        mics_step step = comm_step(b, kinds[stage], &unit, 1, micro_step);
+    const stage_list stages = stages_of(b, MICS_STEP_GATHER, unit);
+    for (int32_t at = 0; at < stages.count; at++) {
+        mics_step step = comm_step(b, MICS_STEP_GATHER, stages.at[at], &unit, 1, micro_step);
         step.uses[0].param_slot = b->params.slot_of[unit];
-        step.library = stage == 1 && !two && sharding_of(b, unit)->params > 1 &&
-                       algorithm_of(b, unit, MICS_STEP_GATHER) == MICS_ALGORITHM_LIBRARY;
         wait_on_all(b, &step, taken->last);
-        wait_on(b, &step, b->published[unit]);
+        wait_on(b, &step, b->synced[unit]);
         MICS_TRY(add_step(b, step, &b->ready[unit]));
         taken->last[step.stream] = b->ready[unit];
     }
@@ -127,10 +123,10 @@ static mics_status list_gathers(builder *b, pass p)
     const unit_set *reads = units_read(b, p);
     for (int32_t i = 0; i < reads->count; i++) {
         const int32_t unit = reads->units[i];
-        MICS_TRY(list_publication(b, unit));
+        MICS_TRY(list_param_sync(b, unit));
         if (mics_schedule_shares(b->schedule, unit)) {
-            if (b->ready[unit] == b->published[unit]) // not met yet
-                MICS_TRY(list_meeting(b, unit, p.micro_step));
+            if (b->ready[unit] == b->synced[unit]) // none yet
+                MICS_TRY(list_barrier(b, unit, p.micro_step));
         } else if (sharding_of(b, unit)->params > 1 && b->params.slot_of[unit] < 0) {
             MICS_TRY(list_gather(b, unit, p.micro_step));
         }
@@ -243,12 +239,12 @@ static mics_status list_pass(builder *b, pass p)
 // Sums one unit's gradient slot into the accumulator.
 static mics_status list_reduction(builder *b, int32_t unit, pass p)
 {
-    const mics_step_kind kinds[] = {MICS_STEP_REDUCE_INSIDE, MICS_STEP_REDUCE};
+    const stage_list stages = stages_of(b, MICS_STEP_REDUCE, unit);
     int32_t before = b->last_writer[unit];
-    for (int stage = in_stages(b, unit, MICS_STEP_REDUCE) ? 0 : 1; stage < 2; stage++) {
-        mics_step step = comm_step(b, kinds[stage], &unit, 1, p.micro_step);
+    for (int32_t at = 0; at < stages.count; at++) {
+        mics_step step = comm_step(b, MICS_STEP_REDUCE, stages.at[at], &unit, 1, p.micro_step);
         step.uses[0].grad_slot = b->grads.slot_of[grad_key(b, unit, p.lane)];
-        step.uses[0].accumulate = stage == 1 && p.micro_step > 0;
+        step.uses[0].accumulate = at == stages.count - 1 && p.micro_step > 0;
         wait_on(b, &step, before);
         MICS_TRY(add_step(b, step, &before));
         mark_slots(b, &step, before);
@@ -335,7 +331,7 @@ static mics_status open_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     const int32_t units = b->schedule->spec.model->unit_count;
     const size_t passes = 2 * (size_t)units * (size_t)b->schedule->spec.micro_steps;
-    int32_t **const by_unit[] = {&b->ready,           &b->published, &b->last_writer,
+    int32_t **const by_unit[] = {&b->ready,           &b->synced,    &b->last_writer,
                                  &b->last_reduced,    &b->ends_with, &b->joining[0].units,
                                  &b->joining[1].units};
     void *block = NULL;
@@ -358,9 +354,11 @@ static mics_status open_builder(builder *b)
 
 static void find_facts(builder *b)
 {
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        b->spans_nodes[kind] =
-            mics_mesh_spans_nodes(&b->schedule->spec.mesh, (mics_group_kind)kind);
+    for (int axis = 0; axis < MICS_AXES; axis++) {
+        for (int scope = 0; scope < MICS_SCOPES; scope++)
+            b->spans_nodes[axis][scope] = mics_mesh_spans_nodes(
+                &b->schedule->spec.mesh, (mics_group_axis)axis, (mics_group_scope)scope);
+    }
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++) {
         unit_facts *facts = &b->facts[u];
         for (int backward = 0; backward < 2; backward++) {
@@ -391,7 +389,7 @@ static void close_builder(builder *b)
     mics_free(memory, b->passes);
     mics_free(memory, b->facts);
     mics_free(memory, b->ready);
-    mics_free(memory, b->published);
+    mics_free(memory, b->synced);
     mics_free(memory, b->last_writer);
     mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
@@ -422,7 +420,7 @@ static mics_status open_list(builder *b, mics_phase phase)
         if (b->passes[i].backward && mesh->sharding.grads > 1)
             steps += 1 + facts->stages[MICS_STEP_REDUCE];
     }
-    if (phase == MICS_PHASE_TRAIN)       // publication, second hop, update; the norm
+    if (phase == MICS_PHASE_TRAIN)       // parameter sync, second hop, update; the norm
         steps += 4 * (int64_t)units + 1; // stages make it grow
     void *block = NULL;
     MICS_TRY(
@@ -443,7 +441,7 @@ static mics_status build_list(builder *b, mics_phase phase)
     idle_slots(&b->params);
     idle_slots(&b->grads);
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++)
-        b->ready[u] = b->published[u] = b->last_writer[u] = b->last_reduced[u] = -1;
+        b->ready[u] = b->synced[u] = b->last_writer[u] = b->last_reduced[u] = -1;
     fill_passes(b, phase);
     MICS_TRY(open_list(b, phase));
     MICS_TRY(list_passes(b));
@@ -532,6 +530,11 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     MICS_TRY_OUT(place_activations(schedule));
     MICS_TRY_OUT(build(schedule));
     MICS_TRY_OUT(fill_ledger(schedule));
+#ifndef NDEBUG
+    status = mics_schedule_validate(schedule);
+    assert(status != MICS_ERR_INVALID);
+    MICS_TRY_OUT(status);
+#endif
     *schedule_out = schedule;
     return MICS_OK;
 out:

@@ -3,45 +3,53 @@
 // What the parts of a schedule are called.
 #include "mics/schedule.h"
 
-const char *mics_step_kind_text(mics_step_kind kind)
+#define STAGES_OF(name)                                                                            \
+    {                                                                                              \
+        name, name " intra", name " inter", name " back"                                           \
+    }
+
+const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
 {
-    static const char *const texts[MICS_STEP_KINDS] = {
-        [MICS_STEP_PUBLISH_ACROSS] = "publish across",
-        [MICS_STEP_SCATTER_INSIDE] = "scatter inside",
-        [MICS_STEP_ALL_REDUCE_INSIDE] = "all-reduce inside",
-        [MICS_STEP_ALL_REDUCE_BACK] = "all-reduce back",
-        [MICS_STEP_GATHER_ACROSS] = "gather across",
-        [MICS_STEP_REDUCE_INSIDE] = "reduce inside",
-        [MICS_STEP_GATHER] = "gather",
-        [MICS_STEP_FORWARD] = "forward",
-        [MICS_STEP_BACKWARD] = "backward",
-        [MICS_STEP_REDUCE] = "reduce",
-        [MICS_STEP_SCATTER] = "scatter",
-        [MICS_STEP_ALL_REDUCE] = "all-reduce",
-        [MICS_STEP_NORM] = "norm",
-        [MICS_STEP_AGREE] = "agree",
-        [MICS_STEP_UPDATE] = "update",
-        [MICS_STEP_PUBLISH] = "publish",
+    static const char *const texts[MICS_STEP_KINDS][MICS_STAGES] = {
+        [MICS_STEP_PARAM_SYNC] = STAGES_OF("param sync"),
+        [MICS_STEP_GATHER] = STAGES_OF("gather"),
+        [MICS_STEP_FORWARD] = STAGES_OF("forward"),
+        [MICS_STEP_BACKWARD] = STAGES_OF("backward"),
+        [MICS_STEP_REDUCE] = STAGES_OF("reduce"),
+        [MICS_STEP_SCATTER] = STAGES_OF("scatter"),
+        [MICS_STEP_ALL_REDUCE] = STAGES_OF("all-reduce"),
+        [MICS_STEP_NORM] = STAGES_OF("norm"),
+        [MICS_STEP_AGREE] = STAGES_OF("agree"),
+        [MICS_STEP_UPDATE] = STAGES_OF("update"),
     };
-    return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "unknown step";
+    return (unsigned)kind < MICS_STEP_KINDS && (unsigned)stage < MICS_STAGES ? texts[kind][stage]
+                                                                             : "unknown step";
 }
 
 const char *mics_algorithm_text(mics_algorithm algorithm)
 {
-    static const char *const texts[MICS_ALGORITHMS] = {
-        [MICS_ALGORITHM_RING] = "ring",
-        [MICS_ALGORITHM_TWO_STAGE] = "two-stage",
-        [MICS_ALGORITHM_LIBRARY] = "library",
-    };
-    return (unsigned)algorithm < MICS_ALGORITHMS ? texts[algorithm] : "unknown algorithm";
+    switch (algorithm) {
+    case MICS_ALGORITHM_RING:
+        return "ring";
+    case MICS_ALGORITHM_TWO_STAGE:
+        return "two-stage";
+    case MICS_ALGORITHM_LIBRARY:
+        return "library";
+    case MICS_ALGORITHM_DIRECT:
+        return "direct";
+    case MICS_ALGORITHM_SHARED:
+        return "shared";
+    default:
+        return "unknown algorithm";
+    }
 }
 
 const char *mics_stream_text(mics_stream stream)
 {
     static const char *const texts[MICS_STREAMS] = {
         [MICS_STREAM_COMPUTE] = "compute",
-        [MICS_STREAM_NEAR] = "near",
-        [MICS_STREAM_FAR] = "far",
+        [MICS_STREAM_NEAR] = "intra",
+        [MICS_STREAM_FAR] = "inter",
     };
     return (unsigned)stream < MICS_STREAMS ? texts[stream] : "unknown stream";
 }

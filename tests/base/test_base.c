@@ -7,8 +7,10 @@
 #include "mics/memory.h"
 #include "mics/size.h"
 #include "test.h"
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 // Sanitizers would rather end the process than refuse an allocation; this makes them refuse.
 const char *__asan_default_options(void);
@@ -122,6 +124,44 @@ static void *fail_from_thread(void *ctx)
     (void)ctx;
     (void)mics_fail(MICS_ERR_IO, "from another thread");
     return NULL;
+}
+
+// A thread's first error is kept until it is known who speaks, with what is added to it; others write at once.
+static void test_log_held(void **state)
+{
+    (void)state;
+    line_seen seen = {0};
+    mics_log_set_sink(see_line, &seen);
+    mics_log_hold(true);
+    mics_log_add("nothing to add this to");
+    mics_log(MICS_LOG_WARNING, "quiet");
+    (void)mics_fail(MICS_ERR_IO, "first");
+    (void)mics_fail(MICS_ERR_IO, "second");
+    mics_log_add("advice");
+    assert_int_equal(seen.lines, 0);
+    mics_log_set_quiet(false);
+    mics_log(MICS_LOG_WARNING, "heard");
+    assert_int_equal(seen.lines, 1);
+    assert_true(mics_log_release(true, 3));
+    assert_int_equal(seen.lines, 2);
+    assert_int_equal(seen.rank, 3);
+    assert_string_equal(seen.text, "first; advice");
+    assert_false(mics_log_release(true, 3)); // it is gone
+    mics_log_hold(false);
+    (void)mics_fail(MICS_ERR_IO, "another rank says so");
+    assert_true(mics_log_release(false, -1));
+    assert_false(mics_log_mute(true));
+    (void)mics_fail(MICS_ERR_IO, "a trial");
+    assert_true(mics_log_mute(false));
+    assert_int_equal(seen.lines, 2);
+    (void)mics_fail(MICS_ERR_IO, "at once");
+    assert_int_equal(seen.lines, 3);
+    assert_false(mics_log_disk_failed());
+    mics_log_hold(true);
+    (void)mics_fail(MICS_ERR_IO, "out: %s", strerror(ENOSPC));
+    (void)mics_log_release(false, -1);
+    assert_true(mics_log_disk_failed()); // whoever spoke
+    mics_log_set_sink(NULL, NULL);
 }
 
 static void test_log_demoted(void **state)
@@ -402,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_status_macros),
         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_held),
         cmocka_unit_test(test_log_demoted),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_size_texts),

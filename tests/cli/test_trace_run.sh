@@ -26,7 +26,7 @@ contains traced.out "trace of steps 3 to 4 written to traced/trace.json"
 contains traced.out "ui.perfetto.dev"
 contains traced.out "computation waited"
 contains traced.out "at least, whatever the order of collectives: "
-contains traced/trace.json '"name": "gather across h.1", "cat": "gather across"'
+contains traced/trace.json '"name": "gather inter h.1", "cat": "gather inter"'
 contains traced/trace.json '"name": "backward head"'
 contains traced/trace.json '"name": "agree"'
 
@@ -41,7 +41,7 @@ contains hop/trace.json '"name": "all-reduce h.0"'
 run 0 alone "$mics" train run.json --ranks 1 --out alone --set run.trace_step=2 \
     --set sharding=null --set 'sharding={"params": 1}'
 contains alone/trace.json '"name": "compute"'
-grep -q '"far"' alone/trace.json && fail "a rank alone has no other node"
+grep -q '"inter"' alone/trace.json && fail "a rank alone has no other node"
 # What lies between two steps is in step_ms and not in the engine's own figure.
 sed -n 's/.*"step_us": \([0-9.e+]*\).*/\1/p' alone/trace.json >engine.txt
 sed -n 's/^{"step": 2,.*"step_ms": \([0-9.e+]*\).*/\1/p' alone/metrics.jsonl |

@@ -179,7 +179,7 @@ grep -q "gather  *two-stage  *fp32  *partition group  *4 units of 64 to 12704 el
     fail "gathers should run in two stages"
 grep -q "reduce  *two-stage  *fp32  *gradient group" two.out || fail "so should reductions"
 grep -q "all-reduce  *ring  *fp32  *replication group" two.out || fail "an all-reduce is due"
-grep -q "gather across" two.out || fail "the first stage should be listed"
+grep -q "gather inter" two.out || fail "the first stage should be listed"
 grep -q "elements in all stay" two.out && fail "no unit should stay whole"
 run 0 rings "$mics" explain run.json $across --set sharding.optimizer=8 --set run.collectives=ring \
     --set run.param_persistence_threshold=10000 --set run.comm_dtype.params=bf16 --set run.comm_dtype.boundary=int8
@@ -194,7 +194,7 @@ run 0 json "$mics" explain run.json --json $across --set sharding.optimizer=8 \
     --set run.param_persistence_threshold=10000 --set run.comm_dtype.boundary=int8
 contains json.out '"kind": "gather", "algorithm": "two-stage", "wire": "fp32"'
 contains json.out '"whole": {"units": 2, "elems": 9280}'
-grep -q '"kind": "scatter", "unit": [0-9]*, "units": 2, .*"wire": "int8", "algorithm": "two-stage"' \
+grep -q '"kind": "scatter inter", "unit": [0-9]*, "units": 2, .*"wire": "int8", "algorithm": "two-stage"' \
     json.out || fail "small units should share a message of int8 between nodes"
 [ -d explained ] && fail "explain wrote something"
 

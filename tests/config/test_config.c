@@ -45,8 +45,9 @@ static void test_reads_the_example(void **state)
     assert_int_equal(run->memory_limit_bytes, INT64_C(2) << 30);
     assert_true(run->recompute);
     assert_int_equal(run->threads, 2);
-    assert_true(run->beta1 == 0.9 && run->beta2 == 0.95 && run->eps == 1e-8);
-    assert_true(run->weight_decay == 0.1 && run->clip == 1.0);
+    assert_true(run->optimizer.settings[0] == 0.9 && run->optimizer.settings[1] == 0.95 &&
+                run->optimizer.settings[2] == 1e-8);
+    assert_true(run->optimizer.weight_decay == 0.1 && run->clip == 1.0);
     assert_int_equal(run->lr.kind, MICS_LR_WARMUP_COSINE);
     assert_int_equal(run->lr.warmup, MICS_WARMUP_LOG);
     assert_true(run->lr.peak == 3e-4 && run->lr.end_ratio == 1e-4);
@@ -81,8 +82,9 @@ static void test_defaults(void **state)
     assert_int_equal(run->prefetch, 1);
     assert_true(run->prefetch_auto);
     assert_false(run->recompute);
-    assert_true(run->beta1 == 0.9 && run->beta2 == 0.999 && run->eps == 1e-8);
-    assert_true(run->weight_decay == 0.0 && run->clip == 0.0);
+    assert_true(run->optimizer.settings[0] == 0.9 && run->optimizer.settings[1] == 0.999 &&
+                run->optimizer.settings[2] == 1e-8);
+    assert_true(run->optimizer.weight_decay == 0.0 && run->clip == 0.0);
     assert_int_equal(run->lr.kind, MICS_LR_CONSTANT);
     assert_true(run->lr.peak == 1e-3);
     mics_run_close(run);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resolved run (run.json, and what checkpoints hold) is a run file: whatever the first file
 // said, its text parses, loads again, and resolves to the same.
-#include "cli/job.h"
 #include "config/run_file.h"
+#include "run/job.h"
 
 static char *text_of(const char *text)
 {
@@ -11,7 +11,7 @@ static char *text_of(const char *text)
     mics_run *run = load_good(text);
     ASSERT_OK(mics_run_resolve_device(run, NULL));
     ASSERT_OK(mics_run_resolve(run, 4, 2));
-    ASSERT_OK(cli_run_text(memory, run, &resolved));
+    ASSERT_OK(run_run_text(memory, run, &resolved));
     mics_run_close(run);
     return resolved;
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The harness of the tests of kernels on a GPU, real or emulated. A case owns buffers of the device, knows what each must
-// hold afterwards, and runs an entry of the op table twice:
+// hold afterwards, and runs a kernel twice:
 //
 // - guard bytes lie around each buffer, which may begin at any element;
 // - outputs and the workspace hold NaN before each run, so what a kernel does not write, or reads too early, shows;
@@ -12,7 +12,8 @@
 #ifndef MICS_TESTS_CUDA_OP_H
 #define MICS_TESTS_CUDA_OP_H
 
-#include "op/cuda_ops.h"
+#include "op_calls.h"
+#include "ops/common/cuda_ops.h"
 #include "test.h"
 
 // About 8 roundings of fp32, and what the quick exponential and division of 2-byte kernels add.

@@ -7,7 +7,8 @@
 #define MICS_TESTS_GPU_CASE_H
 
 #include "gpu.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
+#include "op_calls.h"
 #include "test.h"
 
 typedef struct gpu_case {

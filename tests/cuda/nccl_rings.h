@@ -7,7 +7,7 @@
 #include "mics/engine.h"
 #include "ranks.h"
 
-enum { NCCL_RINGS_MOST = MICS_GROUP_KINDS, NCCL_RANKS_MOST = 8 };
+enum { NCCL_RINGS_MOST = MICS_AXES * MICS_SCOPES, NCCL_RANKS_MOST = 8 };
 
 // This rank's group of each kind, on the channel of its stream.
 static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank, mics_ring *rings,
@@ -15,17 +15,21 @@ static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank, mi
 {
     const mics_mesh *mesh = &schedule->spec.mesh;
     int32_t count = 0;
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
-        const mics_group_kind group_kind = (mics_group_kind)kind;
-        const mics_group group = mics_mesh_group(mesh, group_kind, rank);
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
+        const mics_group_axis axis = (mics_group_axis)(i / MICS_SCOPES);
+        const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
+        const mics_group group = mics_mesh_group(mesh, axis, scope, rank);
+        const bool part = scope != MICS_SCOPE_WHOLE;
         int32_t *block_of = blocks + count * mesh->ranks;
         for (int32_t member = 0; member < group.size; member++)
-            block_of[member] = mics_mesh_block(mesh, group_kind, mics_group_rank(group, member));
-        if (group.size > 1)
-            rings[count++] = (mics_ring){.group = group,
-                                         .block_of = block_of,
-                                         .channel = mics_mesh_spans_nodes(mesh, group_kind) ? 1 : 0,
-                                         .what = mics_group_kind_text(group_kind)};
+            block_of[member] = mics_mesh_block(mesh, axis, scope, mics_group_rank(group, member));
+        if (group.size > 1 &&
+            (!part || group.size < mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, rank).size))
+            rings[count++] =
+                (mics_ring){.group = group,
+                            .block_of = block_of,
+                            .channel = mics_mesh_spans_nodes(mesh, axis, scope) ? 1 : 0,
+                            .what = mics_group_text(axis, scope)};
     }
     return count;
 }

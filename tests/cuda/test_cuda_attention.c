@@ -10,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef void (*forward_fn)(const mics_op_place *at, void *y, float *lse, const void *qkv, int64_t B,
-                           int64_t T, int64_t H, int64_t D);
-typedef void (*backward_fn)(const mics_op_place *at, void *dqkv, const void *dy, const void *y,
-                            const float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
-                            int64_t D);
-typedef size_t (*workspace_fn)(mics_dtype dtype, int64_t N, int64_t T, int64_t H, int64_t D);
-
 // In fp64. The *_sum are sums of absolute terms, in which errors are measured; `doubt` makes them
 // larger where scores are, since an error of a score is a relative one of its exponential.
 typedef struct reference {
@@ -162,12 +155,12 @@ static double largest(const double *values, int64_t count)
 static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t D,
                            double spread)
 {
-    GPU_FUNCTION(forward_fn, attention_forward);
-    GPU_FUNCTION(backward_fn, attention_backward);
-    GPU_FUNCTION(workspace_fn, attention_workspace_bytes);
+    const mics_kernels *kernels = mics_kernels_cuda();
     const int64_t rows = B * T * H;
     gpu_case c;
-    gpu_begin(&c, dtype, attention_workspace_bytes(dtype, B * T, T, H, D),
+    gpu_begin(&c, dtype,
+              op_workspace_bytes(kernels, dtype, MICS_OP_ATTENTION,
+                                 (mics_op_shape){.N = B * T, .heads = H}),
               "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
     const reference r = reference_of(&c, B, T, H, D, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
@@ -177,8 +170,8 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
     float *lse = gpu_poisoned(&c, (size_t)rows * sizeof(float));
     void *first_y = NULL, *first_dqkv = NULL;
     for (int run = 0; run < 2; ++run) {
-        attention_forward(&c.at, y, lse, qkv, B, T, H, D);
-        attention_backward(&c.at, dqkv, dy, y, lse, qkv, B, T, H, D);
+        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, H, D);
+        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, H, D);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
         gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
         gpu_expect(&c, "dqkv", dqkv, dtype, rows * 3 * D, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
@@ -242,8 +235,7 @@ static void keep_line(void *ctx, mics_log_level level, int32_t rank, const char 
 // One forward or backward of 64 numbers a head, on poisoned memory.
 static mics_status try_attention(mics_dtype dtype, bool backward)
 {
-    GPU_FUNCTION(forward_fn, attention_forward);
-    GPU_FUNCTION(backward_fn, attention_backward);
+    const mics_kernels *kernels = mics_kernels_cuda();
     const size_t bytes = 3 * 8 * 64 * sizeof(float);
     mics_device *device = NULL;
     ASSERT_OK(mics_device_cuda_open(0, 8, &device));
@@ -255,10 +247,10 @@ static mics_status try_attention(mics_dtype dtype, bool backward)
     const mics_op_place at = {
         .device = device, .dtype = dtype, .workspace = at_block[5], .workspace_bytes = bytes};
     if (backward)
-        attention_backward(&at, at_block[0], at_block[1], at_block[2], at_block[3], at_block[4], 1,
-                           8, 1, 64);
+        op_attention_backward(kernels, &at, at_block[0], at_block[1], at_block[2], at_block[3],
+                              at_block[4], 1, 8, 1, 64);
     else
-        attention_forward(&at, at_block[0], at_block[3], at_block[4], 1, 8, 1, 64);
+        op_attention_forward(kernels, &at, at_block[0], at_block[3], at_block[4], 1, 8, 1, 64);
     const mics_status status = device->ops->synchronize(device->ctx, at.stream);
     device->ops->free(device->ctx, block);
     mics_device_close(device);

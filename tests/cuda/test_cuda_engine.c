@@ -36,7 +36,7 @@ static fixture_case on_gpu(mics_dtype dtype)
                           .prefetch = 1,
                           .clip = 0.5f,
                           .open_device = open_staged,
-                          .ops = mics_op_table_cuda(),
+                          .kernels = mics_kernels_cuda(),
                           .dtype = dtype};
 }
 
@@ -46,7 +46,7 @@ static fixture_run on_processor(const fixture_case *like)
     run.want.ranks = run.want.nodes = 1;
     run.want.sharding = (mics_sharding){1, 1, 1};
     run.want.open_device = NULL;
-    run.want.ops = NULL;
+    run.want.kernels = NULL;
     run.want.dtype = MICS_DTYPE_FP32;
     fixture_go(&run);
     return run;
@@ -69,7 +69,7 @@ static void check_losses(const fixture_run *run, const fixture_run *reference)
 static int needs_gpus(int32_t count)
 {
     const mics_cuda_findings *found = mics_cuda_find();
-    if (found->devices >= count && mics_op_table_cuda() != NULL)
+    if (found->devices >= count && mics_kernels_cuda() != NULL)
         return 0;
     print_message("skipped: %d GPUs are needed, %d are there: %s\n", (int)count,
                   (int)found->devices, found->why_not);

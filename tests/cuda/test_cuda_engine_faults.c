@@ -48,11 +48,9 @@ static mics_status train(faulty *f, ranks_self *self)
     const mics_engine_spec spec = {.memory = self->memory,
                                    .schedule = f->run.schedule,
                                    .comm = self->comm,
-                                   .beta1 = 0.9f,
-                                   .beta2 = 0.95f,
-                                   .eps = 1e-8f,
+                                   .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0},
                                    .device = f->run.devices[rank],
-                                   .ops = f->run.want.ops,
+                                   .kernels = f->run.want.kernels,
                                    .dtype = f->run.want.dtype,
                                    .timeout_s = f->timeout_s};
     MICS_TRY_OUT(mics_engine_open(&spec, &engine));
@@ -89,9 +87,9 @@ static void go(faulty *f)
                                  .micro_steps = 2,
                                  .prefetch = 1,
                                  .open_device = nccl_open_default,
-                                 .ops = mics_op_table_cuda(),
+                                 .kernels = mics_kernels_cuda(),
                                  .dtype = MICS_DTYPE_BF16};
-    if (mics_cuda_find()->devices < RANKS || f->run.want.ops == NULL)
+    if (mics_cuda_find()->devices < RANKS || f->run.want.kernels == NULL)
         skip();
     ASSERT_OK(mics_memory_open(&memory));
     fixture_open(memory, &f->run);

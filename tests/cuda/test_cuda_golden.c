@@ -7,7 +7,7 @@
 #include "gpu.h"
 #include "mics/device.h"
 #include "mics/engine.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include <math.h>
 
 enum { PIECE_BYTES = 4096 };
@@ -94,7 +94,7 @@ static mics_status golden_rank(ranks_self *self)
                                    .schedule = run->schedule,
                                    .comm = self->comm,
                                    .device = device,
-                                   .ops = device != NULL ? mics_op_table_cuda() : NULL,
+                                   .kernels = device != NULL ? mics_kernels_cuda() : NULL,
                                    .dtype = run->dtype,
                                    .timeout_s = RANKS_TIMEOUT_S};
     MICS_TRY(mics_engine_open(&spec, &engine));

@@ -4,26 +4,12 @@
 // weights, with and without bias, GELU and adding; shapes for which the library has epilogues and
 // others. Then the table of plans.
 #include "gpu_case.h"
-#include "op/bias_cuda.h"
-#include "op/matmul_cuda.h"
+#include "ops/common/bias_cuda.h"
+#include "ops/common/matmul_cuda.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef void (*forward_fn)(const mics_op_place *at, void *y, const void *x, const void *weight,
-                           const void *bias, mics_weight_order order, int64_t N, int64_t I,
-                           int64_t O);
-typedef void (*gelu_forward_fn)(const mics_op_place *at, void *y, void *pre, const void *x,
-                                const void *weight, const void *bias, mics_weight_order order,
-                                int64_t N, int64_t I, int64_t O);
-typedef void (*backward_fn)(const mics_op_place *at, void *dx, void *dweight, void *dbias,
-                            const void *dy, const void *x, const void *weight,
-                            mics_weight_order order, int64_t N, int64_t I, int64_t O, bool add_dx,
-                            bool add_params);
-typedef void (*gelu_backward_fn)(const mics_op_place *at, void *dpre, void *dweight, void *dbias,
-                                 const void *dy, const void *x, const void *pre, const void *weight,
-                                 mics_weight_order order, int64_t N, int64_t I, int64_t O,
-                                 bool add_params);
 typedef void (*count_fn)(mics_device *device, int64_t *plans, int64_t *measured);
 typedef mics_status (*measure_fn)(const mics_op_place *at, const mics_cuda_product *product,
                                   void *workspace, size_t workspace_bytes, double *us_out);
@@ -108,7 +94,6 @@ static const double EXACT = 2e-6; // of fp32 sums, in absolute terms
 static void forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
                          bool bias)
 {
-    GPU_FUNCTION(forward_fn, linear_forward);
     gpu_case c;
     gpu_begin(&c, dtype, WORKSPACE, "linear_forward N=%d I=%d O=%d order %d bias %d", (int)shape[0],
               (int)shape[1], (int)shape[2], order, bias);
@@ -118,12 +103,12 @@ static void forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_o
     add_forward(&l, bias, want, sum);
     void *y = gpu_poisoned(&c, gpu_size(&c, elems)), *x = gpu_numbers(&c, l.x, l.N * l.I);
     void *w = gpu_numbers(&c, l.w, l.I * l.O), *b = bias ? gpu_numbers(&c, l.bias, l.O) : NULL;
-    linear_forward(&c.at, y, x, w, b, order, l.N, l.I, l.O);
+    op_linear_forward(mics_kernels_cuda(), &c.at, y, x, w, b, order, l.N, l.I, l.O);
     // Where the bias is added by a kernel of its own, the product has been rounded before.
     gpu_expect(&c, "y", y, dtype, elems, want, sum, 1.01, EXACT + (bias ? gpu_unit(dtype) : 0));
     void *first = gpu_bytes(&c, y, gpu_size(&c, elems));
     gpu_poison(&c, y, gpu_size(&c, elems));
-    linear_forward(&c.at, y, x, w, b, order, l.N, l.I, l.O);
+    op_linear_forward(mics_kernels_cuda(), &c.at, y, x, w, b, order, l.N, l.I, l.O);
     assert_memory_equal(first, gpu_bytes(&c, y, gpu_size(&c, elems)), gpu_size(&c, elems));
     gpu_end(&c);
 }
@@ -131,7 +116,6 @@ static void forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_o
 static void gelu_forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
                               bool bias)
 {
-    GPU_FUNCTION(gelu_forward_fn, linear_gelu_forward);
     gpu_case c;
     gpu_begin(&c, dtype, WORKSPACE, "linear_gelu_forward N=%d I=%d O=%d order %d bias %d",
               (int)shape[0], (int)shape[1], (int)shape[2], order, bias);
@@ -143,9 +127,9 @@ static void gelu_forward_case(mics_dtype dtype, const int64_t shape[3], mics_wei
     for (int64_t i = 0; i < elems; ++i)
         want[i] = gelu(pre_want[i]);
     void *y = gpu_poisoned(&c, gpu_size(&c, elems)), *pre = gpu_poisoned(&c, gpu_size(&c, elems));
-    linear_gelu_forward(&c.at, y, pre, gpu_numbers(&c, l.x, l.N * l.I),
-                        gpu_numbers(&c, l.w, l.I * l.O), bias ? gpu_numbers(&c, l.bias, l.O) : NULL,
-                        order, l.N, l.I, l.O);
+    op_linear_gelu_forward(mics_kernels_cuda(), &c.at, y, pre, gpu_numbers(&c, l.x, l.N * l.I),
+                           gpu_numbers(&c, l.w, l.I * l.O),
+                           bias ? gpu_numbers(&c, l.bias, l.O) : NULL, order, l.N, l.I, l.O);
     const double tolerance = EXACT + (bias ? gpu_unit(dtype) : 0);
     gpu_expect(&c, "pre", pre, dtype, elems, pre_want, sum, 1.01, tolerance);
     // The slope of GELU is at most 1.13; without an epilogue it is taken of the rounded sum.
@@ -173,8 +157,6 @@ typedef struct backward_options {
 static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
                           backward_options o)
 {
-    GPU_FUNCTION(backward_fn, linear_backward);
-    GPU_FUNCTION(gelu_backward_fn, linear_gelu_backward);
     gpu_case c;
     gpu_begin(&c, dtype, WORKSPACE,
               "linear_backward N=%d I=%d O=%d order %d dx %d bias %d add %d %d gelu %d",
@@ -196,10 +178,11 @@ static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_
     void *dy = gpu_numbers(&c, l.dy, N * O), *x = gpu_numbers(&c, l.x, N * I);
     void *w = gpu_numbers(&c, l.w, I * O);
     if (o.gelu)
-        linear_gelu_backward(&c.at, to_x, to_w, to_b, dy, x, gpu_numbers(&c, pre, N * I), w, order,
-                             N, I, O, o.add_params);
+        op_linear_gelu_backward(mics_kernels_cuda(), &c.at, to_x, to_w, to_b, dy, x,
+                                gpu_numbers(&c, pre, N * I), w, order, N, I, O, o.add_params);
     else
-        linear_backward(&c.at, to_x, to_w, to_b, dy, x, w, order, N, I, O, o.add_dx, o.add_params);
+        op_linear_backward(mics_kernels_cuda(), &c.at, to_x, to_w, to_b, dy, x, w, order, N, I, O,
+                           o.add_dx, o.add_params);
     if (to_x)
         gpu_expect(&c, "dx", to_x, dtype, N * I, dx[0], dx[1], 1.01,
                    EXACT + (o.gelu ? gpu_unit(dtype) : 0));

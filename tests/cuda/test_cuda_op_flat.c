@@ -41,22 +41,22 @@ typedef struct flat_args {
     bool add;
     double *sum;
     float *masters, *moment1, *moment2;
-    mics_adamw adamw;
+    op_adamw adamw;
 } flat_args;
 
-static const mics_op_table *table(void)
+static const mics_kernels *table(void)
 {
     cu_device();
-    const mics_op_table *found = mics_op_table_cuda();
+    const mics_kernels *found = mics_kernels_cuda();
     if (!found)
-        fail_msg("the plugin has no op table");
+        fail_msg("the plugin has no kernels");
     return found;
 }
 
 static void run_add(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->add(at, f->y, f->a, f->b, f->elems);
+    op_add(table(), at, f->y, f->a, f->b, f->elems);
 }
 
 static void run_accumulate(const mics_op_place *at, const void *args)
@@ -80,13 +80,13 @@ static void run_widen(const mics_op_place *at, const void *args)
 static void run_gelu_forward(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->gelu_forward(at, f->y, f->a, f->elems);
+    op_gelu_forward(table(), at, f->y, f->a, f->elems);
 }
 
 static void run_gelu_backward(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->gelu_backward(at, f->y, f->a, f->b, f->elems, f->add);
+    op_gelu_backward(table(), at, f->y, f->a, f->b, f->elems, f->add);
 }
 
 static void run_sum_squares(const mics_op_place *at, const void *args)
@@ -116,7 +116,8 @@ static void run_sum_blocks_rounded(const mics_op_place *at, const void *args)
 static void run_adamw(const mics_op_place *at, const void *args)
 {
     const flat_args *f = args;
-    table()->adamw_update(at, f->y, f->masters, f->moment1, f->moment2, f->a, f->elems, &f->adamw);
+    op_adamw_update(table(), at, f->y, f->masters, f->moment1, f->moment2, f->a, f->elems,
+                    &f->adamw);
 }
 
 // ---- sums of two ----
@@ -517,14 +518,15 @@ static void adamw_case(const shape *s, bool with_params, bool at_zero)
     cu_begin(&c, s->dtype, 0, "adamw %lld at %lld %lld params %d zero %d", (long long)s->elems,
              (long long)s->offset[0], (long long)s->offset[1], with_params, at_zero);
     const int64_t elems = s->elems;
-    const mics_adamw by = {.lr = 3e-3F,
-                           .beta1 = 0.9F,
-                           .beta2 = 0.95F,
-                           .eps = 1e-6F,
-                           .weight_decay = 0.1F,
-                           .bias1 = at_zero ? 0.1F : 0.271F,
-                           .bias2 = at_zero ? 0.05F : 0.1426F,
-                           .grad_scale = 0.37F};
+    const op_adamw by = {.lr = 3e-3F,
+                         .beta1 = 0.9F,
+                         .beta2 = 0.95F,
+                         .eps = 1e-6F,
+                         .weight_decay = 0.1F,
+                         .step = at_zero ? 1 : 3,
+                         .grad_scale = 0.37F};
+    const double bias1 = 1 - pow((double)by.beta1, (double)by.step);
+    const double bias2 = 1 - pow((double)by.beta2, (double)by.step);
     cu_buffer *p = cu_inout(&c, "masters", MICS_DTYPE_FP32, elems, s->offset[1], true);
     cu_buffer *m = cu_inout(&c, "moment1", MICS_DTYPE_FP32, elems, s->offset[2], true);
     cu_buffer *v = cu_inout(&c, "moment2", MICS_DTYPE_FP32, elems, s->offset[3], true);
@@ -552,8 +554,8 @@ static void adamw_case(const shape *s, bool with_params, bool at_zero)
         magnitude[1][i] = fabs((double)by.beta1 * m->values[i]) + fabs(keep1 * grad);
         want[2][i] = (double)by.beta2 * v->values[i] + keep2 * grad * grad;
         magnitude[2][i] = want[2][i];
-        const double root = sqrt(want[2][i] / (double)by.bias2) + (double)by.eps;
-        const double step = (double)by.lr / (double)by.bias1 / root;
+        const double root = sqrt(want[2][i] / bias2) + (double)by.eps;
+        const double step = (double)by.lr / bias1 / root;
         const double decay = (double)by.lr * (double)by.weight_decay * p->values[i];
         want[0][i] = p->values[i] - step * want[1][i] - decay;
         magnitude[0][i] = fabs(p->values[i]) + step * magnitude[1][i] + fabs(decay);

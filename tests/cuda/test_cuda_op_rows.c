@@ -1,26 +1,26 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over rows: embedding, layernorm, softmax with cross-entropy. Shapes: see mics/op.h.
+// Kernels over rows: embedding, layernorm, softmax with cross-entropy. Shapes: see mics/kernels.h.
 #include "cuda_op.h"
 #include <math.h>
 #include <string.h>
 
-static const mics_op_table *table(void)
+static const mics_kernels *table(void)
 {
     cu_device();
-    const mics_op_table *found = mics_op_table_cuda();
+    const mics_kernels *found = mics_kernels_cuda();
     if (!found)
-        fail_msg("the plugin has no op table");
+        fail_msg("the plugin has no kernels");
     return found;
 }
 
 // ---- the table ----
 
-// C++ fills the structure by position: each entry must be the function of its name.
+// C++ fills the structures by position: each entry must be the one of its name.
 static void entries_are_where_they_belong(void **state)
 {
     (void)state;
-    const mics_op_table *t = table();
+    const mics_kernels *t = table();
     assert_string_equal(t->name, "cuda");
 #define ASSERT_ENTRY(entry)                                                                        \
     do {                                                                                           \
@@ -30,54 +30,26 @@ static void entries_are_where_they_belong(void **state)
         if (function != in_table)                                                                  \
             fail_msg("the table has another function as " #entry);                                 \
     } while (0)
-    ASSERT_ENTRY(embedding_forward);
-    ASSERT_ENTRY(embedding_backward);
-    ASSERT_ENTRY(layernorm_forward);
-    ASSERT_ENTRY(layernorm_backward);
-    ASSERT_ENTRY(linear_forward);
-    ASSERT_ENTRY(linear_backward);
-    ASSERT_ENTRY(linear_gelu_forward);
-    ASSERT_ENTRY(linear_gelu_backward);
-    ASSERT_ENTRY(gelu_forward);
-    ASSERT_ENTRY(gelu_backward);
-    ASSERT_ENTRY(attention_forward);
-    ASSERT_ENTRY(attention_backward);
-    ASSERT_ENTRY(add);
     ASSERT_ENTRY(accumulate);
-    ASSERT_ENTRY(classifier_forward);
-    ASSERT_ENTRY(classifier_backward);
     ASSERT_ENTRY(sum_losses);
     ASSERT_ENTRY(sum_squares);
-    ASSERT_ENTRY(adamw_update);
     ASSERT_ENTRY(sum_blocks);
     ASSERT_ENTRY(sum_blocks_rounded);
     ASSERT_ENTRY(round);
     ASSERT_ENTRY(widen);
 #undef ASSERT_ENTRY
-}
-
-// One workspace serves every call of a model's shape.
-static void workspace_is_enough_for_each(void **state)
-{
-    (void)state;
-    size_t (*layernorm)(int64_t, int64_t), (*linear)(mics_dtype, int64_t, int64_t);
-    size_t (*attention)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
-    size_t (*classifier)(mics_dtype, int64_t, int64_t, int64_t, int64_t);
-    size_t (*sum)(void);
-    cu_symbol("mics_cuda_layernorm_workspace_bytes", &layernorm);
-    cu_symbol("mics_cuda_linear_workspace_bytes", &linear);
-    cu_symbol("mics_cuda_attention_workspace_bytes", &attention);
-    cu_symbol("mics_cuda_classifier_workspace_bytes", &classifier);
-    cu_symbol("mics_cuda_sum_workspace_bytes", &sum);
-    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
-        for (int64_t C = 1; C < 40000; C = C * 3 + 5) {
-            const mics_dtype d = (mics_dtype)dtype;
-            const size_t bytes = table()->workspace_bytes(d, 48, 16, C, 1, 8, 300, 12, 1);
-            assert_true(bytes >= linear(d, 48, C) && bytes >= attention(d, 48, 16, 1, 8));
-            assert_true(bytes >= classifier(d, 48, C, 300, 12) && bytes >= sum());
-            for (int64_t narrower = 1; narrower <= C; narrower += 1 + narrower / 4)
-                assert_true(bytes >= layernorm(48, narrower));
-        }
+#define ASSERT_OP(NAME, op)                                                                        \
+    assert_ptr_equal(t->ops[MICS_OP_##NAME], mics_plugin_symbol("mics_cuda_" #op "_kernels"));
+    MICS_OPS(ASSERT_OP)
+#undef ASSERT_OP
+    void (*adamw)(const mics_op_place *, const mics_optimizer_update *);
+    cu_symbol("mics_cuda_adamw_update", &adamw);
+    assert_true(t->update[MICS_OPTIMIZER_ADAMW] == adamw);
+    for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
+        assert_non_null(t->ops[kind]->forward);
+        assert_true((t->ops[kind]->backward == NULL) ==
+                    mics_op_def_get((mics_op_kind)kind)->backward_passes);
+    }
 }
 
 static void tokens_are_sorted(void **state)
@@ -111,14 +83,14 @@ typedef struct embedding_shape {
 static void run_embedding_forward(const mics_op_place *at, const void *args)
 {
     const embedding *e = args;
-    table()->embedding_forward(at, e->y, e->tokens, e->wte, e->wpe, e->N, e->T, e->C);
+    op_embedding_forward(table(), at, e->y, e->tokens, e->wte, e->wpe, e->N, e->T, e->C);
 }
 
 static void run_embedding_backward(const mics_op_place *at, const void *args)
 {
     const embedding *e = args;
-    table()->embedding_backward(at, e->dwte, e->dwpe, e->dy, e->tokens, e->order, e->N, e->T, e->C,
-                                e->V, e->P, e->add_wte, e->add_wpe);
+    op_embedding_backward(table(), at, e->dwte, e->dwpe, e->dy, e->tokens, e->order, e->N, e->T,
+                          e->C, e->V, e->P, e->add_wte, e->add_wpe);
 }
 
 static void embedding_forward_case(mics_dtype dtype, const embedding_shape *s, bool positions)
@@ -264,15 +236,15 @@ typedef struct layernorm {
 static void run_layernorm_forward(const mics_op_place *at, const void *args)
 {
     const layernorm *l = args;
-    table()->layernorm_forward(at, l->y, l->stats, l->x, l->weight, l->bias, (float)EPS, l->N,
-                               l->C);
+    op_layernorm_forward(table(), at, l->y, l->stats, l->x, l->weight, l->bias, (float)EPS, l->N,
+                         l->C);
 }
 
 static void run_layernorm_backward(const mics_op_place *at, const void *args)
 {
     const layernorm *l = args;
-    table()->layernorm_backward(at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->stats, l->weight,
-                                l->N, l->C, l->add_dx, l->add_params);
+    op_layernorm_backward(table(), at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->stats,
+                          l->weight, l->N, l->C, l->add_dx, l->add_params);
 }
 
 // Kernels sum a row in whatever order; rounding grows with the root of its length.
@@ -384,12 +356,11 @@ static void layernorm_backward_case(mics_dtype dtype, int64_t N, int64_t C, int6
                                     int flags)
 {
     const bool add_dx = flags & 1, add_params = flags & 2, alias = flags & 4;
-    size_t (*layernorm_workspace_bytes)(int64_t N, int64_t C);
-    CU_ENTRY(layernorm_workspace_bytes);
+    const size_t workspace =
+        op_workspace_bytes(table(), dtype, MICS_OP_LAYERNORM, (mics_op_shape){.N = N, .out = C});
     cu_case c;
-    cu_begin(&c, dtype, layernorm_workspace_bytes(N, C),
-             "layernorm_backward N=%d C=%d at %d add %d %d alias %d", (int)N, (int)C, (int)offset,
-             add_dx, add_params, alias);
+    cu_begin(&c, dtype, workspace, "layernorm_backward N=%d C=%d at %d add %d %d alias %d", (int)N,
+             (int)C, (int)offset, add_dx, add_params, alias);
     cu_buffer *x = cu_input(&c, "x", (int)dtype, N * C, offset, 2.0);
     cu_buffer *weight = cu_input(&c, "weight", (int)dtype, C, offset, 1.0);
     cu_buffer *stats = cu_input(&c, "stats", MICS_DTYPE_FP32, N * 2, 0, 1.0);
@@ -600,13 +571,9 @@ static void losses_of_no_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries_are_where_they_belong),
-        cmocka_unit_test(workspace_is_enough_for_each),
-        cmocka_unit_test(tokens_are_sorted),
-        cmocka_unit_test(embedding_and_gradient),
-        cmocka_unit_test(layernorm_and_gradient),
-        cmocka_unit_test(layernorm_of_many_rows),
-        cmocka_unit_test(losses_and_gradients),
+        cmocka_unit_test(entries_are_where_they_belong), cmocka_unit_test(tokens_are_sorted),
+        cmocka_unit_test(embedding_and_gradient),        cmocka_unit_test(layernorm_and_gradient),
+        cmocka_unit_test(layernorm_of_many_rows),        cmocka_unit_test(losses_and_gradients),
         cmocka_unit_test(losses_of_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The workspace that a schedule for accelerators has, by the model's op table, is the one that the
-// GPU's kernels ask for: two modules that may not include each other agree.
+// The workspace that a schedule for accelerators has, by the ops' descriptors, is the one that the
+// GPU's kernels ask for.
 #include "gpu.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/json.h"
-#include "mics/op_table.h"
+#include "mics/kernels.h"
 #include "test.h"
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static void test_agree(void **state)
                                          {.sequences = 3, .length = 77, .threads = 5},
                                          {.sequences = 8, .length = 1024, .threads = 1},
                                          {.sequences = 16, .length = 4096, .threads = 2}};
-    const mics_op_table *ops = mics_op_table_cuda();
+    const mics_kernels *ops = mics_kernels_cuda();
     mics_memory *memory = NULL;
     assert_non_null(ops);
     ASSERT_OK(mics_memory_open(&memory));

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The emulation itself: that right kernels give right numbers, and that each kind of mistake is found.
-#include "../../src/op/launch.cuh"
-#include "../../src/op/numbers.cuh"
+#include "../../src/ops/common/launch.cuh"
+#include "../../src/ops/common/numbers.cuh"
 #include "emulated/emulated.h"
 #include <cstdio>
 #include <cstdlib>
@@ -512,8 +512,8 @@ static void test_graphs()
         cudaStreamEndCapture(a, &graph),
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
-        EXPECT(broken[i] ==
-               (i % 2 == 0 ? cudaErrorStreamCaptureUnsupported : cudaErrorStreamCaptureInvalidated));
+        EXPECT(broken[i] == (i % 2 == 0 ? cudaErrorStreamCaptureUnsupported
+                                        : cudaErrorStreamCaptureInvalidated));
     cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal);
     EXPECT(cudaStreamWaitEvent(a, event, 0) == cudaErrorStreamCaptureIsolation);
     EXPECT(cudaStreamEndCapture(a, &graph) == cudaErrorStreamCaptureInvalidated);

@@ -76,5 +76,61 @@ has "FAILED   test_cuda_golden" "$work/failing/report.txt"
 has "failed: 1" "$work/failing/report.txt"
 [ -s "$work/failing/logs.tar.xz" ] || fail "a call that fails keeps no logs"
 MINUTES=0 call 0 late golden large
-has "left out test_cuda_golden: 0 s are left" "$work/late/report.txt"
+has "left out golden: 0 s are left" "$work/late/report.txt"
+
+# ---- PyTorch that cannot compile: rows without ----
+cat >"$work/python" <<'SCRIPT'
+#!/bin/sh
+case "$*" in
+*--no-compile*) echo '{"tokens_per_s": 100.0, "step_ms": 2.5, "mfu": 0.125, "memory_peak_bytes": 2147483648}' ;;
+*torch_gpt2.py*) echo "there is no C compiler" >&2; exit 1 ;;
+esac
+SCRIPT
+chmod +x "$work/python"
+EMULATED='' MICS_CUDA_PLUGIN=$build/libmics_cuda_emulated.so PYTHON=$work/python call 0 torch torch
+has "left out PyTorch, gpt2-1.5b at 1024 x 8, fp32 parameters, compiled: there is no C compiler"
+has "torch eager, bf16       100.0       2.5          -         -   0.125     2.0"
+
+# ---- an archive, as a bare machine gets it ----
+tree=$work/stage/mics-gpu
+mkdir -p "$tree/bin" "$work/bare"
+cp "$build/mics" "$build/libmics_cuda_emulated.so" "$(find "$build" -name test_cuda_golden -type f)" "$tree/bin/"
+(cd "$(dirname "$script")/../.." && cp --parents bench/gpu/gpt2-124m.json bench/gpu/run.sh "$tree/")
+mv "$tree/bench/gpu/run.sh" "$tree/"
+echo a-version >"$tree/PACKED"
+archive() {
+    rm -f "$work/bare"/*
+    cp "$tree/run.sh" "$work/bare/"
+    tar -C "$work/stage" -cJf "$work/bare/mics-gpu.tar.xz" mics-gpu
+}
+archive
+script=$work/bare/run.sh
+TMPDIR=$work/none call 0 packed golden
+has "run.sh golden: mics a-version" "$work/packed/report.txt"
+has "passed   test_cuda_golden" "$work/packed/report.txt"
+[ -s "$work/packed/logs.tar.xz" ] || fail "an archive's call keeps no logs"
+
+# A test that finds no GPU has failed where `mics doctor` found one; one that skips all its cases is skipped.
+fake() { # NAME: a program of the archive, by what is read
+    cat >"$tree/bin/$1" && chmod +x "$tree/bin/$1"
+}
+printf '#!/bin/sh\necho "no GPU: made up"\nexit 77\n' | fake test_device_cuda
+printf '#!/bin/sh\necho "skipped 3 of 3 cases"\nexit 77\n' | fake test_cuda_workspace
+archive
+call 1 made_up tests
+has "FAILED   test_device_cuda: no GPU: made up" "$work/made_up/report.txt"
+has "skipped  test_cuda_workspace: skipped 3 of 3 cases" "$work/made_up/report.txt"
+
+# A GPU that is lost in the middle: the report says it too.
+printf '#!/bin/sh\ntouch "%s/lost"\n' "$work" | fake test_cuda_golden
+mv "$tree/bin/mics" "$tree/bin/real"
+fake mics <<SCRIPT
+#!/bin/sh
+[ ! -e "$work/lost" ] || { echo '{"gpu": {"usable": false, "why_not": "it is lost", "plugin": null}}'; exit 0; }
+exec "\${0%/*}/real" "\$@"
+SCRIPT
+archive
+call 77 lossy golden tests
+has "passed   test_cuda_golden" "$work/lossy/report.txt"
+has "no usable GPU: it is lost" "$work/lossy/report.txt"
 exit 0

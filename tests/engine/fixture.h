@@ -49,7 +49,7 @@ typedef struct fixture_case {
     // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the processor.
     mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
                                mics_device **device_out);
-    const mics_op_table *ops;
+    const mics_kernels *kernels;
     mics_dtype dtype;
     mics_loss_scaling scaling;
 } fixture_case;
@@ -116,13 +116,10 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
     const mics_engine_spec spec = {.memory = self->memory,
                                    .schedule = run->schedule,
                                    .comm = self->comm,
-                                   .beta1 = 0.9f,
-                                   .beta2 = 0.95f,
-                                   .eps = 1e-8f,
-                                   .weight_decay = 0.1f,
+                                   .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
                                    .clip = run->want.clip,
                                    .device = run->devices[self->comm->rank],
-                                   .ops = run->want.ops,
+                                   .kernels = run->want.kernels,
                                    .dtype = run->want.dtype,
                                    .loss_scaling = run->want.scaling,
                                    .graphs = run->want.graphs,
@@ -199,8 +196,8 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
         other = mics_engine_piece_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);
-        RANKS_EXPECT(memcmp(own.moment1, other.moment1, bytes) == 0 &&
-                     memcmp(own.moment2, other.moment2, bytes) == 0);
+        RANKS_EXPECT(memcmp(own.states[0], other.states[0], bytes) == 0 &&
+                     memcmp(own.states[1], other.states[1], bytes) == 0);
     }
     return MICS_OK;
 }

@@ -4,6 +4,7 @@
 // rank on the processor; loss scaling; faults. In every step fixture.h checks replicas, bytes and memory.
 #include "fixture.h"
 #include "later.h"
+#include <pthread.h>
 
 static mics_status open_later(ranks_self *self, const mics_schedule *schedule,
                               mics_device **device_out)
@@ -23,7 +24,7 @@ static fixture_case on_device(mics_dtype dtype)
                           .prefetch = 1,
                           .clip = 0.5f,
                           .open_device = open_later,
-                          .ops = &later_table,
+                          .kernels = &later_table,
                           .dtype = dtype};
 }
 
@@ -31,7 +32,7 @@ static fixture_run on_processor(void)
 {
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
     run.want.open_device = NULL;
-    run.want.ops = NULL;
+    run.want.kernels = NULL;
     fixture_go(&run);
     return run;
 }
@@ -117,23 +118,19 @@ static void test_second_hop_in_bf16(void **state)
     }
 }
 
-// The processor's rows of logits: half of them at a time.
-static void classifier_forward_in_two(const mics_op_place *at, float *loss_N, const void *x_NC,
-                                      const void *weight_VC, const int32_t *targets_N, int64_t N,
-                                      int64_t C, int64_t V, int64_t chunk_rows)
+// The CPU's rows of logits: half of them at a time.
+static void lm_head_forward_in_two(const mics_op_call *call)
 {
-    (void)chunk_rows;
-    later_table.classifier_forward(at, loss_N, x_NC, weight_VC, targets_N, N, C, V, (N + 1) / 2);
+    mics_op_call in_two = *call;
+    in_two.chunk_rows = (call->shape.N + 1) / 2;
+    later_forward(&in_two);
 }
 
-static void classifier_backward_in_two(const mics_op_place *at, float *loss_N, void *dx_NC,
-                                       void *dweight_VC, const void *x_NC, const void *weight_VC,
-                                       const int32_t *targets_N, float scale, int64_t N, int64_t C,
-                                       int64_t V, bool add_dweight, int64_t chunk_rows)
+static void lm_head_backward_in_two(const mics_op_call *call)
 {
-    (void)chunk_rows;
-    later_table.classifier_backward(at, loss_N, dx_NC, dweight_VC, x_NC, weight_VC, targets_N,
-                                    scale, N, C, V, add_dweight, (N + 1) / 2);
+    mics_op_call in_two = *call;
+    in_two.chunk_rows = (call->shape.N + 1) / 2;
+    later_backward(&in_two);
 }
 
 // Of one rank the device's arithmetic is the processor's, bit by bit, where sums are cut alike.
@@ -141,11 +138,12 @@ static void test_fp32_has_the_same_bits(void **state)
 {
     (void)state;
     const fixture_run reference = on_processor();
-    mics_op_table in_two = later_table;
-    in_two.classifier_forward = classifier_forward_in_two;
-    in_two.classifier_backward = classifier_backward_in_two;
+    const mics_op_kernels head = {.forward = lm_head_forward_in_two,
+                                  .backward = lm_head_backward_in_two};
+    mics_kernels in_two = later_table;
+    in_two.ops[MICS_OP_LM_HEAD] = &head;
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
-    run.want.ops = &in_two;
+    run.want.kernels = &in_two;
     fixture_go(&run);
     assert_memory_equal(run.losses, reference.losses, sizeof run.losses);
     assert_memory_equal(run.norms, reference.norms, sizeof run.norms);
@@ -194,7 +192,7 @@ static mics_status run_copies(ranks_self *self)
     RANKS_EXPECT(before.now[MICS_MEM_HOST] - after.now[MICS_MEM_HOST] ==
                  mics_engine_copy_bytes(run->schedule));
     RANKS_EXPECT(mics_engine_piece_get(engine, 0).shard_params == NULL);
-    RANKS_EXPECT(mics_engine_piece_get(engine, 0).moment1 == NULL);
+    RANKS_EXPECT(mics_engine_piece_get(engine, 0).states[0] == NULL);
     RANKS_EXPECT(mics_engine_push(engine) == MICS_ERR_INVALID);
     MICS_TRY(mics_engine_pull(engine));
     RANKS_EXPECT(memcmp(kept, mics_engine_piece_get(engine, 0).shard_params, bytes) == 0);
@@ -229,7 +227,7 @@ static void test_chunks_of_logits(void **state)
     reference.want.sequences = 2 * SEQUENCES;
     reference.want.steps = 1;
     reference.want.open_device = NULL;
-    reference.want.ops = NULL;
+    reference.want.kernels = NULL;
     fixture_go(&reference);
     for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
         fixture_run run = {.want = on_device((mics_dtype)dtype)};
@@ -329,6 +327,85 @@ out:
     mics_engine_close(engine);
     mics_device_close(run->devices[rank]);
     return status;
+}
+
+// ---- the order in which collectives are launched ----
+
+enum { LAUNCHES_MOST = 2000, LAUNCH_RANKS = 4 };
+
+typedef struct launches {
+    const mics_comm_ops *inner; // of the transport, whose ctx this one has too
+    mics_comm_ops ops;
+    mics_comm comm;
+    pthread_t thread;
+    int32_t count, channels;
+    long at[LAUNCHES_MOST]; // run and step
+    bool one_thread, ordered;
+} launches;
+
+static launches launched[LAUNCH_RANKS]; // by rank
+
+// Names end in "no. RUN.STEP)"; those of warm-ups do not.
+static void note_launch(launches *l, const mics_comm_call *call)
+{
+    const char *number = strstr(call->ring->what, "no. ");
+    char *end = NULL;
+    if (number == NULL || l->count == LAUNCHES_MOST)
+        return;
+    const long run = strtol(number + 4, &end, 10), step = strtol(end + 1, NULL, 10);
+    l->at[l->count] = run * 100000 + step;
+    l->channels |= 1 << call->ring->channel;
+    l->ordered = l->ordered && (l->count == 0 || l->at[l->count] > l->at[l->count - 1]);
+    l->one_thread = l->one_thread && (l->count == 0 || pthread_equal(l->thread, pthread_self()));
+    l->thread = pthread_self();
+    l->count++;
+}
+
+static mics_status launch(void *ctx, const mics_comm_call *call)
+{
+    int rank = 0;
+    while (launched[rank].comm.ctx != ctx)
+        rank++;
+    mics_comm inner = launched[rank].comm;
+    inner.ops = launched[rank].inner;
+    note_launch(&launched[rank], call);
+    return mics_comm_collective(&inner, call);
+}
+
+static mics_status open_launching(ranks_self *self, const mics_schedule *schedule,
+                                  mics_device **device_out)
+{
+    launches *own = &launched[self->comm->rank];
+    *own = (launches){.inner = self->comm->ops,
+                      .ops = *self->comm->ops,
+                      .comm = *self->comm,
+                      .one_thread = true,
+                      .ordered = true};
+    own->ops.collective = launch;
+    own->comm.ops = &own->ops;
+    self->comm = &own->comm; // closing it frees what the transport opened
+    return later_open(mics_engine_events(schedule), device_out);
+}
+
+// Of both streams by one thread, in list order, and so on all ranks in one order.
+static void test_one_launch_order(void **state)
+{
+    (void)state;
+    fixture_run run = {.want = on_device(MICS_DTYPE_BF16)};
+    run.want.ranks = LAUNCH_RANKS;
+    run.want.nodes = 2;
+    run.want.sharding = (mics_sharding){4, 4, 4};
+    run.want.hierarchical = true;
+    run.want.open_device = open_launching;
+    fixture_go(&run);
+    for (int rank = 0; rank < LAUNCH_RANKS; rank++) {
+        assert_true(launched[rank].count > 50);
+        assert_int_equal(launched[rank].channels, 3);
+        assert_true(launched[rank].one_thread && launched[rank].ordered);
+        assert_int_equal(launched[rank].count, launched[0].count);
+        assert_memory_equal(launched[rank].at, launched[0].at,
+                            (size_t)launched[0].count * sizeof(long));
+    }
 }
 
 // Where the scale may not become smaller, every rank says so.
@@ -439,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_copies_come_and_go),
         cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
+        cmocka_unit_test(test_one_launch_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

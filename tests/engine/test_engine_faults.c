@@ -311,8 +311,8 @@ static float *copy_state(const fault_run *fault, const mics_engine *engine, size
         const mics_engine_piece piece = mics_engine_piece_get(engine, u);
         const size_t owned = (size_t)(piece.range.end - piece.range.begin);
         memcpy(copy + elems, piece.params, owned * sizeof(float));
-        memcpy(copy + elems + owned, piece.moment1, owned * sizeof(float));
-        memcpy(copy + elems + 2 * owned, piece.moment2, owned * sizeof(float));
+        memcpy(copy + elems + owned, piece.states[0], owned * sizeof(float));
+        memcpy(copy + elems + 2 * owned, piece.states[1], owned * sizeof(float));
         elems += 3 * owned;
     }
     *bytes_out = elems * sizeof(float);

@@ -116,15 +116,15 @@ static mics_status open_engine(const golden_run *run, ranks_self *self, mics_eng
     const golden *g = run->golden;
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, run->want.ranks / run->want.nodes,
                                        &self->comm));
-    const mics_engine_spec spec = {.memory = self->memory,
-                                   .schedule = run->schedule,
-                                   .comm = self->comm,
-                                   .kernels = run->want.kernels,
-                                   .beta1 = g->beta1,
-                                   .beta2 = g->beta2,
-                                   .eps = g->eps,
-                                   .weight_decay = g->weight_decay,
-                                   .clip = g->clip};
+    const mics_engine_spec spec = {
+        .memory = self->memory,
+        .schedule = run->schedule,
+        .comm = self->comm,
+        .kernels = run->want.kernels,
+        .optimizer = {MICS_OPTIMIZER_ADAMW,
+                      {(double)g->beta1, (double)g->beta2, (double)g->eps},
+                      (double)g->weight_decay},
+        .clip = g->clip};
     return mics_engine_open(&spec, engine_out);
 }
 

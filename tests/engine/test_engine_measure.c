@@ -304,9 +304,10 @@ static void test_bytes_between_nodes(void **state)
             const bool gather = step->kind == MICS_STEP_GATHER;
             if (step->stream == MICS_STREAM_FAR && step->unit >= 0)
                 for (int32_t rank = 0; rank < 2; rank++)
-                    sent[step->kind >= MICS_STEP_REDUCE_INSIDE] +=
-                        (double)mics_schedule_step_bytes(schedule, step, rank).inter;
-            if (gather || step->kind == MICS_STEP_REDUCE)
+                    sent[!gather] += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
+            const bool last = step->stage == (gather ? MICS_STAGE_INTRA : MICS_STAGE_INTER) ||
+                              step->stage == MICS_STAGE_WHOLE;
+            if (last && (gather || step->kind == MICS_STEP_REDUCE))
                 expected[!gather] += mics_measure_node_bytes(
                     schedule, gather ? MICS_MEASURE_GATHER : MICS_MEASURE_REDUCE, algorithm,
                     mics_wire_bytes(wires[i / 2], schedule->padded_elems[step->unit]));
@@ -715,7 +716,7 @@ static void test_failing_allocations(void **state)
     of.faulty = 2;
     for (of.allocation = 1; !passes(&of, MICS_ERR_MEMORY); of.allocation++)
         assert_true(of.allocation < 200);
-    assert_true(of.allocation > MICS_GROUP_KINDS); // groups, buffers and the times of all
+    assert_true(of.allocation > MICS_AXES * MICS_SCOPES); // groups, buffers and the times of all
     fixture_close(&of.run);
     assert_int_equal(mics_memory_close(memory), 0);
 }
@@ -736,7 +737,7 @@ static void test_failing_checks(void **state)
     of.faulty = 3;
     for (of.allocation = 1; !passes(&of, MICS_ERR_MEMORY); of.allocation++)
         assert_true(of.allocation < 100);
-    assert_true(of.allocation > MICS_GROUP_KINDS + 4);
+    assert_true(of.allocation > MICS_AXES * MICS_SCOPES + 4);
     of.allocation = 0;
     for (of.exchange = 1; !passes(&of, MICS_ERR_COMM); of.exchange++)
         assert_true(of.exchange < 1000);

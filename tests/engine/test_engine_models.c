@@ -136,9 +136,7 @@ static mics_status model_rank(ranks_self *self)
     const mics_engine_spec spec = {.memory = self->memory,
                                    .schedule = run->schedule,
                                    .comm = self->comm,
-                                   .beta1 = 0.9f,
-                                   .beta2 = 0.95f,
-                                   .eps = 1e-8f};
+                                   .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0}};
     MICS_TRY(mics_engine_open(&spec, &engine));
     mics_engine_init_random(engine, 1);
     MICS_TRY_OUT(mics_engine_step(engine, 1, 0.0f, &source, &result));

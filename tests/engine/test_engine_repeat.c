@@ -28,7 +28,7 @@ static void pieces_of(const repeat_run *repeat, const mics_engine *engine, mics_
                                      .unit_elems = repeat->run.model->units[u].elems,
                                      .begin = piece.range.begin,
                                      .end = piece.range.end,
-                                     .data = {piece.params, piece.moment1, piece.moment2}};
+                                     .data = {piece.params, piece.states[0], piece.states[1]}};
     }
 }
 

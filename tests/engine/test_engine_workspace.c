@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The op table's workspaces are those that the kernels' header asks for: two modules that may not include each other agree.
+// The descriptors' workspaces are those that the kernels ask for.
 #include "mics/json.h"
 #include "mics/model.h"
-#include "mics/op.h"
 #include "mics/size.h"
+#include "ops/attention/def.h"
+#include "ops/layernorm/def.h"
+#include "ops/linear/def.h"
 #include "test.h"
 
 static const mics_op *find(const mics_unit *unit, mics_op_kind kind)
@@ -36,7 +38,7 @@ static void check_shape(mics_memory *memory, int64_t heads, int64_t head_dim, in
     x = mics_op_linear(model, x, mics_model_add_param(model, "qkv", &wide), mics_param_none(),
                        false);
     x = mics_op_attention(model, x, heads);
-    mics_op_classifier(model, x, tokens);
+    mics_op_lm_head(model, x, tokens);
     mics_model_unit_end(model, -1);
     ASSERT_OK(mics_model_finish(model));
 
@@ -49,9 +51,9 @@ static void check_shape(mics_memory *memory, int64_t heads, int64_t head_dim, in
     assert_int_equal(cost.workspace_backward, 2 * width * MICS_LAYERNORM_BLOCKS);
     cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_LINEAR), batch);
     assert_int_equal(cost.workspace_backward, 3 * width * MICS_LINEAR_BLOCKS);
-    cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_CLASSIFIER), batch);
-    assert_true(cost.classifier_rows >= 1 && cost.classifier_rows < 21);
-    assert_int_equal(cost.workspace_backward, cost.classifier_rows * model->vocab);
+    cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_LM_HEAD), batch);
+    assert_true(cost.chunk_rows >= 1 && cost.chunk_rows < 21);
+    assert_int_equal(cost.workspace_backward, cost.chunk_rows * model->vocab);
     mics_model_close(model);
 }
 
@@ -68,7 +70,7 @@ static mics_op_cost logits_of(mics_memory *memory, int64_t tokens, int32_t bytes
     const mics_unit *unit = &model->units[model->unit_count - 1];
     const mics_batch batch = {
         .sequences = tokens, .length = 1, .threads = 1, .accelerator_bytes = bytes};
-    const mics_op_cost cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_CLASSIFIER), batch);
+    const mics_op_cost cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_LM_HEAD), batch);
     mics_model_close(model);
     return cost;
 }
@@ -89,11 +91,11 @@ static void test_accelerator_rows(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const mics_op_cost two = logits_of(memory, cases[i].tokens, 2),
                            four = logits_of(memory, cases[i].tokens, 4);
-        assert_int_equal(two.classifier_rows, cases[i].rows_of_2);
-        assert_int_equal(four.classifier_rows, cases[i].rows_of_4);
+        assert_int_equal(two.chunk_rows, cases[i].rows_of_2);
+        assert_int_equal(four.chunk_rows, cases[i].rows_of_4);
         // In 2 bytes with an fp32 sum of the gradient where there are several chunks.
-        const int64_t logits = (ROW * two.classifier_rows / 2 + 63) / 64 * 64;
-        const bool summed = two.classifier_rows < cases[i].tokens;
+        const int64_t logits = (ROW * two.chunk_rows / 2 + 63) / 64 * 64;
+        const bool summed = two.chunk_rows < cases[i].tokens;
         assert_int_equal(two.workspace_forward, logits + PRODUCTS);
         assert_int_equal(two.workspace_backward,
                          logits + PRODUCTS + (summed ? (SUM + 63) / 64 * 64 : 0));

@@ -67,70 +67,69 @@ static void each_mesh(void (*check)(const mics_mesh *mesh))
 
 // ---- groups ----
 
-// Members of a column from `inner` to `outer` that one node holds.
-static int32_t inside_size(const mics_mesh *mesh, int32_t inner, int32_t outer)
+static int32_t smaller(int32_t a, int32_t b)
 {
-    const int32_t end = outer < mesh->ranks_per_node ? outer : mesh->ranks_per_node;
-    return inner < end ? end / inner : 1;
+    return a < b ? a : b;
 }
 
-static int32_t expected_size(const mics_mesh *mesh, mics_group_kind kind)
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+// How many members a group from one degree to another has, and how many of them in a node, or in how
+// many nodes.
+static int32_t size_of(const mics_mesh *mesh, mics_group_scope scope, int32_t inner, int32_t outer)
+{
+    const int32_t k = mesh->ranks_per_node;
+    if (scope == MICS_SCOPE_INTRA)
+        return larger(smaller(outer, k) / inner, 1);
+    if (scope == MICS_SCOPE_INTER)
+        return larger(outer / larger(inner, k), 1);
+    return outer / inner;
+}
+
+static int32_t expected_size(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
     const mics_sharding s = mesh->sharding;
-    switch (kind) {
-    case MICS_GROUP_PARAMS:
-        return s.params;
-    case MICS_GROUP_GRADS:
-        return s.grads;
-    case MICS_GROUP_OPTIMIZER:
-        return s.optimizer;
-    case MICS_GROUP_SCATTER:
-        return s.optimizer / s.grads;
-    case MICS_GROUP_REPLICAS:
-        return mesh->ranks / s.optimizer;
-    case MICS_GROUP_PUBLISH:
-        return s.optimizer / s.params;
-    case MICS_GROUP_NODE:
-        return mesh->ranks_per_node;
-    case MICS_GROUP_PARAMS_ACROSS:
-        return s.params > mesh->ranks_per_node ? s.params / mesh->ranks_per_node : 1;
-    case MICS_GROUP_GRADS_ACROSS:
-        return s.grads > mesh->ranks_per_node ? s.grads / mesh->ranks_per_node : 1;
-    case MICS_GROUP_SCATTER_INSIDE:
-        return inside_size(mesh, s.grads, s.optimizer);
-    case MICS_GROUP_REPLICAS_INSIDE:
-        return inside_size(mesh, s.optimizer, mesh->ranks);
-    case MICS_GROUP_PUBLISH_INSIDE:
-        return inside_size(mesh, s.params, s.optimizer);
-    case MICS_GROUP_OPTIMIZER_ACROSS:
-        return s.optimizer > mesh->ranks_per_node ? s.optimizer / mesh->ranks_per_node : 1;
-    case MICS_GROUP_REPLICAS_ACROSS:
-        return mesh->ranks /
-               (s.optimizer > mesh->ranks_per_node ? s.optimizer : mesh->ranks_per_node);
-    default:
-        return mesh->ranks;
+    switch (axis) {
+    case MICS_AXIS_PARTITION:
+        return size_of(mesh, scope, 1, s.params);
+    case MICS_AXIS_GRADIENT:
+        return size_of(mesh, scope, 1, s.grads);
+    case MICS_AXIS_OPTIMIZER:
+        return size_of(mesh, scope, 1, s.optimizer);
+    case MICS_AXIS_SCATTER:
+        return size_of(mesh, scope, s.grads, s.optimizer);
+    case MICS_AXIS_PARAM_SYNC:
+        return size_of(mesh, scope, s.params, s.optimizer);
+    case MICS_AXIS_REPLICATION:
+        return size_of(mesh, scope, s.optimizer, mesh->ranks);
+    default: // WORLD
+        return size_of(mesh, scope, 1, mesh->ranks);
     }
 }
 
 // Each rank is where its group says; members see the same group; blocks are a permutation.
-static void check_group(const mics_mesh *mesh, mics_group_kind kind, int32_t rank)
+static void check_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
+                        int32_t rank)
 {
-    const mics_group group = mics_mesh_group(mesh, kind, rank);
+    const mics_group group = mics_mesh_group(mesh, axis, scope, rank);
     bool taken[MOST_RANKS] = {false};
-    assert_int_equal(group.size, expected_size(mesh, kind));
+    assert_int_equal(group.size, expected_size(mesh, axis, scope));
     const int32_t ends[] = {group.first, mics_group_rank(group, group.size - 1)};
     const bool spans = ends[0] / mesh->ranks_per_node != ends[1] / mesh->ranks_per_node;
-    assert_int_equal(mics_mesh_spans_nodes(mesh, kind), spans);
+    assert_int_equal(mics_mesh_spans_nodes(mesh, axis, scope), spans);
     assert_int_equal(mics_group_rank(group, group.index), rank);
     for (int32_t member = 0; member < group.size; member++) {
         const int32_t other = mics_group_rank(group, member);
         assert_in_range(other, 0, mesh->ranks - 1);
-        const mics_group seen = mics_mesh_group(mesh, kind, other);
+        const mics_group seen = mics_mesh_group(mesh, axis, scope, other);
         assert_int_equal(seen.first, group.first);
         assert_int_equal(seen.stride, group.stride);
         assert_int_equal(seen.size, group.size);
         assert_int_equal(seen.index, member);
-        const int32_t block = mics_mesh_block(mesh, kind, other);
+        const int32_t block = mics_mesh_block(mesh, axis, scope, other);
         assert_in_range(block, 0, group.size - 1);
         assert_false(taken[block]);
         taken[block] = true;
@@ -139,9 +138,10 @@ static void check_group(const mics_mesh *mesh, mics_group_kind kind, int32_t ran
 
 static void check_groups(const mics_mesh *mesh)
 {
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++) {
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
         for (int32_t rank = 0; rank < mesh->ranks; rank++)
-            check_group(mesh, (mics_group_kind)kind, rank);
+            check_group(mesh, (mics_group_axis)(i / MICS_SCOPES),
+                        (mics_group_scope)(i % MICS_SCOPES), rank);
     }
 }
 
@@ -156,11 +156,13 @@ static void test_groups_partition_the_ranks(void **state)
 static void check_crossing(const mics_mesh *mesh)
 {
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
-        const mics_group replicas = mics_mesh_group(mesh, MICS_GROUP_REPLICAS, rank);
-        const mics_group scatter = mics_mesh_group(mesh, MICS_GROUP_SCATTER, rank);
-        const mics_group grads = mics_mesh_group(mesh, MICS_GROUP_GRADS, rank);
+        const mics_group replicas =
+            mics_mesh_group(mesh, MICS_AXIS_REPLICATION, MICS_SCOPE_WHOLE, rank);
+        const mics_group scatter = mics_mesh_group(mesh, MICS_AXIS_SCATTER, MICS_SCOPE_WHOLE, rank);
+        const mics_group grads = mics_mesh_group(mesh, MICS_AXIS_GRADIENT, MICS_SCOPE_WHOLE, rank);
         assert_int_equal(grads.stride, 1);
-        assert_int_equal(mics_mesh_group(mesh, MICS_GROUP_PARAMS, rank).stride, 1);
+        assert_int_equal(mics_mesh_group(mesh, MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE, rank).stride,
+                         1);
         assert_int_equal(scatter.stride, mesh->sharding.grads);
         assert_int_equal(replicas.stride, mesh->sharding.optimizer);
         assert_int_equal(grads.size * scatter.size * replicas.size, mesh->ranks);
@@ -193,15 +195,18 @@ static void check_nesting(const mics_mesh *mesh, int32_t rank, int64_t padded)
     assert_int_equal(params.end - params.begin, padded / s.params);
     // Where the collectives put things.
     assert_int_equal(params.begin,
-                     mics_mesh_block(mesh, MICS_GROUP_PARAMS, rank) * (padded / s.params));
+                     mics_mesh_block(mesh, MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE, rank) *
+                         (padded / s.params));
     assert_int_equal(grads.begin,
-                     mics_mesh_block(mesh, MICS_GROUP_GRADS, rank) * (padded / s.grads));
+                     mics_mesh_block(mesh, MICS_AXIS_GRADIENT, MICS_SCOPE_WHOLE, rank) *
+                         (padded / s.grads));
     assert_int_equal(owned.begin - grads.begin,
-                     mics_mesh_block(mesh, MICS_GROUP_SCATTER, rank) * piece);
+                     mics_mesh_block(mesh, MICS_AXIS_SCATTER, MICS_SCOPE_WHOLE, rank) * piece);
     assert_int_equal(owned.begin - params.begin,
-                     mics_mesh_block(mesh, MICS_GROUP_PUBLISH, rank) * piece);
+                     mics_mesh_block(mesh, MICS_AXIS_PARAM_SYNC, MICS_SCOPE_WHOLE, rank) * piece);
     // Members of a column hold the same piece.
-    const mics_group replicas = mics_mesh_group(mesh, MICS_GROUP_REPLICAS, rank);
+    const mics_group replicas =
+        mics_mesh_group(mesh, MICS_AXIS_REPLICATION, MICS_SCOPE_WHOLE, rank);
     for (int32_t member = 0; member < replicas.size; member++) {
         const int32_t other = mics_group_rank(replicas, member);
         assert_int_equal(mics_mesh_range(mesh, other, s.optimizer, padded).begin, owned.begin);
@@ -263,8 +268,9 @@ static void check_hierarchy(const mics_mesh *mesh)
     if (p <= mesh->ranks_per_node)
         return;
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
-        const mics_group between = mics_mesh_group(mesh, MICS_GROUP_PARAMS_ACROSS, rank);
-        const mics_group node = mics_mesh_group(mesh, MICS_GROUP_NODE, rank);
+        const mics_group between =
+            mics_mesh_group(mesh, MICS_AXIS_PARTITION, MICS_SCOPE_INTER, rank);
+        const mics_group node = mics_mesh_group(mesh, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, rank);
         const int32_t begin = node.index * between.size;
         for (int32_t member = 0; member < between.size; member++) {
             const int32_t other = mics_group_rank(between, member);
@@ -288,21 +294,20 @@ static void test_hierarchical_gather_is_in_place(void **state)
         assert_int_equal(mics_mesh_position(&mesh, rank, 4), positions[rank]);
 }
 
-// The same for the columns of the second hop and of publication: a node's share of the buffer is one
+// The same for the columns of the second hop and of parameter sync: a node's share of the buffer is one
 // contiguous block, in which the ranks of equal local rank own theirs. Group sizes multiply.
-static void check_stages(const mics_mesh *mesh, mics_group_kind whole, mics_group_kind inside,
-                         mics_group_kind across)
+static void check_stages(const mics_mesh *mesh, mics_group_axis axis)
 {
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
-        const mics_group all = mics_mesh_group(mesh, whole, rank);
-        const mics_group near = mics_mesh_group(mesh, inside, rank);
-        const mics_group far = mics_mesh_group(mesh, across, rank);
+        const mics_group all = mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, rank);
+        const mics_group near = mics_mesh_group(mesh, axis, MICS_SCOPE_INTRA, rank);
+        const mics_group far = mics_mesh_group(mesh, axis, MICS_SCOPE_INTER, rank);
         assert_int_equal(near.size * far.size, all.size);
         assert_int_equal(near.stride, all.stride);
         assert_int_equal(far.stride % mesh->ranks_per_node, 0);
-        assert_int_equal(mics_mesh_block(mesh, whole, rank),
-                         mics_mesh_block(mesh, inside, rank) * far.size +
-                             mics_mesh_block(mesh, across, rank));
+        assert_int_equal(mics_mesh_block(mesh, axis, MICS_SCOPE_WHOLE, rank),
+                         mics_mesh_block(mesh, axis, MICS_SCOPE_INTRA, rank) * far.size +
+                             mics_mesh_block(mesh, axis, MICS_SCOPE_INTER, rank));
         for (int32_t member = 0; member < near.size; member++)
             assert_int_equal(mics_group_rank(near, member) / mesh->ranks_per_node,
                              rank / mesh->ranks_per_node);
@@ -314,17 +319,16 @@ static void check_columns(const mics_mesh *mesh)
     const int32_t k = mesh->ranks_per_node;
     const mics_sharding s = mesh->sharding;
     if (s.grads < k && k < s.optimizer)
-        check_stages(mesh, MICS_GROUP_SCATTER, MICS_GROUP_SCATTER_INSIDE,
-                     MICS_GROUP_OPTIMIZER_ACROSS);
+        check_stages(mesh, MICS_AXIS_SCATTER);
     if (s.params < k && k < s.optimizer)
-        check_stages(mesh, MICS_GROUP_PUBLISH, MICS_GROUP_PUBLISH_INSIDE,
-                     MICS_GROUP_OPTIMIZER_ACROSS);
+        check_stages(mesh, MICS_AXIS_PARAM_SYNC);
     if (1 < k && k < s.optimizer) // of units that stay whole
-        check_stages(mesh, MICS_GROUP_OPTIMIZER, MICS_GROUP_NODE, MICS_GROUP_OPTIMIZER_ACROSS);
+        check_stages(mesh, MICS_AXIS_OPTIMIZER);
     for (int32_t rank = 0; s.optimizer < k && k < mesh->ranks && rank < mesh->ranks; rank++) {
         // An all-reduce's blocks are whose they like; its groups must cover the replicas.
-        const mics_group near = mics_mesh_group(mesh, MICS_GROUP_REPLICAS_INSIDE, rank);
-        const mics_group far = mics_mesh_group(mesh, MICS_GROUP_REPLICAS_ACROSS, rank);
+        const mics_group near =
+            mics_mesh_group(mesh, MICS_AXIS_REPLICATION, MICS_SCOPE_INTRA, rank);
+        const mics_group far = mics_mesh_group(mesh, MICS_AXIS_REPLICATION, MICS_SCOPE_INTER, rank);
         assert_int_equal(near.size * far.size, mesh->ranks / s.optimizer);
         assert_int_equal(near.stride, s.optimizer);
         assert_int_equal(far.stride, k);
@@ -340,8 +344,10 @@ static void test_second_hop_in_stages_is_in_place(void **state)
     ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){2, 2, 8}, &mesh));
     static const int32_t inside[] = {0, 0, 1, 1, 0, 0, 1, 1};
     for (int32_t rank = 0; rank < 8; rank++) {
-        assert_int_equal(mics_mesh_block(&mesh, MICS_GROUP_SCATTER_INSIDE, rank), inside[rank]);
-        assert_int_equal(mics_mesh_block(&mesh, MICS_GROUP_OPTIMIZER_ACROSS, rank), rank / 4);
+        assert_int_equal(mics_mesh_block(&mesh, MICS_AXIS_SCATTER, MICS_SCOPE_INTRA, rank),
+                         inside[rank]);
+        assert_int_equal(mics_mesh_block(&mesh, MICS_AXIS_OPTIMIZER, MICS_SCOPE_INTER, rank),
+                         rank / 4);
     }
 }
 
@@ -388,11 +394,14 @@ static void test_names(void **state)
         assert_ptr_equal(mics_mesh_name(&mesh, little, sizeof little), little);
         assert_true(strlen(little) == 3 && strncmp(little, names[i].name, 3) == 0);
     }
-    assert_string_equal(mics_group_kind_text(MICS_GROUP_PARAMS), "partition group");
-    assert_string_equal(mics_group_kind_text(MICS_GROUP_REPLICAS), "replication group");
-    assert_string_equal(mics_group_kind_text(MICS_GROUP_KINDS), "unknown group");
-    for (int kind = 0; kind < MICS_GROUP_KINDS; kind++)
-        assert_non_null(mics_group_kind_text((mics_group_kind)kind));
+    assert_string_equal(mics_group_text(MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE), "partition group");
+    assert_string_equal(mics_group_text(MICS_AXIS_REPLICATION, MICS_SCOPE_INTER),
+                        "replication group, inter-node");
+    assert_string_equal(mics_group_text(MICS_AXES, MICS_SCOPE_WHOLE), "unknown group");
+    assert_string_equal(mics_group_text(MICS_AXIS_WORLD, MICS_SCOPES), "unknown group");
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
+        assert_non_null(mics_group_text((mics_group_axis)(i / MICS_SCOPES),
+                                        (mics_group_scope)(i % MICS_SCOPES)));
 }
 
 // ---- refusals ----

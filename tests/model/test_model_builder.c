@@ -40,7 +40,7 @@ static void good_layer(mics_model *model)
 static void good_head(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
-    mics_op_classifier(model, 0, matrix(model, "head", VOCAB, WIDTH));
+    mics_op_lm_head(model, 0, matrix(model, "head", VOCAB, WIDTH));
     mics_model_unit_end(model, -1);
 }
 
@@ -215,7 +215,7 @@ static void layer_loss(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
     int32_t x = mics_op_gelu(model, 0);
-    mics_op_classifier(model, x, matrix(model, "early", VOCAB, WIDTH));
+    mics_op_lm_head(model, x, matrix(model, "early", VOCAB, WIDTH));
     mics_model_unit_end(model, mics_op_gelu(model, x));
 }
 
@@ -236,14 +236,14 @@ static void layer_huge_param(mics_model *model)
 static void head_rows(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
-    mics_op_classifier(model, 0, matrix(model, "head", VOCAB + 1, WIDTH));
+    mics_op_lm_head(model, 0, matrix(model, "head", VOCAB + 1, WIDTH));
     mics_model_unit_end(model, -1);
 }
 
 static void head_width(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
-    mics_op_classifier(model, 0, matrix(model, "head", VOCAB, WIDTH + 1));
+    mics_op_lm_head(model, 0, matrix(model, "head", VOCAB, WIDTH + 1));
     mics_model_unit_end(model, -1);
 }
 
@@ -256,8 +256,8 @@ static void head_none(mics_model *model)
 static void head_twice(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
-    mics_op_classifier(model, 0, matrix(model, "first", VOCAB, WIDTH));
-    mics_op_classifier(model, 0, matrix(model, "second", VOCAB, WIDTH));
+    mics_op_lm_head(model, 0, matrix(model, "first", VOCAB, WIDTH));
+    mics_op_lm_head(model, 0, matrix(model, "second", VOCAB, WIDTH));
     mics_model_unit_end(model, -1);
 }
 
@@ -265,7 +265,7 @@ static void head_output(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
     int32_t x = mics_op_gelu(model, 0);
-    mics_op_classifier(model, x, matrix(model, "head", VOCAB, WIDTH));
+    mics_op_lm_head(model, x, matrix(model, "head", VOCAB, WIDTH));
     mics_model_unit_end(model, x);
 }
 

@@ -195,7 +195,7 @@ static inline mics_model *model_build(mics_memory *memory, const model_kind *kin
     }
     mics_model_unit(model, "head", MODEL_WIDTH);
     mics_param_ref head = tied ? table : model_param(model, "head", MODEL_VOCAB, MODEL_WIDTH);
-    mics_op_classifier(model, 0, head);
+    mics_op_lm_head(model, 0, head);
     mics_model_unit_end(model, -1);
     ASSERT_OK(mics_model_finish(model));
     return model;

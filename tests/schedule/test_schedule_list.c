@@ -32,7 +32,7 @@ static void fail_at(const order *o, int32_t step, const char *why)
              (int)o->schedule->spec.micro_steps, (int)o->schedule->spec.breadth,
              (int)o->schedule->spec.prefetch,
              o->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)step,
-             mics_step_kind_text(s->kind), (int)s->unit, (int)s->micro_step, why);
+             mics_step_text(s->kind, s->stage), (int)s->unit, (int)s->micro_step, why);
 }
 
 // Takes in that a step is done, and all that it knew.
@@ -100,7 +100,7 @@ static bool mentions(const mics_op *op, int32_t unit)
 // Weights that a unit's gradient is made with: products with them, and layernorm's gain.
 static bool is_needed_backward(mics_op_kind kind)
 {
-    return kind == MICS_OP_LINEAR || kind == MICS_OP_LAYERNORM || kind == MICS_OP_CLASSIFIER;
+    return kind == MICS_OP_LINEAR || kind == MICS_OP_LAYERNORM || kind == MICS_OP_LM_HEAD;
 }
 
 // Whether computing the step reads the parameters of `unit`. That backward runs enough ops forward
@@ -155,9 +155,8 @@ static void check_param_read(const order *o, int32_t reader, int32_t unit)
     int32_t filled = -1;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *gather = &o->list->steps[i];
-        const bool fills = gather->kind == MICS_STEP_GATHER;
-        if ((!fills && gather->kind != MICS_STEP_GATHER_ACROSS) ||
-            gather->uses[0].param_slot != use->param_slot)
+        const bool fills = gather->stage != MICS_STAGE_INTER;
+        if (gather->kind != MICS_STEP_GATHER || gather->uses[0].param_slot != use->param_slot)
             continue;
         if (!fills && precedes(o, i, reader)) {
             must_precede(o, i, i + 1, "the second stage begins before the first has ended");
@@ -174,22 +173,22 @@ static void check_param_read(const order *o, int32_t reader, int32_t unit)
         fail_at(o, reader, "its slot is too small");
 }
 
-// Members that see each other's shards meet once a list, before the first of them reads.
+// Members that see each other's shards have one barrier a list, before the first of them reads.
 static void check_shared_read(const order *o, int32_t reader, int32_t unit)
 {
-    int32_t met = -1, meetings = 0;
+    int32_t barrier = -1, barriers = 0;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
         if (step->kind != MICS_STEP_GATHER || step->unit != unit)
             continue;
-        met = i;
-        meetings++;
-        if (step->block_bytes != 0 || step->staged || step->library)
+        barrier = i;
+        barriers++;
+        if (step->block_bytes != 0 || step->algorithm != MICS_ALGORITHM_SHARED)
             fail_at(o, i, "moves what is shared");
     }
-    if (meetings != 1)
-        fail_at(o, reader, "its unit's members do not meet once");
-    must_precede(o, met, reader, "reads what other members may not have updated yet");
+    if (barriers != 1)
+        fail_at(o, reader, "its unit's members have no barrier, or several");
+    must_precede(o, barrier, reader, "reads what other members may not have updated yet");
     if (use_of(&o->list->steps[reader], unit) == NULL ||
         use_of(&o->list->steps[reader], unit)->param_slot >= 0)
         fail_at(o, reader, "reads a shared unit, but does not say so");
@@ -235,14 +234,15 @@ static bool is_of(const order *o, const mics_step *step, int32_t unit)
     return unit < 0 && step->unit < 0;
 }
 
-// Steps of one kind, unit and micro-step: their number, and the last one in *at_out.
-static int32_t count_steps(const order *o, mics_step_kind kind, int32_t unit, int32_t micro_step,
-                           int32_t *at_out)
+// Steps of one kind, stage, unit and micro-step: their number, and the last one in *at_out.
+static int32_t count_stages(const order *o, mics_step_kind kind, mics_step_stage stage,
+                            int32_t unit, int32_t micro_step, int32_t *at_out)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
-        if (step->kind == kind && is_of(o, step, unit) && step->micro_step == micro_step) {
+        if (step->kind == kind && step->stage == stage && is_of(o, step, unit) &&
+            step->micro_step == micro_step) {
             *at_out = i;
             count++;
         }
@@ -250,12 +250,12 @@ static int32_t count_steps(const order *o, mics_step_kind kind, int32_t unit, in
     return count;
 }
 
-static void must_count(const order *o, mics_step_kind kind, int32_t unit, int32_t micro_step,
-                       int32_t expected, int32_t *at_out)
+static void must_count(const order *o, mics_step_kind kind, mics_step_stage stage, int32_t unit,
+                       int32_t micro_step, int32_t expected, int32_t *at_out)
 {
-    int32_t count = count_steps(o, kind, unit, micro_step, at_out);
+    int32_t count = count_stages(o, kind, stage, unit, micro_step, at_out);
     if (count != expected)
-        fail_msg("%s of unit %d, micro-step %d: %d times, not %d", mics_step_kind_text(kind),
+        fail_msg("%s of unit %d, micro-step %d: %d times, not %d", mics_step_text(kind, stage),
                  (int)unit, (int)micro_step, (int)count, (int)expected);
 }
 
@@ -267,8 +267,7 @@ static bool has_params(const order *o, int32_t unit)
 static bool uses_grad_slot(const mics_step *step, int32_t slot)
 {
     for (int32_t i = 0; i < step->use_count; i++) {
-        if ((step->kind == MICS_STEP_BACKWARD || step->kind == MICS_STEP_REDUCE ||
-             step->kind == MICS_STEP_REDUCE_INSIDE) &&
+        if ((step->kind == MICS_STEP_BACKWARD || step->kind == MICS_STEP_REDUCE) &&
             step->uses[i].grad_slot == slot)
             return true;
     }
@@ -298,7 +297,11 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
     int32_t reduced = -1, first = -1;
     if (!has_params(o, unit))
         return;
-    must_count(o, MICS_STEP_REDUCE, unit, micro_step, 1, &reduced);
+    const mics_mesh *mesh = &o->schedule->spec.mesh;
+    const bool two_stages =
+        o->schedule->spec.choice_count > 0 && mesh->sharding.grads > mesh->ranks_per_node;
+    const mics_step_stage last = two_stages ? MICS_STAGE_INTER : MICS_STAGE_WHOLE;
+    must_count(o, MICS_STEP_REDUCE, last, unit, micro_step, 1, &reduced);
     const mics_step *reduce = &o->list->steps[reduced];
     const int32_t slot = reduce->uses[0].grad_slot;
     for (int32_t i = 0; i < o->list->count; i++) {
@@ -312,16 +315,13 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
     }
     if (reduce->uses[0].accumulate != (micro_step > 0))
         fail_at(o, reduced, "the first micro-step overwrites, later ones add");
-    const mics_mesh *mesh = &o->schedule->spec.mesh;
-    const bool two_stages =
-        o->schedule->spec.choice_count > 0 && mesh->sharding.grads > mesh->ranks_per_node;
     const mics_step *before = reduce - 1; // a reduction follows its backward, so there is one
-    if (two_stages && (before->kind != MICS_STEP_REDUCE_INSIDE || before->unit != unit ||
-                       before->uses[0].grad_slot != slot))
+    if (two_stages && (before->kind != MICS_STEP_REDUCE || before->stage != MICS_STAGE_INTRA ||
+                       before->unit != unit || before->uses[0].grad_slot != slot))
         fail_at(o, reduced, "has no first stage");
     if (two_stages)
         must_precede(o, reduced - 1, reduced, "begins before its first stage has ended");
-    if (reduce->group != (two_stages ? MICS_GROUP_GRADS_ACROSS : MICS_GROUP_GRADS))
+    if (reduce->axis != MICS_AXIS_GRADIENT)
         fail_at(o, reduced, "is over another group");
     check_grad_slot(o, slot, unit, first, reduced);
 }
@@ -330,7 +330,8 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
 static void check_accumulation(const order *o, int32_t unit, int32_t micro_step)
 {
     int32_t reduced = -1;
-    must_count(o, MICS_STEP_REDUCE, unit, micro_step, 0, &reduced);
+    must_count(o, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, unit, micro_step, 0, &reduced);
+    must_count(o, MICS_STEP_REDUCE, MICS_STAGE_INTER, unit, micro_step, 0, &reduced);
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
         if (!computes(step) || step->micro_step != micro_step || !writes(o, step, unit))
@@ -359,35 +360,36 @@ static void check_after_gradients(const order *o, int32_t unit, int32_t at)
 static int32_t only_step(const order *o, mics_step_kind kind)
 {
     int32_t at = -1;
-    must_count(o, kind, -1, -1, 1, &at);
+    must_count(o, kind, MICS_STAGE_WHOLE, -1, -1, 1, &at);
     return at;
 }
 
-// What the step before updated is published before anybody reads it.
-static void check_publication(const order *o, int32_t unit, int32_t publish)
+// What the step before updated is synchronised before anybody reads it.
+static void check_param_sync(const order *o, int32_t unit, int32_t sync)
 {
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
-        const bool gathers = step->unit == unit && (step->kind == MICS_STEP_GATHER ||
-                                                    step->kind == MICS_STEP_GATHER_ACROSS);
+        const bool gathers = step->unit == unit && step->kind == MICS_STEP_GATHER;
         const bool reads_whole =
             computes(step) && o->schedule->sharding[unit].params == 1 && reads(o, step, unit);
         if (gathers || reads_whole)
-            must_precede(o, publish, i, "reads what is not published yet");
+            must_precede(o, sync, i, "reads what is not synchronised yet");
     }
 }
 
-// A chain of stages of the second hop, each `there` or not: once each, in order, and all between the
+enum { HOP_STAGES = 2 * MICS_STAGES };
+
+// A chain of stages of the second hop (of the scatter, then of the all-reduce), each `there` or not: once each, in order, and all between the
 // last gradient and the norm.
-static void check_hop(const order *o, int32_t unit, int32_t norm, const bool there[5])
+static void check_hop(const order *o, int32_t unit, int32_t norm, const bool there[HOP_STAGES])
 {
-    static const mics_step_kind kinds[] = {MICS_STEP_SCATTER_INSIDE, MICS_STEP_SCATTER,
-                                           MICS_STEP_ALL_REDUCE_INSIDE, MICS_STEP_ALL_REDUCE,
-                                           MICS_STEP_ALL_REDUCE_BACK};
+    static const mics_step_stage order_of[] = {MICS_STAGE_WHOLE, MICS_STAGE_INTRA, MICS_STAGE_INTER,
+                                               MICS_STAGE_BACK};
     int32_t before = -1;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < HOP_STAGES; i++) {
         int32_t at = -1;
-        must_count(o, kinds[i], unit, -1, there[i], &at);
+        must_count(o, i < MICS_STAGES ? MICS_STEP_SCATTER : MICS_STEP_ALL_REDUCE,
+                   order_of[i % MICS_STAGES], unit, -1, there[i], &at);
         if (at < 0)
             continue;
         check_after_gradients(o, unit, at);
@@ -398,31 +400,35 @@ static void check_hop(const order *o, int32_t unit, int32_t norm, const bool the
     }
 }
 
-// Second hop and publication (of units with parameters) and update of one unit: once each, in order.
+// Second hop and parameter sync (of units with parameters) and update of one unit: once each, in order.
 static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int32_t agree)
 {
     const mics_mesh *mesh = &o->schedule->spec.mesh;
     const mics_sharding s = o->schedule->sharding[unit];
     const int32_t k = mesh->ranks_per_node;
     const bool stages = o->schedule->spec.boundary == MICS_ALGORITHM_TWO_STAGE;
-    const bool summed = has_params(o, unit), reduces = mesh->ranks > s.optimizer;
-    const bool in_stages = stages && s.optimizer < k && k < mesh->ranks;
-    const bool hop[] = {summed && stages && s.grads < k && k < s.optimizer,
-                        summed && s.optimizer > s.grads, summed && in_stages, summed && reduces,
-                        summed && in_stages};
-    int32_t update = -1, publish = -1, across = -1;
-    must_count(o, MICS_STEP_UPDATE, unit, -1, 1, &update);
-    must_count(o, MICS_STEP_PUBLISH, unit, -1, summed && s.optimizer > s.params, &publish);
-    must_count(o, MICS_STEP_PUBLISH_ACROSS, unit, -1,
-               summed && stages && s.params < k && k < s.optimizer, &across);
+    const bool summed = has_params(o, unit), reduces = summed && mesh->ranks > s.optimizer;
+    const bool scatters = summed && s.optimizer > s.grads;
+    const bool two = stages && s.grads < k && k < s.optimizer;
+    const bool three = stages && s.optimizer < k && k < mesh->ranks;
+    const bool hop[HOP_STAGES] = {
+        scatters && !two,  scatters && two,  scatters && two,  false,
+        reduces && !three, reduces && three, reduces && three, reduces && three};
+    const bool syncs = summed && s.optimizer > s.params;
+    const bool sync_stages = stages && s.params < k && k < s.optimizer;
+    int32_t update = -1, sync = -1, inter = -1;
+    must_count(o, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, unit, -1, 1, &update);
+    must_count(o, MICS_STEP_PARAM_SYNC, sync_stages ? MICS_STAGE_INTRA : MICS_STAGE_WHOLE, unit, -1,
+               syncs, &sync);
+    must_count(o, MICS_STEP_PARAM_SYNC, MICS_STAGE_INTER, unit, -1, syncs && sync_stages, &inter);
     check_after_gradients(o, unit, norm);
     check_hop(o, unit, norm, hop);
     must_precede(o, agree, update, "updates before all ranks agree");
-    if (across >= 0)
-        must_precede(o, across, publish, "begins before its first stage has ended");
-    if (publish >= 0) {
-        must_precede(o, publish, update, "is published while it changes");
-        check_publication(o, unit, publish);
+    if (inter >= 0)
+        must_precede(o, inter, sync, "begins before its first stage has ended");
+    if (sync >= 0) {
+        must_precede(o, sync, update, "is synchronised while it changes");
+        check_param_sync(o, unit, sync);
     }
 }
 
@@ -434,9 +440,9 @@ static void check_way_back(const order *o, int32_t norm)
     bool back = false;
     for (int32_t i = 0; i < norm && (s->params > 1 || s->grads > 1); i++) {
         const mics_step *step = &o->list->steps[i];
-        if (back && step->stream == MICS_STREAM_NEAR && step->kind != MICS_STEP_ALL_REDUCE_BACK)
+        if (back && step->stream == MICS_STREAM_NEAR && step->stage != MICS_STAGE_BACK)
             fail_at(o, i, "waits behind sums that come back over the slow hop");
-        back = back || step->kind == MICS_STEP_ALL_REDUCE_BACK;
+        back = back || step->stage == MICS_STAGE_BACK;
     }
 }
 

@@ -96,10 +96,11 @@ static void test_traffic(void **state)
     for (size_t i = 0; i < sizeof shardings / sizeof shardings[0]; i++) {
         pair p;
         pair_open(&p, shardings[i], i % 2 == 0 ? MICS_WIRE_FP32 : MICS_WIRE_INT8, false);
-        for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-            const mics_step_kind k = (mics_step_kind)kind;
-            const mics_bytes mixed = mics_schedule_kind_bytes(p.mixed, MICS_PHASE_TRAIN, k);
-            const mics_bytes fp32 = mics_schedule_kind_bytes(p.fp32, MICS_PHASE_TRAIN, k);
+        for (int form = 0; form < MICS_STEP_KINDS * MICS_STAGES; form++) {
+            const mics_step_kind k = (mics_step_kind)(form / MICS_STAGES);
+            const mics_step_stage stage = (mics_step_stage)(form % MICS_STAGES);
+            const mics_bytes mixed = mics_schedule_kind_bytes(p.mixed, MICS_PHASE_TRAIN, k, stage);
+            const mics_bytes fp32 = mics_schedule_kind_bytes(p.fp32, MICS_PHASE_TRAIN, k, stage);
             const int64_t times =
                 k == MICS_STEP_SCATTER || k == MICS_STEP_ALL_REDUCE || k == MICS_STEP_AGREE ? 1 : 2;
             assert_int_equal(times * mixed.intra, fp32.intra);
@@ -107,10 +108,12 @@ static void test_traffic(void **state)
         }
         const mics_step_list *list = &p.mixed->lists[MICS_PHASE_TRAIN];
         for (int32_t s = 0; s < list->count; s++) {
-            const bool second_hop = list->steps[s].kind == MICS_STEP_SCATTER ||
-                                    list->steps[s].kind == MICS_STEP_ALL_REDUCE;
-            assert_int_equal(list->steps[s].packed, second_hop && i % 2 == 1);
-            assert_int_equal(mics_step_is_packed_sum(&list->steps[s]), list->steps[s].packed);
+            const mics_step *step = &list->steps[s];
+            const bool second_hop =
+                step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
+            const bool packed = second_hop && i % 2 == 1;
+            assert_int_equal(step->dtype.sent != step->dtype.held, packed);
+            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT, packed);
         }
         pair_close(&p);
     }

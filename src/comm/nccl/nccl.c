@@ -10,8 +10,8 @@
 // Buffers that are registered are so with every communicator of every rank: NCCL leaves open what
 // a collective does for which some ranks have registered theirs and others have not.
 //
-// Two communicators may run at once, one a stream. That is safe only while kernels of both fit on the
-// GPU together, because ranks may launch them in different orders: CTAs are limited so that they do
+// Two communicators may run at once, one a stream. Their kernels are launched in one order on all ranks,
+// as the engine has one thread do so; CTAs are limited so that both fit on the GPU together all the same
 // (NEAR_CTAS + FAR_CTAS of the 108 or more multiprocessors of the GPUs that this is for). Links between nodes
 // need few.
 #include "comm/internal.h"

@@ -60,6 +60,27 @@ mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_byte
                           .kernels = 1};
 }
 
+mics_cost_op mics_cost_of_work(const mics_op_work *work, int32_t elem_bytes, mics_math math)
+{
+    switch (work->kind) {
+    case MICS_WORK_GEMM:
+        return mics_cost_matmul(work->m, work->n, work->k, elem_bytes, math);
+    case MICS_WORK_ATTENTION:
+        return (mics_cost_op){.kind = MICS_COST_ATTENTION,
+                              .math = math,
+                              .flops = work->flops,
+                              .bytes = work->bytes,
+                              .m = work->m,
+                              .n = work->n,
+                              .k = work->k};
+    default:
+        return (mics_cost_op){.kind = MICS_COST_ELEMENTWISE,
+                              .math = MICS_MATH_FP32,
+                              .flops = work->flops,
+                              .bytes = work->bytes};
+    }
+}
+
 double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks)
 {
     if (cluster->cores == 0 || cluster->cores >= ranks)

@@ -34,14 +34,25 @@ typedef struct pricing {
     int64_t padded_elems;
 } pricing;
 
+// The groups that a collective runs over.
+typedef struct span {
+    mics_group_axis axis;
+    mics_group_scope scope;
+} span;
+
+static bool spans_nodes(const pricing *p, span over)
+{
+    return mics_mesh_spans_nodes(&p->mesh, over.axis, over.scope);
+}
+
 static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
 {
     return b.us < a.us ? b : a;
 }
 
-static comm_cost as_cost(const pricing *p, mics_group_kind group, mics_cost_use use)
+static comm_cost as_cost(const pricing *p, span over, mics_cost_use use)
 {
-    const bool far = mics_mesh_spans_nodes(&p->mesh, group);
+    const bool far = spans_nodes(p, over);
     const double slow_us = use.us * use.slowdown / (1 + use.slowdown);
     comm_cost cost = {.us = use.us,
                       .core_us = use.core_us,
@@ -55,12 +66,12 @@ static comm_cost as_cost(const pricing *p, mics_group_kind group, mics_cost_use 
 }
 
 // A collective of the class on groups of a kind; `blocks` into which the unit is cut there.
-static comm_cost price(const pricing *p, mics_collective_kind kind, mics_group_kind group,
-                       int32_t blocks, mics_wire wire)
+static comm_cost price(const pricing *p, mics_collective_kind kind, span over, int32_t blocks,
+                       mics_wire wire)
 {
     const mics_planner *planner = p->planner;
     const mics_collective asked = {.kind = kind,
-                                   .group = mics_mesh_group(&p->mesh, group, 0),
+                                   .group = mics_mesh_group(&p->mesh, over.axis, over.scope, 0),
                                    .block_bytes =
                                        (double)mics_wire_bytes(wire, p->padded_elems / blocks)};
     mics_cost_use use = mics_cost_collective(&planner->request.cluster, planner->ranks, &asked);
@@ -69,32 +80,18 @@ static comm_cost price(const pricing *p, mics_collective_kind kind, mics_group_k
         tree.kind = MICS_COLLECTIVE_ALL_REDUCE_TREE;
         use = faster(use, mics_cost_collective(&planner->request.cluster, planner->ranks, &tree));
     }
-    return as_cost(p, group, use);
+    return as_cost(p, over, use);
 }
 
 // Each member of a group sends every other its block.
-static comm_cost price_direct(const pricing *p, mics_group_kind group, int32_t blocks)
+static comm_cost price_direct(const pricing *p, span over, int32_t blocks)
 {
     const mics_planner *planner = p->planner;
     const mics_collective asked = {
         .kind = MICS_COLLECTIVE_SEND,
-        .group = mics_mesh_group(&p->mesh, group, 0),
+        .group = mics_mesh_group(&p->mesh, over.axis, over.scope, 0),
         .block_bytes = (double)mics_wire_bytes(MICS_WIRE_BF16, p->padded_elems / blocks)};
-    return as_cost(p, group, mics_cost_direct(&planner->request.cluster, planner->ranks, &asked));
-}
-
-bool degree_has_stages(const mics_planner *planner, int32_t degree)
-{
-    return planner->ranks_per_node > 1 && degree > planner->ranks_per_node;
-}
-
-bool degree_shares(const mics_planner *planner, int32_t degree)
-{
-    const mics_plan_request *request = &planner->request;
-    return request->share_params && !request->accelerator &&
-           request->precision == MICS_PRECISION_FP32 &&
-           request->gather_wires.inside == MICS_WIRE_FP32 && degree > 1 &&
-           degree <= planner->ranks_per_node;
+    return as_cost(p, over, mics_cost_direct(&planner->request.cluster, planner->ranks, &asked));
 }
 
 // ---- what a class' collectives cost ----
@@ -105,51 +102,55 @@ static bool is_mixed(const mics_planner *planner)
 }
 
 // As collectives of a group travel.
-static mics_wire hop_of(const pricing *p, mics_wires wires, mics_group_kind group)
+static mics_wire hop_of(const pricing *p, mics_wires wires, span over)
 {
     if (is_mixed(p->planner))
         return MICS_WIRE_BF16;
-    return mics_mesh_spans_nodes(&p->mesh, group) ? wires.between : wires.inside;
+    return spans_nodes(p, over) ? wires.between : wires.inside;
 }
 
-static comm_cost price_gather_of(const pricing *p, mics_group_kind group, int32_t blocks)
+static comm_cost price_gather_of(const pricing *p, span over, int32_t blocks)
 {
-    return price(p, MICS_COLLECTIVE_ALL_GATHER, group, blocks,
-                 hop_of(p, p->planner->request.gather_wires, group));
+    return price(p, MICS_COLLECTIVE_ALL_GATHER, over, blocks,
+                 hop_of(p, p->planner->request.gather_wires, over));
 }
 
 // Nothing where the reduction is packed.
-static comm_cost price_sum(const pricing *p, mics_collective_kind kind, mics_group_kind group,
-                           int32_t blocks, mics_wires wires, bool held_packed)
+static comm_cost price_sum(const pricing *p, mics_collective_kind kind, span over, int32_t blocks,
+                           mics_wires wires, bool held_packed)
 {
     const comm_cost none = {0};
-    const mics_wire wire = held_packed                              ? MICS_WIRE_BF16
-                           : mics_mesh_spans_nodes(&p->mesh, group) ? wires.between
-                                                                    : wires.inside;
-    return held_packed || wire == MICS_WIRE_FP32 ? price(p, kind, group, blocks, wire) : none;
+    const mics_wire wire = held_packed            ? MICS_WIRE_BF16
+                           : spans_nodes(p, over) ? wires.between
+                                                  : wires.inside;
+    return held_packed || wire == MICS_WIRE_FP32 ? price(p, kind, over, blocks, wire) : none;
 }
 
 static comm_cost price_gather(const pricing *p, bool two_stage)
 {
+    const mics_group_axis axis = MICS_AXIS_PARTITION;
     comm_cost cost = {0};
     if (p->unit.params == 1 || degree_shares(p->planner, p->unit.params)) // no bytes
         return cost;
     if (!two_stage || !degree_has_stages(p->planner, p->unit.params))
-        return price_gather_of(p, MICS_GROUP_PARAMS, p->unit.params);
-    const comm_cost inside = price_gather_of(p, MICS_GROUP_NODE, p->planner->ranks_per_node);
-    cost = price_gather_of(p, MICS_GROUP_PARAMS_ACROSS, p->unit.params);
-    add_cost(&cost, &inside, 1);
+        return price_gather_of(p, (span){axis, MICS_SCOPE_WHOLE}, p->unit.params);
+    const comm_cost intra =
+        price_gather_of(p, (span){axis, MICS_SCOPE_INTRA}, p->planner->ranks_per_node);
+    cost = price_gather_of(p, (span){axis, MICS_SCOPE_INTER}, p->unit.params);
+    add_cost(&cost, &intra, 1);
     return cost;
 }
 
 static comm_cost price_direct_reduce(const pricing *p)
 {
+    const mics_group_axis axis = MICS_AXIS_GRADIENT;
     const mics_planner *planner = p->planner;
     if (!degree_has_stages(planner, p->unit.grads))
-        return price_direct(p, MICS_GROUP_GRADS, p->unit.grads);
-    const comm_cost inside = price_direct(p, MICS_GROUP_NODE, planner->ranks_per_node);
-    comm_cost cost = price_direct(p, MICS_GROUP_GRADS_ACROSS, p->unit.grads);
-    add_cost(&cost, &inside, 1);
+        return price_direct(p, (span){axis, MICS_SCOPE_WHOLE}, p->unit.grads);
+    const comm_cost intra =
+        price_direct(p, (span){axis, MICS_SCOPE_INTRA}, planner->ranks_per_node);
+    comm_cost cost = price_direct(p, (span){axis, MICS_SCOPE_INTER}, p->unit.grads);
+    add_cost(&cost, &intra, 1);
     return cost;
 }
 
@@ -158,6 +159,7 @@ static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
     const mics_planner *planner = p->planner;
     const mics_wires wires = planner->request.reduce_wires;
     const mics_collective_kind sum = MICS_COLLECTIVE_REDUCE_SCATTER;
+    const mics_group_axis axis = MICS_AXIS_GRADIENT;
     const bool mixed = is_mixed(planner);
     comm_cost cost = {0};
     if (p->unit.grads == 1)
@@ -165,11 +167,11 @@ static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
     if (sums_directly(planner, choice))
         return price_direct_reduce(p);
     if (!choice->reduce_two_stage || !degree_has_stages(planner, p->unit.grads))
-        return price_sum(p, sum, MICS_GROUP_GRADS, p->unit.grads, wires, mixed);
-    const comm_cost inside =
-        price_sum(p, sum, MICS_GROUP_NODE, planner->ranks_per_node, wires, mixed);
-    cost = price_sum(p, sum, MICS_GROUP_GRADS_ACROSS, p->unit.grads, wires, mixed);
-    add_cost(&cost, &inside, 1);
+        return price_sum(p, sum, (span){axis, MICS_SCOPE_WHOLE}, p->unit.grads, wires, mixed);
+    const comm_cost intra =
+        price_sum(p, sum, (span){axis, MICS_SCOPE_INTRA}, planner->ranks_per_node, wires, mixed);
+    cost = price_sum(p, sum, (span){axis, MICS_SCOPE_INTER}, p->unit.grads, wires, mixed);
+    add_cost(&cost, &intra, 1);
     return cost;
 }
 
@@ -183,63 +185,67 @@ static bool has_stages(const pricing *p, bool two_stage, int32_t inner, int32_t 
 static comm_cost price_scatter(const pricing *p, bool two_stage)
 {
     const bool same = p->unit.grads == p->mesh.sharding.grads;
+    const mics_group_axis axis = same ? MICS_AXIS_SCATTER : MICS_AXIS_OPTIMIZER;
     const mics_wires wires = p->planner->request.second_hop_wires;
     const mics_collective_kind sum = MICS_COLLECTIVE_REDUCE_SCATTER;
+    const int32_t degree = p->unit.optimizer, per_node = p->planner->ranks_per_node;
     comm_cost cost = {0};
-    if (p->unit.optimizer == p->unit.grads)
+    if (degree == p->unit.grads)
         return cost;
-    if (!has_stages(p, two_stage, p->unit.grads, p->unit.optimizer))
-        return price_sum(p, sum, same ? MICS_GROUP_SCATTER : MICS_GROUP_OPTIMIZER,
-                         p->unit.optimizer, wires, false);
-    const comm_cost inside = price_sum(p, sum, same ? MICS_GROUP_SCATTER_INSIDE : MICS_GROUP_NODE,
-                                       p->planner->ranks_per_node, wires, false);
-    cost = price_sum(p, sum, MICS_GROUP_OPTIMIZER_ACROSS, p->unit.optimizer, wires, false);
-    add_cost(&cost, &inside, 1);
+    if (!has_stages(p, two_stage, p->unit.grads, degree))
+        return price_sum(p, sum, (span){axis, MICS_SCOPE_WHOLE}, degree, wires, false);
+    const comm_cost intra =
+        price_sum(p, sum, (span){axis, MICS_SCOPE_INTRA}, per_node, wires, false);
+    cost = price_sum(p, sum, (span){axis, MICS_SCOPE_INTER}, degree, wires, false);
+    add_cost(&cost, &intra, 1);
     return cost;
 }
 
 static comm_cost price_all_reduce(const pricing *p, bool two_stage)
 {
+    const mics_group_axis axis = MICS_AXIS_REPLICATION;
     const int32_t ranks = p->planner->ranks, per_node = p->planner->ranks_per_node;
     const mics_wires wires = p->planner->request.second_hop_wires;
-    const mics_group_kind near = MICS_GROUP_REPLICAS_INSIDE;
+    const mics_collective_kind all = MICS_COLLECTIVE_ALL_REDUCE;
+    const span intra = {axis, MICS_SCOPE_INTRA};
     comm_cost cost = {0};
     if (ranks == p->unit.optimizer)
         return cost;
     if (!has_stages(p, two_stage, p->unit.optimizer, ranks))
-        return price_sum(p, MICS_COLLECTIVE_ALL_REDUCE, MICS_GROUP_REPLICAS, ranks, wires, false);
-    const comm_cost inside =
-        price_sum(p, MICS_COLLECTIVE_REDUCE_SCATTER, near, per_node, wires, false);
-    const comm_cost back = price_sum(p, MICS_COLLECTIVE_ALL_GATHER, near, per_node, wires, false);
-    cost =
-        price_sum(p, MICS_COLLECTIVE_ALL_REDUCE, MICS_GROUP_REPLICAS_ACROSS, ranks, wires, false);
-    add_cost(&cost, &inside, 1);
+        return price_sum(p, all, (span){axis, MICS_SCOPE_WHOLE}, ranks, wires, false);
+    const comm_cost there =
+        price_sum(p, MICS_COLLECTIVE_REDUCE_SCATTER, intra, per_node, wires, false);
+    const comm_cost back = price_sum(p, MICS_COLLECTIVE_ALL_GATHER, intra, per_node, wires, false);
+    cost = price_sum(p, all, (span){axis, MICS_SCOPE_INTER}, ranks, wires, false);
+    add_cost(&cost, &there, 1);
     add_cost(&cost, &back, 1);
     return cost;
 }
 
-static comm_cost price_publish_of(const pricing *p, mics_group_kind group, int32_t blocks)
+static comm_cost price_sync_of(const pricing *p, span over, int32_t blocks)
 {
     const mics_wire whole = is_mixed(p->planner) ? MICS_WIRE_BF16 : MICS_WIRE_FP32;
     const mics_wires wires = p->planner->request.gather_wires;
-    const bool rounds = p->unit.params > 1 && hop_of(p, wires, MICS_GROUP_PARAMS) != MICS_WIRE_FP32;
-    return price(p, MICS_COLLECTIVE_ALL_GATHER, group, blocks,
-                 rounds ? hop_of(p, wires, group) : whole);
+    const bool rounds =
+        p->unit.params > 1 &&
+        hop_of(p, wires, (span){MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE}) != MICS_WIRE_FP32;
+    return price(p, MICS_COLLECTIVE_ALL_GATHER, over, blocks,
+                 rounds ? hop_of(p, wires, over) : whole);
 }
 
-static comm_cost price_publish(const pricing *p, bool two_stage)
+static comm_cost price_param_sync(const pricing *p, bool two_stage)
 {
     const bool same = p->unit.params == p->mesh.sharding.params;
+    const mics_group_axis axis = same ? MICS_AXIS_PARAM_SYNC : MICS_AXIS_OPTIMIZER;
     comm_cost cost = {0};
     if (p->unit.optimizer == p->unit.params)
         return cost;
     if (!has_stages(p, two_stage, p->unit.params, p->unit.optimizer))
-        return price_publish_of(p, same ? MICS_GROUP_PUBLISH : MICS_GROUP_OPTIMIZER,
-                                p->unit.optimizer);
-    const comm_cost inside = price_publish_of(p, same ? MICS_GROUP_PUBLISH_INSIDE : MICS_GROUP_NODE,
-                                              p->planner->ranks_per_node);
-    cost = price_publish_of(p, MICS_GROUP_OPTIMIZER_ACROSS, p->unit.optimizer);
-    add_cost(&cost, &inside, 1);
+        return price_sync_of(p, (span){axis, MICS_SCOPE_WHOLE}, p->unit.optimizer);
+    const comm_cost intra =
+        price_sync_of(p, (span){axis, MICS_SCOPE_INTRA}, p->planner->ranks_per_node);
+    cost = price_sync_of(p, (span){axis, MICS_SCOPE_INTER}, p->unit.optimizer);
+    add_cost(&cost, &intra, 1);
     return cost;
 }
 
@@ -250,7 +256,7 @@ static comm_cost price_once(const pricing *p, bool two_stage)
     if (p->padded_elems < p->planner->request.join_below)
         return cost;
     const comm_cost parts[] = {price_scatter(p, two_stage), price_all_reduce(p, two_stage),
-                               price_publish(p, two_stage)};
+                               price_param_sync(p, two_stage)};
     for (int i = 0; i < 3; i++)
         add_cost(&cost, &parts[i], 1);
     return cost;
@@ -392,8 +398,8 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
     *bytes_out =
         (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
                  counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
-                 counted(optimizer * mics_precision_bytes(precision, MICS_MEM_OPTIMIZER)) +
-                 slots->gather_bytes + slots->reduce_bytes +
+                 counted(optimizer * kept_bytes(precision)) + slots->gather_bytes +
+                 slots->reduce_bytes +
                  counted(batch->activation_bytes + (lanes - 1) * batch->lane_bytes) +
                  batch->workspace_bytes + counted(lanes * batch->token_bytes) +
                  counted(direct_bytes(planner, choice)) + counted(planner->request.staging_bytes));

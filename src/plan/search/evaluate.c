@@ -16,71 +16,6 @@
 
 enum { PERIOD_TURNS = 4, SLOTS_MOST = 64 };
 
-// ---- schedules ----
-
-bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
-{
-    return planner->request.accelerator && planner->request.precision == MICS_PRECISION_MIXED &&
-           !choice->sums_by_ring;
-}
-
-mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
-{
-    const int64_t batch = planner->request.global_batch;
-    mics_mesh mesh;
-    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &mesh));
-    if (choice->micro_batch < 1 || choice->micro_steps < 1 ||
-        batch / planner->ranks % choice->micro_batch != 0 ||
-        batch / planner->ranks / choice->micro_batch != choice->micro_steps)
-        return mics_fail(
-            MICS_ERR_INVALID,
-            "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
-            (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
-            (long long)batch);
-    if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_PREFETCH_MOST)
-        return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
-                         (int)choice->prefetch, (int)MICS_PLAN_PREFETCH_MOST);
-    if (choice->breadth < 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%d micro-steps side by side: at least 1 (0 counts as 1)",
-                         (int)choice->breadth);
-    return MICS_OK;
-}
-
-mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
-                          int32_t micro_steps, mics_schedule **schedule_out)
-{
-    const mics_plan_request *request = &planner->request;
-    const mics_algorithm ring = MICS_ALGORITHM_RING, two = MICS_ALGORITHM_TWO_STAGE;
-    mics_schedule_spec spec = {
-        .model = request->model,
-        .batch = {.sequences = choice->micro_batch,
-                  .length = request->length,
-                  .threads = request->threads},
-        .micro_steps = micro_steps,
-        .prefetch = choice->prefetch,
-        .breadth = choice->breadth,
-        .recompute = choice->recompute,
-        .choices = {{.most_bytes = SIZE_MAX,
-                     .gather = choice->gather_two_stage ? two : ring,
-                     .reduce = choice->reduce_two_stage ? two : ring}},
-        .choice_count = 1,
-        .boundary = choice->boundary_two_stage ? two : ring,
-        .whole_below = request->whole_below,
-        .join_below = request->join_below,
-        .precision = request->precision,
-        .accelerator = request->accelerator,
-        .sums_by_ring = choice->sums_by_ring,
-        .gather_wires = request->gather_wires,
-        .reduce_wires = request->reduce_wires,
-        .second_hop_wires = request->second_hop_wires,
-        .share_params = request->share_params,
-        .comm_staging_bytes = request->staging_bytes,
-    };
-    MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
-    return mics_schedule_open(planner->memory, &spec, schedule_out);
-}
-
 // ---- periods ----
 
 // Begin of a micro-step's part of the list: gathers ahead of it belong to it.
@@ -95,11 +30,12 @@ static int32_t first_of(const mics_step_list *list, int32_t micro_step)
 static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period, int32_t breadth)
 {
     const mics_step *a = &list->steps[at], *b = &list->steps[at + period];
-    if (a->kind != b->kind || a->unit != b->unit || a->stream != b->stream ||
-        a->block_bytes != b->block_bytes || a->micro_step + breadth != b->micro_step)
+    if (a->kind != b->kind || a->stage != b->stage || a->unit != b->unit ||
+        a->stream != b->stream || a->block_bytes != b->block_bytes ||
+        a->micro_step + breadth != b->micro_step)
         return false;
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        // What was waited for before and is not repeated (publication) is done long since.
+        // What was waited for before and is not repeated (parameter sync) is done long since.
         if (b->wait[stream] != a->wait[stream] && b->wait[stream] != a->wait[stream] + period)
             return false;
     }
@@ -116,7 +52,7 @@ typedef struct slot_age {
 static bool uses_slot(const mics_step *step, int32_t slot, bool grads)
 {
     const mics_step_kind fills = grads ? MICS_STEP_REDUCE : MICS_STEP_GATHER;
-    const bool moves = mics_step_is_comm(step) && mics_step_kind_whole(step->kind) == fills;
+    const bool moves = mics_step_is_comm(step) && step->kind == fills;
     for (int32_t u = 0; u < (moves ? 1 : step->use_count); u++) {
         if ((grads ? step->uses[u].grad_slot : step->uses[u].param_slot) == slot)
             return true;
@@ -253,15 +189,16 @@ static const double most_bytes = 9e18;
 
 static void take_times(const mics_simulation *s, double sign, mics_plan_entry *entry)
 {
-    const mics_simulated_kind *kinds = s->kinds;
+    const mics_simulated_kind(*kinds)[MICS_STAGES] = s->kinds;
     entry->step_us += sign * s->step_us;
-    entry->compute_us +=
-        sign * (kinds[MICS_STEP_FORWARD].busy_us + kinds[MICS_STEP_BACKWARD].busy_us);
-    entry->update_us += sign * (kinds[MICS_STEP_NORM].busy_us + kinds[MICS_STEP_UPDATE].busy_us);
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        const mics_part part = mics_part_of((mics_step_kind)kind);
-        const double exposed_us = sign * kinds[kind].exposed_us;
-        if (part == MICS_PART_PUBLISH)
+    entry->compute_us += sign * (kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].busy_us +
+                                 kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].busy_us);
+    entry->update_us += sign * (kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].busy_us +
+                                kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_part part = mics_part_of((mics_step_kind)(i / MICS_STAGES));
+        const double exposed_us = sign * kinds[i / MICS_STAGES][i % MICS_STAGES].exposed_us;
+        if (part == MICS_PART_PARAM_SYNC)
             entry->exposed_publish_us += exposed_us;
         if (part == MICS_PART_GATHER)
             entry->exposed_gather_us += exposed_us;
@@ -270,7 +207,7 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
         if (part == MICS_PART_SECOND_HOP)
             entry->exposed_second_hop_us += exposed_us;
     }
-    entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE].exposed_us;
+    entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].exposed_us;
     entry->exposed_us += sign * s->exposed_us;
     entry->hardware_flops += sign * s->flops;
 }
@@ -292,28 +229,35 @@ static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t
     return MICS_OK;
 }
 
-// The chain of a step with `further` turns more than `s` has, where `t` has one more.
+// A kind's part of the chain of a step with `further` turns more than `s` has, where `t` has one more.
+static double chain_us(const mics_simulation *s, const mics_simulation *t, double further, int kind,
+                       int stage)
+{
+    const double us = s->kinds[kind][stage].critical_us;
+    return us + further * (t->kinds[kind][stage].critical_us - us);
+}
+
 static void take_limit(const mics_simulation *s, const mics_simulation *t, double further,
                        mics_plan_entry *entry)
 {
     entry->limit = MICS_STEP_BACKWARD;
+    entry->limit_stage = MICS_STAGE_WHOLE;
     entry->limit_us = 0;
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        double us = s->kinds[kind].critical_us +
-                    further * (t->kinds[kind].critical_us - s->kinds[kind].critical_us);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const int kind = i / MICS_STAGES, stage = i % MICS_STAGES;
+        double us = chain_us(s, t, further, kind, stage);
         if (kind == MICS_STEP_FORWARD) // counts as backward
             continue;
         if (kind == MICS_STEP_BACKWARD)
-            us += s->kinds[MICS_STEP_FORWARD].critical_us +
-                  further * (t->kinds[MICS_STEP_FORWARD].critical_us -
-                             s->kinds[MICS_STEP_FORWARD].critical_us);
+            us += chain_us(s, t, further, MICS_STEP_FORWARD, stage);
         if (us > entry->limit_us) {
             entry->limit = (mics_step_kind)kind;
+            entry->limit_stage = (mics_step_stage)stage;
             entry->limit_us = us;
         }
     }
-    entry->limit_tier = s->kinds[entry->limit].tier;
-    entry->limit_by = s->kinds[entry->limit].limit;
+    entry->limit_tier = s->kinds[entry->limit][entry->limit_stage].tier;
+    entry->limit_by = s->kinds[entry->limit][entry->limit_stage].limit;
 }
 
 void fill_rates(const mics_planner *planner, mics_plan_entry *entry)

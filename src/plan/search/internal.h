@@ -99,11 +99,28 @@ double structure_gathers(const structures *s, int32_t class, int32_t turns);
 /* The structure of a list with so many turns. */
 const structure *structure_at(const structures *s, int32_t turns);
 
-// ---- evaluate.c ----
+// ---- choice.c ----
+
+/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the global batch.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
 
 /* The schedule of a choice with `micro_steps` in place of its own. */
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
                           int32_t micro_steps, mics_schedule **schedule_out);
+
+/* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
+ * their groups have them. */
+bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* Whether partition groups of so many ranks share their parameters (mics_schedule_spec.share_params). */
+bool degree_shares(const mics_planner *planner, int32_t degree);
+
+/* Whether the groups that gather or reduce span nodes and have several ranks in each. */
+bool degree_has_stages(const mics_planner *planner, int32_t degree);
+
+// ---- evaluate.c ----
 
 /* How long a step takes, and the schedule's ledger (ledger_out may be NULL). */
 mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, double *step_us_out,
@@ -130,7 +147,7 @@ typedef struct comm_cost {
 // By class, of the three kinds that repeat differently.
 typedef struct class_cost {
     comm_cost gather, reduce;
-    comm_cost once; // second hop and publication
+    comm_cost once; // second hop and parameter sync
 } class_cost;
 
 /* Prices the collectives of a sharding; `classes` has room for all. */
@@ -142,21 +159,6 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 /* With the sharding's collectives priced. */
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                          const class_cost *classes, double *us_out);
-
-/* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
- * their groups have them. */
-bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
-
-/* Whether partition groups of so many ranks share their parameters (mics_schedule_spec.share_params). */
-bool degree_shares(const mics_planner *planner, int32_t degree);
-
-/* Whether the groups that gather or reduce span nodes and have several ranks in each. */
-bool degree_has_stages(const mics_planner *planner, int32_t degree);
-
-/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the global batch.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
-mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
 
 // ---- search.c ----
 
@@ -171,5 +173,12 @@ mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
 
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           mics_plan_entry *entry_out);
+
+/* Bytes that the optimizer, the only one that plans know, keeps of a parameter. */
+static inline size_t kept_bytes(mics_precision precision)
+{
+    return (size_t)mics_optimizer_kept_bytes(MICS_OPTIMIZER_ADAMW,
+                                             precision == MICS_PRECISION_MIXED);
+}
 
 #endif

@@ -45,8 +45,7 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
     bytes[MICS_MEM_GRADS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
-    bytes[MICS_MEM_OPTIMIZER] =
-        (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_OPTIMIZER));
+    bytes[MICS_MEM_OPTIMIZER] = (size_t)(elems * (double)kept_bytes(precision));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->input_bytes);
     bytes[MICS_MEM_WORKSPACE] = (size_t)(2 * sizeof(float) * logits);

@@ -69,7 +69,7 @@ static mics_status measure_structure(mics_planner *planner, const mics_plan_choi
     MICS_TRY(open_schedule(planner, choice, micro_steps, &schedule));
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].kind == MICS_STEP_GATHER)
+        if (list->steps[i].kind == MICS_STEP_GATHER && list->steps[i].stage != MICS_STAGE_INTER)
             s->gathers[planner->class_of[list->steps[i].unit]]++;
     }
     s->gather_bytes = schedule->ledger.bytes[MICS_MEM_GATHER];
@@ -211,8 +211,8 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .token_bytes = (planner->request.accelerator ? 3 : 2) * sizeof(int32_t) *
                        (size_t)(choice->micro_batch * planner->request.length),
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
-        .compute_us = simulation->kinds[MICS_STEP_FORWARD].alone_us +
-                      simulation->kinds[MICS_STEP_BACKWARD].alone_us,
+        .compute_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us +
+                      simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
     };
     mics_simulation_close(simulation);
     mics_schedule_close(schedule);
@@ -231,9 +231,9 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out
         const mics_plan_choice choice = {
             .sharding = {1, 1, degree}, .micro_batch = 1, .micro_steps = 1, .prefetch = 1};
         MICS_TRY(simulate_plain(planner, &choice, &schedule, &simulation));
-        probe->us = simulation->kinds[MICS_STEP_NORM].alone_us +
-                    simulation->kinds[MICS_STEP_AGREE].alone_us +
-                    simulation->kinds[MICS_STEP_UPDATE].alone_us;
+        probe->us = simulation->kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].alone_us +
+                    simulation->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us +
+                    simulation->kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].alone_us;
         probe->known = true;
         mics_simulation_close(simulation);
         mics_schedule_close(schedule);

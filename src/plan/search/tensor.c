@@ -16,102 +16,40 @@ typedef struct walk {
     double us;
 } walk;
 
-static void add_product(walk *w, int64_t m, int64_t n, int64_t k)
-{
-    const mics_cost_op op = mics_cost_matmul(m, n, k, w->elem_bytes, w->planner->request.math);
-    w->us += mics_cost_op_us(&w->planner->request.cluster, &op, NULL);
-}
-
-static void add_bytes(walk *w, double bytes)
-{
-    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = bytes};
-    w->us += mics_cost_op_us(&w->planner->request.cluster, &op, NULL);
-}
-
 static int64_t tokens_of(const walk *w)
 {
     return w->batch.sequences * w->batch.length;
 }
 
-static int64_t part(int64_t whole, int32_t parts)
+static mics_op_cut cut_of(const mics_op *op)
 {
-    return whole >= parts ? whole / parts : 1;
+    return mics_op_def_get(op->kind)->cut;
 }
 
-static void add_linear(walk *w, const mics_op *op, bool by_columns, bool backward)
+static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
 {
-    int64_t inputs = w->unit->tensors[op->in[0]].width, outputs = w->unit->tensors[op->out].width;
-    if (by_columns)
-        outputs = part(outputs, w->tensor);
-    else
-        inputs = part(inputs, w->tensor);
-    if (!backward) {
-        add_product(w, tokens_of(w), outputs, inputs);
-        return;
-    }
-    add_product(w, tokens_of(w), inputs, outputs);
-    add_product(w, inputs, outputs, tokens_of(w));
-    add_bytes(w, (double)tokens_of(w) * (double)outputs * w->elem_bytes); // the bias's gradient
-}
-
-static void add_attention(walk *w, const mics_op *op, double flops, double bytes)
-{
-    const int64_t head = w->unit->tensors[op->out].width / op->heads;
-    const mics_cost_op cost = {.kind = MICS_COST_ATTENTION,
-                               .math = w->planner->request.math,
-                               .flops = flops / w->tensor,
-                               .bytes = bytes / w->tensor,
-                               .m = w->batch.length,
-                               .n = head,
-                               .k = head};
-    w->us += mics_cost_op_us(&w->planner->request.cluster, &cost, NULL);
-}
-
-// Logits in fp32: made, read twice, written once.
-static void add_classifier(walk *w, const mics_op *op, bool backward)
-{
-    const mics_param *table = mics_model_param(w->planner->request.model, op->params[0]);
-    const int64_t vocab = part(table->shape[0], w->tensor), width = table->shape[1];
-    if (backward) {
-        add_product(w, tokens_of(w), width, vocab);
-        add_product(w, vocab, width, tokens_of(w));
-        return;
-    }
-    add_product(w, tokens_of(w), vocab, width);
-    add_bytes(w, 3.0 * sizeof(float) * (double)tokens_of(w) * (double)vocab);
-}
-
-static void add_op(walk *w, const mics_op *op, int32_t linears, bool backward)
-{
-    const mics_op_cost cost = mics_op_cost_get(w->planner->request.model, w->unit, op, w->batch);
-    const double scale = w->elem_bytes / (double)sizeof(float);
-    const double bytes = scale * (backward ? cost.bytes_backward : cost.bytes_forward);
-    switch (op->kind) {
-    case MICS_OP_LINEAR:
-        add_linear(w, op, linears % 2 == 0, backward);
-        break;
-    case MICS_OP_ATTENTION:
-        add_attention(w, op, backward ? cost.flops_backward : cost.flops_forward, bytes);
-        break;
-    case MICS_OP_CLASSIFIER:
-        add_classifier(w, op, backward);
-        break;
-    case MICS_OP_GELU:
-        add_bytes(w, bytes / w->tensor);
-        break;
-    default:
-        add_bytes(w, bytes);
-        break;
+    const mics_plan_request *request = &w->planner->request;
+    const mics_op_shape whole = mics_op_shape_get(request->model, w->unit, op, w->batch);
+    const mics_op_shape shape = mics_op_shape_cut(&whole, w->tensor, by_columns);
+    const mics_op_pass pass = {.backward = backward,
+                               .input_gradient = true,
+                               .keeps_logits = true,
+                               .elem_bytes = w->elem_bytes};
+    mics_op_work works[MICS_OP_WORKS];
+    const int32_t count = mics_op_works(&shape, &pass, works);
+    for (int32_t i = 0; i < count; i++) {
+        const mics_cost_op cost = mics_cost_of_work(&works[i], w->elem_bytes, request->math);
+        w->us += mics_cost_op_us(&request->cluster, &cost, NULL);
     }
 }
 
 static double walk_ops(walk *w, bool backward)
 {
-    int32_t linears = 0;
+    int32_t weights = 0;
     w->us = 0;
     for (int32_t o = 0; o < w->unit->op_count; o++) {
-        add_op(w, &w->unit->ops[o], linears, backward);
-        linears += w->unit->ops[o].kind == MICS_OP_LINEAR;
+        add_op(w, &w->unit->ops[o], weights % 2 == 0, backward);
+        weights += cut_of(&w->unit->ops[o]) == MICS_CUT_WEIGHT;
     }
     return w->us;
 }
@@ -121,13 +59,12 @@ static double walk_ops(walk *w, bool backward)
 // Whether a tensor lies cut on the ranks: it is made by the first product of a pair, or from such a one.
 static bool is_cut(const mics_unit *unit, int32_t tensor)
 {
-    int32_t linears = 0;
+    int32_t weights = 0;
     for (int32_t o = 0; o < unit->op_count; o++) {
-        const mics_op *op = &unit->ops[o];
-        if (op->out == tensor)
-            return op->kind == MICS_OP_ATTENTION || op->kind == MICS_OP_GELU ||
-                   (op->kind == MICS_OP_LINEAR && linears % 2 == 0);
-        linears += op->kind == MICS_OP_LINEAR;
+        const mics_op_cut way = cut_of(&unit->ops[o]);
+        if (unit->ops[o].out == tensor)
+            return way == MICS_CUT_WIDTH || (way == MICS_CUT_WEIGHT && weights % 2 == 0);
+        weights += way == MICS_CUT_WEIGHT;
     }
     return false;
 }
@@ -136,7 +73,7 @@ static bool is_saved(const mics_unit *unit, int32_t tensor)
 {
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        const mics_op_info *info = mics_op_info_get(op->kind);
+        const mics_op_def *info = mics_op_def_get(op->kind);
         if ((info->backward_reads_in && (op->in[0] == tensor || op->in[1] == tensor)) ||
             (info->backward_reads_out && op->out == tensor))
             return true;
@@ -183,10 +120,10 @@ unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
     for (int32_t o = 0; o < w.unit->op_count; o++) {
         const mics_op *op = &w.unit->ops[o];
         const mics_op_cost cost = mics_op_cost_get(request->model, w.unit, op, w.batch);
-        const bool logits = op->kind == MICS_OP_CLASSIFIER; // its backward holds forward's too
+        const bool logits = mics_op_def_get(op->kind)->loss; // its backward holds forward's too
         time.flops_forward += cost.flops_forward;
         time.flops_backward += cost.flops_backward - (logits ? cost.flops_forward : 0);
-        products += op->kind == MICS_OP_LINEAR;
+        products += cut_of(op) == MICS_CUT_WEIGHT;
     }
     const double once = sum_us(&w);
     const bool layer = products > 0;
@@ -235,7 +172,7 @@ int32_t tensor_heads(const mics_model *model)
 {
     const mics_unit *layer = &model->units[1];
     for (int32_t o = 0; o < layer->op_count; o++) {
-        if (layer->ops[o].kind == MICS_OP_ATTENTION)
+        if (layer->ops[o].heads > 0)
             return (int32_t)layer->ops[o].heads;
     }
     return 0;

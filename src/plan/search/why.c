@@ -63,21 +63,22 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_FORWARD] = "computation",
         [MICS_STEP_BACKWARD] = "computation",
         [MICS_STEP_GATHER] = "gathers",
-        [MICS_STEP_GATHER_ACROSS] = "gathers between nodes",
         [MICS_STEP_REDUCE] = "reductions",
-        [MICS_STEP_REDUCE_INSIDE] = "reductions inside nodes",
         [MICS_STEP_SCATTER] = "the second hop",
-        [MICS_STEP_SCATTER_INSIDE] = "the second hop inside nodes",
         [MICS_STEP_ALL_REDUCE] = "the second hop",
-        [MICS_STEP_ALL_REDUCE_INSIDE] = "the second hop inside nodes",
-        [MICS_STEP_ALL_REDUCE_BACK] = "the second hop inside nodes",
-        [MICS_STEP_PUBLISH] = "publication",
-        [MICS_STEP_PUBLISH_ACROSS] = "publication between nodes",
+        [MICS_STEP_PARAM_SYNC] = "parameter sync",
         [MICS_STEP_NORM] = "the gradient's norm",
         [MICS_STEP_AGREE] = "agreement",
         [MICS_STEP_UPDATE] = "the update",
     };
-    return (unsigned)kind < MICS_STEP_KINDS && texts[kind] != NULL ? texts[kind] : "?";
+    return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "?";
+}
+
+static const char *stage_text(mics_step_stage stage)
+{
+    return stage == MICS_STAGE_WHOLE   ? ""
+           : stage == MICS_STAGE_INTER ? " between nodes"
+                                       : " inside nodes";
 }
 
 // What of a tier's links sets the pace.
@@ -95,8 +96,8 @@ static const char *pace_text(mics_cost_limit limit)
 
 static void explain_limit(const mics_planner *planner, mics_plan_entry *entry)
 {
-    add(entry, "limited by %s (%.0f %% of the step", work_text(entry->limit),
-        100 * entry->limit_us / entry->step_us);
+    add(entry, "limited by %s%s (%.0f %% of the step", work_text(entry->limit),
+        stage_text(entry->limit_stage), 100 * entry->limit_us / entry->step_us);
     if (entry->limit_tier >= 0)
         add(entry, "; %s in tier %s", pace_text(entry->limit_by),
             tier_text(planner, entry->limit_tier));
@@ -159,7 +160,7 @@ static void explain_parts(const mics_plan_entry *best, double more_us, mics_plan
     part parts[] = {
         {"computation", entry->compute_us - best->compute_us},
         {"update", entry->update_us - best->update_us},
-        {"exposed publication", entry->exposed_publish_us - best->exposed_publish_us},
+        {"exposed parameter sync", entry->exposed_publish_us - best->exposed_publish_us},
         {"exposed gathers", entry->exposed_gather_us - best->exposed_gather_us},
         {"exposed reductions", entry->exposed_reduce_us - best->exposed_reduce_us},
         {"exposed second hop", entry->exposed_second_hop_us - best->exposed_second_hop_us},

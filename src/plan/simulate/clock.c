@@ -16,7 +16,7 @@ mics_group simulated_group(const simulator *sim, const mics_step *step, int32_t 
 {
     if (sim->ranks == 1 || !mics_step_is_comm(step))
         return (mics_group){.first = rank, .stride = 1, .size = 1};
-    return mics_mesh_group(&sim->schedule->spec.mesh, step->group, rank);
+    return mics_mesh_group(&sim->schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
 }
 
 // ---- beginning ----
@@ -150,12 +150,14 @@ static mics_status check_end(const simulator *sim)
     for (int32_t rank = 0; rank < sim->ranks; rank++) {
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
             const int32_t index = sim->clocks[rank].next[stream];
-            if (index >= 0)
-                return mics_fail(MICS_ERR_INVALID,
-                                 "rank %d, stream %s: step %d (%s) waits for ever; the schedule's "
-                                 "steps wait for each other",
-                                 (int)rank, mics_stream_text((mics_stream)stream), (int)index,
-                                 mics_step_kind_text(sim->list->steps[index].kind));
+            if (index < 0)
+                continue;
+            const mics_step *step = &sim->list->steps[index];
+            return mics_fail(MICS_ERR_INVALID,
+                             "rank %d, stream %s: step %d (%s) waits for ever; the schedule's "
+                             "steps wait for each other",
+                             (int)rank, mics_stream_text((mics_stream)stream), (int)index,
+                             mics_step_text(step->kind, step->stage));
         }
     }
     return MICS_OK;

@@ -40,26 +40,26 @@ static double local_bytes(const mics_schedule *schedule, const mics_step *step, 
     const double wire = (double)step->block_bytes; // a block packed
     const double whole = sizeof(float) * elems;
     const double held = schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4;
-    const bool reduces = mics_step_kind_sums(step->kind);
+    const bool packed = step->dtype.sent != step->dtype.held;
+    const bool gather = step->kind == MICS_STEP_GATHER, last = step->stage != MICS_STAGE_INTER;
     double bytes = 0;
-    if (step->packed && reduces)
+    if (packed && mics_step_sums(step))
         bytes += others * (whole + wire) + others * (wire + 2 * whole);
-    if (step->packed && step->kind == MICS_STEP_ALL_REDUCE)
+    if (packed && mics_step_sums_to_all(step))
         bytes += (1 + group.size) *
-                 (whole + (double)mics_wire_bytes(step->back_wire, step->block_elems));
-    if (step->packed && (mics_step_kind_whole(step->kind) == MICS_STEP_PUBLISH ||
-                         step->kind == MICS_STEP_ALL_REDUCE_BACK))
+                 (whole + (double)mics_wire_bytes(step->dtype.back, step->block_elems));
+    if (packed && !gather && !mics_step_sums(step))
         bytes += group.size * (whole + wire);
-    if (step->packed && step->kind == MICS_STEP_GATHER_ACROSS &&
+    if (packed && gather && !last &&
         schedule->spec.gather_wires.inside == MICS_WIRE_FP32) // unpacks the node's share
         bytes += group.size * (whole + wire);
-    if (step->packed && step->kind == MICS_STEP_GATHER) // unpacks the unit
+    if (packed && gather && last) // unpacks the unit
         bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
-    if (step->kind == MICS_STEP_GATHER_ACROSS || (step->kind == MICS_STEP_GATHER && !step->staged))
+    if (gather && step->stage != MICS_STAGE_INTRA)
         bytes += held * elems + wire; // its shard into the slot; nothing where they are shared
     if (step->member_count > 0) // into the message and out of it: a gather's own block, all else
         bytes += 2 * whole * (1 + group.size);
-    if (step->kind == MICS_STEP_REDUCE)
+    if (step->kind == MICS_STEP_REDUCE && step->stage != MICS_STAGE_INTRA)
         bytes += (schedule->spec.micro_steps > 1 ? 2 : 1) * whole + held * elems;
     return bytes;
 }
@@ -97,10 +97,10 @@ static mics_cost_use all_reduce_use(const mics_schedule *schedule, const mics_cl
                                     const mics_step *step, mics_group group, bool trees)
 {
     const double block_bytes = (double)step->block_bytes;
-    if (step->packed)
+    if (step->algorithm == MICS_ALGORITHM_DIRECT)
         return mics_cost_then(direct_use(schedule, cluster, group, block_bytes),
                               price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group,
-                                    (double)mics_wire_bytes(step->back_wire, step->block_elems)));
+                                    (double)mics_wire_bytes(step->dtype.back, step->block_elems)));
     mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE, group, block_bytes);
     if (trees)
         use = faster(use,
@@ -112,18 +112,15 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
                                    const mics_step *step, mics_group group, bool trees)
 {
     const double block_bytes = (double)step->block_bytes;
-    switch (step->kind) {
-    case MICS_STEP_AGREE:
+    if (step->kind == MICS_STEP_AGREE)
         return agreement_use(schedule, cluster, group, block_bytes, trees);
-    case MICS_STEP_ALL_REDUCE:
+    if (mics_step_sums_to_all(step))
         return all_reduce_use(schedule, cluster, step, group, trees);
-    default:
-        if (mics_step_is_packed_sum(step))
-            return direct_use(schedule, cluster, group, block_bytes);
-        if (mics_step_kind_sums(step->kind))
-            return price(schedule, cluster, MICS_COLLECTIVE_REDUCE_SCATTER, group, block_bytes);
-        return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group, block_bytes);
-    }
+    if (step->algorithm == MICS_ALGORITHM_DIRECT)
+        return direct_use(schedule, cluster, group, block_bytes);
+    return price(schedule, cluster,
+                 mics_step_sums(step) ? MICS_COLLECTIVE_REDUCE_SCATTER : MICS_COLLECTIVE_ALL_GATHER,
+                 group, block_bytes);
 }
 
 // One collective for each parameter of the units, each with its part of the block.
@@ -152,7 +149,8 @@ static mics_cost_use by_param_use(const mics_schedule *schedule, const mics_clus
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
                              const mics_simulate_options *options, const mics_step *step)
 {
-    const mics_group group = mics_mesh_group(&schedule->spec.mesh, step->group, 0);
+    const mics_group group =
+        mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), 0);
     mics_cost_use use = options->by_param && step->unit >= 0
                             ? by_param_use(schedule, cluster, step, group, options->trees)
                             : exchanges_use(schedule, cluster, step, group, options->trees);

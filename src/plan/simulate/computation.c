@@ -1,11 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What computing steps take: the model's ops one by one, run as the engine runs them.
-//
-// Shapes: N tokens of a micro-batch; I inputs, O outputs, V vocabulary, C width, R rows of logits at a
-// time. Matrix products are priced by shape; a bias is added where its product is written; what else there is
-// moves memory. In mixed precision activations and parameters have 2 bytes; logits are fp32 but on
-// accelerators, which hold them as activations.
+// What computing steps take: the model's ops one by one, run as the engine runs them. What a pass of an op consists of is
+// said by its descriptor; a bias is added where its product is written.
 #include "plan/simulate/internal.h"
 
 typedef struct pass {
@@ -34,12 +30,6 @@ static void add_op(pass *p, const mics_cost_op *op)
     p->flops += op->flops;
 }
 
-static void add_product(pass *p, int64_t m, int64_t n, int64_t k)
-{
-    const mics_cost_op op = mics_cost_matmul(m, n, k, p->elem_bytes, p->math);
-    add_op(p, &op);
-}
-
 static void add_elementwise(pass *p, double flops, double bytes)
 {
     const mics_cost_op op = {
@@ -47,119 +37,37 @@ static void add_elementwise(pass *p, double flops, double bytes)
     add_op(p, &op);
 }
 
-static int64_t tokens_of(const pass *p)
+static void add_works(pass *p, const mics_op *op, const mics_op_pass *of)
 {
-    return p->schedule->spec.batch.sequences * p->schedule->spec.batch.length;
-}
-
-static void add_attention(pass *p, const mics_op *op, double flops, double bytes)
-{
-    const mics_cost_op cost = {.kind = MICS_COST_ATTENTION,
-                               .math = p->math,
-                               .flops = flops,
-                               .bytes = bytes,
-                               .m = p->schedule->spec.batch.length,
-                               .n = p->unit->tensors[op->out].width / op->heads,
-                               .k = p->unit->tensors[op->out].width / op->heads};
-    add_op(p, &cost);
-}
-
-// Logits of R rows: made, read twice and written once as they become losses (or gradients), and in
-// backward multiplied with the table and with the inputs.
-static void add_logits(pass *p, const mics_op *op, int64_t rows, bool backward)
-{
-    const mics_param *table = mics_model_param(p->schedule->spec.model, op->params[0]);
-    const int64_t V = table->shape[0], C = table->shape[1];
-    add_product(p, rows, V, C);
-    const double bytes = p->schedule->spec.accelerator ? p->elem_bytes : (double)sizeof(float);
-    add_elementwise(p, 0, 3 * bytes * (double)rows * (double)V);
-    if (!backward)
-        return;
-    add_product(p, rows, C, V);
-    add_product(p, V, C, rows);
-}
-
-static void add_classifier(pass *p, const mics_op *op, int64_t rows, bool backward)
-{
-    const int64_t tokens = tokens_of(p);
-    const int64_t chunks = tokens / rows;
-    const pass before = *p;
-    add_logits(p, op, rows, backward);
-    p->us = before.us + (double)chunks * (p->us - before.us);
-    p->flops = before.flops + (double)chunks * (p->flops - before.flops);
-    if (tokens % rows > 0)
-        add_logits(p, op, tokens % rows, backward);
+    const mics_schedule_spec *spec = &p->schedule->spec;
+    const mics_op_shape shape = mics_op_shape_get(spec->model, p->unit, op, spec->batch);
+    mics_op_work works[MICS_OP_WORKS];
+    const int32_t count = mics_op_works(&shape, of, works);
+    for (int32_t i = 0; i < count; i++) {
+        const mics_cost_op cost = mics_cost_of_work(&works[i], p->elem_bytes, p->math);
+        p->us += (double)works[i].times * mics_cost_op_us(p->cluster, &cost, NULL);
+        p->flops += (double)works[i].times * cost.flops;
+    }
 }
 
 static void add_forward(pass *p, const mics_op *op)
 {
-    const mics_schedule_spec *spec = &p->schedule->spec;
-    const mics_op_cost cost = mics_op_cost_get(spec->model, p->unit, op, spec->batch);
-    const double bytes = cost.bytes_forward * p->elem_bytes / (double)sizeof(float);
-    switch (op->kind) {
-    case MICS_OP_LINEAR:
-        add_product(p, tokens_of(p), p->unit->tensors[op->out].width,
-                    p->unit->tensors[op->in[0]].width);
-        break;
-    case MICS_OP_ATTENTION:
-        add_attention(p, op, cost.flops_forward, bytes);
-        break;
-    case MICS_OP_CLASSIFIER:
-        add_classifier(p, op, cost.classifier_rows, false);
-        break;
-    default:
-        add_elementwise(p, cost.flops_forward, bytes);
-        break;
-    }
+    const mics_op_pass of = {.elem_bytes = p->elem_bytes};
+    add_works(p, op, &of);
 }
 
-// The tables' gradients begin as zeros, unless another op has written them before. Without a slot they
-// are added to from the second micro-step on.
-static double zeroed_bytes(const pass *p, const mics_op *op, const mics_grad_call *call)
-{
-    double bytes = 0;
-    for (int i = 0; i < MICS_OP_PARAMS; i++) {
-        const mics_param_ref ref = op->params[i];
-        if (ref.unit >= 0 && !call->add_params[i] && p->schedule->sharding[ref.unit].grads > 1)
-            bytes += (double)mics_model_param(p->schedule->spec.model, ref)->elems * p->elem_bytes;
-    }
-    return bytes;
-}
-
-static void add_linear_backward(pass *p, const mics_op *op, const mics_grad_call *call)
-{
-    const int64_t N = tokens_of(p), I = p->unit->tensors[op->in[0]].width;
-    const int64_t O = p->unit->tensors[op->out].width;
-    if (call->din >= 0)
-        add_product(p, N, I, O);
-    add_product(p, I, O, N);
-    if (op->params[1].unit >= 0) // the bias's gradient: a sum over rows
-        add_elementwise(p, 0, (double)N * (double)O * p->elem_bytes);
-}
-
+// A gradient begins as zeros unless another op has written it before. Without a slot it is added to from the second
+// micro-step on.
 static void add_backward(pass *p, const mics_grad_call *call)
 {
-    const mics_schedule_spec *spec = &p->schedule->spec;
     const mics_op *op = &p->unit->ops[call->op];
-    const mics_op_cost cost = mics_op_cost_get(spec->model, p->unit, op, spec->batch);
-    const double bytes = cost.bytes_backward * p->elem_bytes / (double)sizeof(float);
-    switch (op->kind) {
-    case MICS_OP_LINEAR:
-        add_linear_backward(p, op, call);
-        break;
-    case MICS_OP_ATTENTION:
-        add_attention(p, op, cost.flops_backward, bytes);
-        break;
-    case MICS_OP_CLASSIFIER:
-        add_classifier(p, op, cost.classifier_rows, true);
-        break;
-    case MICS_OP_EMBEDDING:
-        add_elementwise(p, cost.flops_backward, bytes + zeroed_bytes(p, op, call));
-        break;
-    default:
-        add_elementwise(p, cost.flops_backward, bytes);
-        break;
+    mics_op_pass of = {
+        .backward = true, .input_gradient = call->din >= 0, .elem_bytes = p->elem_bytes};
+    for (int i = 0; i < MICS_OP_PARAMS; i++) {
+        const int32_t unit = op->params[i].unit;
+        of.zeroed[i] = unit >= 0 && !call->add_params[i] && p->schedule->sharding[unit].grads > 1;
     }
+    add_works(p, op, &of);
 }
 
 static double pass_end(const pass *p, double *flops_out)
@@ -218,13 +126,12 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
     return mics_cost_op_us(cluster, &op, NULL);
 }
 
-// Reads and writes values and both moments, reads the gradient; in mixed precision the values are the
-// masters, and what forward reads is written beside them.
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
-    const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
-    const mics_cost_op op = {
-        .kind = MICS_COST_UPDATE, .math = MICS_MATH_FP32, .bytes = (mixed ? 30 : 28) * elems};
+    const mics_cost_op op = {.kind = MICS_COST_UPDATE,
+                             .math = MICS_MATH_FP32,
+                             .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
+                                      (double)owned_elems(schedule, unit)};
     return mics_cost_op_us(cluster, &op, NULL);
 }

@@ -30,16 +30,21 @@ static void take_pace(const collective *c, double us, double *slowest, mics_simu
     kind->limit = c->use.limit;
 }
 
+static mics_simulated_kind *kind_of(mics_simulation *result, const mics_step *step)
+{
+    return &result->kinds[step->kind][step->stage];
+}
+
 static void sum_steps(const simulator *sim, mics_simulation *result)
 {
-    double slowest[MICS_STEP_KINDS] = {0};
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
-        result->kinds[kind].tier = -1;
+    double slowest[MICS_STEP_KINDS][MICS_STAGES] = {{0}};
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++)
+        result->kinds[i / MICS_STAGES][i % MICS_STAGES].tier = -1;
     for (int32_t i = 0; i < sim->list->count; i++) {
         const mics_step *step = &sim->list->steps[i];
         const work *w = &sim->table.steps[i];
         const mics_step_time t = time_of(sim, result->rank, i);
-        mics_simulated_kind *kind = &result->kinds[step->kind];
+        mics_simulated_kind *kind = kind_of(result, step);
         kind->steps++;
         kind->alone_us += w->us;
         kind->busy_us += t.end_us - t.begin_us;
@@ -47,7 +52,7 @@ static void sum_steps(const simulator *sim, mics_simulation *result)
         if (w->collective < 0)
             continue;
         const collective *c = &sim->table.collectives[w->collective];
-        take_pace(c, w->us, &slowest[step->kind], kind);
+        take_pace(c, w->us, &slowest[step->kind][step->stage], kind);
         for (int tier = 0; tier < MICS_CLUSTER_TIERS; tier++)
             result->tier_bytes[tier] += c->use.bytes[tier];
     }
@@ -67,7 +72,7 @@ static void sum_exposed(const simulator *sim, mics_simulation *result)
             const double end_us = waited < 0 ? 0 : time_of(sim, result->rank, waited).end_us;
             if (end_us <= now_us)
                 continue;
-            result->kinds[sim->list->steps[waited].kind].exposed_us += end_us - now_us;
+            kind_of(result, &sim->list->steps[waited])->exposed_us += end_us - now_us;
             result->exposed_us += end_us - now_us;
             now_us = end_us;
         }
@@ -113,15 +118,16 @@ static void walk_chain(const simulator *sim, mics_simulation *result)
     int32_t rank = result->rank, index = last_step(sim, rank);
     while (index >= 0) {
         const mics_step_time t = time_of(sim, rank, index);
-        result->kinds[sim->list->steps[index].kind].critical_us += t.end_us - t.begin_us;
+        kind_of(result, &sim->list->steps[index])->critical_us += t.end_us - t.begin_us;
         step_back(sim, &rank, &index);
     }
 }
 
 static void sum_parts(mics_simulation *result)
 {
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        const mics_simulated_kind *k = &result->kinds[kind];
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const int kind = i / MICS_STAGES;
+        const mics_simulated_kind *k = &result->kinds[kind][i % MICS_STAGES];
         mics_simulated_part *part = &result->parts[mics_part_of((mics_step_kind)kind)];
         part->busy_us += k->busy_us;
         part->exposed_us += k->exposed_us;

@@ -6,7 +6,7 @@
 
 mics_part mics_part_of(mics_step_kind kind)
 {
-    switch (mics_step_kind_whole(kind)) {
+    switch (kind) {
     case MICS_STEP_FORWARD:
     case MICS_STEP_BACKWARD:
         return MICS_PART_COMPUTATION;
@@ -17,8 +17,8 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_SCATTER:
     case MICS_STEP_ALL_REDUCE:
         return MICS_PART_SECOND_HOP;
-    case MICS_STEP_PUBLISH:
-        return MICS_PART_PUBLISH;
+    case MICS_STEP_PARAM_SYNC:
+        return MICS_PART_PARAM_SYNC;
     default:
         return MICS_PART_UPDATE;
     }
@@ -29,7 +29,7 @@ const char *mics_part_text(mics_part part)
     static const char *const texts[MICS_PARTS] = {
         [MICS_PART_COMPUTATION] = "computation", [MICS_PART_GATHER] = "gather",
         [MICS_PART_REDUCE] = "reduce",           [MICS_PART_SECOND_HOP] = "second hop",
-        [MICS_PART_PUBLISH] = "publish",         [MICS_PART_UPDATE] = "update"};
+        [MICS_PART_PARAM_SYNC] = "param sync",   [MICS_PART_UPDATE] = "update"};
     return (unsigned)part < MICS_PARTS ? texts[part] : "unknown part";
 }
 
@@ -38,14 +38,15 @@ static double percent(const mics_simulation *s, mics_part part)
     return s->step_us > 0 ? s->parts[part].critical_us / s->step_us * 100 : 0;
 }
 
-// The kind with most of a part's share of the longest chain.
+// The stage of a kind with most of a part's share of the longest chain.
 static const mics_simulated_kind *main_kind(const mics_simulation *s, mics_part part)
 {
     const mics_simulated_kind *most = NULL;
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        if (mics_part_of((mics_step_kind)kind) == part &&
-            (most == NULL || s->kinds[kind].critical_us > most->critical_us))
-            most = &s->kinds[kind];
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_simulated_kind *kind = &s->kinds[i / MICS_STAGES][i % MICS_STAGES];
+        if (mics_part_of((mics_step_kind)(i / MICS_STAGES)) == part &&
+            (most == NULL || kind->critical_us > most->critical_us))
+            most = kind;
     }
     return most;
 }

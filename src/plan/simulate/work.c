@@ -10,10 +10,10 @@ typedef struct pricing {
     const mics_simulate_options *options;
     work_table *table;
     double *forward, *backward; // by unit, us; below 0: not yet
-    int32_t *known;             // by kind and unit: its collective; -1: not yet
-    int32_t
-        last[MICS_STEP_KINDS]; // newest collective of a kind that was priced, and for which step
-    const mics_step *last_step[MICS_STEP_KINDS];
+    int32_t *known;             // by kind, stage and unit: its collective; -1: not yet
+    // By kind and stage: the newest collective that was priced, and for which step.
+    int32_t last[MICS_STEP_KINDS * MICS_STAGES];
+    const mics_step *last_step[MICS_STEP_KINDS * MICS_STAGES];
 } pricing;
 
 static mics_status pricing_open(pricing *p)
@@ -26,9 +26,10 @@ static mics_status pricing_open(pricing *p)
     p->backward = p->forward + units;
     for (size_t u = 0; u < 2 * units; u++)
         p->forward[u] = -1;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, MICS_STEP_KINDS * units * sizeof(int32_t), &block));
+    const size_t stages = MICS_STEP_KINDS * MICS_STAGES * units;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, stages * sizeof(int32_t), &block));
     p->known = block;
-    for (size_t i = 0; i < MICS_STEP_KINDS * units; i++)
+    for (size_t i = 0; i < stages; i++)
         p->known[i] = -1;
     return MICS_OK;
 }
@@ -82,7 +83,7 @@ static mics_status add_collective(pricing *p, const mics_step *step, int32_t *in
     return MICS_OK;
 }
 
-// Whether two steps of one kind cost the same. Unpacking depends on the whole unit, which is then alike.
+// Whether two steps of one kind and stage cost the same. Unpacking depends on the whole unit, which is then alike.
 static bool alike(const pricing *p, const mics_step *a, const mics_step *b)
 {
     const mics_unit *units = p->schedule->spec.model->units;
@@ -90,23 +91,24 @@ static bool alike(const pricing *p, const mics_step *a, const mics_step *b)
         (a->unit < 0 || b->unit < 0 || units[a->unit].param_count != units[b->unit].param_count ||
          units[a->unit].elems != units[b->unit].elems))
         return false;
-    return a->group == b->group && a->block_elems == b->block_elems &&
-           a->block_bytes == b->block_bytes && a->packed == b->packed && a->member_count == 0 &&
-           b->member_count == 0;
+    return a->axis == b->axis && a->block_elems == b->block_elems &&
+           a->block_bytes == b->block_bytes && a->dtype.held == b->dtype.held &&
+           a->dtype.sent == b->dtype.sent && a->member_count == 0 && b->member_count == 0;
 }
 
 static mics_status find_collective(pricing *p, const mics_step *step, int32_t *index_out)
 {
     const int32_t unit = step->unit < 0 ? 0 : step->unit;
-    int32_t *known = &p->known[(int64_t)step->kind * p->schedule->spec.model->unit_count + unit];
+    const int32_t which = (int32_t)step->kind * MICS_STAGES + (int32_t)step->stage;
+    int32_t *known = &p->known[(int64_t)which * p->schedule->spec.model->unit_count + unit];
     if (*known < 0) {
-        const mics_step *last = p->last_step[step->kind];
+        const mics_step *last = p->last_step[which];
         if (last != NULL && alike(p, last, step))
-            *known = p->last[step->kind];
+            *known = p->last[which];
         else
             MICS_TRY(add_collective(p, step, known));
-        p->last[step->kind] = *known;
-        p->last_step[step->kind] = step;
+        p->last[which] = *known;
+        p->last_step[which] = step;
     }
     *index_out = *known;
     return MICS_OK;

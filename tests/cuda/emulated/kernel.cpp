@@ -57,8 +57,8 @@ struct fiber {
 // What one thread of the system needs to run kernels; made at its first.
 struct runner {
     std::vector<fiber> fibers;
-    std::vector<unsigned char *> stacks; // that are free
-    std::vector<void *> blocks;          // of STACKS_A_BLOCK of them
+    std::vector<unsigned char *> stacks;  // that are free
+    std::vector<void *> blocks;           // of STACKS_A_BLOCK of them
     std::vector<std::vector<int>> groups; // of threads that take turns: all, or warp by warp
     bool shuffles;                        // the groups, anew whenever all have come to a halt
     std::mt19937 random;

@@ -97,14 +97,21 @@ static inline mics_step hand_step(mics_step_kind kind, mics_stream stream, int32
 }
 
 // A collective of `bytes` a member, which gathers.
-static inline mics_step hand_gather(mics_step_kind kind, mics_stream stream, mics_group_kind group,
+static inline mics_step hand_gather(mics_step_kind kind, mics_stream stream, mics_group_axis axis,
                                     size_t bytes)
 {
     mics_step step = hand_step(kind, stream, 1);
-    step.group = group;
-    step.staged = group == MICS_GROUP_NODE; // the second stage, if anything
+    step.axis = axis;
     step.block_bytes = bytes;
     step.block_elems = (int64_t)bytes / 4;
+    return step;
+}
+
+// The last stage of a gather over the world, inside the node.
+static inline mics_step hand_node_gather(size_t bytes)
+{
+    mics_step step = hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_WORLD, bytes);
+    step.stage = MICS_STAGE_INTRA;
     return step;
 }
 

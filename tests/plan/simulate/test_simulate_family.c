@@ -98,8 +98,8 @@ static void check_sums(const world *w, const mics_simulation *s)
 {
     double critical = 0, exposed = 0, busy = 0, alone = 0;
     int32_t steps = 0;
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        const mics_simulated_kind *k = &s->kinds[kind];
+    for (int kind = 0; kind < MICS_STEP_KINDS * MICS_STAGES; kind++) {
+        const mics_simulated_kind *k = &s->kinds[kind / MICS_STAGES][kind % MICS_STAGES];
         critical += k->critical_us;
         exposed += k->exposed_us;
         busy += k->busy_us;
@@ -168,9 +168,11 @@ static void check_folding(const setting *want)
     assert_int_equal(all->ranks, want->nodes * want->per_node);
     assert_near("step", all->step_us, one->step_us, 1e-9);
     assert_near("exposed", all->exposed_us, one->exposed_us, 1e-9);
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        assert_near("busy", all->kinds[kind].busy_us, one->kinds[kind].busy_us, 1e-9);
-        assert_near("alone", all->kinds[kind].alone_us, one->kinds[kind].alone_us, 1e-9);
+    for (int kind = 0; kind < MICS_STEP_KINDS * MICS_STAGES; kind++) {
+        assert_near("busy", all->kinds[kind / MICS_STAGES][kind % MICS_STAGES].busy_us,
+                    one->kinds[kind / MICS_STAGES][kind % MICS_STAGES].busy_us, 1e-9);
+        assert_near("alone", all->kinds[kind / MICS_STAGES][kind % MICS_STAGES].alone_us,
+                    one->kinds[kind / MICS_STAGES][kind % MICS_STAGES].alone_us, 1e-9);
     }
     check_sums(&each, all);
     for (int32_t rank = 0; rank < all->ranks; rank++) {
@@ -228,8 +230,9 @@ static void check_walk(const setting *want)
     w.cluster.tiers[0].bytes_per_s *= 1000; // ranks move no more than before
     w.cluster.tiers[1].bytes_per_s *= 1000;
     s = world_simulate(&w, NULL);
-    for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
-        assert_near("alone", s->kinds[kind].busy_us, s->kinds[kind].alone_us, 1e-9);
+    for (int kind = 0; kind < MICS_STEP_KINDS * MICS_STAGES; kind++)
+        assert_near("alone", s->kinds[kind / MICS_STAGES][kind % MICS_STAGES].busy_us,
+                    s->kinds[kind / MICS_STAGES][kind % MICS_STAGES].alone_us, 1e-9);
     world_close(&w);
 }
 

@@ -16,7 +16,7 @@ static double duration(const mics_simulation *s, int32_t step)
 
 static double alone(const mics_simulation *s, mics_step_kind kind)
 {
-    return s->kinds[kind].alone_us;
+    return s->kinds[kind][MICS_STAGE_WHOLE].alone_us;
 }
 
 // ---- what steps take ----
@@ -159,7 +159,7 @@ static void test_overlap_is_the_maximum(void **state)
     w.cluster.accelerator.launch_us = 0;
     for (size_t bytes = 64; bytes <= (size_t)64 << 12; bytes *= 4) {
         mics_step steps[] = {
-            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, bytes),
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, bytes),
             hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
         const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
@@ -171,9 +171,9 @@ static void test_overlap_is_the_maximum(void **state)
         s = hand_simulate(&w, steps, 2, NULL);
         assert_near("sum", s->step_us, gather + forward, tight);
         assert_true(s->exposed_us == gather);
-        assert_true(s->kinds[MICS_STEP_GATHER].exposed_us == gather);
-        assert_true(s->kinds[MICS_STEP_GATHER].critical_us == gather);
-        assert_int_equal(s->kinds[MICS_STEP_GATHER].tier, 0);
+        assert_true(s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].exposed_us == gather);
+        assert_true(s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].critical_us == gather);
+        assert_int_equal(s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].tier, 0);
         assert_int_equal(s->limit, gather > forward ? MICS_PART_GATHER : MICS_PART_COMPUTATION);
     }
     world_close(&w);
@@ -187,7 +187,7 @@ static void test_why(void **state)
     char text[128];
     world_open(&w, 4, 1, (mics_sharding){4, 4, 4});
     w.cluster.tiers[1].latency_us = 0;
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_GROUP_PARAMS, 64),
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_AXIS_PARTITION, 64),
                          hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
     steps[1].wait[MICS_STREAM_FAR] = 0;
     const double forward = alone(hand_simulate(&w, steps, 2, NULL), MICS_STEP_FORWARD);
@@ -221,7 +221,7 @@ static void test_slowdown(void **state)
     world w;
     world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
     w.cluster.tiers[0].slowdown = 0.5;
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 2000),
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 2000),
                          hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
     const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
     const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
@@ -239,7 +239,7 @@ static void test_messages_are_late_beside_computation(void **state)
         world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
         w.cluster.tiers[0].beside_us_per_byte = mics_curve_constant(1e-2);
         mics_step steps[] = {
-            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 40000000),
+            hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 40000000),
             hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulate_options options = {.every_rank = each == 1};
         const mics_simulation *s = hand_simulate(&w, steps, 2, &options);
@@ -257,8 +257,9 @@ static void test_messages_are_late_beside_computation(void **state)
 // A gather inside nodes and one over all, which passes nodes as well, on 2 nodes of 4.
 static const mics_simulation *two_gathers(world *w, mics_cost_use *near, mics_cost_use *far)
 {
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_NODE, 100000),
-                         hand_gather(MICS_STEP_PUBLISH, MICS_STREAM_FAR, MICS_GROUP_WORLD, 80000)};
+    mics_step steps[] = {
+        hand_node_gather(100000),
+        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_FAR, MICS_AXIS_WORLD, 80000)};
     const mics_simulation *s = hand_simulate(w, steps, 2, NULL);
     *near = collective_use(w->schedule, &w->cluster, &plain, &steps[0]);
     *far = collective_use(w->schedule, &w->cluster, &plain, &steps[1]);
@@ -307,9 +308,9 @@ static void test_packed_sums_are_sent_directly(void **state)
     w.cluster.accelerator.memory_bytes_per_s = INFINITY; // packing takes no time
     w.cluster.accelerator.launch_us = 0;
     world_reschedule(&w);
-    mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_FAR, MICS_GROUP_OPTIMIZER, 720);
-    step.packed = true;
-    step.wire = MICS_WIRE_BF16;
+    mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_FAR, MICS_AXIS_OPTIMIZER, 720);
+    step.algorithm = MICS_ALGORITHM_DIRECT;
+    step.dtype.sent = MICS_WIRE_BF16;
     const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &step);
     assert_near("bytes inside", use.bytes[0], 3 * 720, tight);
     assert_near("bytes between", use.bytes[1], 16 * 720, tight);
@@ -329,7 +330,7 @@ static void test_parameters_one_by_one(void **state)
     world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
     const mics_simulate_options each = {.by_param = true};
     mics_step steps[] = {
-        hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 1 << 20)};
+        hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 1 << 20)};
     const double once = hand_simulate(&w, steps, 1, NULL)->step_us;
     const double latency = 3 * 2 + w.cluster.collective_us;
     assert_int_equal(w.model->units[1].param_count, 12);
@@ -372,7 +373,7 @@ static void test_cores_are_shared_fairly(void **state)
         world_open(&w, 2, 2, (mics_sharding){2, 2, 2});
         w.cluster.cores = 2;
         w.cluster.tiers[0].core_us_per_byte = core_us_per_byte[i];
-        mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_NODE, 2000),
+        mics_step steps[] = {hand_node_gather(2000),
                              hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
         const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &steps[0]);
@@ -397,7 +398,7 @@ static void test_a_straggler_holds_up_all(void **state)
     const mics_straggler slow = {.rank = 2, .factor = 3};
     const mics_simulate_options options = {.stragglers = &slow, .straggler_count = 1};
     mics_step steps[] = {hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1),
-                         hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_GROUP_WORLD, 1000),
+                         hand_gather(MICS_STEP_GATHER, MICS_STREAM_FAR, MICS_AXIS_WORLD, 1000),
                          hand_step(MICS_STEP_UPDATE, MICS_STREAM_COMPUTE, 1)};
     steps[1].wait[MICS_STREAM_COMPUTE] = 0;
     steps[2].wait[MICS_STREAM_FAR] = 1;
@@ -408,7 +409,8 @@ static void test_a_straggler_holds_up_all(void **state)
     assert_int_equal(s->rank, 2);
     assert_near("step", s->step_us, 3 * forward + gather + 3 * update, tight);
     assert_near("exposed", s->exposed_us, gather, tight);
-    assert_near("chain", s->kinds[MICS_STEP_FORWARD].critical_us, 3 * forward, tight);
+    assert_near("chain", s->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].critical_us, 3 * forward,
+                tight);
     const mics_step_time *other = mics_simulation_times(s, 1);
     assert_near("other", other[0].end_us, forward, tight);
     assert_near("other", other[1].begin_us, 3 * forward, tight);

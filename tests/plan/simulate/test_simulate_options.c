@@ -104,11 +104,12 @@ static void test_trees_are_taken_where_faster(void **state)
         world w;
         world_open(&w, nodes, 2, (mics_sharding){2, 2, 2});
         const mics_simulation *s = world_simulate(&w, NULL);
-        const double ring = s->step_us, agree = s->kinds[MICS_STEP_AGREE].alone_us;
+        const double ring = s->step_us,
+                     agree = s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us;
         s = world_simulate(&w, &trees);
         assert_true(s->step_us <= ring);
         if (nodes >= 8)
-            assert_true(s->kinds[MICS_STEP_AGREE].alone_us < agree / 2);
+            assert_true(s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us < agree / 2);
         world_close(&w);
     }
 }
@@ -138,12 +139,12 @@ static void test_mixed_precision_moves_less(void **state)
     world w;
     world_open(&w, 2, 2, (mics_sharding){4, 4, 4});
     const mics_simulation *s = world_simulate(&w, NULL);
-    const double gather = s->kinds[MICS_STEP_GATHER].alone_us, step = s->step_us;
+    const double gather = s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].alone_us, step = s->step_us;
     w.spec.precision = MICS_PRECISION_MIXED;
     world_reschedule(&w);
     s = world_simulate(&w, NULL);
     assert_true(s->step_us < step);
-    assert_true(s->kinds[MICS_STEP_GATHER].alone_us < 0.75 * gather);
+    assert_true(s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].alone_us < 0.75 * gather);
     world_close(&w);
 }
 
@@ -204,7 +205,7 @@ static void test_a_circle_is_an_error(void **state)
     world w;
     world_open(&w, 1, 2, (mics_sharding){2, 2, 2});
     world_reschedule(&w);
-    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_GROUP_PARAMS, 64),
+    mics_step steps[] = {hand_gather(MICS_STEP_GATHER, MICS_STREAM_NEAR, MICS_AXIS_PARTITION, 64),
                          hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
     steps[0].wait[MICS_STREAM_COMPUTE] = 1;
     steps[1].wait[MICS_STREAM_NEAR] = 0;

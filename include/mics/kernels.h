@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Kernels: for each op its passes on a device, and functions over shards. They compute; they do not allocate, log or
+// fail (a GPU keeps a failure: see mics_device_ops.check). On a GPU a call enqueues its work on a stream and returns;
+// on the CPU it is done when it returns.
+//
+// Shapes: as in op.h, row-major. Flags `add*`: add to the destination instead of overwriting it; where a destination of
+// 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed. Buffers do not overlap unless said. `void *`
+// tensors hold numbers of the dtype of the call's mics_op_place (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on
+// the CPU; `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
+// whatever the number of threads, save for GEMMs, where the library may choose by it.
+#ifndef MICS_KERNELS_H
+#define MICS_KERNELS_H
+
+#include "mics/device.h"
+#include "mics/dtype.h"
+#include "mics/op.h"
+#include "mics/optimizer.h"
+#include "mics/wire.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Where a call runs, and on what numbers.
+typedef struct mics_op_place {
+    mics_device *device; // NULL on the CPU, whose kernels need none
+    int32_t stream;
+    mics_dtype dtype;
+    int32_t threads; // of the CPU; no meaning on GPUs
+    void *workspace; // on 256 bytes; as much as the op's descriptor says (mics_op_cost)
+    size_t workspace_bytes;
+} mics_op_place;
+
+// One pass of one op. What an op lacks is NULL, and so is a gradient that is not wanted.
+typedef struct mics_op_call {
+    const mics_op_place *at;
+    mics_op_shape shape;
+    const void *in[MICS_OP_INPUTS];     // (N, shape.in[i])
+    void *out;                          // (N, shape.out); read in backward
+    float *stats;                       // of each row; read in backward
+    const void *params[MICS_OP_PARAMS]; // as stored
+    // backward
+    const void *dout;              // (N, shape.out)
+    void *din;                     // (N, shape.in[0]); may be dout where the descriptor says so
+    void *dparams[MICS_OP_PARAMS]; // as params; overwritten whole unless added to
+    bool add_din, add_params[MICS_OP_PARAMS]; // the latter are alike where both are wanted
+    // of the first and the last op of a model
+    const int32_t *tokens; // (N), below shape.vocab
+    const int32_t
+        *order; // (N): 0 ... N - 1 sorted by token (mics_op_sort_tokens); a GPU's backward needs it
+    const int32_t *targets; // (N)
+    float *losses;          // (N), unscaled
+    float loss_scale;       // of every row's loss in the objective, loss scaling included
+    int64_t chunk_rows;     // of logits, held at once (>= 1): part of the result
+    // generation: one row, number `position` of a sequence of at most `capacity`
+    float *cache; // mics_op_decode.cache * capacity; keeps what earlier rows left
+    int64_t position, capacity;
+    void *logits; // (N, shape.vocab), of a loss; its N may be more than one
+} mics_op_call;
+
+// Two ops that follow each other, run as one.
+typedef struct mics_op_pair {
+    mics_op_kind next; // reads what the first one makes
+    void (*forward)(const mics_op_call *first, const mics_op_call *next);
+    // `first`'s input is what `next` made; first->din and next->dout are neither read nor written.
+    void (*backward)(const mics_op_call *first, const mics_op_call *next);
+} mics_op_pair;
+
+typedef struct mics_op_kernels {
+    void (*forward)(const mics_op_call *call);
+    void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
+    void (*decode)(
+        const mics_op_call *call); // (optional) by default forward; a loss gives its logits
+    /* (optional) Bytes of workspace that either pass asks for; by default what the descriptor says. */
+    size_t (*workspace_bytes)(const mics_op_shape *shape, mics_dtype dtype);
+    const mics_op_pair *pair; // (optional)
+} mics_op_kernels;
+
+// One step of an optimizer on a part of one parameter.
+typedef struct mics_optimizer_update {
+    const mics_optimizer *optimizer;
+    float lr;
+    float grad_scale; // gradients are multiplied by it first (clipping, loss scaling)
+    bool decays;      // the optimizer's weight decay applies
+    int64_t step;     // 1, 2, ...; skipped ones do not count
+    // What lies in rows: of a vector one row.
+    int64_t rows, columns; // of the whole parameter
+    int64_t begin, elems;  // the part: elements [begin, begin + elems)
+    void *params;          // (optional) of dtype: gets the masters, rounded; may not be the masters
+    float *masters;
+    float *states[MICS_OPTIMIZER_STATES]; // as the descriptor names them
+    const float *grads;
+} mics_optimizer_update;
+
+// All kernels for one device, or one instruction set of the CPU.
+typedef struct mics_kernels {
+    const char *name; // "cuda"; "avx512", "avx2", "generic"
+    const mics_op_kernels *ops[MICS_OP_KINDS];
+
+    // ---- over shards ----
+
+    void (*accumulate)(const mics_op_place *at, void *y, const void *x, int64_t elems); // y += x
+    // *sum += the N losses, in fp64, in an order that depends on N alone.
+    void (*sum_losses)(const mics_op_place *at, double *sum, const float *loss_N, int64_t N);
+    // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is not.
+    void (*sum_squares)(const mics_op_place *at, double *sum, const float *x, int64_t elems);
+    // By mics_optimizer_kind.
+    void (*update[MICS_OPTIMIZER_KINDS])(const mics_op_place *at,
+                                         const mics_optimizer_update *update);
+    // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The blocks lie
+    // `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless `add`.
+    void (*sum_blocks)(const mics_op_place *at, float *sum, const void *own, const void *blocks,
+                       int32_t count, int64_t stride, int64_t elems, bool add);
+    // The same into numbers of dtype (rounded once); own may be out.
+    void (*sum_blocks_rounded)(const mics_op_place *at, void *out, const void *own,
+                               const void *blocks, int32_t count, int64_t stride, int64_t elems);
+    void (*round)(const mics_op_place *at, void *out, const float *x,
+                  int64_t elems); // fp32 to dtype
+    void (*widen)(const mics_op_place *at, float *out, const void *x,
+                  int64_t elems); // dtype to fp32
+
+    // ---- communication dtypes (wire.h), the CPU's alone: one thread, the same bits on every instruction set ----
+
+    // Nearest, ties to even; beyond the largest bf16, infinity. NaN stays NaN. `packed` (aligned to
+    // 2) may begin where `values` does, whose bytes from 2 * elems on then stay as they are, or lie
+    // apart.
+    void (*pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
+    // Exact. `packed` may be the second half of `values`, or lie apart. Of an odd number the second
+    // half may begin at values + elems / 2, or 2 bytes later: the last 2 * elems bytes.
+    void (*unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
+    // sum[i] += packed[i]. The buffers lie apart.
+    void (*add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
+    // packed: mics_wire_bytes(MICS_WIRE_INT8, elems), of any alignment; bytes that hold no number
+    // are 0. Packs v = values + residual and leaves in residual what rounding lost, v less what
+    // unpack_int8 gives (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
+    // arXiv:1901.09847); residual may be NULL. A block with a v that is not finite unpacks to NaN,
+    // and its residual becomes 0. The buffers lie apart.
+    void (*pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
+    void (*unpack_int8)(float *values, const void *packed, int64_t elems);
+    // sum[i] += what unpack_int8 gives.
+    void (*add_int8)(float *sum, const void *packed, int64_t elems);
+} mics_kernels;
+
+/* The best kernels that this CPU runs, or those called `isa` when it is not NULL.
+ *
+ * Returns: NULL when `isa` is unknown or this CPU lacks it.     Owns: nothing; static.
+ */
+const mics_kernels *mics_kernels_get(const char *isa);
+
+/* Number of instruction sets that this build has kernels for. */
+int32_t mics_kernels_count(void);
+
+/* The kernels of number `index`, best first.
+ *
+ * Needs:   0 <= index < mics_kernels_count().
+ * Returns: NULL when this CPU cannot run them.     Owns: nothing; static.
+ */
+const mics_kernels *mics_kernels_at(int32_t index);
+
+/* The plugin's kernels; NULL when there is no plugin.     Owns: nothing; static. */
+const mics_kernels *mics_kernels_cuda(void);
+
+/* Positions 0 ... N - 1 sorted by token, equal tokens by position: a counting sort on the host.
+ *
+ * Shapes:  order_N, tokens_N: N; counts_V: V + 1, scratch.
+ * Needs:   N >= 0, tokens in [0, V).
+ */
+void mics_op_sort_tokens(int32_t *order_N, const int32_t *tokens_N, int64_t N, int64_t V,
+                         int32_t *counts_V);
+
+/* Row-major C = alpha * op(A) op(B) + beta * C, by the matrix library; M x K times K x N.
+ * When the library fails, plain loops give the result, many times slower; the first time in a
+ * process is a warning in the log.
+ * Shapes:  op(A) M x K, op(B) K x N, C M x N.
+ * Units:   lda, ldb, ldc: floats between rows as stored.
+ * Needs:   M, N, K >= 1; C apart from A and B.
+ */
+void mics_gemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K, float alpha,
+               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+               int64_t ldc);
+
+/* Name and version of the matrix library, and the instruction set that it chose: "oneDNN 2.6.3,
+ * AVX-512".
+ *
+ * Returns: never NULL.     Owns: nothing; static.
+ */
+const char *mics_gemm_library(void);
+
+/* Threads that kernels called from this thread use (OpenMP). Needs threads >= 1. */
+void mics_op_set_threads(int32_t threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers as data: what each keeps of a parameter, what a step moves, and its settings, as one descriptor. Engine,
+// ledgers, simulator and checkpoints ask it and never name a kind.
+//
+// The update itself is a kernel: mics_kernels.update (kernels.h).
+#ifndef MICS_OPTIMIZER_H
+#define MICS_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The registry, X(ENUMERATOR, folder): src/optim/<folder>/def.c has the descriptor, and the files beside it the kernels.
+// The build reads this list too.
+#define MICS_OPTIMIZERS(X) X(ADAMW, adamw)
+
+#define MICS_OPTIMIZER_KIND_(NAME, folder) MICS_OPTIMIZER_##NAME,
+typedef enum mics_optimizer_kind {
+    MICS_OPTIMIZERS(MICS_OPTIMIZER_KIND_) MICS_OPTIMIZER_KINDS
+} mics_optimizer_kind;
+#undef MICS_OPTIMIZER_KIND_
+
+enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 4 };
+
+// A hyperparameter that does not change from step to step.
+typedef struct mics_optimizer_setting {
+    const char *name;    // as PyTorch has it
+    double least, below; // least <= value < below
+    double standard;     // where nobody says
+} mics_optimizer_setting;
+
+typedef struct mics_optimizer_def {
+    const char *name;
+    int32_t states;                                 // fp32 numbers that it keeps of a parameter
+    const char *state_names[MICS_OPTIMIZER_STATES]; // as PyTorch has them
+    int32_t settings;
+    mics_optimizer_setting setting[MICS_OPTIMIZER_SETTINGS];
+} mics_optimizer_def;
+
+// One with its settings, in the descriptor's order. All zeros: the first kind, with settings of 0.
+typedef struct mics_optimizer {
+    mics_optimizer_kind kind;
+    double settings[MICS_OPTIMIZER_SETTINGS];
+    double weight_decay; // of tensors that decay
+} mics_optimizer;
+
+/* The descriptor of a kind.
+ *
+ * Needs:   a valid kind.     Returns: never NULL.     Owns: nothing; static.
+ */
+const mics_optimizer_def *mics_optimizer_def_get(mics_optimizer_kind kind);
+
+/* An optimizer with the standard settings and no decay. */
+mics_optimizer mics_optimizer_standard(mics_optimizer_kind kind);
+
+/* Bytes that are kept of a parameter: its states, and in mixed precision its fp32 master. */
+int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
+
+/* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed precision what forward
+ * reads, which is written beside the master. */
+int32_t mics_optimizer_moved_bytes(mics_optimizer_kind kind, bool mixed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

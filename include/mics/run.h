@@ -1,0 +1,354 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The front door: whole trainings, from a run file or from a structure filled in C. Open a job,
+// train with a callback a step, evaluate, save, export, generate, close. Ranks are threads of this
+// process, or MPI's processes; with GPUs their collectives are NCCL's. A saved job is opened by
+// mics_saved_open.
+//
+//     mics_job_spec spec = {.memory = memory, .file = "run.json", .ranks = 4};
+//     mics_job *job = NULL;
+//     mics_status status = mics_job_open(&spec, &job);
+//     if (status == MICS_OK)
+//         status = mics_job_train(job, 0);
+//     mics_job_close(job);
+//
+// Under MPI each process makes the same calls in the same order.
+#ifndef MICS_RUN_H
+#define MICS_RUN_H
+
+#include "mics/cluster.h"
+#include "mics/config.h"
+#include "mics/mesh.h"
+#include "mics/model.h"
+#include "mics/report.h"
+#include "mics/schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// One process' part of a run: its ranks, their engines, and what they share.
+typedef struct mics_job mics_job;
+
+// ---- what a job is made from ----
+
+// A run described in C. What is 0 or NULL takes the default that a run file would; docs/config.md
+// has each key's meaning beside the name that follows it here.
+typedef struct mics_run_values {
+    const char *model_config; // model.config
+    const char *model_init;   // model.init: "random" or a folder of safetensors
+    const char *const *train; // data.train
+    int32_t train_count;
+    const char *const *validation; // data.validation
+    int32_t validation_count;
+    const char *tokenizer;    // data.tokenizer: "bytes" or a file
+    int64_t sequence_length;  // data.sequence_length, in tokens
+    int64_t steps;            // run.steps
+    uint64_t seed;            // run.seed
+    const char *out;          // run.out
+    int64_t checkpoint_every; // run.checkpoint_every, in steps
+    int64_t micro_batch;      // train_micro_batch_size_per_gpu, in sequences
+    int64_t micro_steps;      // gradient_accumulation_steps
+    double learning_rate;     // optimizer.params.lr, of AdamW
+    mics_sharding sharding;   // all 0: "auto"
+} mics_run_values;
+
+// What a process does now, for who has to say where the run can go on if it must end.
+typedef struct mics_job_phase {
+    int32_t rank;       // of this process; -1: all ranks are its threads
+    const char *out;    // the run's folder
+    int64_t step;       // that runs or is saved; what the run begins with before training
+    int64_t saved_step; // newest checkpoint; 0: none
+    bool saving;
+    double seconds; // that saving may take, at most; else 0
+} mics_job_phase;
+
+// What a program may hear of its job. All are optional, and get `ctx`. They are called on the
+// thread of rank 0, in the first process, but for `phase` and `should_stop`: on one rank of each
+// process. They must not call functions of run.h that change the job.
+typedef struct mics_job_callbacks {
+    void *ctx;
+    // What is trained on what is settled, and nothing is loaded yet; mics_job_facts_get works.
+    void (*start)(void *ctx, const mics_job *job);
+    void (*step)(void *ctx, const mics_metrics *metrics);          // a step is done
+    void (*validation)(void *ctx, int64_t step, double loss);      // step 0: before training
+    void (*saving)(void *ctx, int64_t step);                       // a checkpoint is begun
+    void (*checkpoint)(void *ctx, int64_t step, const char *path); // it is on disk
+    void (*note)(void *ctx, const char *line);                     // what else is worth a line
+    void (*phase)(void *ctx, const mics_job_phase *phase);         // something else begins
+    // Asked before each step: true saves that step and ends training.
+    bool (*should_stop)(void *ctx);
+} mics_job_callbacks;
+
+// How a job is opened.
+typedef struct mics_job_spec {
+    mics_memory *memory;     // borrowed until close; ranks count theirs by themselves
+    const char *file;        // a run file, or NULL: `values`
+    const char *const *sets; // "run.steps=20": override single keys
+    int32_t set_count;
+    const mics_run_values *values; // borrowed for the call
+    int32_t ranks;                 // 0: MPI's under its launcher, else 1 thread
+    int32_t nodes;                 // treat the ranks as so many nodes; 0: what MPI finds, or 1
+    const char *resume; // "auto" (or NULL): the output folder's newest checkpoint; "none"; a folder
+    mics_job_callbacks callbacks;
+    // What this process came to before: a failure (its line kept back by mics_log_hold) is then
+    // agreed on by all processes, and said once.
+    mics_status status;
+} mics_job_spec;
+
+/* Whether an MPI launcher started this process, so that ranks are processes.
+ *
+ * Threads: any.                    Pure.
+ */
+bool mics_job_is_launched(void);
+
+// How text is drawn.
+typedef struct mics_sampling {
+    int64_t tokens;     // to draw
+    double temperature; // 0: always the most likely token
+    int64_t top_k;      // draw among so many; 0: all
+    uint64_t seed;      // the same one gives the same text
+} mics_sampling;
+
+// ---- a job ----
+
+/* Opens a run: reads what describes it, settles ranks, sharding and memory, opens data, finds what
+ * to resume from, and loads parameters on every rank. A run that is finished already loads nothing
+ * until something needs it (mics_job_facts.finished).
+ *
+ * Needs:   SIGINT and SIGTERM blocked or handled on an alternate stack (docs/architecture.md,
+ *          Failure).
+ * Returns: MICS_OK; else what was wrong, logged once by one of all processes, and the same on all:
+ *          MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
+ *          (with what would fit), MICS_ERR_COMM, MICS_ERR_PEER.
+ * Owns:    close with mics_job_close.    Threads: one job a process under MPI.
+ * Collective: over processes.
+ */
+mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
+
+/* Settles and sizes a run, on so many ranks of machines like this one, without running anything: no
+ * data are read, no folder is written, and "cuda" needs no GPU. What comes out answers
+ * mics_job_run, _model, _schedule and _facts_get, and nothing else.
+ *
+ * Needs:   spec->ranks and spec->nodes as meant; 0 is 1. callbacks and resume are not used.
+ * Returns: as mics_job_open; what does not fit is no error.    Owns: close with mics_job_close.
+ */
+mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
+
+/* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
+ * Validates and saves as the run says, and always at its end.
+ *
+ * Units:   optimizer steps.       Needs: steps >= 0.
+ * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
+ *          stop, the step is done and saved on all, and training may go on; MICS_ERR_NUMERIC: a
+ *          loss or norm is not finite; MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
+ *          logged by a rank that failed. After a failure only mics_job_close has an effect; other
+ *          calls return that status again.
+ * Collective: over processes.     Blocks: while it trains.
+ */
+mics_status mics_job_train(mics_job *job, int64_t steps);
+
+/* The mean loss over the run's validation batches, with the parameters as they are.
+ *
+ * Units:   nats a token.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the run holds nothing out for validation (loss_out
+ *          untouched); as mics_job_train.
+ * Collective: over processes.
+ */
+mics_status mics_job_evaluate(mics_job *job, double *loss_out);
+
+/* Saves a checkpoint of the step that was done last; nothing when that is saved already.
+ *
+ * Returns: MICS_OK: it survives the loss of any process; as mics_job_train.
+ * Collective: over processes.
+ */
+mics_status mics_job_save(mics_job *job);
+
+/* Saves, and writes the parameters as Hugging Face safetensors, as mics_saved_export does.
+ *
+ * Needs:   max_file_bytes >= 0; a folder without a config.json and a tokenizer.json.
+ * Returns: as mics_job_save and mics_saved_export.
+ * Collective: over processes; the first one writes.
+ */
+mics_status mics_job_export(mics_job *job, const char *dir, int64_t max_file_bytes);
+
+/* Saves, and writes text that continues a prompt to a stream, as mics_saved_generate does: with the
+ * whole model in the first process.
+ *
+ * Needs:   out in the first process; others may give NULL.
+ * Returns: as mics_job_save, mics_saved_load and mics_saved_generate.
+ * Collective: over processes.
+ */
+mics_status mics_job_generate(mics_job *job, const char *prompt, const mics_sampling *sampling,
+                              FILE *out);
+
+/* Ends the ranks and frees; NULL is allowed.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO, logged: the last lines of metrics.jsonl did not reach the disk.
+ * Collective: over processes, also after a failure.
+ */
+mics_status mics_job_close(mics_job *job);
+
+// ---- what is known of a job ----
+
+// Texts and what is behind pointers live as long as the job.
+typedef struct mics_job_facts {
+    int32_t ranks, nodes;
+    int32_t first_rank; // of this process; 0: it is the first
+    int32_t ranks_here; // that share this machine
+    bool mpi;           // ranks are processes
+    int32_t threads;    // of a rank
+    // What ranks compute with.
+    bool accelerator;           // GPUs
+    const char *device;         // "cpu", "cuda"
+    const char *numbers;        // "bf16 with fp32 masters"
+    const char *device_why;     // why that device
+    int32_t devices;            // GPUs of this machine
+    char device_name[128];      // of the first
+    size_t device_memory_bytes; // of the first
+    const char *no_device;      // why no GPU is used although there is a plugin for them; NULL
+    // Memory of a rank.
+    size_t limit_bytes;     // that it may have; SIZE_MAX: nobody knows
+    bool limit_is_set;      // by run.memory_limit
+    size_t host_copy_bytes; // beside a GPU's, on the host, to load and save
+    // Measured by training: the largest of all ranks, by tag and in all.
+    int64_t peak_bytes[MICS_MEM_TAGS + 1];
+    // Data.
+    const char *tokenizer; // NULL: token shards of which nobody knows the text
+    int64_t train_tokens;
+    int64_t validation_tokens; // of data of its own; 0: none
+    int64_t held_out_windows;  // of the training data, where validation has none of its own
+    // Where it stands.
+    const char *checkpoint; // resumed from; NULL
+    const char *checkpoints_dir;
+    bool imported;                            // began with safetensors
+    bool finished;                            // no step is left
+    int64_t start_step;                       // optimizer steps that were done before
+    int64_t step;                             // that are done
+    int64_t saved_step;                       // in the newest checkpoint; 0: none
+    double validation_first, validation_last; // losses; NaN: none
+} mics_job_facts;
+
+/* What is known now.
+ *
+ * Needs:   no other call that runs, but from a callback.
+ * Owns:    nothing; see mics_job_facts.
+ */
+mics_job_facts mics_job_facts_get(const mics_job *job);
+
+/* The run as resolved: sharding, batch and prefetch are those that run.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
+const mics_run *mics_job_run(const mics_job *job);
+
+/* The model that is trained.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
+const mics_model *mics_job_model(const mics_job *job);
+
+/* The schedule that runs, with its ledger of memory.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
+const mics_schedule *mics_job_schedule(const mics_job *job);
+
+/* Prints the table of collectives that were timed and what runs; nothing where nothing was. */
+void mics_job_collectives_print(const mics_job *job, FILE *out);
+
+// ---- what was saved ----
+
+// A checkpoint as one process reads it.
+typedef struct mics_saved mics_saved;
+
+typedef struct mics_saved_facts {
+    const char *path; // the step's folder
+    int64_t step;
+    int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
+    const char *tokenizer; // NULL: trained on token shards of which nobody knows the text
+    const mics_model *model;
+} mics_saved_facts;
+
+typedef struct mics_evaluation {
+    double loss;      // mean over predicted tokens
+    int64_t tokens;   // that were predicted
+    int64_t sequence; // tokens of a window
+} mics_evaluation;
+
+/* Opens a checkpoint: a step's folder, or the newest in that of a run. Reads no parameters yet.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, logged.
+ * Owns:    close with mics_saved_close; borrows memory.
+ */
+mics_status mics_saved_open(mics_memory *memory, const char *path, mics_saved **saved_out);
+
+/* Frees; NULL is allowed. */
+void mics_saved_close(mics_saved *saved);
+
+/* What is known of it.       Owns: nothing; all of it is the checkpoint's. */
+mics_saved_facts mics_saved_facts_get(const mics_saved *saved);
+
+/* Whether the whole model takes more than a quarter of the memory that this machine has available:
+ * too much to load it unasked.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO.
+ */
+mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
+
+/* Reads all parameters, as mics_saved_generate needs them; nothing when they are read.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text; MICS_ERR_MEMORY: the machine has too
+ *          little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
+ *          MICS_ERR_IO. Logged.
+ */
+mics_status mics_saved_load(mics_saved *saved);
+
+/* Writes text that continues a prompt to a stream, token by token.
+ *
+ * Text may grow past the positions that training used: when they are used up, the newer half of
+ * what stands there is fed again, and generation goes on from that. A longer prompt counts with its
+ * end. An empty one starts from the tokenizer's separator.
+ * Needs:   mics_saved_load.
+ * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_MEMORY.
+ */
+mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
+                                const mics_sampling *sampling, FILE *out);
+
+/* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
+ * training). Every token but the first is predicted exactly once.
+ *
+ * Needs:   file_count >= 1, sequence >= 0.
+ * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
+ * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody
+ *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
+ */
+mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
+                                int32_t file_count, int64_t sequence, bool *begun_out,
+                                mics_evaluation *evaluation_out);
+
+/* Writes the parameters as Hugging Face safetensors (fp32) into a folder, with config.json and,
+ * where there is one, tokenizer.json; tensor by tensor, in bounded memory.
+ *
+ * Units:   max_file_bytes: several files of at most so many bytes each, or one tensor; 0: one file.
+ * Needs:   no config.json and tokenizer.json in the folder, which is made if need be.
+ * Returns: MICS_OK; MICS_ERR_INVALID (they exist), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is
+ *          damaged), MICS_ERR_MEMORY, logged.
+ */
+mics_status mics_saved_export(const mics_saved *saved, const char *dir, int64_t max_file_bytes);
+
+// ---- clusters ----
+
+/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says
+ * how many.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_IO, MICS_ERR_FORMAT, logged.
+ * Owns:    nothing is kept open.
+ */
+mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+                              int32_t *nodes_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

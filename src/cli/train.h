@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What mics train prints around a job.
+#ifndef MICS_CLI_TRAIN_H
+#define MICS_CLI_TRAIN_H
+
+#include "mics/report.h"
+#include "mics/run.h"
+
+typedef struct cli_train {
+    mics_memory *memory;
+    mics_progress *progress; // of rank 0's process, while it trains
+    int64_t steps;           // of the run
+} cli_train;
+
+// ---- summary.c ----
+
+/* Before training: what is trained, on what, and what it will take. For the first process. */
+void cli_print_beginning(const mics_job *job);
+
+/* After training: losses, a sample of text, predicted against measured, and where everything is.
+ * For the first process.
+ */
+mics_status cli_print_end(mics_memory *memory, const mics_job *job);
+
+#endif

@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The owned pieces of parameters and optimizer state: where computation has them, and where callers do.
+//
+// On the CPU that is the same memory. Pieces of a device have a copy on the host, laid out as an
+// fp32 engine's arenas: the parameter shards with the masters inside, then the optimizer's states. It is there from opening
+// or a download on until it is released.
+#include "engine/engine_internal.h"
+#include "mics/log.h"
+
+static int64_t at_most(int64_t value, int64_t limit)
+{
+    return value < limit ? value : limit;
+}
+
+// Floats of one state of all owned pieces.
+static int64_t owned_elems(const mics_engine *engine)
+{
+    int64_t elems = 0;
+    for (int32_t u = 0; u < engine->schedule->spec.model->unit_count; u++)
+        elems += engine->schedule->padded_elems[u] / engine->schedule->sharding[u].optimizer;
+    return elems;
+}
+
+static int32_t state_count(const mics_engine *engine)
+{
+    return mics_optimizer_def_get(engine->spec.optimizer.kind)->states;
+}
+
+static int64_t shard_elems(const mics_engine *engine, int32_t unit)
+{
+    return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].params;
+}
+
+// Of a device's engine, whose parameters are not shared.
+static int64_t all_shard_elems(const mics_engine *engine)
+{
+    return engine->map.params_end;
+}
+
+static bool is_mixed(const mics_engine *engine)
+{
+    return engine->schedule->spec.precision == MICS_PRECISION_MIXED;
+}
+
+// Elements by which the owned piece begins behind the shard.
+static int64_t piece_in_shard(const mics_engine *engine, int32_t unit)
+{
+    const mics_sharding *s = &engine->schedule->sharding[unit];
+    return unit_range(engine, unit, s->optimizer).begin - unit_range(engine, unit, s->params).begin;
+}
+
+owned_piece owned_piece_of(const mics_engine *engine, int32_t unit)
+{
+    const int64_t elems = engine->schedule->spec.model->units[unit].elems;
+    const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].optimizer);
+    void *params = elem_at(engine, shard_at(engine, unit), piece_in_shard(engine, unit));
+    owned_piece piece = {.range = {at_most(range.begin, elems), at_most(range.end, elems)},
+                         .params = is_mixed(engine) ? params : NULL,
+                         .masters = is_mixed(engine) ? NULL : params};
+    if (engine->moments == NULL) // an engine for evaluation
+        return piece;
+    float *next = engine->moments + engine->map.moments[unit];
+    for (int32_t s = 0; s < state_count(engine); s++, next += owned_elems(engine))
+        piece.states[s] = next;
+    if (is_mixed(engine))
+        piece.masters = next;
+    return piece;
+}
+
+mics_engine_piece mics_engine_piece_get(const mics_engine *engine, int32_t unit)
+{
+    const mics_sharding *s = &engine->schedule->sharding[unit];
+    const int64_t elems = engine->schedule->spec.model->units[unit].elems;
+    const mics_range shard = unit_range(engine, unit, s->params),
+                     piece = unit_range(engine, unit, s->optimizer);
+    float *shards = engine->async ? engine->host_copy : engine->params;
+    mics_engine_piece result = {
+        .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
+        .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
+    };
+    if (shards == NULL) // released
+        return result;
+    result.shard_params = shards + engine->map.params[unit];
+    result.params = result.shard_params + piece_in_shard(engine, unit);
+    if (engine->moments == NULL) // an engine for evaluation
+        return result;
+    float *moments = engine->async ? engine->host_copy + all_shard_elems(engine) : engine->moments;
+    for (int32_t state = 0; state < state_count(engine); state++)
+        result.states[state] = moments + engine->map.moments[unit] + state * owned_elems(engine);
+    return result;
+}
+
+// ---- the copy of a device's pieces ----
+
+size_t mics_engine_copy_bytes(const mics_schedule *schedule)
+{
+    const int64_t states = mics_optimizer_def_get(schedule->spec.optimizer)->states;
+    int64_t elems = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        const mics_sharding *s = &schedule->sharding[u];
+        elems += schedule->padded_elems[u] / s->params;
+        if (!schedule->spec.evaluation_only)
+            elems += states * (schedule->padded_elems[u] / s->optimizer);
+    }
+    return (size_t)elems * sizeof(float);
+}
+
+mics_status host_copy_open(mics_engine *engine)
+{
+    void *block = NULL;
+    if (!engine->async || engine->host_copy != NULL)
+        return MICS_OK;
+    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
+                        mics_engine_copy_bytes(engine->schedule), &block));
+    engine->host_copy = block;
+    return MICS_OK;
+}
+
+void mics_engine_release(mics_engine *engine)
+{
+    mics_free(engine->spec.memory, engine->host_copy);
+    engine->host_copy = NULL;
+}
+
+static void copy_floats(const mics_engine *engine, float *to, const float *from, int64_t elems)
+{
+    engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COMPUTE, to, from,
+                              (size_t)elems * sizeof(float));
+}
+
+// All states of all units lie one behind the other, here and there.
+static void copy_moments(const mics_engine *engine, bool upload)
+{
+    float *here = engine->host_copy + all_shard_elems(engine), *there = engine->moments;
+    if (there != NULL)
+        copy_floats(engine, upload ? there : here, upload ? here : there,
+                    state_count(engine) * owned_elems(engine));
+}
+
+// Numbers of two bytes go through the ops' workspace, where they are rounded (upload) or widened.
+static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
+{
+    const mics_op_place at = place_on(engine, MICS_STREAM_COMPUTE);
+    const int64_t room = (int64_t)(engine->workspace_bytes / sizeof(float));
+    const int64_t elems = shard_elems(engine, unit);
+    float *here = engine->host_copy + engine->map.params[unit];
+    for (int64_t begin = 0; begin < elems; begin += room) {
+        const int64_t count = at_most(room, elems - begin);
+        void *there = elem_at(engine, shard_at(engine, unit), begin);
+        if (upload) {
+            copy_floats(engine, engine->workspace, here + begin, count);
+            engine->ops->round(&at, there, engine->workspace, count);
+        } else {
+            engine->ops->widen(&at, engine->workspace, there, count);
+            copy_floats(engine, here + begin, engine->workspace, count);
+        }
+    }
+}
+
+// The masters are not rounded: they lie over what is.
+static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
+{
+    const int64_t elems =
+        engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
+    float *here = engine->host_copy + engine->map.params[unit] + piece_in_shard(engine, unit);
+    float *there = owned_piece_of(engine, unit).masters;
+    if (there != NULL)
+        copy_floats(engine, upload ? there : here, upload ? here : there, elems);
+}
+
+static mics_status copy_pieces(mics_engine *engine, bool upload)
+{
+    if (!engine->async)
+        return MICS_OK;
+    MICS_TRY(device_drain(engine));
+    copy_moments(engine, upload);
+    if (!is_mixed(engine))
+        copy_floats(engine, upload ? engine->params : engine->host_copy,
+                    upload ? engine->host_copy : engine->params, all_shard_elems(engine));
+    for (int32_t unit = 0; is_mixed(engine) && unit < engine->schedule->spec.model->unit_count;
+         unit++) {
+        convert_shard(engine, unit, upload);
+        copy_masters(engine, unit, upload);
+    }
+    return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
+}
+
+mics_status mics_engine_pull(mics_engine *engine)
+{
+    MICS_TRY(host_copy_open(engine));
+    return copy_pieces(engine, false);
+}
+
+mics_status mics_engine_push(mics_engine *engine)
+{
+    if (engine->async && engine->host_copy == NULL)
+        return mics_fail(MICS_ERR_INVALID, "pieces were released, so there is nothing to push; "
+                                           "call mics_engine_pull first");
+    return copy_pieces(engine, true);
+}

@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The communication threads, and the walk over a list that all streams take, on whatever device.
+//
+// Collectives of the host block, so each of its communication streams has a thread. Those of a device are
+// enqueued: one thread does so for both streams in list order, which is the same on all ranks, so that no
+// two ranks launch the kernels of two communicators in different orders. NCCL asks for that.
+//
+// Invariants (guarded by engine->mutex):
+//   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s]. On a
+//      device that has memory of its own `done` means enqueued: what waits for it waits for its event
+//      too. AGREE is done for good there.
+//   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
+//   3. A thread's steps are in list order, and a step waits for earlier ones only: threads never wait for
+//      each other in a circle.
+#include "engine/engine_internal.h"
+#include "mics/log.h"
+
+// ---- threads ----
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    mics_engine *engine = w->engine;
+    mics_log_set_rank(engine->spec.comm->ranks > 1 ? engine->rank : -1);
+    mics_op_set_threads(1); // additions of received data; the cores belong to computation
+    pthread_mutex_lock(&engine->mutex);
+    for (;;) {
+        while (!w->busy && !w->closing)
+            pthread_cond_wait(&engine->changed, &engine->mutex);
+        if (!w->busy)
+            break;
+        pthread_mutex_unlock(&engine->mutex);
+        mics_status status = w->job(engine, w->stream);
+        pthread_mutex_lock(&engine->mutex);
+        w->job_status = status;
+        w->busy = false;
+        pthread_cond_broadcast(&engine->changed);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return NULL;
+}
+
+static bool has_steps(const mics_engine *engine, mics_stream stream)
+{
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &engine->schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            if (list->steps[i].stream == stream)
+                return true;
+        }
+    }
+    return false;
+}
+
+static mics_status open_locks(mics_engine *engine)
+{
+    if (pthread_mutex_init(&engine->mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for the communication threads");
+    if (pthread_cond_init(&engine->changed, NULL) != 0) {
+        pthread_mutex_destroy(&engine->mutex);
+        return mics_fail(MICS_ERR_MEMORY, "no condition for the communication threads");
+    }
+    engine->locks_open = true;
+    return MICS_OK;
+}
+
+mics_status worker_open(mics_engine *engine)
+{
+    MICS_TRY(open_locks(engine));
+    engine->home =
+        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE)
+            ? MICS_STREAM_FAR
+            : MICS_STREAM_NEAR;
+    for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
+        worker *w = &engine->workers[stream];
+        w->engine = engine;
+        w->stream = (mics_stream)stream;
+        if (!has_steps(engine, w->stream) ||
+            (!engine->device->is_host && w->stream != engine->home))
+            continue;
+        if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
+            return mics_fail(MICS_ERR_MEMORY,
+                             "the system starts no more threads (communication thread)");
+        w->started = true;
+    }
+    return MICS_OK;
+}
+
+void worker_close(mics_engine *engine)
+{
+    if (!engine->locks_open)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        engine->workers[stream].closing = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->mutex);
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (engine->workers[stream].started)
+            pthread_join(engine->workers[stream].thread, NULL);
+    }
+    pthread_cond_destroy(&engine->changed);
+    pthread_mutex_destroy(&engine->mutex);
+    engine->locks_open = false;
+}
+
+void worker_start(mics_engine *engine, mics_stream stream, worker_job job)
+{
+    worker *w = &engine->workers[stream];
+    if (!w->started)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    w->job = job;
+    w->busy = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+mics_status worker_join(mics_engine *engine, mics_stream stream)
+{
+    worker *w = &engine->workers[stream];
+    if (!w->started)
+        return MICS_OK;
+    pthread_mutex_lock(&engine->mutex);
+    while (w->busy)
+        pthread_cond_wait(&engine->changed, &engine->mutex);
+    mics_status status = w->job_status;
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+// ---- streams ----
+
+// Waits until a step of another stream is done (at once for index < 0). Called with the mutex.
+static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t index)
+{
+    while (engine->done[stream] < index && engine->failure == MICS_OK)
+        pthread_cond_wait(&engine->changed, &engine->mutex);
+    return engine->done[stream] >= index ? MICS_OK : engine->failure;
+}
+
+// Waits for what step `index` needs, and says on the board where its stream is.
+static mics_status begin(mics_engine *engine, int32_t index)
+{
+    const mics_step *step = &engine->list->steps[index];
+    mics_status status = MICS_OK;
+    pthread_mutex_lock(&engine->mutex);
+    note_step(engine, step->stream, index, false);
+    for (int stream = 0; stream < MICS_STREAMS && status == MICS_OK; stream++)
+        status = wait_for(engine, (mics_stream)stream, step->wait[stream]);
+    if (status == MICS_OK)
+        note_step(engine, step->stream, index, true);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+static void end(mics_engine *engine, int32_t index, mics_status status)
+{
+    const mics_stream stream = engine->list->steps[index].stream;
+    pthread_mutex_lock(&engine->mutex);
+    if (status == MICS_OK)
+        engine->done[stream] = index;
+    else if (engine->failure == MICS_OK)
+        engine->failure = status;
+    engine->note.inside &= ~(1 << stream); // the board hears of it with the next step
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run)
+{
+    device_begin_step(engine, index);
+    const mics_status status = run(engine, &engine->list->steps[index]);
+    device_end_step(engine, index);
+    return status;
+}
+
+mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
+{
+    mics_status status = MICS_OK;
+    device_begin_streams(engine, thread);
+    for (int32_t i = 0; i < engine->list->count && status == MICS_OK; i++) {
+        if (!stream_served(engine, thread, engine->list->steps[i].stream))
+            continue;
+        status = begin(engine, i);
+        if (status == MICS_OK)
+            status = stream_run_step(engine, i, run);
+        end(engine, i, status);
+    }
+    device_end_streams(engine, thread);
+    return status;
+}

@@ -1,0 +1,370 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Causal self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with,
+// and what fp32 runs and head dimensions past 256 use. The same tiles as attention.cu, 64 rows by
+// 64 columns, with every product a loop of fused multiply-adds in a fixed order. Any type is read
+// and written, any D.
+//
+// Floors: as in attention.cu, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D
+// past 256 are done by further blocks, which compute the scores anew.
+//
+// Legend: 256 threads. For a tile of scores thread i has rows 4 (i / 16) to + 3 and columns 4 (i %
+// 16) to + 3; for sums over columns of D, row i / 4, and of each chunk of 32 columns those from 8
+// (i % 4) to + 7.
+#include "ops/attention/attention_cuda.h"
+#include "ops/common/launch.cuh"
+#include "ops/common/numbers.cuh"
+#include <math.h>
+
+namespace
+{
+
+constexpr int TILE = 64, CHUNK = 32, THREADS = 256;
+
+template <typename T> struct problem {
+    const T *qkv, *y, *dy;
+    T *y_out, *dqkv;
+    float *lse, *delta;
+    int64_t T_, H, D, row_tiles;
+    float scale;
+};
+
+// Rows of D numbers of one head, `stride` elements apart, of which `rows` exist.
+template <typename T> struct rows_of {
+    const T *at;
+    int64_t stride, rows;
+};
+
+struct spaces {
+    float a[TILE][CHUNK + 1], b[TILE][CHUNK + 1];
+    float s[TILE][TILE + 1];
+    float lse[TILE], delta[TILE];
+};
+
+template <typename T>
+__device__ rows_of<T> part_of(const problem<T> &p, int64_t b, int64_t h, int part, int64_t first)
+{
+    const int64_t stride = 3 * p.H * p.D;
+    return {p.qkv + (b * p.T_ + first) * stride + (part * p.H + h) * p.D, stride, p.T_ - first};
+}
+
+template <typename T>
+__device__ rows_of<T> gradient_of(const problem<T> &p, int64_t b, int64_t h, int64_t first)
+{
+    return {p.dy + ((b * p.T_ + first) * p.H + h) * p.D, p.H * p.D, p.T_ - first};
+}
+
+// 64 rows, columns d to d + 31; 0 for what does not exist.
+template <typename T>
+__device__ void fetch(float (&tile)[TILE][CHUNK + 1], const rows_of<T> &from, int64_t d, int64_t D)
+{
+    for (int i = (int)threadIdx.x; i < TILE * CHUNK; i += THREADS) {
+        const int row = i / CHUNK, column = i % CHUNK;
+        const bool valid = row < from.rows && d + column < D;
+        tile[row][column] = valid ? float(from.at[row * from.stride + d + column]) : 0.0F;
+    }
+}
+
+// s = A B^T over D.
+template <typename T>
+__device__ void scores(float (&s)[4][4], const rows_of<T> &a, const rows_of<T> &b, int64_t D,
+                       spaces &at)
+{
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    for (int i = 0; i < 16; ++i)
+        s[i / 4][i % 4] = 0;
+    for (int64_t d = 0; d < D; d += CHUNK) {
+        __syncthreads();
+        fetch(at.a, a, d, D);
+        fetch(at.b, b, d, D);
+        __syncthreads();
+        for (int k = 0; k < CHUNK; ++k)
+#pragma unroll
+            for (int i = 0; i < 16; ++i)
+                s[i / 4][i % 4] =
+                    fmaf(at.a[row + i / 4][k], at.b[column + i % 4][k], s[i / 4][i % 4]);
+    }
+}
+
+// Puts a thread's 4 x 4 scores where all see them.
+__device__ void share(spaces &at, const float (&s)[4][4])
+{
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    __syncthreads();
+    for (int i = 0; i < 16; ++i)
+        at.s[row + i / 4][column + i % 4] = s[i / 4][i % 4];
+    __syncthreads();
+}
+
+// sum += S B for columns from `d` on, S as shared.
+template <typename T, int CHUNKS>
+__device__ void add_product(float (&sum)[CHUNKS][8], const rows_of<T> &b, int64_t d, int64_t D,
+                            spaces &at)
+{
+    const int row = (int)threadIdx.x / 4, column = (int)threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+        __syncthreads();
+        fetch(at.b, b, d + chunk * CHUNK, D);
+        __syncthreads();
+        for (int k = 0; k < TILE; ++k)
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+                sum[chunk][j] = fmaf(at.s[row][k], at.b[k][column + j], sum[chunk][j]);
+    }
+}
+
+// Writes this thread's row, times `factor`.
+template <typename T, int CHUNKS>
+__device__ void write_row(T *to, const float (&sum)[CHUNKS][8], float factor, int64_t d, int64_t D)
+{
+    const int column = (int)threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; ++chunk)
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+            if (d + chunk * CHUNK + column + j < D)
+                to[d + chunk * CHUNK + column + j] = T(sum[chunk][j] * factor);
+}
+
+struct task {
+    int64_t b, h, first;
+};
+template <typename T> __device__ task task_of(const problem<T> &p)
+{
+    const int64_t index = blockIdx.x, head = index / p.row_tiles;
+    return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
+}
+
+// Shared scores of row threadIdx.x / 4 to e^(score - maximum); returns by how much what was summed
+// so far shrinks.
+__device__ float softmax_step(spaces &at, float *maximum, float *sum)
+{
+    float *s = at.s[threadIdx.x / 4] + threadIdx.x % 4 * 16;
+    float highest = *maximum, added = 0;
+    for (int k = 0; k < 16; ++k)
+        highest = fmaxf(highest, s[k]);
+    highest = fmaxf(highest, __shfl_xor_sync(0xffffffffU, highest, 1));
+    highest = fmaxf(highest, __shfl_xor_sync(0xffffffffU, highest, 2));
+    for (int k = 0; k < 16; ++k) {
+        s[k] = expf(s[k] - highest);
+        added += s[k];
+    }
+    const float rescale = expf(*maximum - highest);
+    *maximum = highest;
+    *sum = *sum * rescale + added;
+    return rescale;
+}
+
+template <typename T, int CHUNKS>
+__global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
+{
+    __shared__ spaces at;
+    const task t = task_of(p);
+    const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    const rows_of<T> q = part_of(p, t.b, t.h, 0, t.first);
+    float y[CHUNKS][8] = {}, maximum = -INFINITY, sum = 0;
+    for (int64_t key = 0; key <= t.first; key += TILE) {
+        float s[4][4];
+        scores(s, q, part_of(p, t.b, t.h, 1, key), p.D, at);
+        for (int i = 0; i < 16; ++i)
+            s[i / 4][i % 4] = key + column + i % 4 > t.first + row + i / 4
+                                  ? -INFINITY
+                                  : s[i / 4][i % 4] * p.scale;
+        share(at, s);
+        const float rescale = softmax_step(at, &maximum, &sum);
+        for (int i = 0; i < CHUNKS * 8; ++i)
+            y[i / 8][i % 8] *= rescale;
+        add_product<T, CHUNKS>(y, part_of(p, t.b, t.h, 2, key), d, p.D, at);
+    }
+    sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+    const int64_t query = t.first + threadIdx.x / 4, index = (t.b * p.T_ + query) * p.H + t.h;
+    if (query >= p.T_)
+        return;
+    write_row<T, CHUNKS>(p.y_out + index * p.D, y, 1.0F / sum, d, p.D);
+    if (threadIdx.x % 4 == 0 && blockIdx.y == 0)
+        p.lse[index] = maximum + logf(sum);
+}
+
+// delta = sum over D of dy * y, a warp a row of a head, and a barrier for none.
+template <typename T> __global__ void attention_fp32_delta(problem<T> p, int64_t rows)
+{
+    const int64_t row = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (row >= rows)
+        return;
+    float sum = 0;
+    for (int64_t d = threadIdx.x % 32; d < p.D; d += 32)
+        sum = fmaf(float(p.y[row * p.D + d]), float(p.dy[row * p.D + d]), sum);
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        sum += __shfl_xor_sync(0xffffffffU, sum, lanes);
+    if (threadIdx.x % 32 == 0)
+        p.delta[row] = sum;
+}
+
+// lse and delta of 64 queries; a query that does not exist has a sum of infinity, so its e^... is
+// 0.
+template <typename T>
+__device__ void fetch_sums(const problem<T> &p, const task &t, int64_t query, spaces &at)
+{
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < TILE; i += THREADS) {
+        const int64_t index = (t.b * p.T_ + query + i) * p.H + t.h;
+        at.lse[i] = query + i < p.T_ ? p.lse[index] : INFINITY;
+        at.delta[i] = query + i < p.T_ ? p.delta[index] : 0.0F;
+    }
+    __syncthreads();
+}
+
+template <typename T, int CHUNKS>
+__global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> p)
+{
+    __shared__ spaces at;
+    const task t = task_of(p);
+    const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    const rows_of<T> q = part_of(p, t.b, t.h, 0, t.first), dy = gradient_of(p, t.b, t.h, t.first);
+    float dq[CHUNKS][8] = {};
+    fetch_sums(p, t, t.first, at);
+    for (int64_t key = 0; key <= t.first; key += TILE) {
+        float s[4][4], dp[4][4];
+        scores(s, q, part_of(p, t.b, t.h, 1, key), p.D, at);
+        scores(dp, dy, part_of(p, t.b, t.h, 2, key), p.D, at);
+        for (int i = 0; i < 16; ++i) {
+            const int r = row + i / 4;
+            const bool hidden = key + column + i % 4 > t.first + r;
+            const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[r]);
+            s[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[r]);
+        }
+        share(at, s);
+        add_product<T, CHUNKS>(dq, part_of(p, t.b, t.h, 1, key), d, p.D, at);
+    }
+    const int64_t query = t.first + threadIdx.x / 4;
+    if (query < p.T_)
+        write_row<T, CHUNKS>(p.dqkv + ((t.b * p.T_ + query) * 3 * p.H + t.h) * p.D, dq, p.scale, d,
+                             p.D);
+}
+
+template <typename T, int CHUNKS>
+__global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T> p)
+{
+    __shared__ spaces at;
+    const task t = task_of(p);
+    const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    const rows_of<T> k = part_of(p, t.b, t.h, 1, t.first), v = part_of(p, t.b, t.h, 2, t.first);
+    float dk[CHUNKS][8] = {}, dv[CHUNKS][8] = {};
+    for (int64_t query = t.first; query < p.T_; query += TILE) {
+        const rows_of<T> q = part_of(p, t.b, t.h, 0, query), dy = gradient_of(p, t.b, t.h, query);
+        float s[4][4], dp[4][4];
+        fetch_sums(p, t, query, at);
+        scores(s, k, q, p.D, at);
+        scores(dp, v, dy, p.D, at);
+        for (int i = 0; i < 16; ++i) {
+            const int c = column + i % 4;
+            const bool hidden = t.first + row + i / 4 > query + c;
+            const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[c]);
+            s[i / 4][i % 4] = e;
+            dp[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[c]);
+        }
+        share(at, s);
+        add_product<T, CHUNKS>(dv, dy, d, p.D, at);
+        share(at, dp);
+        add_product<T, CHUNKS>(dk, q, d, p.D, at);
+    }
+    const int64_t key = t.first + threadIdx.x / 4;
+    if (key >= p.T_)
+        return;
+    T *to = p.dqkv + (((t.b * p.T_ + key) * 3 + 1) * p.H + t.h) * p.D;
+    write_row<T, CHUNKS>(to, dk, p.scale, d, p.D);
+    write_row<T, CHUNKS>(to + p.H * p.D, dv, 1.0F, d, p.D);
+}
+
+// ---- launches ----
+
+template <typename T> problem<T> problem_of(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    problem<T> p = {};
+    p.qkv = static_cast<const T *>(a->qkv_N3C);
+    p.y = static_cast<const T *>(a->y_NC);
+    p.dy = static_cast<const T *>(a->dy_NC);
+    p.y_out = static_cast<T *>(a->y_NC);
+    p.dqkv = static_cast<T *>(a->dqkv_N3C);
+    p.lse = a->lse_NH;
+    p.delta = static_cast<float *>(at->workspace);
+    p.T_ = a->T;
+    p.H = a->H;
+    p.D = a->D;
+    p.row_tiles = (a->T + TILE - 1) / TILE;
+    p.scale = 1.0F / sqrtf((float)a->D);
+    return p;
+}
+
+template <typename T, int CHUNKS> dim3 blocks_of(const problem<T> &p, const mics_cuda_attention *a)
+{
+    return dim3((unsigned)(p.row_tiles * a->B * a->H),
+                (unsigned)((a->D + CHUNKS * CHUNK - 1) / (CHUNKS * CHUNK)));
+}
+
+template <typename T, int CHUNKS>
+void forward(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    const problem<T> p = problem_of<T>(at, a);
+    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
+                stream_of(at), p);
+}
+
+template <typename T, int CHUNKS>
+void backward(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    const problem<T> p = problem_of<T>(at, a);
+    const int64_t rows = a->B * a->T * a->H;
+    MICS_LAUNCH((attention_fp32_delta<T>), (unsigned)((rows + 7) / 8), THREADS, 0, stream_of(at), p,
+                rows);
+    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
+                stream_of(at), p);
+    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
+                stream_of(at), p);
+}
+
+template <typename T> void forward_any(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    if (a->D <= 64)
+        forward<T, 2>(at, a);
+    else if (a->D <= 128)
+        forward<T, 4>(at, a);
+    else
+        forward<T, 8>(at, a);
+}
+
+// Two sums a thread, so half the columns of forward's widest.
+template <typename T> void backward_any(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    if (a->D <= 64)
+        backward<T, 2>(at, a);
+    else
+        backward<T, 4>(at, a);
+}
+
+} // namespace
+
+void mics_cuda_attention_plain_forward(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    if (at->dtype == MICS_DTYPE_FP32)
+        forward_any<float>(at, a);
+    else if (at->dtype == MICS_DTYPE_BF16)
+        forward_any<__nv_bfloat16>(at, a);
+    else
+        forward_any<__half>(at, a);
+}
+
+void mics_cuda_attention_plain_backward(const mics_op_place *at, const mics_cuda_attention *a)
+{
+    if (at->dtype == MICS_DTYPE_FP32)
+        backward_any<float>(at, a);
+    else if (at->dtype == MICS_DTYPE_BF16)
+        backward_any<__nv_bfloat16>(at, a);
+    else
+        backward_any<__half>(at, a);
+}

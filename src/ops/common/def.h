@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What descriptors of several ops share.
+#ifndef MICS_OPS_COMMON_DEF_H
+#define MICS_OPS_COMMON_DEF_H
+
+#include "mics/op.h"
+#include "mics/size.h"
+
+// Contracts with an accelerator's kernels: bytes that a GEMM may take, and what parts of a workspace begin on.
+enum { MICS_GEMM_BYTES = 32 << 20, MICS_PART_BYTES = 256 };
+
+static inline int64_t mics_smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t mics_larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Floats of a part of a workspace. */
+static inline int64_t mics_part_floats(int64_t bytes)
+{
+    return mics_size_round_up(bytes, MICS_PART_BYTES) / (int64_t)sizeof(float);
+}
+
+/* An op that moves memory alone: inputs and output once forward, twice backward. */
+static inline mics_op_cost mics_cost_moved(const mics_op_shape *s)
+{
+    const double touched = 4 * (double)s->N * (double)(s->in[0] + s->out);
+    mics_op_cost cost = {0};
+    cost.bytes_forward = touched;
+    cost.bytes_backward = 2 * touched;
+    return cost;
+}
+
+/* (N, I) x (I, O), and backward the two products of its gradients. */
+static inline mics_op_cost mics_cost_product(double tokens, double inputs, double outputs)
+{
+    const double product = 2 * tokens * inputs * outputs;
+    const double matrix = inputs * outputs, rows = tokens * (inputs + outputs);
+    mics_op_cost cost = {0};
+    cost.flops_forward = product;
+    cost.flops_backward = 2 * product;
+    cost.bytes_forward = 4 * (matrix + rows);
+    cost.bytes_backward = 4 * (2 * matrix + 2 * rows);
+    return cost;
+}
+
+static inline mics_op_work mics_work_gemm(int64_t m, int64_t n, int64_t k)
+{
+    mics_op_work work = {.kind = MICS_WORK_GEMM, .m = m, .n = n, .k = k, .times = 1};
+    return work;
+}
+
+static inline mics_op_work mics_work_moved(double flops, double bytes)
+{
+    mics_op_work work = {.kind = MICS_WORK_MEMORY, .flops = flops, .bytes = bytes, .times = 1};
+    return work;
+}
+
+#endif

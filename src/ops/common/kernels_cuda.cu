@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// All CUDA kernels.
+#include "ops/common/cuda_ops.h"
+
+// In the order of the structure: C++17 has no names here.
+#define MICS_CUDA_ROW_(NAME, op) &mics_cuda_##op##_kernels,
+#define MICS_CUDA_UPDATE_(NAME, optimizer) mics_cuda_##optimizer##_update,
+static const mics_kernels kernels = {
+    "cuda",
+    {MICS_OPS(MICS_CUDA_ROW_)},
+    mics_cuda_accumulate,
+    mics_cuda_sum_losses,
+    mics_cuda_sum_squares,
+    {MICS_OPTIMIZERS(MICS_CUDA_UPDATE_)},
+    mics_cuda_sum_blocks,
+    mics_cuda_sum_blocks_rounded,
+    mics_cuda_round,
+    mics_cuda_widen,
+    nullptr, // communication dtypes are the CPU's
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+};
+
+const mics_kernels *mics_cuda_kernels(void)
+{
+    return &kernels;
+}

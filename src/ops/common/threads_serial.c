@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Kernels without threads of their own (MICS_OPENMP=OFF). The matrix library still has its own,
+// which OMP_NUM_THREADS sets.
+#include "mics/kernels.h"
+#include "ops/common/threads.h"
+
+void mics_op_set_threads(int32_t threads)
+{
+    (void)threads;
+}
+
+int32_t mics_op_thread(void)
+{
+    return 0;
+}

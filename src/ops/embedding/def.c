@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Tokens to vectors. params: token table (V, C), position table (P, C) or none.
+#include "ops/common/def.h"
+
+static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
+{
+    MICS_TRY(mics_op_check(s, "rows of the table", s->params[0][0], s->vocab));
+    if (s->params[1][0] > 0) {
+        MICS_TRY(mics_op_check(s, "rows of positions", s->params[1][0], s->positions));
+        MICS_TRY(mics_op_check(s, "width of positions", s->params[1][1], s->params[0][1]));
+    }
+    *out_out = s->params[0][1];
+    *stats_out = 0;
+    return MICS_OK;
+}
+
+// The tables' gradients begin as zeros, unless another op has written them before.
+static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
+{
+    const mics_op_cost cost = mics_cost_moved(s);
+    double bytes = (pass->backward ? cost.bytes_backward : cost.bytes_forward) * pass->elem_bytes /
+                   (double)sizeof(float);
+    for (int i = 0; pass->backward && i < MICS_OP_PARAMS; i++) {
+        if (pass->zeroed[i])
+            bytes += (double)(s->params[i][0] * s->params[i][1]) * pass->elem_bytes;
+    }
+    works[0] = mics_work_moved(0, bytes);
+    return 1;
+}
+
+const mics_op_def mics_op_def_embedding = {.name = "embedding",
+                                           .params = 2,
+                                           .params_needed = 1,
+                                           .param_dims = {2, 2},
+                                           .make = make,
+                                           .cost = mics_cost_moved,
+                                           .work = work};

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715 x^3): the tanh
+// form, because (1 + tanh u) / 2 = s(2u).
+#include "ops/common/kernels_isa.h"
+#include "ops/common/vector_math.h"
+
+static const float TWO_SQRT_2_PI = 1.595769121605731F; // 2 sqrt(2/pi)
+static const float CUBIC = 0.044715F;
+// Beyond, s(2u) is 0 or 1 in fp32; the cube of a larger |x| could overflow.
+static const float FORWARD_LIMIT = 11.0F;
+// Here e^-2u is still finite (8.9e37), and the derivative is 0 or 1 to within 1e-36.
+static const float BACKWARD_LIMIT = 10.0F;
+
+static inline float limited(float x, float limit)
+{
+    float in = x > limit ? limit : x; // NaN stays
+    return in < -limit ? -limit : in;
+}
+
+// e^-2u
+static inline float exp_minus_2u(float x)
+{
+    return mics_exp(-TWO_SQRT_2_PI * x * (1.0F + CUBIC * x * x));
+}
+
+// s + x s (1 - s) (2u)', with 1 - s = e^-2u s, which does not cancel.
+static inline float derivative(float x)
+{
+    float in = limited(x, BACKWARD_LIMIT);
+    float e = exp_minus_2u(in);
+    float s = 1.0F / (1.0F + e);
+    return s + in * s * (e * s) * TWO_SQRT_2_PI * (1.0F + 3.0F * CUBIC * in * in);
+}
+
+static void forward(const mics_op_call *call)
+{
+    const int64_t elems = call->shape.N * call->shape.out;
+    const float *x = call->in[0];
+    float *y = call->out;
+#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
+    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
+        int64_t end = begin + MICS_OP_BLOCK < elems ? begin + MICS_OP_BLOCK : elems;
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i)
+            y[i] = x[i] / (1.0F + exp_minus_2u(limited(x[i], FORWARD_LIMIT)));
+    }
+}
+
+static void backward_block(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx)
+{
+    if (add_dx) {
+#pragma omp simd
+        for (int64_t i = 0; i < elems; ++i)
+            dx[i] += dy[i] * derivative(x[i]);
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < elems; ++i)
+            dx[i] = dy[i] * derivative(x[i]);
+    }
+}
+
+static void backward(const mics_op_call *call)
+{
+    const int64_t elems = call->shape.N * call->shape.out;
+    const float *dy = call->dout, *x = call->in[0];
+    float *dx = call->din;
+#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
+    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
+        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
+        backward_block(dx + begin, dy + begin, x + begin, size, call->add_din);
+    }
+}
+
+const mics_op_kernels MICS_OP(gelu_kernels) = {.forward = forward, .backward = backward};

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Normalisation of rows, with what backward needs of each. Shapes: see mics/kernels.h.
+#include "ops/common/kernels_isa.h"
+#include "ops/layernorm/def.h"
+#include <math.h>
+#include <string.h>
+
+static void forward_row(float *y_C, float *stats, const float *x_C, const float *weight_C,
+                        const float *bias_C, float eps, int64_t C)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < C; ++c)
+        sum += x_C[c];
+    float mean = sum / (float)C;
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t c = 0; c < C; ++c)
+        squares += (x_C[c] - mean) * (x_C[c] - mean);
+    float scale = 1.0F / sqrtf(squares / (float)C + eps);
+#pragma omp simd
+    for (int64_t c = 0; c < C; ++c)
+        y_C[c] = (x_C[c] - mean) * scale * weight_C[c] + bias_C[c];
+    stats[0] = mean;
+    stats[1] = scale;
+}
+
+static void forward(const mics_op_call *call)
+{
+    const int64_t N = call->shape.N, C = call->shape.out;
+    const float *x_NC = call->in[0], *weight_C = call->params[0], *bias_C = call->params[1];
+    const float eps = call->shape.op->eps;
+    float *y_NC = call->out, *stats_N2 = call->stats;
+#pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
+    for (int64_t n = 0; n < N; ++n)
+        forward_row(y_NC + n * C, stats_N2 + 2 * n, x_NC + n * C, weight_C, bias_C, eps, C);
+}
+
+// With normal = (x - mean) scale and g = dy weight:
+// dx = scale (g - mean of g - normal * mean of (g normal)).
+static void backward_row(float *dx_C, float *dweight_C, float *dbias_C, const float *dy_C,
+                         const float *x_C, const float *stats, const float *weight_C, int64_t C,
+                         bool add_dx)
+{
+    const float mean = stats[0], scale = stats[1];
+    float sum = 0, sum_normal = 0;
+#pragma omp simd reduction(+ : sum, sum_normal)
+    for (int64_t c = 0; c < C; ++c) {
+        float normal = (x_C[c] - mean) * scale;
+        float g = dy_C[c] * weight_C[c];
+        sum += g;
+        sum_normal += g * normal;
+        dweight_C[c] += dy_C[c] * normal;
+        dbias_C[c] += dy_C[c];
+    }
+    const float mean_g = sum / (float)C, mean_normal = sum_normal / (float)C;
+    if (add_dx) {
+#pragma omp simd
+        for (int64_t c = 0; c < C; ++c) {
+            float normal = (x_C[c] - mean) * scale;
+            dx_C[c] += (dy_C[c] * weight_C[c] - mean_g - normal * mean_normal) * scale;
+        }
+    } else {
+#pragma omp simd
+        for (int64_t c = 0; c < C; ++c) {
+            float normal = (x_C[c] - mean) * scale;
+            dx_C[c] = (dy_C[c] * weight_C[c] - mean_g - normal * mean_normal) * scale;
+        }
+    }
+}
+
+static void backward(const mics_op_call *call)
+{
+    const int64_t N = call->shape.N, C = call->shape.out;
+    const float *dy_NC = call->dout, *x_NC = call->in[0], *stats_N2 = call->stats;
+    const float *weight_C = call->params[0];
+    const bool add_dx = call->add_din, add_params = call->add_params[0];
+    float *dx_NC = call->din, *workspace = call->at->workspace;
+    int64_t blocks = N < MICS_LAYERNORM_BLOCKS ? N : MICS_LAYERNORM_BLOCKS;
+#pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
+    for (int64_t block = 0; block < blocks; ++block) {
+        float *dweight = workspace + 2 * block * C, *dbias = dweight + C;
+        memset(dweight, 0, (size_t)(2 * C) * sizeof *dweight);
+        for (int64_t n = block * N / blocks; n < (block + 1) * N / blocks; ++n)
+            backward_row(dx_NC + n * C, dweight, dbias, dy_NC + n * C, x_NC + n * C,
+                         stats_N2 + 2 * n, weight_C, C, add_dx);
+    }
+    MICS_OP(sum_rows)(call->dparams[0], workspace, blocks, C, 2 * C, add_params);
+    MICS_OP(sum_rows)(call->dparams[1], workspace + C, blocks, C, 2 * C, add_params);
+}
+
+const mics_op_kernels MICS_OP(layernorm_kernels) = {.forward = forward, .backward = backward};

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Linears as one product each, with what belongs to them in its epilogue: bias, GELU and its
+// derivative, sums of rows. Where the library has no such epilogue for a shape or type, the product
+// runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
+//
+// Floors: 2 N I O flops a product, and each matrix read or written once. A kernel beside it reads
+// and writes N O numbers more.
+//
+// Calls of a stream run in order, so a product and the sums after it use the same workspace.
+#include "ops/common/bias_cuda.h"
+#include "ops/common/cuda_ops.h"
+#include "ops/common/matmul_cuda.h"
+
+static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
+{
+    (void)dtype;
+    const size_t sums = mics_cuda_bias_workspace_bytes(shape->N, shape->out);
+    return sums > MICS_CUDA_MATMUL_WORKSPACE_BYTES ? sums : MICS_CUDA_MATMUL_WORKSPACE_BYTES;
+}
+
+static bool multiply(const mics_op_place *at, const mics_cuda_product *product)
+{
+    return mics_cuda_matmul(at, product, at->workspace, at->workspace_bytes);
+}
+
+// y = x W, and what `epilogue` says. False: the library does not do that.
+static bool forward_with(const mics_op_call *call, void *y_NO, mics_cuda_epilogue epilogue,
+                         void *pre_NO)
+{
+    const int64_t I = call->shape.in[0], O = call->shape.out;
+    const bool out_in = call->shape.op->weight_out_in;
+    mics_cuda_product product = {.a = call->in[0], .b = call->params[0], .c = y_NO};
+    product.transpose_b = out_in;
+    product.M = call->shape.N;
+    product.N = O;
+    product.K = I;
+    product.lda = I;
+    product.ldb = out_in ? I : O;
+    product.ldc = O;
+    product.epilogue = epilogue;
+    if (epilogue != MICS_CUDA_EPILOGUE_NONE)
+        product.vector = (void *)call->params[1]; // read only
+    product.aux = pre_NO;
+    return multiply(call->at, &product);
+}
+
+static void forward(const mics_op_call *call)
+{
+    const void *bias_O = call->params[1];
+    if (bias_O && forward_with(call, call->out, MICS_CUDA_EPILOGUE_BIAS, NULL))
+        return;
+    forward_with(call, call->out, MICS_CUDA_EPILOGUE_NONE, NULL);
+    if (bias_O)
+        mics_cuda_bias_add(call->at, call->out, bias_O, call->shape.N, call->shape.out);
+}
+
+static void forward_gelu(const mics_op_call *call, const mics_op_call *gelu)
+{
+    const mics_cuda_epilogue epilogue =
+        call->params[1] ? MICS_CUDA_EPILOGUE_BIAS_GELU : MICS_CUDA_EPILOGUE_GELU;
+    if (forward_with(call, gelu->out, epilogue, call->out))
+        return;
+    forward(call);
+    mics_cuda_gelu_forward(call->at, gelu->out, call->out, call->shape.N * call->shape.out);
+}
+
+// dx (+)= dy W^T, times gelu'(pre) when there is a `pre`. False: the library does not do that.
+static bool backward_input(const mics_op_call *call, void *dx_NI, bool add, const void *pre_NI)
+{
+    const int64_t I = call->shape.in[0], O = call->shape.out;
+    const bool in_out = !call->shape.op->weight_out_in;
+    mics_cuda_product product = {.a = call->dout, .b = call->params[0], .c = dx_NI};
+    product.transpose_b = in_out;
+    product.M = call->shape.N;
+    product.N = I;
+    product.K = O;
+    product.lda = O;
+    product.ldb = in_out ? O : I;
+    product.ldc = I;
+    product.add = add;
+    product.epilogue = pre_NI ? MICS_CUDA_EPILOGUE_DGELU : MICS_CUDA_EPILOGUE_NONE;
+    product.aux = (void *)pre_NI; // read only
+    return multiply(call->at, &product);
+}
+
+// dW (+)= x^T dy, or its transpose, with dbias = the sum of dy's rows when that is not NULL. False:
+// the library does not do that.
+static bool backward_weight(const mics_op_call *call, void *dbias_O)
+{
+    const int64_t I = call->shape.in[0], O = call->shape.out;
+    const bool in_out = !call->shape.op->weight_out_in;
+    mics_cuda_product product = {.c = call->dparams[0], .transpose_a = true, .K = call->shape.N};
+    product.add = call->add_params[0];
+    product.a = in_out ? call->in[0] : call->dout;
+    product.b = in_out ? call->dout : call->in[0];
+    product.M = product.lda = in_out ? I : O;
+    product.N = product.ldb = product.ldc = in_out ? O : I;
+    product.vector = dbias_O;
+    if (dbias_O)
+        product.epilogue = in_out ? MICS_CUDA_EPILOGUE_SUM_B : MICS_CUDA_EPILOGUE_SUM_A;
+    return multiply(call->at, &product);
+}
+
+// The library overwrites the bias gradient, in the place's type. Where it is to be added to, a sum
+// of its own keeps to one rounding.
+static void backward_params(const mics_op_call *call)
+{
+    void *dbias_O = call->dparams[1];
+    const bool add = call->add_params[0];
+    if (dbias_O && !add && backward_weight(call, dbias_O))
+        return;
+    backward_weight(call, NULL);
+    if (dbias_O)
+        mics_cuda_bias_backward(call->at, dbias_O, call->dout, call->shape.N, call->shape.out, add,
+                                call->at->workspace);
+}
+
+static void backward(const mics_op_call *call)
+{
+    if (call->din)
+        backward_input(call, call->din, call->add_din, NULL);
+    backward_params(call);
+}
+
+static void backward_gelu(const mics_op_call *call, const mics_op_call *gelu)
+{
+    const void *pre_NI = gelu->in[0];
+    if (!backward_input(call, gelu->din, false, pre_NI)) {
+        backward_input(call, gelu->din, false, NULL);
+        mics_cuda_gelu_backward(call->at, gelu->din, gelu->din, pre_NI,
+                                call->shape.N * call->shape.in[0], false);
+    }
+    backward_params(call);
+}
+
+static const mics_op_pair with_gelu = {
+    .next = MICS_OP_GELU, .forward = forward_gelu, .backward = backward_gelu};
+
+const mics_op_kernels mics_cuda_linear_kernels = {.forward = forward,
+                                                  .backward = backward,
+                                                  .workspace_bytes = workspace_bytes,
+                                                  .pair = &with_gelu};

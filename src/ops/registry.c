@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The descriptors, by kind, and what holds for all of them.
+#include "mics/log.h"
+#include "ops/common/def.h"
+
+#define DECLARE(NAME, folder) extern const mics_op_def mics_op_def_##folder;
+MICS_OPS(DECLARE)
+
+#define ROW(NAME, folder) [MICS_OP_##NAME] = &mics_op_def_##folder,
+static const mics_op_def *const defs[MICS_OP_KINDS] = {MICS_OPS(ROW)};
+
+const mics_op_def *mics_op_def_get(mics_op_kind kind)
+{
+    return defs[kind];
+}
+
+int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
+                      mics_op_work works_out[MICS_OP_WORKS])
+{
+    const mics_op_def *def = mics_op_def_get(shape->op->kind);
+    if (def->work != NULL)
+        return def->work(shape, pass, works_out);
+    const mics_op_cost cost = def->cost(shape);
+    const double bytes = pass->backward ? cost.bytes_backward : cost.bytes_forward;
+    works_out[0] = mics_work_moved(pass->backward ? cost.flops_backward : cost.flops_forward,
+                                   bytes * pass->elem_bytes / (double)sizeof(float));
+    return 1;
+}
+
+mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns)
+{
+    mics_op_shape s = *shape;
+    switch (mics_op_def_get(s.op->kind)->cut) {
+    case MICS_CUT_WEIGHT:
+        if (by_columns)
+            s.out = mics_larger(s.out / parts, 1);
+        else
+            s.in[0] = mics_larger(s.in[0] / parts, 1);
+        break;
+    case MICS_CUT_WIDTH:
+        s.in[0] = mics_larger(s.in[0] / parts, 1);
+        s.out = mics_larger(s.out / parts, 1);
+        s.heads = mics_larger(s.heads / parts, 1);
+        break;
+    case MICS_CUT_ROWS:
+        s.params[0][0] = mics_larger(s.params[0][0] / parts, 1);
+        break;
+    case MICS_CUT_NONE:
+        break;
+    }
+    return s;
+}
+
+mics_status mics_op_check(const mics_op_shape *shape, const char *what, int64_t have, int64_t need)
+{
+    if (have == need)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "unit %s: %s: %s is %lld, not %lld", shape->unit,
+                     mics_op_def_get(shape->op->kind)->name, what, (long long)have,
+                     (long long)need);
+}

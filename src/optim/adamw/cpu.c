@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2), one pass over memory.
+#include "ops/common/kernels_isa.h"
+#include "optim/adamw/factors.h"
+#include <math.h>
+#include <string.h>
+
+static void update_block(const mics_optimizer_update *update, const adamw_factors *by,
+                         int64_t begin, int64_t elems)
+{
+    float *params = update->masters + begin, *moment1 = update->states[ADAMW_MOMENT1] + begin,
+          *moment2 = update->states[ADAMW_MOMENT2] + begin;
+    const float *grads = update->grads + begin;
+    const float beta1 = by->beta1, beta2 = by->beta2, keep1 = by->keep1, keep2 = by->keep2;
+    const float grad_scale = by->grad_scale, rate = by->rate, decay = by->decay;
+    const float root_scale = by->root_scale, eps = by->eps;
+#pragma omp simd
+    for (int64_t i = 0; i < elems; ++i) {
+        float g = grads[i] * grad_scale;
+        float m = beta1 * moment1[i] + keep1 * g;
+        float v = beta2 * moment2[i] + keep2 * (g * g);
+        float p = params[i];
+        moment1[i] = m;
+        moment2[i] = v;
+        params[i] = p - (rate * m / (sqrtf(v) * root_scale + eps) + decay * p);
+    }
+}
+
+void MICS_OP(adamw_update)(const mics_op_place *at, const mics_optimizer_update *update)
+{
+    const adamw_factors by = adamw_factors_of(update);
+    const int64_t elems = update->elems;
+    (void)at;
+#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
+    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
+        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
+        update_block(update, &by, begin, size);
+    }
+    if (update->params)
+        memcpy(update->params, update->masters, (size_t)elems * sizeof *update->masters);
+}

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2) on a shard's masters, with clipping and the
+// rounding of the parameters in the same pass. Bytes an element: reads 16 (master, two moments, gradient), writes 12
+// and the parameter's s; in two passes it would be 8 more. A thread updates 4 elements at a time (map.cuh), so fp32 moves
+// in 16 bytes and 2-byte parameters in 8.
+#include "ops/common/cuda_ops.h"
+#include "ops/common/map.cuh"
+#include "optim/adamw/factors.h"
+
+template <typename T, bool ROUND> struct adamw_op {
+    static const int MOST = 4, UNROLL = 2;
+    T *params;
+    float *masters, *moment1, *moment2;
+    const float *grads;
+    adamw_factors by;
+
+    template <int COUNT> struct input {
+        mics_pack<float, COUNT> p, m, v, g;
+    };
+    template <int COUNT> __device__ input<COUNT> load(int64_t i) const
+    {
+        return {load_pack<COUNT>(static_cast<const float *>(masters) + i),
+                load_pack<COUNT>(static_cast<const float *>(moment1) + i),
+                load_pack<COUNT>(static_cast<const float *>(moment2) + i),
+                load_pack<COUNT>(grads + i)};
+    }
+    template <int COUNT> __device__ void store(int64_t i, const input<COUNT> &in) const
+    {
+        mics_pack<float, COUNT> p, m, v;
+        mics_pack<T, COUNT> rounded;
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) {
+            const float g = in.g.at[k] * by.grad_scale;
+            m.at[k] = by.beta1 * in.m.at[k] + by.keep1 * g;
+            v.at[k] = by.beta2 * in.v.at[k] + by.keep2 * (g * g);
+            p.at[k] = in.p.at[k] - (by.rate * m.at[k] / (sqrtf(v.at[k]) * by.root_scale + by.eps) +
+                                    by.decay * in.p.at[k]);
+            if (ROUND)
+                rounded.at[k] = from_float<T>(p.at[k]);
+        }
+        store_pack<COUNT>(masters + i, p);
+        store_pack<COUNT>(moment1 + i, m);
+        store_pack<COUNT>(moment2 + i, v);
+        if (ROUND)
+            store_pack<COUNT>(params + i, rounded);
+    }
+    bool fits(int64_t i) const
+    {
+        return packs_fit<float, MOST>(masters + i, 0) && packs_fit<float, MOST>(moment1 + i, 0) &&
+               packs_fit<float, MOST>(moment2 + i, 0) && packs_fit<float, MOST>(grads + i, 0) &&
+               (!ROUND || packs_fit<T, MOST>(params + i, 0));
+    }
+};
+
+template <typename T>
+static void update_to(const mics_op_place *at, const mics_optimizer_update *u,
+                      const adamw_factors &by)
+{
+    map(at,
+        adamw_op<T, true>{static_cast<T *>(u->params), u->masters, u->states[ADAMW_MOMENT1],
+                          u->states[ADAMW_MOMENT2], u->grads, by},
+        u->elems);
+}
+
+void mics_cuda_adamw_update(const mics_op_place *at, const mics_optimizer_update *u)
+{
+    const adamw_factors by = adamw_factors_of(u);
+    if (u->params)
+        MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
+    else
+        map(at,
+            adamw_op<float, false>{nullptr, u->masters, u->states[ADAMW_MOMENT1],
+                                   u->states[ADAMW_MOMENT2], u->grads, by},
+            u->elems);
+}

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What follows from a choice alone: whether it can be, how its collectives run, and its schedule.
+#include "mics/log.h"
+#include "plan/search/internal.h"
+
+bool degree_has_stages(const mics_planner *planner, int32_t degree)
+{
+    return planner->ranks_per_node > 1 && degree > planner->ranks_per_node;
+}
+
+bool degree_shares(const mics_planner *planner, int32_t degree)
+{
+    const mics_plan_request *request = &planner->request;
+    return request->share_params && !request->accelerator &&
+           request->precision == MICS_PRECISION_FP32 &&
+           request->gather_wires.inside == MICS_WIRE_FP32 && degree > 1 &&
+           degree <= planner->ranks_per_node;
+}
+
+bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    return planner->request.accelerator && planner->request.precision == MICS_PRECISION_MIXED &&
+           !choice->sums_by_ring;
+}
+
+mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    const int64_t batch = planner->request.global_batch;
+    mics_mesh mesh;
+    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &mesh));
+    if (choice->micro_batch < 1 || choice->micro_steps < 1 ||
+        batch / planner->ranks % choice->micro_batch != 0 ||
+        batch / planner->ranks / choice->micro_batch != choice->micro_steps)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
+            (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
+            (long long)batch);
+    if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_PREFETCH_MOST)
+        return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
+                         (int)choice->prefetch, (int)MICS_PLAN_PREFETCH_MOST);
+    if (choice->breadth < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d micro-steps side by side: at least 1 (0 counts as 1)",
+                         (int)choice->breadth);
+    return MICS_OK;
+}
+
+mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
+                          int32_t micro_steps, mics_schedule **schedule_out)
+{
+    const mics_plan_request *request = &planner->request;
+    const mics_algorithm ring = MICS_ALGORITHM_RING, two = MICS_ALGORITHM_TWO_STAGE;
+    mics_schedule_spec spec = {
+        .model = request->model,
+        .batch = {.sequences = choice->micro_batch,
+                  .length = request->length,
+                  .threads = request->threads},
+        .micro_steps = micro_steps,
+        .prefetch = choice->prefetch,
+        .breadth = choice->breadth,
+        .recompute = choice->recompute,
+        .choices = {{.most_bytes = SIZE_MAX,
+                     .gather = choice->gather_two_stage ? two : ring,
+                     .reduce = choice->reduce_two_stage ? two : ring}},
+        .choice_count = 1,
+        .boundary = choice->boundary_two_stage ? two : ring,
+        .whole_below = request->whole_below,
+        .join_below = request->join_below,
+        .precision = request->precision,
+        .accelerator = request->accelerator,
+        .sums_by_ring = choice->sums_by_ring,
+        .gather_wires = request->gather_wires,
+        .reduce_wires = request->reduce_wires,
+        .second_hop_wires = request->second_hop_wires,
+        .share_params = request->share_params,
+        .comm_staging_bytes = request->staging_bytes,
+    };
+    MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
+    return mics_schedule_open(planner->memory, &spec, schedule_out);
+}

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What is known of a job.
+#include "gpu.h"
+#include "job.h"
+#include "mics/device.h"
+#include "mics/log.h"
+#include "trainer.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const mics_run *mics_job_run(const mics_job *job)
+{
+    return job->run;
+}
+
+const mics_model *mics_job_model(const mics_job *job)
+{
+    return job->model;
+}
+
+const mics_schedule *mics_job_schedule(const mics_job *job)
+{
+    return job->schedule;
+}
+
+static void fill_world(const mics_job *job, mics_job_facts *facts)
+{
+    facts->ranks = job->budget.ranks;
+    facts->nodes = job->budget.nodes;
+    facts->ranks_here = job->budget.ranks_here;
+    facts->threads = job->budget.threads;
+    if (job->world == NULL)
+        return;
+    facts->mpi = run_world_is_mpi(job->world);
+    facts->first_rank = run_world_first_rank(job->world);
+}
+
+static void fill_device(const mics_job *job, mics_job_facts *facts)
+{
+    const run_accelerator *accelerator = &job->budget.accelerator;
+    mics_device_info info = {.name = "GPU"};
+    facts->accelerator = accelerator->used;
+    facts->device = mics_run_device_text(job->run->device);
+    facts->numbers = run_gpu_numbers(job->run->precision);
+    facts->device_why = job->device_why;
+    facts->devices = accelerator->devices;
+    facts->limit_bytes = job->budget.limit_bytes;
+    facts->limit_is_set = job->budget.limit_is_set;
+    if (!accelerator->used) {
+        // A build without the plugin is not worth a word each time; one whose GPUs cannot be used
+        // is.
+        if (job->run->device_auto && mics_cuda_find()->plugin)
+            facts->no_device = mics_cuda_find()->why_not;
+        return;
+    }
+    facts->host_copy_bytes = mics_engine_copy_bytes(job->schedule);
+    if (accelerator->devices > 0)
+        (void)mics_cuda_device_info(0, &info);
+    snprintf(facts->device_name, sizeof facts->device_name, "%s", info.name);
+    facts->device_memory_bytes = info.memory_total_bytes;
+}
+
+static void fill_data(const mics_job *job, mics_job_facts *facts)
+{
+    if (job->train == NULL)
+        return;
+    facts->tokenizer = job->tokenizer != NULL ? job->run->tokenizer : NULL;
+    facts->train_tokens = mics_corpus_tokens(job->train);
+    if (job->validation != NULL)
+        facts->validation_tokens = mics_corpus_tokens(job->validation);
+    else
+        facts->held_out_windows = job->validation_samples.windows;
+}
+
+static void fill_progress(const mics_job *job, mics_job_facts *facts)
+{
+    facts->checkpoint = job->checkpoint_path;
+    facts->checkpoints_dir = job->checkpoints_dir;
+    facts->imported = job->import != NULL;
+    facts->start_step = facts->step = facts->saved_step = job->start_step;
+    facts->validation_first = facts->validation_last = NAN;
+    // Before a rank is open it has done nothing.
+    const run_trainer *trainer = job->trainers;
+    if (trainer != NULL && trainer->job != NULL) {
+        facts->step = trainer->step;
+        facts->saved_step = trainer->saved_step;
+        facts->validation_first = trainer->validation_first;
+        facts->validation_last = trainer->validation_last;
+        memcpy(facts->peak_bytes, trainer->peak_bytes, sizeof facts->peak_bytes);
+    }
+    facts->finished = facts->step == job->run->steps;
+}
+
+mics_job_facts mics_job_facts_get(const mics_job *job)
+{
+    mics_job_facts facts = {0};
+    fill_world(job, &facts);
+    fill_device(job, &facts);
+    fill_data(job, &facts);
+    fill_progress(job, &facts);
+    return facts;
+}
+
+void mics_job_collectives_print(const mics_job *job, FILE *out)
+{
+    run_collectives_print(job, out);
+}

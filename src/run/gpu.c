@@ -1,0 +1,333 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Where a run computes. Ranks of a machine take its GPUs in turn.
+#include "gpu.h"
+#include "base/file.h"
+#include "mics/clock.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// Of page-locked memory, twice a channel, where collectives go through the host.
+enum { PIECE_BYTES = 4 << 20 };
+
+// Kinds of groups, each on one of the channels; and one behind the last, to compare with.
+enum { RINGS_MOST = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
+
+static bool on_gpu(const mics_job *job)
+{
+    return job->budget.accelerator.used;
+}
+
+// ---- what the run file comes to ----
+
+const char *run_gpu_why_not(const mics_run *run)
+{
+    if (run->device == MICS_RUN_DEVICE_CPU)
+        return "run.device is cpu";
+    const mics_cuda_findings *found = mics_cuda_find();
+    if (found->devices == 0)
+        return found->why_not;
+    return mics_kernels_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
+}
+
+mics_status run_gpu_resolve(mics_run *run)
+{
+    return mics_run_resolve_device(run, run_gpu_why_not(run));
+}
+
+mics_status run_gpu_resolve_unseen(mics_run *run)
+{
+    const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
+    return mics_run_resolve_device(run, asked ? NULL : run_gpu_why_not(run));
+}
+
+mics_status run_gpu_resolve_all(run_world *world, mics_run *run)
+{
+    const char *why_not = run_gpu_why_not(run);
+    int64_t lacks = why_not != NULL;
+    MICS_TRY(run_world_max(world, &lacks, 1));
+    if (lacks && why_not == NULL)
+        why_not = "another machine of this run has none that can be used (see `mics doctor` there)";
+    return run_world_agree(world, mics_run_resolve_device(run, why_not));
+}
+
+run_accelerator run_gpu_accelerator(const mics_run *run)
+{
+    if (run->device != MICS_RUN_DEVICE_CUDA)
+        return (run_accelerator){.used = false};
+    return (run_accelerator){
+        .used = true,
+        .kernels = mics_kernels_cuda(),
+        .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
+                 : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
+                                                             : MICS_DTYPE_FP32,
+        .devices = mics_cuda_find()->devices,
+    };
+}
+
+// ---- what a rank opens ----
+
+// A function of the plugin: ISO C has no cast from an object's address to a function's.
+static bool find(const char *name, void *function_out)
+{
+    void *address = mics_plugin_symbol(name);
+    memcpy(function_out, &address, sizeof address);
+    return address != NULL;
+}
+
+static mics_status open_device(const mics_job *job, run_rank *rank)
+{
+    const int32_t local = rank->comm->rank % job->budget.ranks_here;
+    MICS_TRY(mics_device_cuda_open(local % job->budget.accelerator.devices,
+                                   mics_engine_events(job->schedule), &rank->device));
+    if (job->run->precision != MICS_RUN_PRECISION_TF32)
+        return MICS_OK;
+    void (*allow_tf32)(mics_device * device, bool allow) = NULL;
+    if (!find("mics_cuda_matmul_allow_tf32", &allow_tf32))
+        return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no tf32; use run.precision fp32");
+    allow_tf32(rank->device, true);
+    return MICS_OK;
+}
+
+static bool same_ring(const mics_ring *a, const mics_ring *b)
+{
+    return a->channel == b->channel && a->group.first == b->group.first &&
+           a->group.stride == b->group.stride && a->group.size == b->group.size &&
+           memcmp(a->block_of, b->block_of, (size_t)a->group.size * sizeof(int32_t)) == 0;
+}
+
+static mics_ring ring_of(const mics_mesh *mesh, const mics_step *step, int32_t rank,
+                         int32_t *block_of)
+{
+    const mics_group_scope scope = mics_step_scope(step);
+    const mics_group group = mics_mesh_group(mesh, step->axis, scope, rank);
+    for (int32_t member = 0; member < group.size; member++)
+        block_of[member] = mics_mesh_block(mesh, step->axis, scope, mics_group_rank(group, member));
+    return (mics_ring){.group = group,
+                       .block_of = block_of,
+                       .channel = step->stream == MICS_STREAM_FAR ? 1 : 0,
+                       .what = mics_group_text(step->axis, scope)};
+}
+
+// The rank's ring of each group that the schedule has collectives of, once a channel; the agreement is the host's.
+// `blocks` holds RINGS_MOST times the world's ranks.
+static int32_t list_rings(const mics_job *job, int32_t rank, mics_ring rings[RINGS_MOST],
+                          int32_t *blocks)
+{
+    const mics_mesh *mesh = &job->schedule->spec.mesh;
+    int32_t count = 0;
+    for (int phase = 0; phase < MICS_PHASES; phase++) {
+        const mics_step_list *list = &job->schedule->lists[phase];
+        for (int32_t i = 0; i < list->count; i++) {
+            const mics_step *step = &list->steps[i];
+            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE)
+                continue;
+            rings[count] = ring_of(mesh, step, rank, blocks + count * mesh->ranks);
+            int32_t known = 0;
+            while (!same_ring(&rings[known], &rings[count]))
+                known++;
+            count += known == count;
+        }
+    }
+    return count;
+}
+
+// Puts the collectives of the device between what the rank counts by and its transport; who has the
+// rank's comm keeps it.
+static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *blocks)
+{
+    mics_ring rings[RINGS_MOST];
+    mics_comm *equipped = NULL;
+    const mics_device_comm_spec spec = {
+        .device = rank->device,
+        .transport = MICS_TRANSPORT_AUTO,
+        .piece_bytes = PIECE_BYTES,
+        .rings = rings,
+        .ring_count = list_rings(job, rank->comm->rank, rings, blocks),
+        .timeout_s = job->run->comm_timeout_s,
+    };
+    MICS_TRY(mics_comm_device_open_take(rank->memory, mics_comm_count_inner(rank->comm), &spec,
+                                        &equipped));
+    mics_comm_count_put_inner(rank->comm, equipped);
+    return MICS_OK;
+}
+
+mics_status run_gpu_open(const mics_job *job, run_rank *rank)
+{
+    if (!on_gpu(job))
+        return MICS_OK;
+    MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
+    void *blocks = NULL;
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST,
+                        (size_t)RINGS_MOST * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
+    const mics_status status = equip_comm(job, rank, blocks);
+    mics_free(rank->memory, blocks);
+    return status;
+}
+
+// ---- how products are computed ----
+
+static const char products_name[] = "products.bin";
+static const double TIMING_MOST_S = 30;
+
+// What the plugin has for it.
+typedef struct products {
+    void (*time)(mics_device *device, double seconds);
+    size_t (*save)(mics_device *device, void *bytes, size_t capacity);
+    mics_status (*load)(mics_device *device, const void *bytes, size_t size);
+    void (*count)(mics_device *device, int64_t *plans_out, int64_t *measured_out);
+} products;
+
+static bool find_products(products *to)
+{
+    return find("mics_cuda_matmul_time", &to->time) && find("mics_cuda_matmul_save", &to->save) &&
+           find("mics_cuda_matmul_load", &to->load) && find("mics_cuda_matmul_count", &to->count);
+}
+
+// Whether OUT has choices that this rank's GPU takes.
+static mics_status load_products(const products *with, run_rank *rank, const char *path,
+                                 bool *taken_out)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    *taken_out = false;
+    if (access(path, R_OK) != 0)
+        return MICS_OK;
+    MICS_TRY(mics_file_read_whole(rank->memory, path, &bytes, &size));
+    *taken_out = with->load(rank->device, bytes, size) == MICS_OK;
+    mics_free(rank->memory, bytes);
+    return MICS_OK;
+}
+
+static mics_status save_products(const products *with, const mics_job *job, run_rank *rank)
+{
+    const size_t size = with->save(rank->device, NULL, 0);
+    void *bytes = NULL;
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, size, &bytes));
+    with->save(rank->device, bytes, size);
+    const mics_status status =
+        mics_file_replace(rank->memory, job->run->out, products_name, bytes, size);
+    mics_free(rank->memory, bytes);
+    return status;
+}
+
+static mics_status time_products(const products *with, const mics_job *job, run_rank *rank,
+                                 mics_engine *engine)
+{
+    const double begin_us = mics_clock_us();
+    int64_t plans = 0, measured = 0;
+    with->time(rank->device, TIMING_MOST_S);
+    const mics_status status = mics_engine_rehearse(engine);
+    with->time(rank->device, 0);
+    MICS_TRY(status);
+    with->count(rank->device, &plans, &measured);
+    MICS_TRY(save_products(with, job, rank));
+    mics_log(MICS_LOG_INFO, "%lld of %lld matrix products timed in %.1f s, kept in %s/%s",
+             (long long)measured, (long long)plans, (mics_clock_us() - begin_us) * 1e-6,
+             job->run->out, products_name);
+    return MICS_OK;
+}
+
+static mics_status choose_products(const products *with, const mics_job *job, run_rank *rank,
+                                   mics_engine *engine, const char *path)
+{
+    const bool first = rank->comm->rank == 0;
+    bool taken = false;
+    mics_status status = MICS_OK;
+    if (first)
+        status = load_products(with, rank, path, &taken);
+    if (first && status == MICS_OK && !taken)
+        status = time_products(with, job, rank, engine);
+    MICS_TRY(run_rank_agree(rank, status));
+    if (first)
+        return run_rank_agree(rank, MICS_OK);
+    status = load_products(with, rank, path, &taken);
+    if (status == MICS_OK && !taken)
+        mics_log(
+            MICS_LOG_WARNING,
+            "%s is not for the GPU and cuBLASLt of rank %d, which takes what the library names "
+            "first; run on GPUs of one kind, and keep OUT on a disk that all ranks see",
+            path, (int)rank->comm->rank);
+    return run_rank_agree(rank, status);
+}
+
+mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engine *engine)
+{
+    products with = {.time = NULL};
+    char *path = NULL;
+    if (!on_gpu(job) || !job->run->gemm_autotune)
+        return MICS_OK;
+    mics_status status = MICS_OK;
+    if (!find_products(&with))
+        status = mics_fail(MICS_ERR_UNSUPPORTED,
+                           "the plugin cannot time products; set run.gemm_autotune false");
+    if (status == MICS_OK)
+        status = mics_file_join(rank->memory, job->run->out, products_name, &path);
+    status = run_rank_agree(rank, status);
+    if (status == MICS_OK && path != NULL)
+        status = choose_products(&with, job, rank, engine, path);
+    mics_free(rank->memory, path);
+    return status;
+}
+
+void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec)
+{
+    const mics_loss_scale *scale = &job->run->loss_scale;
+    if (!on_gpu(job))
+        return;
+    spec->device = rank->device;
+    spec->kernels = job->budget.accelerator.kernels;
+    spec->dtype = job->budget.accelerator.dtype;
+    spec->graphs = job->run->graphs;
+    spec->timeout_s = job->run->comm_timeout_s;
+    spec->loss_scaling = (mics_loss_scaling){
+        .fixed = scale->dynamic ? 0 : scale->initial,
+        .initial = scale->initial,
+        .window = scale->window,
+        .hysteresis = (int32_t)scale->hysteresis,
+        .consecutive_hysteresis = scale->consecutive_hysteresis,
+        .min = scale->least,
+    };
+}
+
+// ---- what it says ----
+
+const char *run_gpu_numbers(mics_run_precision precision)
+{
+    switch (precision) {
+    case MICS_RUN_PRECISION_BF16:
+        return "bf16 with fp32 masters";
+    case MICS_RUN_PRECISION_FP16:
+        return "fp16 with fp32 masters and loss scaling";
+    case MICS_RUN_PRECISION_TF32:
+        return "fp32, products of tf32";
+    default:
+        return "fp32";
+    }
+}
+
+void run_gpu_why(mics_job *job)
+{
+    const mics_run *run = job->run;
+    const size_t bytes = sizeof job->device_why;
+    mics_device_info info = {.name = "GPU"};
+    if (run->device == MICS_RUN_DEVICE_CPU && !run->device_auto) {
+        snprintf(job->device_why, bytes, "run.device is \"cpu\"");
+        return;
+    }
+    const mics_cuda_findings *found = mics_cuda_find();
+    const bool here = found->devices > 0 && mics_kernels_cuda() != NULL;
+    if (!here) {
+        snprintf(job->device_why, bytes, "%s: %s",
+                 run->device_auto ? "run.device is \"auto\", and no GPU can be used here"
+                                  : "run.device is \"cuda\", though none can be used here",
+                 found->devices == 0 ? found->why_not : "the plugin has no kernels");
+    } else {
+        mics_cuda_device_info(0, &info);
+        snprintf(job->device_why, bytes, "run.device is \"%s\", and %d GPU%s here: %s",
+                 run->device_auto ? "auto" : "cuda", (int)found->devices,
+                 found->devices == 1 ? " is" : "s are", info.name);
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Reading parameters by range into the engine.
+#include "import.h"
+#include "mics/log.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+// Older exports of GPT-2 keep causal masks as tensors, and some the tied table twice.
+static bool is_no_parameter(const mics_model *model, const char *name)
+{
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+           (model->tied && strcmp(name, "lm_head.weight") == 0);
+}
+
+// The tensor of a parameter, whether the file uses the whole name or the hub's short one.
+static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const mics_param *param)
+{
+    static const char prefix[] = "transformer.";
+    const mics_tensor_info *info = mics_safetensors_find(reader, param->name);
+    if (info == NULL && strncmp(param->name, prefix, sizeof prefix - 1) == 0)
+        info = mics_safetensors_find(reader, param->name + sizeof prefix - 1);
+    return info;
+}
+
+static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t capacity)
+{
+    size_t used = (size_t)snprintf(text, capacity, "[");
+    for (int32_t i = 0; i < dims && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%lld", i > 0 ? ", " : "",
+                                 (long long)shape[i]);
+    if (used < capacity)
+        snprintf(text + used, capacity - used, "]");
+}
+
+static mics_status check_param(const mics_param *param, const mics_safetensors *reader,
+                               const char *path)
+{
+    const mics_tensor_info *info = find_tensor(reader, param);
+    if (info == NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is missing; is it the same model?",
+                         path, param->name);
+    bool same = info->dims == param->dims;
+    for (int32_t i = 0; same && i < info->dims; i++)
+        same = info->shape[i] == param->shape[i];
+    if (same)
+        return MICS_OK;
+    char theirs[96], ours[96];
+    shape_text(info->dims, info->shape, theirs, sizeof theirs);
+    shape_text(param->dims, param->shape, ours, sizeof ours);
+    return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is %s, but the model's config says %s",
+                     path, info->name, theirs, ours);
+}
+
+mics_status run_import_check(const mics_model *model, const mics_safetensors *reader,
+                             const char *path)
+{
+    for (int32_t i = 0; i < mics_safetensors_count(reader); i++) {
+        const char *name = mics_safetensors_at(reader, i)->name;
+        if (mics_model_find_param(model, name).unit < 0 && !is_no_parameter(model, name))
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: tensor \"%s\" belongs to no parameter of this model", path, name);
+    }
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        for (int32_t i = 0; i < model->units[unit].param_count; i++)
+            MICS_TRY(check_param(&model->units[unit].params[i], reader, path));
+    }
+    return MICS_OK;
+}
+
+// Elements of one parameter that lie in the shard; what lies between parameters stays zero.
+static mics_status fill_param(const mics_param *param, const mics_safetensors *reader,
+                              const mics_engine_piece *piece)
+{
+    int64_t begin = param->offset, end = param->offset + param->elems;
+    if (begin < piece->shard.begin)
+        begin = piece->shard.begin;
+    if (end > piece->shard.end)
+        end = piece->shard.end;
+    if (begin >= end)
+        return MICS_OK;
+    return mics_safetensors_read(reader, find_tensor(reader, param)->name, begin - param->offset,
+                                 end - begin, piece->shard_params + (begin - piece->shard.begin));
+}
+
+mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
+                            mics_engine *engine)
+{
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        for (int32_t i = 0; i < model->units[unit].param_count; i++)
+            MICS_TRY(fill_param(&model->units[unit].params[i], reader, &piece));
+    }
+    return mics_engine_push(engine);
+}
+
+mics_status run_resume_fill(const mics_model *model, const mics_checkpoint *checkpoint,
+                            mics_engine *engine)
+{
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        const mics_unit *of = &model->units[unit];
+        mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        float *states[MICS_STATES] = {piece.params, piece.states[0], piece.states[1]};
+        if (piece.range.begin == piece.range.end)
+            continue;
+        for (int state = 0; state < MICS_STATES; state++)
+            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, (mics_state)state,
+                                          piece.range.begin, piece.range.end, states[state]));
+    }
+    return mics_engine_push(engine);
+}
+
+mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
+                            mics_engine *engine)
+{
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        const mics_unit *of = &model->units[unit];
+        mics_engine_piece piece = mics_engine_piece_get(engine, unit);
+        int64_t end = piece.shard.end < of->elems ? piece.shard.end : of->elems;
+        if (piece.shard.begin < end)
+            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAMS,
+                                          piece.shard.begin, end, piece.shard_params));
+    }
+    return mics_engine_push(engine);
+}

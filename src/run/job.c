@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening and closing what a process' ranks share.
+#include "job.h"
+#include "base/file.h"
+#include "files.h"
+#include "gpu.h"
+#include "import.h"
+#include "mics/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG_MAX_BYTES = 1 << 20 };
+
+mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                               size_t staging_bytes)
+{
+    mics_run *run = job->run;
+    MICS_TRY(mics_run_resolve(run, ranks, nodes));
+    MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
+    MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
+    const run_accelerator accelerator = run_gpu_accelerator(run);
+    MICS_TRY(run_budget_read(run, ranks, nodes, ranks_here, &accelerator, &job->budget));
+    // What a transport holds on the host is not of the GPU's memory.
+    job->budget.staging_bytes = accelerator.used ? 0 : staging_bytes;
+    return MICS_OK;
+}
+
+mics_status run_job_open_schedule(mics_job *job)
+{
+    return run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule);
+}
+
+double run_job_files_timeout_s(const mics_job *job)
+{
+    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
+    return fmax(LEAST_S, OF_COLLECTIVES * job->run->comm_timeout_s);
+}
+
+// ---- data ----
+
+static bool only_shards(const mics_run *run)
+{
+    bool shards = true;
+    for (int32_t i = 0; i < run->train_count; i++)
+        shards = shards && run_is_shard(run->train[i]);
+    for (int32_t i = 0; i < run->validation_count; i++)
+        shards = shards && run_is_shard(run->validation[i]);
+    return shards;
+}
+
+static mics_status open_tokenizer(mics_job *job)
+{
+    const mics_run *run = job->run;
+    if (run_tokens_unknown(run->tokenizer, only_shards(run), job->model->vocab))
+        return MICS_OK; // nothing is read or written as text
+    MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
+    int32_t vocab = mics_tokenizer_vocab(job->tokenizer);
+    if (vocab <= job->model->vocab)
+        return MICS_OK;
+    return mics_json_fail(run->json, "data.tokenizer", MICS_ERR_INVALID,
+                          "%s has %d tokens, but the model's vocab_size is %lld (%s); take a "
+                          "model with as many, another tokenizer, or token shards (.bin) alone",
+                          run->tokenizer, (int)vocab, (long long)job->model->vocab,
+                          run->model_config);
+}
+
+static mics_status open_corpora(mics_job *job)
+{
+    const mics_run *run = job->run;
+    char *cache = NULL;
+    MICS_TRY(mics_file_join(job->memory, run->out, "cache", &cache));
+    int32_t vocab = (int32_t)job->model->vocab;
+    mics_status status = mics_corpus_open(job->memory, run->train, run->train_count, job->tokenizer,
+                                          vocab, cache, &job->train);
+    if (status == MICS_OK && run->validation_count > 0 && run->validation_batches > 0)
+        status = mics_corpus_open(job->memory, run->validation, run->validation_count,
+                                  job->tokenizer, vocab, cache, &job->validation);
+    mics_free(job->memory, cache);
+    MICS_TRY(status);
+    return run_samples_divide(job->train, job->validation, run->seed, run_job_sequence(job),
+                              run->validation_batches > 0, &job->train_samples,
+                              &job->validation_samples);
+}
+
+static mics_status open_import(mics_job *job)
+{
+    const char *init = job->run->model_init;
+    if (strcmp(init, "random") == 0)
+        return MICS_OK;
+    MICS_TRY(mics_safetensors_open(job->memory, init, &job->import));
+    return run_import_check(job->model, job->import, init);
+}
+
+// ---- output folder ----
+
+// Byte 0 of OUT/lock belongs to the run that writes there; the system gives it up when we end.
+static mics_status lock_out(mics_job *job)
+{
+    char *path = NULL;
+    MICS_TRY(mics_file_make_dirs(job->memory, job->run->out));
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "lock", &path));
+    job->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    mics_status status = MICS_OK;
+    if (job->lock_file < 0)
+        status = mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", path,
+                           strerror(errno));
+    struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    bool first = run_world_is_first(job->world);
+    // A file system without locks is no reason not to train.
+    if (status == MICS_OK && first && fcntl(job->lock_file, F_SETLK, &byte) != 0 &&
+        (errno == EACCES || errno == EAGAIN))
+        status = mics_fail(MICS_ERR_INVALID, "%s: another run writes there now; use another --out",
+                           job->run->out);
+    mics_free(job->memory, path);
+    return status;
+}
+
+static mics_status write_run_json(mics_job *job)
+{
+    const char *out = job->run->out;
+    MICS_TRY(run_run_text(job->memory, job->run, &job->run_json));
+    if (!run_world_is_first(job->world) || job->finished)
+        return MICS_OK;
+    MICS_TRY(mics_file_replace(job->memory, out, "run.json", job->run_json, strlen(job->run_json)));
+    return mics_file_sync_dir(out);
+}
+
+mics_status run_job_open_data(mics_job *job)
+{
+    MICS_TRY(mics_run_check_files(job->run));
+    MICS_TRY(open_tokenizer(job));
+    MICS_TRY(lock_out(job));
+    MICS_TRY(open_corpora(job));
+    MICS_TRY(run_job_resume(job));
+    if (job->checkpoint == NULL)
+        MICS_TRY(open_import(job));
+    return write_run_json(job);
+}
+
+void run_job_close_parts(mics_job *job)
+{
+    if (job->lock_file >= 0)
+        close(job->lock_file);
+    mics_safetensors_close(job->import);
+    mics_checkpoint_close(job->checkpoint);
+    mics_corpus_close(job->validation);
+    mics_corpus_close(job->train);
+    mics_tokenizer_close(job->tokenizer);
+    mics_schedule_close(job->schedule);
+    mics_model_close(job->model);
+    mics_json_close(job->config);
+    mics_run_close(job->run);
+    mics_free(job->memory, job->run_json);
+    mics_free(job->memory, job->checkpoint_path);
+    mics_free(job->memory, job->checkpoints_dir);
+}

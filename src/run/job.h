@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one process share: run file, model, schedule, data, and where the run starts
+// from. Opened once a process, then only read, but for what its calls ask of the ranks.
+#ifndef MICS_RUN_JOB_H
+#define MICS_RUN_JOB_H
+
+#include "collectives.h"
+#include "mics/checkpoint.h"
+#include "mics/config.h"
+#include "mics/data.h"
+#include "mics/json.h"
+#include "mics/model.h"
+#include "mics/run.h"
+#include "mics/safetensors.h"
+#include "mics/schedule.h"
+#include "samples.h"
+#include "sizing.h"
+#include "world.h"
+
+typedef struct run_trainer run_trainer;
+
+enum { RUN_PATH_BYTES = 4096 };
+
+struct mics_job {
+    mics_memory *memory;
+    run_world *world; // NULL: a job that is only sized
+    mics_run *run;
+    mics_json *config; // the model's
+    mics_model *model;
+    run_budget budget;
+    mics_schedule *schedule;
+    run_collectives collectives;     // what was measured for it
+    mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
+    mics_corpus *train, *validation; // validation NULL: part of train, or none
+    run_samples train_samples, validation_samples;
+    mics_safetensors *import;    // NULL: random, or resumed
+    mics_checkpoint *checkpoint; // NULL: the run starts anew
+    char *checkpoint_path;       // of `checkpoint`
+    char *checkpoints_dir;       // OUT/checkpoints
+    char *run_json;              // resolved, as text
+    int64_t start_step;          // optimizer steps that were done before
+    bool finished;               // nothing was left to do
+    int lock_file;               // OUT/lock, held by the first process; -1: none
+    char device_why[400];        // why it computes where it does
+    mics_job_callbacks callbacks;
+    run_trainer *trainers; // by rank of this process; NULL until they are loaded
+    mics_status failed;    // of a call: nothing works any more
+    // What the ranks are asked for, by the calling thread.
+    int64_t train_until;                                  // step
+    mics_status (*write)(mics_job *job, void *write_ctx); // rank 0 does, while the others wait
+    void *write_ctx;
+};
+
+/* The model, and what memory and threads this process' ranks may use (job->budget); needs no data
+ * and no output folder. `run`, whose device is settled (gpu.h), is resolved.
+ *
+ * `staging_bytes` is the transport's. Returns: MICS_OK; what was wrong, logged (the job holds what
+ * was opened). */
+mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                               size_t staging_bytes);
+
+/* The schedule for job->budget, which all processes must have alike: an automatic sharding is
+ * chosen by it. Returns: as run_job_open_model.
+ */
+mics_status run_job_open_schedule(mics_job *job);
+
+/* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Writes only
+ * on the first process, and nothing before everything was found to be in order.
+ */
+mics_status run_job_open_data(mics_job *job);
+
+/* Closes what was opened; the job itself is left. */
+void run_job_close_parts(mics_job *job);
+
+/* Tokens of a sequence. */
+static inline int64_t run_job_sequence(const mics_job *job)
+{
+    return job->schedule->spec.batch.length;
+}
+
+/* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
+double run_job_files_timeout_s(const mics_job *job);
+
+/* Tells the program a line. */
+void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
+
+/* Tells the program what begins now; fills in which rank and folder it is. */
+void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase);
+
+// ---- values.c ----
+
+/* A run from what was filled in C. Returns: as mics_run_load. */
+mics_status run_values_load(mics_memory *memory, const mics_run_values *values,
+                            const char *const *sets, int32_t set_count, mics_run **run_out);
+
+// ---- resume.c ----
+
+/* Finds what to resume from, if anything: sets checkpoint, and the run keeps what it has resolved
+ * (mics_run_keep). Needs the run, not yet resolved.
+ *
+ * `resume`: "auto", "none" or a folder.
+ */
+mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
+
+/* Checks that `checkpoint` is of the same run: sets start_step and finished. Needs the corpora
+ * open.
+ */
+mics_status run_job_resume(mics_job *job);
+
+/* Adds to the error line that is kept back from which older step of the run it can go on, after
+ * what job->checkpoint holds was found to be damaged.
+ */
+void run_job_advise_older(const mics_job *job);
+
+// ---- run_json.c ----
+
+/* The resolved run as a run file that gives the same run again. The caller frees *text_out with
+ * mics_free.
+ */
+mics_status run_run_text(mics_memory *memory, const mics_run *run, char **text_out);
+
+#endif

@@ -1,0 +1,331 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The calls of a job: what all processes settle before ranks run, and what they are asked for then.
+//
+// Setup is alike in all processes, each of which holds its error line back; they agree, and one
+// speaks.
+#include "cores.h"
+#include "files.h"
+#include "gpu.h"
+#include "job.h"
+#include "mics/log.h"
+#include "trainer.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// How long ranks wait for each other while the run, which says it, could not be read.
+static const double SETUP_TIMEOUT_S = 60;
+
+bool mics_job_is_launched(void)
+{
+    return mics_comm_mpi_launched();
+}
+
+static mics_status open_job(mics_memory *memory, mics_job **job_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_job), &block));
+    mics_job *job = block;
+    job->memory = memory;
+    job->lock_file = -1;
+    *job_out = job;
+    return MICS_OK;
+}
+
+static mics_status load_run(const mics_job_spec *spec, mics_run **run_out)
+{
+    if (spec->status != MICS_OK)
+        return spec->status;
+    if (spec->file != NULL)
+        return mics_run_load(spec->memory, spec->file, spec->sets, spec->set_count, run_out);
+    if (spec->values != NULL)
+        return run_values_load(spec->memory, spec->values, spec->sets, spec->set_count, run_out);
+    return mics_fail(MICS_ERR_INVALID, "mics_job_spec: neither a file nor values describe a run");
+}
+
+// ---- setup, alike in all processes ----
+
+static mics_status open_model(mics_job *job)
+{
+    size_t staging = run_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
+    MICS_TRY(run_job_open_model(job, run_world_ranks(job->world), run_world_nodes(job->world),
+                                run_world_ranks_here(job->world), staging));
+    job->budget.shares = run_world_shares(job->world);
+    if (job->run->share_params && !job->budget.shares && !job->budget.accelerator.used &&
+        run_world_is_first(job->world) && run_world_ranks(job->world) > run_world_nodes(job->world))
+        mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
+                                "common here (or --nodes says otherwise than the launcher), so "
+                                "gathers copy");
+    return MICS_OK;
+}
+
+static mics_status open_schedule(mics_job *job)
+{
+    const mics_collectives wanted = job->run->collectives;
+    if (wanted == MICS_COLLECTIVES_LIBRARY && !run_world_is_mpi(job->world))
+        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
+                              "\"library\" is the MPI library's all-gather, and these ranks are "
+                              "threads; use \"ring\" or \"two-stage\", or mpirun");
+    if (job->budget.accelerator.used &&
+        (wanted == MICS_COLLECTIVES_MEASURED || wanted == MICS_COLLECTIVES_LIBRARY))
+        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
+                              "\"measured\" and \"library\" are of the processor's collectives; on "
+                              "cuda use \"auto\", \"two-stage\" or \"ring\"");
+    MICS_TRY(run_job_open_schedule(job));
+    return run_check_memory(job->memory, job->run, job->schedule, &job->budget);
+}
+
+// Processes read their machines' memory and cores at other moments, or have other machines; the
+// poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their
+// own or shared.
+static mics_status share_budget(mics_job *job)
+{
+    int32_t cores = 0;
+    MICS_TRY(run_cores_read(job->world, job->memory, &cores));
+    if (job->run->threads == 0 && cores > 0)
+        job->budget.threads = cores;
+    int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads};
+    MICS_TRY(run_world_max(job->world, least, 2));
+    job->budget.limit_bytes = (size_t)-least[0];
+    job->budget.threads = (int32_t)-least[1];
+    return MICS_OK;
+}
+
+static mics_status open_data(void *ctx)
+{
+    return run_job_open_data(ctx);
+}
+
+// What the run file says for another engine, and has no effect here, is named once.
+static void say_hints(const mics_run *run)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        if (row.hint && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", row.key);
+    }
+    if (used > 0)
+        mics_log(MICS_LOG_INFO, "without effect here (mics explain says why): %s%s", names,
+                 used < sizeof names ? "" : "...");
+}
+
+static void say_kept(const mics_job *job)
+{
+    const char *kept = mics_run_kept_text(job->run);
+    if (*kept != '\0')
+        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
+                 job->checkpoint_path, kept);
+}
+
+// Opens the engines.
+static mics_status start(mics_job *job)
+{
+    const int32_t here = run_world_is_mpi(job->world) ? 1 : run_world_ranks(job->world);
+    void *block = NULL;
+    MICS_TRY(run_collectives_settle(job));
+    mics_status status =
+        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)here * sizeof(run_trainer), &block);
+    job->trainers = block;
+    MICS_TRY(run_world_agree(job->world, status));
+    run_job_tell_phase(job,
+                       &(mics_job_phase){.step = job->start_step, .saved_step = job->start_step});
+    return run_world_run(job->world, run_trainer_open, job);
+}
+
+static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
+{
+    MICS_TRY(run_world_agree(job->world, loaded));
+    MICS_TRY(run_world_agree(job->world,
+                             run_job_find_checkpoint(job, resume != NULL ? resume : "auto")));
+    MICS_TRY(run_gpu_resolve_all(job->world, job->run));
+    MICS_TRY(run_world_agree(job->world, open_model(job)));
+    MICS_TRY(share_budget(job));
+    MICS_TRY(run_world_agree(job->world, open_schedule(job)));
+    run_gpu_why(job);
+    MICS_TRY(run_world_first(job->world, open_data, job));
+    if (job->finished)
+        return MICS_OK;
+    if (run_world_is_first(job->world)) {
+        say_hints(job->run);
+        say_kept(job);
+    }
+    return start(job);
+}
+
+mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)
+{
+    mics_job *job = NULL;
+    // Until the world is open this process does not know whether it is the one that speaks.
+    if (spec->status == MICS_OK)
+        mics_log_hold(mics_comm_mpi_launched());
+    mics_status status = open_job(spec->memory, &job), loaded = MICS_OK;
+    if (status == MICS_OK) {
+        job->callbacks = spec->callbacks;
+        loaded = load_run(spec, &job->run);
+        const run_world_spec world = {
+            .ranks = spec->ranks,
+            .nodes = spec->nodes,
+            .timeout_s = job->run != NULL ? job->run->comm_timeout_s : SETUP_TIMEOUT_S,
+        };
+        status = run_world_open(spec->memory, &world, &job->world);
+    }
+    if (status == MICS_OK)
+        status = open_all(job, spec->resume, loaded);
+    mics_log_release(status != MICS_OK, -1);
+    if (status == MICS_OK) {
+        *job_out = job;
+        return MICS_OK;
+    }
+    if (job != NULL)
+        job->failed = status;
+    (void)mics_job_close(job);
+    return status;
+}
+
+// ---- a run that is only sized ----
+
+// Each node is taken to be a machine like this one. Threads of one process stage nothing.
+static mics_status size(mics_job *job, const mics_job_spec *spec)
+{
+    const int32_t ranks = spec->ranks > 0 ? spec->ranks : 1;
+    const int32_t nodes = spec->nodes > 0 ? spec->nodes : 1;
+    MICS_TRY(load_run(spec, &job->run));
+    if (ranks % nodes != 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d nodes do not divide %d ranks; give --nodes a divisor", (int)nodes,
+                         (int)ranks);
+    MICS_TRY(run_gpu_resolve_unseen(job->run));
+    MICS_TRY(run_job_open_model(job, ranks, nodes, ranks / nodes,
+                                mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0));
+    run_gpu_why(job);
+    return run_job_open_schedule(job);
+}
+
+mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out)
+{
+    mics_job *job = NULL;
+    MICS_TRY(open_job(spec->memory, &job));
+    mics_status status = size(job, spec);
+    if (status == MICS_OK)
+        *job_out = job;
+    else
+        (void)mics_job_close(job);
+    return status;
+}
+
+// ---- what ranks are asked for ----
+
+static mics_status ask(mics_job *job, mics_status (*rank_main)(void *ctx, run_rank *rank))
+{
+    MICS_TRY(job->failed);
+    mics_status status = job->trainers == NULL ? start(job) : MICS_OK;
+    if (status == MICS_OK)
+        status = run_world_run(job->world, rank_main, job);
+    mics_log_release(status != MICS_OK, -1);
+    if (status != MICS_ERR_INTERRUPTED)
+        job->failed = status;
+    return status;
+}
+
+mics_status mics_job_train(mics_job *job, int64_t steps)
+{
+    const int64_t done = mics_job_facts_get(job).step, left = job->run->steps - done;
+    MICS_TRY(job->failed);
+    if (steps < 0)
+        return mics_fail(MICS_ERR_INVALID, "mics_job_train: %lld steps; 0 trains to the end",
+                         (long long)steps);
+    if (left == 0)
+        return MICS_OK;
+    job->train_until = steps > 0 && steps < left ? done + steps : job->run->steps;
+    return ask(job, run_trainer_train);
+}
+
+mics_status mics_job_evaluate(mics_job *job, double *loss_out)
+{
+    MICS_TRY(job->failed);
+    if (job->run->validation_batches == 0)
+        return mics_fail(MICS_ERR_INVALID, "run.validation_batches is 0: nothing is held out to "
+                                           "evaluate on");
+    MICS_TRY(ask(job, run_trainer_evaluate));
+    *loss_out = job->trainers[0].evaluated;
+    return MICS_OK;
+}
+
+mics_status mics_job_save(mics_job *job)
+{
+    return mics_job_facts_get(job).step == mics_job_facts_get(job).saved_step
+               ? job->failed
+               : ask(job, run_trainer_save);
+}
+
+// ---- what one rank writes of a saved job ----
+
+typedef struct output {
+    const char *dir; // of an export
+    int64_t max_file_bytes;
+    const char *prompt; // of a text
+    const mics_sampling *sampling;
+    FILE *out;
+} output;
+
+static mics_status write_export(mics_saved *saved, const output *as)
+{
+    return mics_saved_export(saved, as->dir, as->max_file_bytes);
+}
+
+static mics_status write_text(mics_saved *saved, const output *as)
+{
+    MICS_TRY(mics_saved_load(saved));
+    return mics_saved_generate(saved, as->prompt, as->sampling, as->out);
+}
+
+static mics_status write_saved(mics_job *job, void *write_ctx)
+{
+    const output *as = write_ctx;
+    mics_saved *saved = NULL;
+    MICS_TRY(mics_saved_open(job->memory, job->checkpoints_dir, &saved));
+    const mics_status status = as->dir != NULL ? write_export(saved, as) : write_text(saved, as);
+    mics_saved_close(saved);
+    return status;
+}
+
+static mics_status save_and_write(mics_job *job, output *as)
+{
+    MICS_TRY(mics_job_save(job));
+    job->write = write_saved;
+    job->write_ctx = as;
+    const mics_status status = ask(job, run_trainer_write);
+    job->write_ctx = NULL;
+    return status;
+}
+
+mics_status mics_job_export(mics_job *job, const char *dir, int64_t max_file_bytes)
+{
+    return save_and_write(job, &(output){.dir = dir, .max_file_bytes = max_file_bytes});
+}
+
+mics_status mics_job_generate(mics_job *job, const char *prompt, const mics_sampling *sampling,
+                              FILE *out)
+{
+    return save_and_write(job, &(output){.prompt = prompt, .sampling = sampling, .out = out});
+}
+
+// ---- the end ----
+
+mics_status mics_job_close(mics_job *job)
+{
+    mics_status status = MICS_OK;
+    if (job == NULL)
+        return MICS_OK;
+    if (job->trainers != NULL)
+        status = run_world_run(job->world, run_trainer_close, job);
+    run_world_close(job->world);
+    mics_free(job->memory, job->trainers);
+    run_job_close_parts(job);
+    mics_free(job->memory, job);
+    return status;
+}

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// "sharding": "auto" where run.cluster says what the links are.
+#include "mics/log.h"
+#include "mics/plan.h"
+#include "mics/run.h"
+#include "sizing.h"
+
+// Numbers as the ranks compute with.
+static void take_accelerator(const mics_run *run, const run_budget *budget,
+                             mics_plan_request *request)
+{
+    const run_accelerator *accelerator = &budget->accelerator;
+    if (!accelerator->used)
+        return;
+    request->accelerator = true;
+    request->precision =
+        accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+    request->math = accelerator->dtype == MICS_DTYPE_BF16       ? MICS_MATH_BF16
+                    : accelerator->dtype == MICS_DTYPE_FP16     ? MICS_MATH_FP16
+                    : run->precision == MICS_RUN_PRECISION_TF32 ? MICS_MATH_TF32
+                                                                : MICS_MATH_FP32;
+}
+
+static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
+                                const run_budget *budget, mics_planner **planner_out)
+{
+    mics_plan_request request = {
+        .model = model,
+        .nodes = budget->nodes,
+        .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+        .global_batch = run->global_batch,
+        .whole_below = run->param_persistence_threshold,
+        .join_below = run->coalesce_below,
+        .gather_wires = run->params_dtype,
+        .reduce_wires = run->grads_dtype,
+        .second_hop_wires = run->boundary_dtype,
+        .share_params = run_shares_params(run, budget),
+        .staging_bytes = budget->staging_bytes,
+        .threads = budget->threads,
+        // Where nobody knows it, what the cluster's ranks have.
+        .memory_bytes = budget->limit_bytes == SIZE_MAX ? 0 : (double)budget->limit_bytes,
+    };
+    int32_t nodes = 0;
+    take_accelerator(run, budget, &request);
+    MICS_TRY(mics_cluster_open(memory, run->cluster, &request.cluster, &nodes));
+    const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
+    if (per_node != budget->ranks / budget->nodes)
+        return mics_json_fail(
+            run->json, "run.cluster", MICS_ERR_INVALID,
+            "%s has %d ranks a node, and this run %d (%d ranks, %d nodes); take a "
+            "cluster with as many, or leave run.cluster out",
+            run->cluster, (int)per_node, (int)(budget->ranks / budget->nodes), (int)budget->ranks,
+            (int)budget->nodes);
+    return mics_planner_open(memory, &request, planner_out);
+}
+
+// What the run file leaves open is the sharding alone. Deeper prefetches than are planned cost no
+// less memory, so they are left to what fits afterwards.
+static mics_plan_space space_of(const mics_run *run)
+{
+    const bool two_stage = run->collectives != MICS_COLLECTIVES_RING;
+    return (mics_plan_space){
+        .micro_batch = run->micro_batch,
+        .recompute_given = true,
+        .recompute = run->recompute,
+        .prefetch_given = !run->prefetch_auto,
+        .prefetch =
+            run->prefetch < MICS_PLAN_PREFETCH_MOST ? run->prefetch : MICS_PLAN_PREFETCH_MOST,
+        .breadth = run->layered_micro_steps,
+        .collectives_given = true,
+        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_LIBRARY,
+        .reduce_two_stage = two_stage,
+        .boundary_two_stage = two_stage,
+    };
+}
+
+static void say(const mics_run *run, const mics_planner *planner, mics_plan_result *result)
+{
+    mics_plan_entry *best = &result->entries[0];
+    mics_plan_explain(planner, best, best);
+    mics_log(MICS_LOG_INFO, "\"sharding\": \"auto\" for %s: %s, %.1f ms a step; %s", run->cluster,
+             best->name, best->step_us * 1e-3, best->why);
+}
+
+mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_sharding *sharding_out,
+                              bool *planned_out)
+{
+    const mics_plan_space space = space_of(run);
+    mics_planner *planner = NULL;
+    mics_plan_result *result = NULL;
+    MICS_TRY(open_planner(memory, run, model, budget, &planner));
+    const mics_status status = mics_planner_search(planner, &space, 1, &result);
+    *planned_out = status == MICS_OK && result->count > 0;
+    if (*planned_out) {
+        say(run, planner, result);
+        *sharding_out = result->entries[0].choice.sharding;
+    }
+    mics_plan_result_close(result);
+    mics_planner_close(planner);
+    return status;
+}

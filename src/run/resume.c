@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
+// another; what decides data and mathematics may not.
+#include "base/file.h"
+#include "files.h"
+#include "job.h"
+#include "mics/log.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RUN_MAX_BYTES = 1 << 20 };
+
+static mics_status differs(const mics_job *job, const char *what, const char *theirs,
+                           const char *ours)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s %s, this run has %s; restore it, or begin anew with "
+                     "another --out",
+                     job->checkpoint_path, what, theirs, ours);
+}
+
+static mics_status differs_int(const mics_job *job, const char *what, int64_t theirs, int64_t ours)
+{
+    char left[32], right[32];
+    snprintf(left, sizeof left, "%lld", (long long)theirs);
+    snprintf(right, sizeof right, "%lld", (long long)ours);
+    return theirs == ours ? MICS_OK : differs(job, what, left, right);
+}
+
+// ---- the model's config, key by key: its text may be laid out in another way ----
+
+static bool same_value(const mics_json_value *a, const mics_json_value *b)
+{
+    if (a == NULL || b == NULL)
+        return a == b;
+    mics_json_type type = mics_json_type_of(a);
+    bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
+    mics_json_type other = mics_json_type_of(b);
+    if (number && (other == MICS_JSON_INT || other == MICS_JSON_REAL)) {
+        double difference = mics_json_real(a) - mics_json_real(b);
+        return !(difference < 0) && !(difference > 0);
+    }
+    if (type != other)
+        return false;
+    switch (type) {
+    case MICS_JSON_BOOL:
+        return mics_json_bool(a) == mics_json_bool(b);
+    case MICS_JSON_STRING:
+        return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
+    default: // null; what is nested says nothing about the mathematics
+        return true;
+    }
+}
+
+// Keys that say where a config came from, and not what the model is.
+static bool is_note(const char *key)
+{
+    static const char *const notes[] = {"_name_or_path", "architectures", "transformers_version",
+                                        "torch_dtype", "dtype"};
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+        if (strcmp(key, notes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static mics_status compare_configs(const mics_job *job, const mics_json_value *theirs,
+                                   const mics_json_value *ours)
+{
+    const mics_json_value *const walks[] = {theirs, ours};
+    for (int walk = 0; walk < 2; walk++) {
+        const char *key = NULL;
+        const mics_json_value *value;
+        while ((value = mics_json_next(walks[walk], &key)) != NULL) {
+            if (is_note(key) || same_value(value, mics_json_get(walks[1 - walk], key)))
+                continue;
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: was made with another \"%s\" in the model's config than %s has; "
+                             "restore it, or begin anew with another --out",
+                             job->checkpoint_path, key, job->run->model_config);
+        }
+    }
+    return MICS_OK;
+}
+
+static mics_status check_model(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    mics_json *json = NULL;
+    if (strcmp(meta->model_json, mics_json_text(job->config)) == 0)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->model_json,
+                             strlen(meta->model_json), &json));
+    mics_status status = compare_configs(job, mics_json_root(json), mics_json_root(job->config));
+    mics_json_close(json);
+    return status;
+}
+
+// ---- data ----
+
+// The text that this run's tokens were made with, which its file need not hold any more.
+static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    size_t our_bytes = 0, their_bytes = 0;
+    const char *ours = run_tokenizer_text(job->tokenizer, &our_bytes);
+    void *theirs = NULL;
+    if (strcmp(meta->tokenizer, "bytes") != 0)
+        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &theirs, &their_bytes));
+    bool same = (ours == NULL) == (theirs == NULL) && our_bytes == their_bytes &&
+                (ours == NULL || memcmp(ours, theirs, our_bytes) == 0);
+    mics_free(job->memory, theirs);
+    return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer);
+}
+
+static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    MICS_TRY(check_tokenizer(job, meta));
+    if (meta->corpus_hash != mics_corpus_hash(job->train))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: was made with other training text (data.train) than this run's; "
+                         "restore it, or begin anew with another --out",
+                         job->checkpoint_path);
+    return MICS_OK;
+}
+
+// What is held out for validation does not train, so it decides the order of all that does.
+static mics_status check_hold_out(const mics_job *job, const mics_json *theirs)
+{
+    static const char *const shares[] = {"nothing", "the last twentieth"};
+    const mics_run *run = job->run;
+    bool held = mics_json_int(mics_json_at(theirs, "run.validation_batches")) > 0 &&
+                mics_json_count(mics_json_at(theirs, "data.validation")) == 0;
+    bool holds = run->validation_batches > 0 && run->validation_count == 0;
+    if (held == holds)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s of data.train held out for validation, this run holds "
+                     "out %s; restore run.validation_batches and data.validation, or begin anew "
+                     "with another --out",
+                     job->checkpoint_path, shares[held], shares[holds]);
+}
+
+// Which windows of the text train: run_json, which is for people, is who knows.
+static mics_status check_windows(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    mics_json *json = NULL;
+    if (meta->run_json == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->run_json,
+                             strlen(meta->run_json), &json));
+    const mics_json_value *value = mics_json_at(json, "data.sequence_length");
+    int64_t theirs = mics_json_int(value);
+    if (theirs == 0) // the model's positions
+        theirs = job->model->positions;
+    mics_status status = differs_int(job, "data.sequence_length", theirs, run_job_sequence(job));
+    if (status == MICS_OK)
+        status = check_hold_out(job, json);
+    mics_json_close(json);
+    return status;
+}
+
+static mics_status check_same_run(const mics_job *job)
+{
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    MICS_TRY(check_model(job, meta));
+    MICS_TRY(differs_int(job, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
+    MICS_TRY(check_data(job, meta));
+    MICS_TRY(check_windows(job, meta));
+    if (meta->step > 0)
+        MICS_TRY(differs_int(job, "train_batch_size", meta->samples / meta->step,
+                             job->run->global_batch));
+    return MICS_OK;
+}
+
+// ---- the decision ----
+
+// Whether the folder at `path` lies directly in `dir`.
+static bool lies_in(const char *path, const char *dir)
+{
+    char *a = realpath(path, NULL), *b = realpath(dir, NULL);
+    char *slash = a != NULL ? strrchr(a, '/') : NULL;
+    if (slash != NULL)
+        *slash = '\0';
+    bool same = a != NULL && b != NULL && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+// Sets checkpoint_path when there is something to resume from. An older step of the same folder is
+// a way back: the next save is the newest then, whatever its step, and replaces a step of its name.
+static mics_status choose(mics_job *job, const char *resume)
+{
+    bool automatic = strcmp(resume, "auto") == 0;
+    bool named = !automatic && strcmp(resume, "none") != 0;
+    char *newest = NULL;
+    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest));
+    if (automatic) {
+        job->checkpoint_path = newest;
+        return MICS_OK;
+    }
+    mics_status status = MICS_OK;
+    if (named)
+        status = run_checkpoint_find(job->memory, resume, &job->checkpoint_path);
+    bool ours = status == MICS_OK && named && lies_in(job->checkpoint_path, job->checkpoints_dir);
+    if (status == MICS_OK && newest != NULL && !ours)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: holds checkpoints, which are not overwritten; use --resume auto to "
+                           "go on from the newest (%s), or another --out",
+                           job->run->out, newest);
+    mics_free(job->memory, newest);
+    return status;
+}
+
+// The step that a folder is named after, "step-00000012"; -1 for other names.
+static int64_t step_of_name(const char *name)
+{
+    static const char prefix[] = "step-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    char *end = NULL;
+    errno = 0;
+    long long step = strtoll(name + sizeof prefix - 1, &end, 10);
+    return errno == 0 && end != name + sizeof prefix - 1 && *end == '\0' ? (int64_t)step : -1;
+}
+
+// Folders of the run that are not the one that was chosen; the highest step with a manifest.
+static int64_t other_step(const mics_job *job)
+{
+    int64_t best = -1;
+    const char *slash = strrchr(job->checkpoint_path, '/');
+    const char *chosen = slash != NULL ? slash + 1 : job->checkpoint_path;
+    DIR *dir = opendir(job->checkpoints_dir);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        const int64_t step = step_of_name(entry->d_name);
+        char path[4096];
+        if (step <= best || strcmp(entry->d_name, chosen) == 0)
+            continue;
+        int length =
+            snprintf(path, sizeof path, "%s/%s/manifest.json", job->checkpoints_dir, entry->d_name);
+        if (length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0)
+            best = step;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return best;
+}
+
+void run_job_advise_older(const mics_job *job)
+{
+    char text[4200];
+    const bool ours = lies_in(job->checkpoint_path, job->checkpoints_dir);
+    const int64_t step = ours ? other_step(job) : -1;
+    if (step >= 0)
+        snprintf(text, sizeof text, "--resume %s/step-%08lld goes on from that step",
+                 job->checkpoints_dir, (long long)step);
+    else
+        snprintf(text, sizeof text, "restore it, or resume from another checkpoint");
+    mics_log_add(text);
+}
+
+mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
+{
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(choose(job, resume));
+    if (job->checkpoint_path == NULL)
+        return MICS_OK;
+    mics_status opened = mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint);
+    if (opened == MICS_ERR_FORMAT)
+        run_job_advise_older(job);
+    MICS_TRY(opened);
+    const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
+    return stored != NULL ? mics_run_keep(job->run, job->checkpoint_path, stored) : MICS_OK;
+}
+
+mics_status run_job_resume(mics_job *job)
+{
+    if (job->checkpoint == NULL)
+        return MICS_OK;
+    MICS_TRY(check_same_run(job));
+    job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
+    if (job->start_step > job->run->steps)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is at step %lld already, and run.steps is %lld; raise it, or use "
+                         "another --out",
+                         job->checkpoint_path, (long long)job->start_step,
+                         (long long)job->run->steps);
+    job->finished = job->start_step == job->run->steps;
+    return MICS_OK;
+}

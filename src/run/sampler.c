@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Sampling of text.
+#include "mics/engine.h"
+#include "mics/log.h"
+#include "mics/rng.h"
+#include "saved.h"
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Names the stream of random numbers of sampling.
+enum { SAMPLING_STREAM = 0x67656e };
+
+typedef struct candidate {
+    float logit;
+    int32_t token;
+} candidate;
+
+typedef struct writer {
+    const mics_saved *saved;
+    const mics_sampling *sampling;
+    FILE *out;
+    mics_decoder *decoder;
+    int64_t capacity;      // tokens that the decoder holds
+    int32_t *window;       // (capacity) what it was fed
+    int64_t used;          // of them
+    candidate *candidates; // (vocab)
+    int32_t vocab;         // ids that the tokenizer knows and the model has
+} writer;
+
+// ---- drawing ----
+
+// Most likely first; equal ones by id, so that the order is one.
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *left = a, *right = b;
+    if (left->logit > right->logit)
+        return -1;
+    if (left->logit < right->logit)
+        return 1;
+    return left->token - right->token;
+}
+
+static int32_t draw(const writer *self, const float *logits, int64_t index)
+{
+    const mics_sampling *sampling = self->sampling;
+    for (int32_t token = 0; token < self->vocab; token++)
+        self->candidates[token] = (candidate){logits[token], token};
+    qsort(self->candidates, (size_t)self->vocab, sizeof *self->candidates, compare_candidates);
+    int32_t count = self->vocab;
+    if (sampling->top_k > 0 && sampling->top_k < count)
+        count = (int32_t)sampling->top_k;
+    if (!(sampling->temperature > 0))
+        return self->candidates[0].token;
+    double sum = 0, best = (double)self->candidates[0].logit;
+    for (int32_t i = 0; i < count; i++)
+        sum += exp(((double)self->candidates[i].logit - best) / sampling->temperature);
+    double left = sum * mics_rng_uniform(sampling->seed, SAMPLING_STREAM, (uint64_t)index);
+    for (int32_t i = 0; i < count; i++) {
+        left -= exp(((double)self->candidates[i].logit - best) / sampling->temperature);
+        if (left < 0)
+            return self->candidates[i].token;
+    }
+    return self->candidates[0].token;
+}
+
+// ---- feeding ----
+
+static mics_status feed(writer *self, int32_t token, const float **logits_out)
+{
+    if (self->used == self->capacity) {
+        int64_t kept = self->capacity / 2;
+        memmove(self->window, self->window + (self->used - kept), (size_t)kept * sizeof(int32_t));
+        self->used = kept;
+        mics_decoder_reset(self->decoder);
+        for (int64_t i = 0; i < kept; i++)
+            MICS_TRY(mics_decoder_feed(self->decoder, self->window[i], logits_out));
+    }
+    self->window[self->used++] = token;
+    return mics_decoder_feed(self->decoder, token, logits_out);
+}
+
+static mics_status feed_prompt(writer *self, const char *prompt, const float **logits_out)
+{
+    const mics_saved *saved = self->saved;
+    int32_t *tokens = NULL, separator = mics_tokenizer_separator(saved->tokenizer);
+    int64_t count = 0;
+    MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt), 0, &tokens, &count));
+    mics_status status = MICS_OK;
+    assert(self->capacity >= 1);
+    if (count <= 0)
+        status = feed(self, separator >= 0 ? separator : 0, logits_out);
+    int64_t first = count > self->capacity ? count - self->capacity : 0;
+    for (int64_t i = first; i < count && status == MICS_OK; i++)
+        status = feed(self, tokens[i], logits_out);
+    mics_free(saved->memory, tokens);
+    return status;
+}
+
+static mics_status write_token(const writer *self, int32_t token)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_tokenizer_decode(self->saved->tokenizer, &token, 1, &text, &bytes));
+    bool good = fwrite(text, 1, bytes, self->out) == bytes && fflush(self->out) == 0;
+    mics_free(self->saved->memory, text);
+    return good ? MICS_OK : mics_fail(MICS_ERR_IO, "writing the text: %s", strerror(errno));
+}
+
+static mics_status write_all(writer *self, const char *prompt)
+{
+    const float *logits = NULL;
+    MICS_TRY(feed_prompt(self, prompt, &logits));
+    for (int64_t i = 0; i < self->sampling->tokens; i++) {
+        int32_t token = draw(self, logits, i);
+        MICS_TRY(write_token(self, token));
+        if (i + 1 < self->sampling->tokens)
+            MICS_TRY(feed(self, token, &logits));
+    }
+    return MICS_OK;
+}
+
+static mics_status open_writer(writer *self)
+{
+    const mics_saved *saved = self->saved;
+    const mics_model *model = saved->model;
+    void *window = NULL, *candidates = NULL;
+    int32_t known = mics_tokenizer_vocab(saved->tokenizer);
+    self->vocab = known < model->vocab ? known : (int32_t)model->vocab;
+    self->capacity = saved->sequence;
+    MICS_TRY(mics_decoder_open(saved->memory, model, (const float *const *)saved->params, NULL,
+                               self->capacity, &self->decoder));
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, (size_t)self->capacity * sizeof(int32_t),
+                        &window));
+    self->window = window;
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, (size_t)self->vocab * sizeof(candidate),
+                        &candidates));
+    self->candidates = candidates;
+    return MICS_OK;
+}
+
+mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
+                                const mics_sampling *sampling, FILE *out)
+{
+    writer self = {.saved = saved, .sampling = sampling, .out = out};
+    mics_status status = open_writer(&self);
+    if (status == MICS_OK)
+        status = write_all(&self, prompt);
+    mics_decoder_close(self.decoder);
+    mics_free(saved->memory, self.candidates);
+    mics_free(saved->memory, self.window);
+    return status;
+}

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening a checkpoint in one process.
+#include "saved.h"
+#include "files.h"
+#include "mics/device.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <string.h>
+
+// Neither what was trained on nor what was validated on is a text.
+static bool only_shards(const mics_json *run)
+{
+    const mics_json_value *const lists[] = {mics_json_at(run, "data.train"),
+                                            mics_json_at(run, "data.validation")};
+    bool shards = mics_json_count(lists[0]) > 0;
+    for (int list = 0; list < 2; list++) {
+        for (int32_t i = 0; i < mics_json_count(lists[list]); i++) {
+            const char *path = mics_json_string(mics_json_element(lists[list], i));
+            shards = shards && path != NULL && run_is_shard(path);
+        }
+    }
+    return shards;
+}
+
+// What the run says: its data, and its sequences, which may use fewer positions than the model has.
+static mics_status read_run(mics_saved *saved)
+{
+    mics_json *run = NULL;
+    const char *text = saved->meta->run_json;
+    saved->sequence = saved->model->positions;
+    if (text == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
+    int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
+    saved->only_shards = only_shards(run);
+    mics_json_close(run);
+    if (trained > 0 && trained < saved->sequence)
+        saved->sequence = trained;
+    return MICS_OK;
+}
+
+static mics_status open_saved(mics_saved *saved, const char *path)
+{
+    mics_memory *memory = saved->memory;
+    MICS_TRY(run_checkpoint_find(memory, path, &saved->path));
+    MICS_TRY(mics_checkpoint_open(memory, saved->path, &saved->checkpoint));
+    saved->meta = mics_checkpoint_meta_get(saved->checkpoint);
+    const char *config = saved->meta->model_json;
+    MICS_TRY(mics_json_parse(memory, saved->path, config, strlen(config), &saved->config));
+    // Only training has dropout.
+    MICS_TRY(mics_model_from_config(memory, saved->config, true, &saved->model));
+    MICS_TRY(read_run(saved));
+    if (run_tokens_unknown(saved->meta->tokenizer, saved->only_shards, saved->model->vocab))
+        return MICS_OK;
+    return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
+}
+
+mics_status mics_saved_open(mics_memory *memory, const char *path, mics_saved **saved_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_saved), &block));
+    mics_saved *saved = block;
+    saved->memory = memory;
+    const mics_status status = open_saved(saved, path);
+    if (status == MICS_OK)
+        *saved_out = saved;
+    else
+        mics_saved_close(saved);
+    return status;
+}
+
+void mics_saved_close(mics_saved *saved)
+{
+    if (saved == NULL)
+        return;
+    if (saved->params != NULL) {
+        for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
+            mics_free(saved->memory, saved->params[unit]);
+    }
+    mics_free(saved->memory, saved->params);
+    mics_tokenizer_close(saved->tokenizer);
+    mics_model_close(saved->model);
+    mics_json_close(saved->config);
+    mics_checkpoint_close(saved->checkpoint);
+    mics_free(saved->memory, saved->path);
+    mics_free(saved->memory, saved);
+}
+
+mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
+{
+    return (mics_saved_facts){
+        .path = saved->path,
+        .step = saved->meta->step,
+        .sequence = saved->sequence,
+        .tokenizer = saved->tokenizer != NULL ? saved->meta->tokenizer : NULL,
+        .model = saved->model,
+    };
+}
+
+mics_status run_saved_speak(mics_status status)
+{
+    if (status == MICS_ERR_FORMAT)
+        mics_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
+    mics_log_release(status != MICS_OK, -1);
+    return status;
+}
+
+// ---- parameters ----
+
+static double param_bytes(const mics_model *model)
+{
+    double bytes = 0;
+    for (int32_t unit = 0; unit < model->unit_count; unit++)
+        bytes += (double)model->units[unit].elems * (double)sizeof(float);
+    return bytes;
+}
+
+mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out)
+{
+    mics_machine machine;
+    MICS_TRY(mics_machine_read(&machine));
+    *large_out = param_bytes(saved->model) > (double)machine.memory_available_bytes / 4;
+    return MICS_OK;
+}
+
+static mics_status check_fits(const mics_saved *saved)
+{
+    mics_machine machine;
+    char needed[32], there[32];
+    const double bytes = param_bytes(saved->model);
+    MICS_TRY(mics_machine_read(&machine));
+    if (bytes <= (double)machine.memory_available_bytes)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_MEMORY, "%s: the model needs %s of memory, %s are available",
+                     saved->path, mics_size_text(bytes, needed, sizeof needed),
+                     mics_size_text((double)machine.memory_available_bytes, there, sizeof there));
+}
+
+static mics_status read_unit(mics_saved *saved, int32_t unit)
+{
+    const mics_unit *of = &saved->model->units[unit];
+    void *params = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_size_bytes(of->elems, sizeof(float), &bytes));
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_PARAMS, bytes, &params));
+    saved->params[unit] = params;
+    return mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAMS, 0,
+                                of->elems, params);
+}
+
+static mics_status read_params(mics_saved *saved)
+{
+    void *block = NULL;
+    if (saved->params != NULL)
+        return MICS_OK;
+    MICS_TRY(check_fits(saved));
+    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
+                        (size_t)saved->model->unit_count * sizeof *saved->params, &block));
+    saved->params = block;
+    for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
+        MICS_TRY(read_unit(saved, unit));
+    return MICS_OK;
+}
+
+mics_status mics_saved_load(mics_saved *saved)
+{
+    if (saved->tokenizer == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: was trained on token shards without a data.tokenizer, so nobody "
+                         "knows what text its tokens are; name one in the run file",
+                         saved->path);
+    mics_log_hold(false);
+    return run_saved_speak(read_params(saved));
+}

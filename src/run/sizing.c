@@ -1,0 +1,385 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Schedules for a run, their memory, and what would fit when they do not.
+#include "sizing.h"
+#include "mics/log.h"
+#include "mics/size.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 640 };
+
+// What a trial changes of the run.
+typedef struct variant {
+    mics_sharding sharding;
+    int64_t micro_batch;
+    int32_t micro_steps;
+    int32_t prefetch;
+    int32_t breadth;
+    bool recompute;
+} variant;
+
+// Appends to a line as far as there is room.
+MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, TEXT_BYTES - used, format, args);
+    va_end(args);
+}
+
+// What a GPU has for a rank's arenas: less what the context, NCCL's buffers and the libraries' own
+// take, some 1.5 GiB on an H200 with CUDA 13 (assumed), of small ones an eighth.
+static size_t gpu_bytes(void)
+{
+    mics_device_info info;
+    if (mics_cuda_device_info(0, &info) != MICS_OK)
+        return 0;
+    const size_t reserve = (size_t)3 << 29, eighth = info.memory_total_bytes / 8;
+    return info.memory_total_bytes - (reserve < eighth ? reserve : eighth);
+}
+
+// Memory that a rank may have, of all that its machine has.
+static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
+                          const run_accelerator *accelerator, size_t *available_out)
+{
+    if (!accelerator->used) {
+        *available_out = machine->memory_available_bytes;
+        return machine->memory_available_bytes / (size_t)ranks_here;
+    }
+    const int32_t devices = accelerator->devices;
+    if (devices == 0) {
+        *available_out = SIZE_MAX;
+        return SIZE_MAX;
+    }
+    const int32_t sharers = (ranks_here + devices - 1) / devices; // of the fullest GPU
+    *available_out = gpu_bytes() * (size_t)(ranks_here < devices ? ranks_here : devices);
+    return gpu_bytes() / (size_t)sharers;
+}
+
+mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                            const run_accelerator *accelerator, run_budget *budget_out)
+{
+    mics_machine machine;
+    MICS_TRY(mics_machine_read(&machine));
+    int32_t share = machine.cores / ranks_here;
+    bool set = run->memory_limit_bytes > 0;
+    size_t available = 0;
+    const size_t equal = share_bytes(&machine, ranks_here, accelerator, &available);
+    *budget_out = (run_budget){
+        .ranks = ranks,
+        .nodes = nodes,
+        .ranks_here = ranks_here,
+        .limit_bytes = set ? (size_t)run->memory_limit_bytes : equal,
+        .available_bytes = available,
+        .accelerator = *accelerator,
+        .limit_is_set = set,
+        .threads = run->threads > 0 ? run->threads : (share > 0 ? share : 1),
+        .shares = true,
+    };
+    return MICS_OK;
+}
+
+static variant variant_of(const mics_run *run)
+{
+    return (variant){.sharding = run->sharding,
+                     .micro_batch = run->micro_batch,
+                     .micro_steps = run->micro_steps,
+                     .prefetch = run->prefetch,
+                     .breadth = run->layered_micro_steps,
+                     .recompute = run->recompute};
+}
+
+// Which algorithms run.collectives stands for. What is left to measurement runs in two stages until
+// something was measured (collectives.c).
+static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
+{
+    static const mics_collective_choice fixed[] = {
+        [MICS_COLLECTIVES_AUTO] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE},
+        [MICS_COLLECTIVES_MEASURED] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
+                                       MICS_ALGORITHM_TWO_STAGE},
+        [MICS_COLLECTIVES_RING] = {SIZE_MAX, MICS_ALGORITHM_RING, MICS_ALGORITHM_RING},
+        [MICS_COLLECTIVES_TWO_STAGE] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
+                                        MICS_ALGORITHM_TWO_STAGE},
+        [MICS_COLLECTIVES_LIBRARY] = {SIZE_MAX, MICS_ALGORITHM_LIBRARY, MICS_ALGORITHM_TWO_STAGE},
+    };
+    spec->choices[0] = fixed[run->collectives];
+    spec->choice_count = 1;
+    spec->boundary =
+        run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
+}
+
+static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_spec *spec)
+{
+    if (!accelerator->used)
+        return;
+    spec->accelerator = true;
+    spec->precision =
+        accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+}
+
+static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
+                                const run_budget *budget, const variant *as, mics_schedule **out)
+{
+    mics_schedule_spec spec = {
+        .model = model,
+        .batch = {.sequences = as->micro_batch,
+                  .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+                  .threads = budget->threads},
+        .micro_steps = as->micro_steps,
+        .prefetch = as->prefetch,
+        .breadth = as->breadth,
+        .recompute = as->recompute,
+        .whole_below = run->param_persistence_threshold,
+        .join_below = run->coalesce_below,
+        .gather_wires = run->params_dtype,
+        .reduce_wires = run->grads_dtype,
+        .second_hop_wires = run->boundary_dtype,
+        .share_params = run_shares_params(run, budget),
+        .comm_staging_bytes = budget->staging_bytes,
+    };
+    choose_collectives(run, &spec);
+    fill_accelerator(&budget->accelerator, &spec);
+    MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, as->sharding, &spec.mesh));
+    return mics_schedule_open(memory, &spec, out);
+}
+
+static void say_smallest(const mics_run *run, const mics_schedule *schedule,
+                         const run_budget *budget)
+{
+    char name[48], bytes[32], limit[32];
+    mics_mesh_name(&schedule->spec.mesh, name, sizeof name);
+    if (budget->limit_bytes == SIZE_MAX && strcmp(run->cluster, "none") != 0)
+        mics_log(MICS_LOG_WARNING,
+                 "\"sharding\": \"auto\": %s, as none fits the ranks of %s with "
+                 "train_micro_batch_size_per_gpu %lld",
+                 name, run->cluster, (long long)run->micro_batch);
+    else if (budget->limit_bytes == SIZE_MAX)
+        mics_log(MICS_LOG_INFO,
+                 "\"sharding\": \"auto\": %s, as no GPU here says what memory a rank may have; "
+                 "run.memory_limit says it, or run.cluster",
+                 name);
+    else if (budget->ranks > 1)
+        mics_log(MICS_LOG_INFO,
+                 "\"sharding\": \"auto\": %s, the smallest mics(p) that fits: %s of %s a rank; "
+                 "run.cluster would have it planned",
+                 name, mics_size_text((double)schedule->ledger.total, bytes, sizeof bytes),
+                 mics_size_text((double)budget->limit_bytes, limit, sizeof limit));
+}
+
+// The first sharding whose schedule fits, or the last, with the prefetch of `as`; or that which is
+// planned.
+static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
+                                   const mics_model *model, const run_budget *budget, variant *as,
+                                   mics_schedule **schedule_out)
+{
+    bool planned = false;
+    if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
+        MICS_TRY(run_plan_sharding(memory, run, model, budget, &as->sharding, &planned));
+    if (planned)
+        return open_variant(memory, run, model, budget, as, schedule_out);
+    for (int32_t index = 0;; index++) {
+        mics_sharding next;
+        mics_schedule *schedule = NULL;
+        bool more = run->sharding_auto &&
+                    mics_sharding_candidate(budget->ranks, budget->nodes, index + 1, &next);
+        if (run->sharding_auto)
+            (void)mics_sharding_candidate(budget->ranks, budget->nodes, index, &as->sharding);
+        MICS_TRY(open_variant(memory, run, model, budget, as, &schedule));
+        if (!more || schedule->ledger.total <= budget->limit_bytes) {
+            if (run->sharding_auto && schedule->ledger.total <= budget->limit_bytes)
+                say_smallest(run, schedule, budget);
+            *schedule_out = schedule;
+            return MICS_OK;
+        }
+        mics_schedule_close(schedule);
+    }
+}
+
+// The deepest prefetch whose schedule fits, or the last; *schedule is made anew.
+static mics_status choose_prefetch(mics_memory *memory, const mics_run *run,
+                                   const mics_model *model, const run_budget *budget, variant *as,
+                                   mics_schedule **schedule)
+{
+    bool fits = false;
+    for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &as->prefetch); index++) {
+        mics_schedule_close(*schedule);
+        *schedule = NULL;
+        MICS_TRY(open_variant(memory, run, model, budget, as, schedule));
+        fits = (*schedule)->ledger.total <= budget->limit_bytes;
+    }
+    return MICS_OK;
+}
+
+mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_schedule **schedule_out)
+{
+    if (run->sequence_length > model->positions)
+        return mics_json_fail(run->json, "data.sequence_length", MICS_ERR_INVALID,
+                              "is %lld, but %s has %lld positions; at most that many work",
+                              (long long)run->sequence_length, run->model_config,
+                              (long long)model->positions);
+    variant as = variant_of(run);
+    mics_schedule *schedule = NULL;
+    mics_status status = MICS_OK;
+    if (!run->sharding_auto)
+        MICS_TRY(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
+    MICS_TRY(choose_sharding(memory, run, model, budget, &as, &schedule));
+    if (run->prefetch_auto)
+        MICS_TRY_OUT(choose_prefetch(memory, run, model, budget, &as, &schedule));
+    run->sharding = as.sharding;
+    run->prefetch = as.prefetch;
+    MICS_TRY_OUT(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
+    *schedule_out = schedule;
+    return MICS_OK;
+out:
+    mics_schedule_close(schedule);
+    return status;
+}
+
+// ---- advice ----
+
+// A search for what fits, and the words of what it found.
+typedef struct search {
+    mics_memory *memory;
+    const mics_run *run;
+    const mics_model *model;
+    const run_budget *budget;
+    char text[TEXT_BYTES];
+} search;
+
+// Memory of a variant; false when there is no schedule for it. What is wrong with a variant that
+// nobody asked for is nobody's error.
+static bool try_variant(const search *self, const variant *as, size_t *bytes_out)
+{
+    mics_schedule *schedule = NULL;
+    const bool muted = mics_log_mute(true);
+    mics_status status =
+        open_variant(self->memory, self->run, self->model, self->budget, as, &schedule);
+    mics_log_mute(muted);
+    if (status == MICS_OK)
+        *bytes_out = schedule->ledger.total;
+    mics_schedule_close(schedule);
+    return status == MICS_OK;
+}
+
+// Tries one change and adds its words to the list of what fits.
+static bool suggest(search *self, const variant *as, const char *words)
+{
+    char size[32];
+    size_t bytes = 0;
+    if (!try_variant(self, as, &bytes) || bytes > self->budget->limit_bytes)
+        return false;
+    append(self->text, "%s%s (%s)", self->text[0] != '\0' ? ", or " : "", words,
+           mics_size_text((double)bytes, size, sizeof size));
+    return true;
+}
+
+// The largest micro-batch that fits, by halves, so that the global batch stays what it is.
+static bool suggest_micro_batch(search *self, variant as, const char *words)
+{
+    char text[160];
+    while (as.micro_batch % 2 == 0 && as.micro_steps <= INT32_MAX / 2) {
+        as.micro_batch /= 2;
+        as.micro_steps *= 2;
+        snprintf(text, sizeof text,
+                 "%strain_micro_batch_size_per_gpu %lld with gradient_accumulation_steps %d", words,
+                 (long long)as.micro_batch, (int)as.micro_steps);
+        if (suggest(self, &as, text))
+            return true;
+    }
+    if (as.micro_batch == 1 || as.micro_batch > INT32_MAX / as.micro_steps)
+        return false;
+    as.micro_steps *= (int32_t)as.micro_batch;
+    as.micro_batch = 1;
+    snprintf(text, sizeof text,
+             "%strain_micro_batch_size_per_gpu 1 with gradient_accumulation_steps %d", words,
+             (int)as.micro_steps);
+    return suggest(self, &as, text);
+}
+
+// run.memory_limit, where it is what stands in the way.
+static void suggest_limit(search *self, size_t needed)
+{
+    const run_budget *budget = self->budget;
+    const size_t mib = (size_t)1 << 20;
+    if (budget->limit_is_set && needed <= budget->available_bytes / (size_t)budget->ranks_here)
+        append(self->text, "raise run.memory_limit to %zuMiB", (needed + mib - 1) / mib);
+}
+
+static void suggest_all(search *self, size_t needed)
+{
+    char words[96];
+    const mics_run *run = self->run;
+    const run_budget *budget = self->budget;
+    suggest_limit(self, needed);
+    variant as = variant_of(run);
+    as.prefetch = 0;
+    if (run->prefetch > 0)
+        suggest(self, &as, "run.prefetch 0");
+    as = variant_of(run);
+    as.breadth = 1;
+    if (run->layered_micro_steps > 1)
+        suggest(self, &as, "run.layered_micro_steps 1");
+    as = variant_of(run);
+    for (int32_t index = 0;
+         mics_sharding_candidate(budget->ranks, budget->nodes, index, &as.sharding); index++) {
+        int32_t p = as.sharding.params;
+        snprintf(words, sizeof words,
+                 "\"sharding\": {\"params\": %d, \"grads\": %d, \"optimizer\": %d}", (int)p, (int)p,
+                 (int)p);
+        if (suggest(self, &as, words))
+            break;
+    }
+    as = variant_of(run);
+    as.recompute = true;
+    if (!run->recompute)
+        suggest(self, &as, "run.recompute true");
+    suggest_micro_batch(self, variant_of(run), "");
+    as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
+    as.breadth = 1;
+    if (self->text[0] != '\0')
+        return;
+    const int said = snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
+                              run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
+    if (suggest(self, &as, words))
+        return;
+    snprintf(words + said, sizeof words - (size_t)said, ", ");
+    suggest_micro_batch(self, as, words);
+}
+
+static void ledger_text(const mics_memory_ledger *ledger, char text[TEXT_BYTES])
+{
+    char size[32];
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        if (ledger->bytes[tag] > 0)
+            append(text, "%s%s %s", text[0] != '\0' ? ", " : "",
+                   mics_memory_tag_text((mics_memory_tag)tag),
+                   mics_size_text((double)ledger->bytes[tag], size, sizeof size));
+    }
+}
+
+mics_status run_check_memory(mics_memory *memory, const mics_run *run,
+                             const mics_schedule *schedule, const run_budget *budget)
+{
+    const mics_memory_ledger *ledger = &schedule->ledger;
+    if (ledger->total <= budget->limit_bytes)
+        return MICS_OK;
+    char table[TEXT_BYTES] = "", needed[32], there[32], all[32];
+    search fits = {
+        .memory = memory, .run = run, .model = schedule->spec.model, .budget = budget, .text = ""};
+    ledger_text(ledger, table);
+    suggest_all(&fits, ledger->total);
+    mics_size_text((double)ledger->total, needed, sizeof needed);
+    mics_size_text((double)budget->limit_bytes, there, sizeof there);
+    mics_size_text((double)budget->available_bytes, all, sizeof all);
+    return mics_fail(MICS_ERR_MEMORY,
+                     "a rank needs %s (%s), but %s%s (the machine%s %s available for %d "
+                     "rank%s); what fits: %s",
+                     needed, table, budget->limit_is_set ? "run.memory_limit is " : "there is ",
+                     there, budget->accelerator.used ? "'s GPUs have" : " has", all,
+                     (int)budget->ranks_here, budget->ranks_here == 1 ? "" : "s",
+                     fits.text[0] != '\0' ? fits.text : "nothing on these ranks; use more nodes");
+}

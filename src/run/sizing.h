@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Makes a run's schedule, and answers whether it fits before anything is allocated.
+#ifndef MICS_RUN_SIZING_H
+#define MICS_RUN_SIZING_H
+
+#include "mics/cluster.h"
+#include "mics/config.h"
+#include "mics/device.h"
+#include "mics/kernels.h"
+#include "mics/model.h"
+#include "mics/schedule.h"
+#include "mics/status.h"
+
+// What ranks on GPUs compute with.
+typedef struct run_accelerator {
+    bool used; // else the ranks compute on the processor
+    const mics_kernels
+        *kernels; // NULL where this machine has no GPU, for what is sized and not run
+    mics_dtype dtype;
+    int32_t devices; // GPUs of this machine, which its ranks take in turn; 0: none
+} run_accelerator;
+
+// What the schedule must fit in.
+typedef struct run_budget {
+    int32_t ranks, nodes;
+    int32_t ranks_here; // that share this machine's memory and cores
+    size_t staging_bytes;
+    size_t limit_bytes; // for one rank; SIZE_MAX where nobody knows: no GPU here, and nothing set
+    size_t available_bytes;
+    bool limit_is_set;           // by run.memory_limit
+    int32_t threads;             // of one rank
+    bool shares;                 // ranks of a node can share memory
+    run_accelerator accelerator; // whose memory `limit_bytes` is then
+} run_budget;
+
+/* Looks at the machine, whose ranks are taken to share memory. Memory of a rank is
+ * run.memory_limit, or an equal share of what is available, of the machine or of the GPUs (nobody
+ * knows that of GPUs which are not here); threads are run.threads, or an equal share of the cores.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO.
+ */
+mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
+                            const run_accelerator *accelerator, run_budget *budget_out);
+
+/* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are
+ * had by who asks for them. */
+static inline bool run_shares_params(const mics_run *run, const run_budget *budget)
+{
+    return run->share_params && budget->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
+}
+
+/* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
+ * without one the first candidate that fits, which is stored in run->sharding (the last one when
+ * none fits), and then, with run.prefetch "auto", the deepest prefetch that fits, in run->prefetch
+ * (0 when none fits).
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.
+ * Owns:    the caller closes *schedule_out.
+ */
+mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_schedule **schedule_out);
+
+/* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
+ * which changes would fit (found by making their schedules).
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ */
+mics_status run_check_memory(mics_memory *memory, const mics_run *run,
+                             const mics_schedule *schedule, const run_budget *budget);
+
+// ---- plan_auto.c ----
+
+/* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and
+ * collectives on that cluster with the budget's ranks and memory, and a line that says what it is
+ * and why.
+ *
+ * Returns: MICS_OK, *planned_out false when nothing fits (sharding_out untouched, nothing said);
+ *          MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks a node.
+ */
+mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_sharding *sharding_out,
+                              bool *planned_out);
+
+#endif

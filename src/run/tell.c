@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the program of a job is told by more than one file.
+#include "job.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+void run_job_note(const mics_job *job, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    if (job->callbacks.note == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    job->callbacks.note(job->callbacks.ctx, line);
+}
+
+void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase)
+{
+    mics_job_phase told = *phase;
+    if (job->callbacks.phase == NULL)
+        return;
+    told.rank = run_world_is_mpi(job->world) ? run_world_first_rank(job->world) : -1;
+    told.out = job->run->out;
+    job->callbacks.phase(job->callbacks.ctx, &told);
+}

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Keeping the times of traced steps, and gathering them on rank 0.
+//
+// Times are kept until the last traced step is done, so that the steps after the first begin as any
+// other step does. Then rank 0 takes the ranks one by one: it compares clocks, receives, and
+// writes.
+//
+// Clocks. Each machine's starts anywhere. Rank 0 sends some empty letters to and fro; the answer to
+// one carries the other clock's time, which was taken between rank 0's sending and receiving. The
+// quickest round trip tells the difference best: to half its time. A difference within that is
+// taken as none: ranks of one machine read the same clock, and those of two are never so close.
+#include "trace.h"
+#include "mics/clock.h"
+#include <math.h>
+#include <string.h>
+
+enum { ROUND_TRIPS = 16 };
+
+struct run_trace {
+    const mics_job *job;
+    run_rank *rank;
+    int64_t first, last; // steps to trace
+    int32_t count;       // of them kept
+    int32_t entries;     // of the training list
+    run_traced_step *steps;
+    mics_step_time *times; // by step, by entry
+};
+
+// ---- room ----
+
+static mics_status make_room(mics_memory *memory, int64_t steps, int32_t entries,
+                             run_traced_step **steps_out, mics_step_time **times_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * sizeof **steps_out, &block));
+    *steps_out = block;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * (size_t)entries * sizeof **times_out,
+                        &block));
+    *times_out = block;
+    return MICS_OK;
+}
+
+mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trace_out)
+{
+    const mics_run *run = job->run;
+    const int64_t last = run->trace_step + run->trace_steps - 1;
+    const int64_t first = run->trace_step > job->start_step ? run->trace_step : job->start_step + 1;
+    void *block = NULL;
+    *trace_out = NULL;
+    if (run->trace_step == 0 || first > last)
+        return MICS_OK;
+    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, sizeof(run_trace), &block));
+    run_trace *trace = block;
+    trace->job = job;
+    trace->rank = rank;
+    trace->first = first;
+    trace->last = last;
+    trace->entries = job->schedule->lists[MICS_PHASE_TRAIN].count;
+    mics_status status =
+        make_room(rank->memory, last - first + 1, trace->entries, &trace->steps, &trace->times);
+    if (status == MICS_OK)
+        *trace_out = trace;
+    else
+        run_trace_close(trace);
+    return status;
+}
+
+void run_trace_close(run_trace *trace)
+{
+    if (trace == NULL)
+        return;
+    mics_memory *memory = trace->rank->memory;
+    mics_free(memory, trace->steps);
+    mics_free(memory, trace->times);
+    mics_free(memory, trace);
+}
+
+static void keep(run_trace *trace, const mics_engine *engine, int64_t step,
+                 const mics_step_result *result)
+{
+    run_traced_step *kept = &trace->steps[trace->count];
+    kept->step = step;
+    kept->step_us = result->step_us;
+    memcpy(kept->exposed_us, result->exposed_us, sizeof kept->exposed_us);
+    memcpy(trace->times + (int64_t)trace->count * trace->entries, mics_engine_times(engine),
+           (size_t)trace->entries * sizeof *trace->times);
+    trace->count++;
+}
+
+// ---- messages ----
+
+static mics_status send(mics_comm *comm, int32_t to, const void *data, size_t bytes,
+                        const char *what)
+{
+    return mics_comm_exchange(comm, &(mics_exchange){.to = to,
+                                                     .from = MICS_RANK_NONE,
+                                                     .send = data,
+                                                     .bytes = bytes,
+                                                     .reduce = MICS_REDUCE_COPY,
+                                                     .what = what});
+}
+
+static mics_status receive(mics_comm *comm, int32_t from, void *data, size_t bytes,
+                           const char *what)
+{
+    return mics_comm_exchange(comm, &(mics_exchange){.to = MICS_RANK_NONE,
+                                                     .from = from,
+                                                     .recv = data,
+                                                     .bytes = bytes,
+                                                     .reduce = MICS_REDUCE_COPY,
+                                                     .what = what});
+}
+
+static const char clock_what[] = "clock of a rank, for the trace";
+static const char steps_what[] = "traced steps of a rank";
+static const char times_what[] = "times of a rank, for the trace";
+
+static mics_status tell_clock(mics_comm *comm)
+{
+    for (int trip = 0; trip < ROUND_TRIPS; trip++) {
+        double us = 0;
+        MICS_TRY(receive(comm, 0, &us, sizeof us, clock_what));
+        us = mics_clock_us();
+        MICS_TRY(send(comm, 0, &us, sizeof us, clock_what));
+    }
+    return MICS_OK;
+}
+
+static mics_status ask_clock(mics_comm *comm, run_traced *traced)
+{
+    traced->clock_accuracy_us = INFINITY;
+    for (int trip = 0; trip < ROUND_TRIPS; trip++) {
+        double theirs = 0;
+        const double sent_us = mics_clock_us();
+        MICS_TRY(send(comm, traced->rank, &sent_us, sizeof sent_us, clock_what));
+        MICS_TRY(receive(comm, traced->rank, &theirs, sizeof theirs, clock_what));
+        const double half_us = (mics_clock_us() - sent_us) / 2;
+        if (half_us < traced->clock_accuracy_us) {
+            traced->clock_accuracy_us = half_us;
+            traced->clock_ahead_us = theirs - (sent_us + half_us);
+        }
+    }
+    if (fabs(traced->clock_ahead_us) <= traced->clock_accuracy_us)
+        traced->clock_ahead_us = 0;
+    return MICS_OK;
+}
+
+static size_t steps_bytes(const run_trace *trace)
+{
+    return (size_t)trace->count * sizeof *trace->steps;
+}
+
+static size_t times_bytes(const run_trace *trace)
+{
+    return (size_t)trace->count * (size_t)trace->entries * sizeof *trace->times;
+}
+
+static mics_status give(const run_trace *trace)
+{
+    mics_comm *comm = trace->rank->comm;
+    MICS_TRY(tell_clock(comm));
+    MICS_TRY(send(comm, 0, trace->steps, steps_bytes(trace), steps_what));
+    return send(comm, 0, trace->times, times_bytes(trace), times_what);
+}
+
+// ---- rank 0 ----
+
+// Takes the other ranks into room for one.
+static mics_status take_others(const run_trace *trace, run_trace_file *file, run_traced_step *steps,
+                               mics_step_time *times)
+{
+    mics_comm *comm = trace->rank->comm;
+    for (int32_t rank = 1; rank < comm->ranks; rank++) {
+        run_traced theirs = {.rank = rank, .count = trace->count, .steps = steps, .times = times};
+        MICS_TRY(ask_clock(comm, &theirs));
+        MICS_TRY(receive(comm, rank, steps, steps_bytes(trace), steps_what));
+        MICS_TRY(receive(comm, rank, times, times_bytes(trace), times_what));
+        run_trace_file_add(file, &theirs);
+    }
+    return MICS_OK;
+}
+
+static mics_status take(const run_trace *trace)
+{
+    mics_memory *memory = trace->rank->memory;
+    const run_traced mine = {.count = trace->count, .steps = trace->steps, .times = trace->times};
+    run_trace_file *file = NULL;
+    run_traced_step *steps = NULL;
+    mics_step_time *times = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(make_room(memory, trace->count, trace->entries, &steps, &times));
+    MICS_TRY_OUT(run_trace_file_open(trace->job, memory, trace->count, &file));
+    run_trace_file_add(file, &mine);
+    MICS_TRY_OUT(take_others(trace, file, steps, times));
+    MICS_TRY_OUT(run_trace_file_finish(file));
+out:
+    run_trace_file_close(file);
+    mics_free(memory, times);
+    mics_free(memory, steps);
+    return status;
+}
+
+mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t step,
+                           const mics_step_result *result)
+{
+    if (trace == NULL || step < trace->first || step > trace->last)
+        return MICS_OK;
+    keep(trace, engine, step, result);
+    if (step < trace->last && !result->stop)
+        return MICS_OK;
+    // The others wait while rank 0 writes.
+    mics_comm *comm = trace->rank->comm;
+    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(trace->job)));
+    MICS_TRY(comm->rank == 0 ? take(trace) : give(trace));
+    return mics_comm_set_timeout(comm, trace->job->run->comm_timeout_s);
+}

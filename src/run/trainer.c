@@ -1,0 +1,502 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Training on one rank. All ranks take every decision here alike: what they decide by is the run,
+// the step's number, or something that a collective told them.
+//
+// Samples: micro-batch m of rank r in step s starts at sample (s - 1) * global batch + (m * ranks +
+// r) * micro-batch, so the order of data is the same whatever the mesh. Validation reads
+// validation_batches global batches, always the same ones.
+#include "trainer.h"
+#include "base/file.h"
+#include "files.h"
+#include "gpu.h"
+#include "import.h"
+#include "mics/clock.h"
+#include "mics/log.h"
+#include "overlap.h"
+#include <math.h>
+#include <string.h>
+
+// ---- batches ----
+
+static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                              int32_t *targets_out)
+{
+    const run_trainer *self = ctx;
+    int64_t count = self->job->run->micro_batch;
+    int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
+    run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
+                     inputs_out, targets_out);
+    return MICS_OK;
+}
+
+static mics_batch_source source_of(run_trainer *self, const run_samples *samples,
+                                   int64_t first_sample)
+{
+    self->samples = samples;
+    self->first_sample = first_sample;
+    return (mics_batch_source){.read = read_batch, .ctx = self};
+}
+
+// ---- opening ----
+
+static mics_status open_pieces(run_trainer *self)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
+                        (size_t)self->job->model->unit_count * sizeof(mics_piece), &block));
+    self->pieces = block;
+    return MICS_OK;
+}
+
+// As long as the engine has them on the host.
+static void fill_pieces(run_trainer *self)
+{
+    const mics_model *model = self->job->model;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        mics_engine_piece piece = mics_engine_piece_get(self->engine, unit);
+        self->pieces[unit] = (mics_piece){
+            .unit = model->units[unit].name,
+            .unit_elems = model->units[unit].elems,
+            .begin = piece.range.begin,
+            .end = piece.range.end,
+            .data = {piece.params, piece.states[0], piece.states[1]},
+        };
+    }
+}
+
+static mics_status open_engine(run_trainer *self)
+{
+    const mics_job *job = self->job;
+    const mics_run *run = job->run;
+    mics_engine_spec spec = {
+        .memory = self->rank->memory,
+        .schedule = job->schedule,
+        .comm = self->rank->comm,
+        .optimizer = run->optimizer,
+        .clip = (float)run->clip,
+    };
+    void *row = NULL;
+    run_gpu_fill(job, self->rank, &spec);
+    MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
+    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
+                        (size_t)(run_job_sequence(job) + 1) * sizeof(int32_t), &row));
+    self->row = row;
+    return open_pieces(self);
+}
+
+// A run that goes on scales its losses as the one did that it goes on from.
+static void fill_scaler(run_trainer *self)
+{
+    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
+    const mics_scaler scaler = {.scale = saved->scale,
+                                .steps = saved->steps,
+                                .last_overflow = saved->steps - saved->since_overflow,
+                                .skipped = saved->skipped,
+                                .hysteresis = (int32_t)saved->hysteresis};
+    if (saved->scale > 0 && self->job->run->precision == MICS_RUN_PRECISION_FP16)
+        mics_engine_set_scaler(self->engine, &scaler);
+}
+
+static mics_status fill_parameters(run_trainer *self)
+{
+    const mics_job *job = self->job;
+    if (job->checkpoint != NULL) {
+        mics_status status = run_resume_fill(job->model, job->checkpoint, self->engine);
+        fill_scaler(self);
+        if (status == MICS_ERR_FORMAT)
+            run_job_advise_older(job);
+        return status;
+    }
+    if (job->import != NULL)
+        return run_import_fill(job->model, job->import, self->engine);
+    return mics_engine_init_random(self->engine, job->run->seed);
+}
+
+static mics_status open_metrics(run_trainer *self)
+{
+    const mics_job *job = self->job;
+    char *path = NULL;
+    if (self->rank->comm->rank != 0)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
+    mics_status status =
+        mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
+    mics_free(self->rank->memory, path);
+    return status;
+}
+
+static mics_status open_all(run_trainer *self)
+{
+    MICS_TRY(open_engine(self));
+    MICS_TRY(fill_parameters(self));
+    mics_engine_release(self->engine);
+    MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
+    return open_metrics(self);
+}
+
+// The engine's communication threads wait for their first job, so the comm is free for agreement.
+static mics_status setup(run_trainer *self)
+{
+    MICS_TRY(run_gpu_open(self->job, self->rank));
+    mics_comm *comm = self->rank->comm;
+    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
+    MICS_TRY(run_rank_agree(self->rank, open_all(self)));
+    MICS_TRY(run_gpu_time_products(self->job, self->rank, self->engine));
+    MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
+    return self->job->checkpoint != NULL ? mics_engine_publish(self->engine) : MICS_OK;
+}
+
+static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
+{
+    return &job->trainers[rank->comm->rank - run_world_first_rank(job->world)];
+}
+
+mics_status run_trainer_open(void *ctx, run_rank *rank)
+{
+    mics_job *job = ctx;
+    run_trainer *self = trainer_of(job, rank);
+    *self = (run_trainer){.job = job,
+                          .rank = rank,
+                          .step = job->start_step,
+                          .saved_step = job->start_step,
+                          .validation_first = NAN,
+                          .validation_last = NAN};
+    if (rank->comm->rank == 0 && job->callbacks.start != NULL)
+        job->callbacks.start(job->callbacks.ctx, job);
+    return setup(self);
+}
+
+mics_status run_trainer_close(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    if (self->rank == NULL)
+        return MICS_OK;
+    mics_engine_close(self->engine); // first, as it uses the rest
+    mics_status status = mics_metrics_close(self->metrics);
+    run_trace_close(self->trace);
+    mics_free(rank->memory, self->pieces);
+    mics_free(rank->memory, self->row);
+    self->rank = NULL;
+    if (status == MICS_OK && ((mics_job *)ctx)->failed == MICS_OK)
+        status = mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(ctx));
+    return status;
+}
+
+// ---- validation ----
+
+static mics_status find_loss(run_trainer *self, double *loss_out)
+{
+    const mics_run *run = self->job->run;
+    int64_t calls = run->validation_batches * run->micro_steps;
+    int64_t samples = run->micro_batch * self->rank->comm->ranks;
+    double sum = 0;
+    for (int64_t call = 0; call < calls; call++) {
+        mics_step_result result;
+        mics_batch_source source = source_of(self, &self->job->validation_samples, call * samples);
+        MICS_TRY(mics_engine_eval(self->engine, &source, &result));
+        sum += result.loss;
+    }
+    *loss_out = sum / (double)calls;
+    return MICS_OK;
+}
+
+static mics_status validate(run_trainer *self, int64_t step)
+{
+    const mics_job_callbacks *callbacks = &self->job->callbacks;
+    if (self->job->run->validation_batches == 0)
+        return MICS_OK;
+    MICS_TRY(find_loss(self, &self->validation_last));
+    if (isnan(self->validation_first))
+        self->validation_first = self->validation_last;
+    if (self->rank->comm->rank != 0)
+        return MICS_OK;
+    if (callbacks->validation != NULL)
+        callbacks->validation(callbacks->ctx, step, self->validation_last);
+    return mics_metrics_write_validation(self->metrics, step, self->validation_last);
+}
+
+mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    mics_log_release(false, -1);
+    return find_loss(self, &self->evaluated);
+}
+
+// ---- checkpoints ----
+
+static mics_status agree_to_save(void *ctx, mics_status mine)
+{
+    return mics_engine_agree(ctx, mine);
+}
+
+// One rank a process hears what is asked of the process.
+static bool hears(const run_trainer *self)
+{
+    return self->rank->comm->rank == run_world_first_rank(self->rank->world);
+}
+
+static void tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
+{
+    if (hears(self))
+        run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
+                                                        .saved_step = self->saved_step,
+                                                        .saving = saving,
+                                                        .seconds = seconds});
+}
+
+static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
+{
+    const mics_scaler scaler = mics_engine_scaler(engine);
+    return (mics_checkpoint_scaler){.scale = scaler.scale,
+                                    .steps = scaler.steps,
+                                    .since_overflow = scaler.steps - scaler.last_overflow,
+                                    .skipped = scaler.skipped,
+                                    .hysteresis = scaler.hysteresis};
+}
+
+static mics_status save_waiting(run_trainer *self, int64_t step)
+{
+    const mics_job *job = self->job;
+    const mics_run *run = job->run;
+    int32_t rank = self->rank->comm->rank, writers = run->sharding.optimizer;
+    mics_checkpoint_writer writer = {
+        .dir = job->checkpoints_dir,
+        .rank = rank,
+        .writers = writers,
+        .keep = (int32_t)run->keep_checkpoints,
+        .agree = agree_to_save,
+        .agree_ctx = self->engine,
+    };
+    mics_checkpoint_meta meta = {
+        .step = step,
+        .samples = step * run->global_batch,
+        .seed = run->seed,
+        .corpus_hash = mics_corpus_hash(job->train),
+        .model_json = mics_json_text(job->config),
+        .tokenizer = run->tokenizer,
+        .run_json = job->run_json,
+    };
+    if (job->run->precision == MICS_RUN_PRECISION_FP16)
+        meta.scaler = scaler_of(self->engine);
+    MICS_TRY(mics_engine_pull(self->engine));
+    fill_pieces(self);
+    meta.tokenizer_text = run_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->pieces,
+                                              rank < writers ? job->model->unit_count : 0);
+    mics_engine_release(self->engine);
+    return status;
+}
+
+static void tell_saved(const run_trainer *self, int64_t step)
+{
+    const mics_job *job = self->job;
+    char path[RUN_PATH_BYTES];
+    if (self->rank->comm->rank != 0 || job->callbacks.checkpoint == NULL)
+        return;
+    snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, (long long)step);
+    job->callbacks.checkpoint(job->callbacks.ctx, step, path);
+}
+
+static mics_status save(run_trainer *self, int64_t step)
+{
+    const mics_job_callbacks *callbacks = &self->job->callbacks;
+    const double files_s = run_job_files_timeout_s(self->job);
+    if (self->rank->comm->rank == 0 && callbacks->saving != NULL)
+        callbacks->saving(callbacks->ctx, step);
+    tell_phase(self, step, true, files_s);
+    MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
+    MICS_TRY(save_waiting(self, step));
+    // Whoever goes on from here has none either.
+    mics_engine_forget_residual(self->engine);
+    MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
+    self->saved_step = step;
+    tell_phase(self, step, false, 0);
+    tell_saved(self, step);
+    return MICS_OK;
+}
+
+mics_status run_trainer_save(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    mics_log_release(false, -1);
+    return self->step == self->saved_step ? MICS_OK : save(self, self->step);
+}
+
+mics_status run_trainer_write(void *ctx, run_rank *rank)
+{
+    mics_job *job = ctx;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(job)));
+    if (rank->comm->rank == 0)
+        status = job->write(job, job->write_ctx);
+    MICS_TRY(run_rank_agree(rank, status));
+    return mics_comm_set_timeout(rank->comm, job->run->comm_timeout_s);
+}
+
+// ---- one step ----
+
+// What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
+// the schedule's total over all ranks is a measured one, without a message to gather it.
+static mics_status check_sent(const run_trainer *self, const mics_step_result *result)
+{
+    mics_bytes expected =
+        mics_schedule_rank_bytes(self->job->schedule, MICS_PHASE_TRAIN, self->rank->comm->rank);
+    if (result->sent.intra == expected.intra && result->sent.inter == expected.inter)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_COMM,
+                     "sent %lld bytes inside and %lld between nodes in a step, but the schedule "
+                     "says %lld and %lld; this is a defect of mics, please report it",
+                     (long long)result->sent.intra, (long long)result->sent.inter,
+                     (long long)expected.intra, (long long)expected.inter);
+}
+
+// Model FLOPs utilisation, recomputation not counted; unknown unless the run file says what a
+// rank's peak is.
+static double utilisation(const run_trainer *self, double tokens_per_s)
+{
+    const double peak = self->job->run->peak_tflops * 1e12 * self->rank->comm->ranks;
+    if (peak <= 0)
+        return NAN;
+    return mics_model_flops_per_token(self->job->model, run_job_sequence(self->job)) *
+           tokens_per_s / peak;
+}
+
+static void fill_exposed(const mics_step_result *result, mics_metrics *metrics)
+{
+    const run_exposed exposed = run_exposed_sum(result->exposed_us);
+    metrics->exposed_comm_ms = result->exposed_comm_us / 1e3;
+    metrics->exposed_gather_ms = exposed.gather / 1e3;
+    metrics->exposed_reduce_ms = exposed.reduce / 1e3;
+    metrics->exposed_second_hop_ms = exposed.second_hop / 1e3;
+    metrics->exposed_agree_ms = exposed.agree / 1e3;
+}
+
+static mics_status report_step(run_trainer *self, int64_t step, double step_us, double lr,
+                               const mics_step_result *result)
+{
+    if (self->metrics == NULL)
+        return MICS_OK;
+    const mics_run *run = self->job->run;
+    int64_t tokens = run->global_batch * run_job_sequence(self->job);
+    mics_bytes sent = mics_schedule_all_bytes(self->job->schedule, MICS_PHASE_TRAIN);
+    mics_memory_stats stats;
+    mics_memory_stats_get(self->rank->memory, &stats);
+    mics_metrics metrics = {
+        .step = step,
+        .steps = run->steps,
+        .loss = result->loss,
+        .lr = lr,
+        .grad_norm = result->grad_norm,
+        .tokens = step * tokens,
+        .tokens_per_s = (double)tokens * 1e6 / step_us,
+        .step_ms = step_us / 1e3,
+        .mfu = utilisation(self, (double)tokens * 1e6 / step_us),
+        .memory_peak_bytes = (int64_t)stats.total_peak,
+        .sent_intra_bytes = sent.intra,
+        .sent_inter_bytes = sent.inter,
+    };
+    fill_exposed(result, &metrics);
+    MICS_TRY(mics_metrics_write(self->metrics, &metrics));
+    if (self->job->callbacks.step != NULL)
+        self->job->callbacks.step(self->job->callbacks.ctx, &metrics);
+    if (result->skipped)
+        run_job_note(self->job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
+                     (long long)step, result->loss_scale);
+    return MICS_OK;
+}
+
+// From the end of the step before to the end of this one, so that steps leave no time between them;
+// the engine's own figure begins with its list.
+static double step_us(run_trainer *self)
+{
+    const double begin_us = self->begin_us;
+    self->begin_us = mics_clock_us();
+    return self->begin_us - begin_us;
+}
+
+static mics_status run_step(run_trainer *self, int64_t step)
+{
+    const mics_run *run = self->job->run;
+    double lr = mics_lr_at(&run->lr, step);
+    mics_batch_source source =
+        source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
+    MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
+    const double taken_us = step_us(self);
+    MICS_TRY(check_sent(self, &self->newest));
+    return report_step(self, step, taken_us, lr, &self->newest);
+}
+
+// ---- the loop ----
+
+static bool is_due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static bool must_stop(const run_trainer *self)
+{
+    const mics_job_callbacks *callbacks = &self->job->callbacks;
+    return hears(self) && callbacks->should_stop != NULL && callbacks->should_stop(callbacks->ctx);
+}
+
+// What is due after a step. Its time is neither that step's nor the next one's.
+static mics_status follow_step(run_trainer *self, int64_t step)
+{
+    const mics_run *run = self->job->run;
+    const bool last = step == run->steps, stop = self->newest.stop;
+    const double end_us = mics_clock_us();
+    MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
+    if (last || stop || is_due(run->checkpoint_every, step))
+        MICS_TRY(save(self, step));
+    if (last || (is_due(run->validate_every, step) && !stop))
+        MICS_TRY(validate(self, step));
+    self->begin_us += mics_clock_us() - end_us;
+    return MICS_OK;
+}
+
+static mics_status train_step(run_trainer *self, int64_t step)
+{
+    tell_phase(self, step, false, 0);
+    if (must_stop(self)) // one process may be told to, and not the next
+        mics_engine_ask_stop(self->engine);
+    MICS_TRY(run_step(self, step));
+    self->step = step;
+    MICS_TRY(follow_step(self, step));
+    return self->newest.stop && step < self->job->run->steps ? MICS_ERR_INTERRUPTED : MICS_OK;
+}
+
+static mics_status train(run_trainer *self, int64_t until)
+{
+    if (!self->begun)
+        MICS_TRY(validate(self, self->step));
+    self->begun = true;
+    self->begin_us = mics_clock_us();
+    while (self->step < until)
+        MICS_TRY(train_step(self, self->step + 1));
+    return MICS_OK;
+}
+
+// The largest of all ranks, by tag and in total.
+static mics_status measure_memory(run_trainer *self)
+{
+    mics_memory_stats stats;
+    mics_memory_stats_get(self->rank->memory, &stats);
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
+        self->peak_bytes[tag] = (int64_t)stats.peak[tag];
+    self->peak_bytes[MICS_MEM_TAGS] = (int64_t)stats.total_peak;
+    return run_rank_max(self->rank, self->peak_bytes, MICS_MEM_TAGS + 1);
+}
+
+mics_status run_trainer_train(void *ctx, run_rank *rank)
+{
+    mics_job *job = ctx;
+    run_trainer *self = trainer_of(job, rank);
+    mics_log_release(false, -1);
+    mics_status status = train(self, job->train_until);
+    if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
+        MICS_TRY(measure_memory(self));
+    // Every rank was told to stop, or found the same numbers, so nobody waits for another.
+    rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    return status;
+}

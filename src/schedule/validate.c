@@ -1,0 +1,310 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What must hold of a finished schedule, whatever it was made for. One walk over each list in order.
+//
+// Step a precedes step b when both are on one stream and a is listed first, or when b, or a step before b
+// on its stream, waits for a, for one behind a on a's stream, or for a step that a precedes: vector
+// clocks, one entry a stream.
+//
+// Invariants:
+//   1. A step waits for earlier steps only, of other streams only, each named under its own stream. So
+//      streams cannot wait for each other in a circle, and as all ranks have one list, they meet
+//      collectives in one order.
+//   2. A collective is on the stream of its group, which has several members, and has a stage that its
+//      kind knows; whatever else a step is, it is computation, or the agreement of all.
+//   3. Its block is each of its units' padded elements over the blocks into which its group cuts them, in
+//      the bytes of what is sent; of shared parameters nothing.
+//   4. A micro-step computes all units forward in order, the loss of a training only backward, then all
+//      backward in reverse, in a lane that is its own meanwhile.
+//   5. What a computation reads is there: in a slot that is large enough, whose newest gather was of that
+//      unit and precedes; or in the persistent buffer, behind the barrier of shared parameters.
+//   6. Who fills a slot anew comes behind all that used it before.
+//   7. A collective's stages are complete, and each precedes the next.
+//   8. A micro-step's gradient of a unit lies in one slot and is reduced once, behind all that write it, or
+//      lies in the accumulator where G = 1. The first micro-step overwrites, the others add.
+//   9. Each unit with parameters has its second hop once: scatter where O > G, then all-reduce where
+//      O < ranks, behind its last gradient.
+//  10. Parameter sync is once a training list where O > P, and precedes all that reads the unit.
+//  11. Norm behind all sums, agreement behind it and behind all that reads parameters, then each unit's
+//      update: once each. An evaluation has the agreement alone, behind its computations.
+//  12. The traffic ledger is the sum over steps, and what is packed or joined has room on its stream.
+#include "schedule/validate.h"
+#include "schedule/ledger.h"
+
+static const clock3 at_the_start = {{-1, -1, -1}};
+
+static bool computes(const mics_step *step)
+{
+    return step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+}
+
+// ---- 1: waits ----
+
+static void learn(clock3 *knows, const clock3 *other)
+{
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (other->newest[stream] > knows->newest[stream])
+            knows->newest[stream] = other->newest[stream];
+    }
+}
+
+static mics_status check_waits(validator *v, const mics_step *step)
+{
+    clock3 *knows = &v->known[v->index];
+    const int32_t before = v->begun.newest[step->stream];
+    *knows = before < 0 ? at_the_start : v->known[before];
+    knows->newest[step->stream] = before;
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        const int32_t wait = step->wait[stream];
+        if (wait < 0)
+            continue;
+        if (wait >= v->index)
+            return validator_broken(v, 1, "it waits for a later step");
+        if (stream == (int)step->stream || (int)v->list->steps[wait].stream != stream)
+            return validator_broken(
+                v, 1, "it waits for a step of its own stream, or of another than it says");
+        learn(knows, &v->known[wait]);
+        if (wait > knows->newest[stream])
+            knows->newest[stream] = wait;
+    }
+    v->begun.newest[step->stream] = v->index;
+    return MICS_OK;
+}
+
+// ---- 2, 3: groups and blocks ----
+
+static mics_group group_of(const validator *v, const mics_step *step)
+{
+    return mics_mesh_group(&v->schedule->spec.mesh, step->axis, mics_step_scope(step), 0);
+}
+
+static mics_status check_place(const validator *v, const mics_step *step)
+{
+    const bool comm =
+        !computes(step) && step->kind != MICS_STEP_NORM && step->kind != MICS_STEP_UPDATE;
+    if (comm != mics_step_is_comm(step))
+        return validator_broken(v, 2, "its kind is not of its stream");
+    if (!comm)
+        return step->stage == MICS_STAGE_WHOLE ? MICS_OK
+                                               : validator_broken(v, 2, "it has no stages");
+    const bool spans =
+        mics_mesh_spans_nodes(&v->schedule->spec.mesh, step->axis, mics_step_scope(step));
+    if (spans != (step->stream == MICS_STREAM_FAR))
+        return validator_broken(v, 2, "its group is not of its stream");
+    if (step->kind == MICS_STEP_AGREE)
+        return step->axis == MICS_AXIS_WORLD && step->stage == MICS_STAGE_WHOLE
+                   ? MICS_OK
+                   : validator_broken(v, 2, "not all ranks agree");
+    if (step->stage == MICS_STAGE_BACK && step->kind != MICS_STEP_ALL_REDUCE)
+        return validator_broken(v, 2, "its sums have no way back");
+    return group_of(v, step).size > 1 ? MICS_OK
+                                      : validator_broken(v, 2, "its group has one member");
+}
+
+// Into how many blocks a collective cuts a unit: what its stage inside the node leaves, each of that.
+static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit)
+{
+    const mics_sharding *s = sharding_of(v, unit);
+    const mics_mesh *mesh = &v->schedule->spec.mesh;
+    const int32_t degree = step->kind == MICS_STEP_GATHER       ? s->params
+                           : step->kind == MICS_STEP_REDUCE     ? s->grads
+                           : step->kind == MICS_STEP_ALL_REDUCE ? mesh->ranks
+                                                                : s->optimizer;
+    return mics_step_scope(step) == MICS_SCOPE_INTRA ? mesh->ranks_per_node : degree;
+}
+
+static mics_status check_block(const validator *v, const mics_step *step)
+{
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(v->schedule, step, &count);
+    int64_t elems = 0;
+    if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE)
+        return MICS_OK;
+    for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
+        elems += v->schedule->padded_elems[units[i]] / blocks_of(v, step, units[i]);
+    if (step->block_elems != elems || step->block_bytes != mics_wire_bytes(step->dtype.sent, elems))
+        return validator_broken(v, 3, "its block has another length");
+    return MICS_OK;
+}
+
+// ---- 4: passes ----
+
+static mics_status check_pass(const validator *v, const mics_step *step)
+{
+    const int32_t units = units_of(v), micro = step->micro_step;
+    const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
+    if (micro < 0 || micro >= micro_steps || step->lane < 0 ||
+        step->lane >= v->schedule->spec.breadth)
+        return validator_broken(v, 4, "there is no such micro-step or lane");
+    const int32_t forwards = is_training(v) ? units - 1 : units, at = v->passes[micro];
+    const bool backward = at >= forwards;
+    const int32_t unit = backward ? forwards + units - 1 - at : at;
+    if (at == 0 && v->lanes[step->lane] < 0)
+        v->lanes[step->lane] = micro;
+    if (v->lanes[step->lane] != micro)
+        return validator_broken(v, 4, "its lane is another micro-step's");
+    if (step->unit != unit || (step->kind == MICS_STEP_BACKWARD) != backward)
+        return validator_broken(v, 4, "it is out of order");
+    v->passes[micro]++;
+    if (at + 1 == forwards + units)
+        v->lanes[step->lane] = -1;
+    return MICS_OK;
+}
+
+// ---- 12: ledgers ----
+
+// Nodes are alike: the first one's ranks send what those of any other do.
+static mics_status check_traffic(const validator *v)
+{
+    const mics_mesh *mesh = &v->schedule->spec.mesh;
+    mics_bytes sums[MICS_STEP_KINDS][MICS_STAGES] = {{{0, 0}}};
+    for (int32_t i = 0; i < v->list->count; i++) {
+        const mics_step *step = &v->list->steps[i];
+        mics_bytes *sum = &sums[step->kind][step->stage];
+        for (int32_t rank = 0; rank < mesh->ranks_per_node; rank++) {
+            const mics_bytes sent = mics_schedule_step_bytes(v->schedule, step, rank);
+            sum->intra += sent.intra;
+            sum->inter += sent.inter;
+        }
+    }
+    const int64_t nodes = mesh->ranks / mesh->ranks_per_node;
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_bytes *sum = &sums[i / MICS_STAGES][i % MICS_STAGES];
+        const mics_bytes *told =
+            &v->schedule->kind_bytes[v->phase][i / MICS_STAGES][i % MICS_STAGES];
+        if (told->intra != nodes * sum->intra || told->inter != nodes * sum->inter)
+            return validator_broken(v, 12, "the ledger has other bytes than its steps send");
+    }
+    return MICS_OK;
+}
+
+static mics_status check_room(const validator *v, const mics_step *step)
+{
+    const mics_schedule *schedule = v->schedule;
+    if (!mics_step_is_comm(step))
+        return MICS_OK;
+    const size_t joined = step_joined_bytes(schedule, step);
+    if (joined > schedule->join_bytes[step->stream] ||
+        step_packed_bytes(schedule, step) + schedule->join_bytes[step->stream] >
+            schedule->wire_bytes[step->stream])
+        return validator_broken(v, 12, "what it packs or joins has no room");
+    return MICS_OK;
+}
+
+// ---- the walk ----
+
+static mics_status check_kind(validator *v, const mics_step *step)
+{
+    switch (step->kind) {
+    case MICS_STEP_PARAM_SYNC:
+        return check_sync(v, step);
+    case MICS_STEP_GATHER:
+        return check_gather(v, step);
+    case MICS_STEP_FORWARD:
+    case MICS_STEP_BACKWARD:
+        MICS_TRY(check_pass(v, step));
+        return check_uses(v, step);
+    case MICS_STEP_REDUCE:
+        return check_reduce(v, step);
+    case MICS_STEP_SCATTER:
+    case MICS_STEP_ALL_REDUCE:
+        return check_hop(v, step);
+    case MICS_STEP_NORM:
+        return check_norm(v);
+    case MICS_STEP_AGREE:
+        return check_agree(v);
+    default:
+        return check_update(v, step);
+    }
+}
+
+static mics_status check_step(validator *v)
+{
+    const mics_step *step = &v->list->steps[v->index];
+    const bool agrees = step->kind == MICS_STEP_NORM || step->kind == MICS_STEP_AGREE;
+    if (!agrees && (step->unit < 0 || step->unit >= units_of(v)))
+        return validator_broken(v, 2, "there is no such unit");
+    MICS_TRY(check_waits(v, step));
+    MICS_TRY(check_place(v, step));
+    MICS_TRY(check_block(v, step));
+    MICS_TRY(check_room(v, step));
+    MICS_TRY(check_kind(v, step));
+    if (step->kind == MICS_STEP_GATHER || computes(step))
+        v->readers.newest[step->stream] = v->index;
+    return MICS_OK;
+}
+
+// What should have been, and was not.
+static mics_status check_end(validator *v)
+{
+    const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
+    const int32_t passes = is_training(v) ? 2 * units_of(v) - 1 : units_of(v);
+    v->index = v->list->count - 1;
+    for (int32_t micro = 0; micro < micro_steps; micro++) {
+        if (v->passes[micro] != passes)
+            return validator_broken(v, 4, "a micro-step before it is not complete");
+    }
+    if (v->agreement < 0)
+        return validator_broken(v, 11, "ranks never agree");
+    for (int32_t u = 0; is_training(v) && u < units_of(v); u++) {
+        if (!v->units[u].updated)
+            return validator_broken(v, 11, "a unit is never updated");
+    }
+    return check_traffic(v);
+}
+
+static mics_status open_array(const validator *v, int64_t count, size_t bytes, void **array_out)
+{
+    return mics_alloc(v->schedule->memory, MICS_MEM_HOST, (size_t)count * bytes, array_out);
+}
+
+static mics_status open_validator(validator *v)
+{
+    const mics_schedule *s = v->schedule;
+    const int32_t slots = s->param_slot_count + s->grad_slot_count;
+    void *block = NULL;
+    v->begun = v->readers = at_the_start;
+    v->norm = v->agreement = -1;
+    MICS_TRY(open_array(v, v->list->count, sizeof *v->known, &block));
+    v->known = block;
+    MICS_TRY(open_array(v, slots + 1, sizeof *v->params, &block));
+    v->params = block;
+    v->grads = v->params + s->param_slot_count;
+    for (int32_t i = 0; i < slots; i++)
+        v->params[i] = (slot_state){.unit = -1, .filled = -1, .used = at_the_start};
+    MICS_TRY(open_array(v, units_of(v), sizeof *v->units, &block));
+    v->units = block;
+    for (int32_t u = 0; u < units_of(v); u++)
+        v->units[u] =
+            (unit_state){{.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, 0};
+    MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
+    v->passes = block;
+    MICS_TRY(open_array(v, s->spec.breadth, sizeof *v->lanes, &block));
+    v->lanes = block;
+    for (int32_t lane = 0; lane < s->spec.breadth; lane++)
+        v->lanes[lane] = -1;
+    return MICS_OK;
+}
+
+static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
+{
+    validator v = {.schedule = schedule, .list = &schedule->lists[phase], .phase = phase};
+    mics_status status = open_validator(&v);
+    for (; status == MICS_OK && v.index < v.list->count; v.index++)
+        status = check_step(&v);
+    if (status == MICS_OK)
+        status = check_end(&v);
+    mics_free(schedule->memory, v.known);
+    mics_free(schedule->memory, v.params);
+    mics_free(schedule->memory, v.units);
+    mics_free(schedule->memory, v.passes);
+    mics_free(schedule->memory, v.lanes);
+    return status;
+}
+
+mics_status mics_schedule_validate(const mics_schedule *schedule)
+{
+    if (!schedule->spec.evaluation_only)
+        MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN));
+    return check_list(schedule, MICS_PHASE_EVAL);
+}

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the walk over a finished schedule knows. Private to validate.c, which has the invariants, and
+// validate_units.c.
+#ifndef MICS_SCHEDULE_VALIDATE_H
+#define MICS_SCHEDULE_VALIDATE_H
+
+#include "mics/schedule.h"
+
+typedef struct clock3 {
+    int32_t newest[MICS_STREAMS]; // step of each stream; -1: none
+} clock3;
+
+typedef struct slot_state {
+    int32_t unit, micro_step; // whose; -1: nobody's
+    int32_t filled;           // parameters: the step behind which they are there; -1: none
+    clock3 used;
+} slot_state;
+
+// How far a collective of a unit has come.
+typedef struct chain_state {
+    mics_step_kind kind;
+    mics_step_stage stage;
+    int32_t last; // step; -1: none
+} chain_state;
+
+typedef struct unit_state {
+    chain_state gather, reduce, hop, sync;
+    int32_t reduced; // micro-steps
+    int32_t writer;  // newest step that wrote its gradient; -1: none
+    bool updated;
+} unit_state;
+
+typedef struct validator {
+    const mics_schedule *schedule;
+    const mics_step_list *list;
+    mics_phase phase;
+    int32_t index;           // of the step that is looked at
+    clock3 *known;           // by step: what precedes it
+    clock3 begun;            // newest step of each stream so far
+    clock3 readers;          // the same, of those that read parameters
+    slot_state *params;      // by slot
+    slot_state *grads;       // by slot
+    unit_state *units;       // by unit
+    int32_t *passes;         // by micro-step: computed so far
+    int32_t *lanes;          // by lane: its micro-step; -1: none
+    int32_t norm, agreement; // steps; -1: none
+} validator;
+
+// ---- validate_units.c ----
+
+/* Fails with the number of an invariant (validate.c), the step that is looked at, and why. */
+mics_status validator_broken(const validator *v, int number, const char *why);
+
+/* Whether a step (-1: none) is done when the one that is looked at begins; and all of these. */
+bool validator_precedes(const validator *v, int32_t step);
+bool validator_all_precede(const validator *v, const clock3 *steps);
+
+static inline const mics_sharding *sharding_of(const validator *v, int32_t unit)
+{
+    return &v->schedule->sharding[unit];
+}
+
+static inline const mics_unit *unit_of(const validator *v, int32_t unit)
+{
+    return &v->schedule->spec.model->units[unit];
+}
+
+static inline bool is_training(const validator *v)
+{
+    return v->phase == MICS_PHASE_TRAIN;
+}
+
+static inline int32_t units_of(const validator *v)
+{
+    return v->schedule->spec.model->unit_count;
+}
+
+// Invariants 5 to 11, of one step.   Return: MICS_OK; MICS_ERR_INVALID, logged.
+mics_status check_sync(validator *v, const mics_step *step);
+mics_status check_gather(validator *v, const mics_step *step);
+mics_status check_uses(validator *v, const mics_step *step); // of computations
+mics_status check_reduce(validator *v, const mics_step *step);
+mics_status check_hop(validator *v, const mics_step *step);
+mics_status check_norm(validator *v);
+mics_status check_agree(validator *v);
+mics_status check_update(validator *v, const mics_step *step);
+
+#endif

@@ -1,0 +1,305 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Ops called apart from a model, for tests and benchmarks: each function fills in a call and hands it to the kernels.
+// Shapes: see mics/op.h.
+#ifndef MICS_TESTS_OP_CALLS_H
+#define MICS_TESTS_OP_CALLS_H
+
+#include "mics/kernels.h"
+
+typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
+
+// The CPU's place.
+static inline mics_op_place op_place(int32_t threads, void *workspace)
+{
+    return (mics_op_place){.threads = threads, .workspace = workspace};
+}
+
+static inline size_t op_workspace_bytes(const mics_kernels *k, mics_dtype dtype, mics_op_kind kind,
+                                        mics_op_shape shape)
+{
+    const mics_op op = {.kind = kind};
+    shape.op = &op;
+    shape.accelerator_bytes = (int32_t)mics_dtype_bytes(dtype);
+    return k->ops[kind]->workspace_bytes ? k->ops[kind]->workspace_bytes(&shape, dtype) : 0;
+}
+
+static inline void op_forward(const mics_kernels *k, mics_op op, mics_op_call call)
+{
+    call.shape.op = &op;
+    k->ops[op.kind]->forward(&call);
+}
+
+static inline void op_backward(const mics_kernels *k, mics_op op, mics_op_call call)
+{
+    call.shape.op = &op;
+    k->ops[op.kind]->backward(&call);
+}
+
+// AdamW's settings, and what changes from step to step.
+typedef struct op_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t step;
+    float grad_scale;
+} op_adamw;
+
+static inline void op_adamw_update(const mics_kernels *k, const mics_op_place *at, void *params,
+                                   float *masters, float *moment1, float *moment2,
+                                   const float *grads, int64_t elems, const op_adamw *by)
+{
+    const mics_optimizer optimizer = {MICS_OPTIMIZER_ADAMW,
+                                      {(double)by->beta1, (double)by->beta2, (double)by->eps},
+                                      (double)by->weight_decay};
+    const mics_optimizer_update update = {.optimizer = &optimizer,
+                                          .lr = by->lr,
+                                          .grad_scale = by->grad_scale,
+                                          .decays = true,
+                                          .step = by->step,
+                                          .rows = 1,
+                                          .columns = elems,
+                                          .elems = elems,
+                                          .params = params,
+                                          .masters = masters,
+                                          .states = {moment1, moment2},
+                                          .grads = grads};
+    k->update[optimizer.kind](at, &update);
+}
+
+static inline void op_embedding_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
+                                        const int32_t *tokens_N, const void *wte_VC,
+                                        const void *wpe_PC, int64_t N, int64_t T, int64_t C)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_EMBEDDING},
+               (mics_op_call){.at = at,
+                              .shape = {.B = N / T, .T = T, .N = N, .out = C},
+                              .tokens = tokens_N,
+                              .params = {wte_VC, wpe_PC},
+                              .out = y_NC});
+}
+
+static inline void op_embedding_backward(const mics_kernels *k, const mics_op_place *at,
+                                         void *dwte_VC, void *dwpe_PC, const void *dy_NC,
+                                         const int32_t *tokens_N, const int32_t *order_N, int64_t N,
+                                         int64_t T, int64_t C, int64_t V, int64_t P, bool add_dwte,
+                                         bool add_dwpe)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_EMBEDDING},
+                (mics_op_call){.at = at,
+                               .shape = {.B = N / T,
+                                         .T = T,
+                                         .N = N,
+                                         .out = C,
+                                         .params = {{V, C}, {P, C}},
+                                         .vocab = V,
+                                         .positions = P},
+                               .tokens = tokens_N,
+                               .order = order_N,
+                               .dout = dy_NC,
+                               .dparams = {dwte_VC, dwpe_PC},
+                               .add_params = {add_dwte, add_dwpe}});
+}
+
+static inline void op_layernorm_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
+                                        float *stats_N2, const void *x_NC, const void *weight_C,
+                                        const void *bias_C, float eps, int64_t N, int64_t C)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_LAYERNORM, .eps = eps},
+               (mics_op_call){.at = at,
+                              .shape = {.N = N, .in = {C}, .out = C},
+                              .in = {x_NC},
+                              .out = y_NC,
+                              .stats = stats_N2,
+                              .params = {weight_C, bias_C}});
+}
+
+static inline void op_layernorm_backward(const mics_kernels *k, const mics_op_place *at,
+                                         void *dx_NC, void *dweight_C, void *dbias_C,
+                                         const void *dy_NC, const void *x_NC, const float *stats_N2,
+                                         const void *weight_C, int64_t N, int64_t C, bool add_dx,
+                                         bool add_params)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_LAYERNORM},
+                (mics_op_call){.at = at,
+                               .shape = {.N = N, .in = {C}, .out = C},
+                               .in = {x_NC},
+                               .stats = (float *)stats_N2,
+                               .params = {weight_C},
+                               .dout = dy_NC,
+                               .din = dx_NC,
+                               .dparams = {dweight_C, dbias_C},
+                               .add_din = add_dx,
+                               .add_params = {add_params, add_params}});
+}
+
+static inline void op_linear_forward(const mics_kernels *k, const mics_op_place *at, void *y_NO,
+                                     const void *x_NI, const void *weight, const void *bias_O,
+                                     mics_weight_order order, int64_t N, int64_t I, int64_t O)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
+               (mics_op_call){.at = at,
+                              .shape = {.N = N, .in = {I}, .out = O},
+                              .in = {x_NI},
+                              .out = y_NO,
+                              .params = {weight, bias_O}});
+}
+
+static inline mics_op_call op_linear_gradient(const mics_op_place *at, void *dx_NI, void *dweight,
+                                              void *dbias_O, const void *dy_NO, const void *x_NI,
+                                              const void *weight, int64_t N, int64_t I, int64_t O)
+{
+    return (mics_op_call){.at = at,
+                          .shape = {.N = N, .in = {I}, .out = O},
+                          .in = {x_NI},
+                          .params = {weight},
+                          .dout = dy_NO,
+                          .din = dx_NI,
+                          .dparams = {dweight, dbias_O}};
+}
+
+static inline void op_linear_backward(const mics_kernels *k, const mics_op_place *at, void *dx_NI,
+                                      void *dweight, void *dbias_O, const void *dy_NO,
+                                      const void *x_NI, const void *weight, mics_weight_order order,
+                                      int64_t N, int64_t I, int64_t O, bool add_dx, bool add_params)
+{
+    mics_op_call call =
+        op_linear_gradient(at, dx_NI, dweight, dbias_O, dy_NO, x_NI, weight, N, I, O);
+    call.add_din = add_dx;
+    call.add_params[0] = call.add_params[1] = add_params;
+    op_backward(k, (mics_op){.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
+                call);
+}
+
+static inline void op_linear_gelu_forward(const mics_kernels *k, const mics_op_place *at,
+                                          void *y_NO, void *pre_NO, const void *x_NI,
+                                          const void *weight, const void *bias_O,
+                                          mics_weight_order order, int64_t N, int64_t I, int64_t O)
+{
+    const mics_op ops[] = {{.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
+                           {.kind = MICS_OP_GELU}};
+    const mics_op_call linear = {.at = at,
+                                 .shape = {.op = &ops[0], .N = N, .in = {I}, .out = O},
+                                 .in = {x_NI},
+                                 .out = pre_NO,
+                                 .params = {weight, bias_O}};
+    const mics_op_call gelu = {.at = at,
+                               .shape = {.op = &ops[1], .N = N, .in = {O}, .out = O},
+                               .in = {pre_NO},
+                               .out = y_NO};
+    k->ops[MICS_OP_LINEAR]->pair->forward(&linear, &gelu);
+}
+
+static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_op_place *at,
+                                           void *dpre_NI, void *dweight, void *dbias_O,
+                                           const void *dy_NO, const void *x_NI, const void *pre_NI,
+                                           const void *weight, mics_weight_order order, int64_t N,
+                                           int64_t I, int64_t O, bool add_params)
+{
+    const mics_op ops[] = {{.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
+                           {.kind = MICS_OP_GELU}};
+    mics_op_call linear =
+        op_linear_gradient(at, NULL, dweight, dbias_O, dy_NO, x_NI, weight, N, I, O);
+    linear.shape.op = &ops[0];
+    linear.add_params[0] = linear.add_params[1] = add_params;
+    const mics_op_call gelu = {.at = at,
+                               .shape = {.op = &ops[1], .N = N, .in = {I}, .out = I},
+                               .in = {pre_NI},
+                               .din = dpre_NI};
+    k->ops[MICS_OP_LINEAR]->pair->backward(&linear, &gelu);
+}
+
+static inline void op_gelu_forward(const mics_kernels *k, const mics_op_place *at, void *y,
+                                   const void *x, int64_t elems)
+{
+    op_forward(
+        k, (mics_op){.kind = MICS_OP_GELU},
+        (mics_op_call){.at = at, .shape = {.N = elems, .in = {1}, .out = 1}, .in = {x}, .out = y});
+}
+
+static inline void op_gelu_backward(const mics_kernels *k, const mics_op_place *at, void *dx,
+                                    const void *dy, const void *x, int64_t elems, bool add_dx)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_GELU},
+                (mics_op_call){.at = at,
+                               .shape = {.N = elems, .in = {1}, .out = 1},
+                               .in = {x},
+                               .dout = dy,
+                               .din = dx,
+                               .add_din = add_dx});
+}
+
+static inline void op_attention_forward(const mics_kernels *k, const mics_op_place *at, void *y_NC,
+                                        float *lse_NH, const void *qkv_N3C, int64_t B, int64_t T,
+                                        int64_t H, int64_t D)
+{
+    op_forward(
+        k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = H},
+        (mics_op_call){
+            .at = at,
+            .shape = {.B = B, .T = T, .N = B * T, .in = {3 * H * D}, .out = H * D, .heads = H},
+            .in = {qkv_N3C},
+            .out = y_NC,
+            .stats = lse_NH});
+}
+
+static inline void op_attention_backward(const mics_kernels *k, const mics_op_place *at,
+                                         void *dqkv_N3C, const void *dy_NC, const void *y_NC,
+                                         const float *lse_NH, const void *qkv_N3C, int64_t B,
+                                         int64_t T, int64_t H, int64_t D)
+{
+    op_backward(
+        k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = H},
+        (mics_op_call){
+            .at = at,
+            .shape = {.B = B, .T = T, .N = B * T, .in = {3 * H * D}, .out = H * D, .heads = H},
+            .in = {qkv_N3C},
+            .out = (void *)y_NC,
+            .stats = (float *)lse_NH,
+            .dout = dy_NC,
+            .din = dqkv_N3C});
+}
+
+static inline void op_add(const mics_kernels *k, const mics_op_place *at, void *y, const void *a,
+                          const void *b, int64_t elems)
+{
+    op_forward(
+        k, (mics_op){.kind = MICS_OP_ADD},
+        (mics_op_call){
+            .at = at, .shape = {.N = elems, .in = {1, 1}, .out = 1}, .in = {a, b}, .out = y});
+}
+
+static inline void op_lm_head_forward(const mics_kernels *k, const mics_op_place *at, float *loss_N,
+                                      const void *x_NC, const void *weight_VC,
+                                      const int32_t *targets_N, int64_t N, int64_t C, int64_t V,
+                                      int64_t chunk_rows)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_LM_HEAD},
+               (mics_op_call){.at = at,
+                              .shape = {.N = N, .in = {C}, .params = {{V, C}}, .vocab = V},
+                              .in = {x_NC},
+                              .params = {weight_VC},
+                              .targets = targets_N,
+                              .losses = loss_N,
+                              .chunk_rows = chunk_rows});
+}
+
+static inline void op_lm_head_backward(const mics_kernels *k, const mics_op_place *at,
+                                       float *loss_N, void *dx_NC, void *dweight_VC,
+                                       const void *x_NC, const void *weight_VC,
+                                       const int32_t *targets_N, float scale, int64_t N, int64_t C,
+                                       int64_t V, bool add_dweight, int64_t chunk_rows)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_LM_HEAD},
+                (mics_op_call){.at = at,
+                               .shape = {.N = N, .in = {C}, .params = {{V, C}}, .vocab = V},
+                               .in = {x_NC},
+                               .params = {weight_VC},
+                               .targets = targets_N,
+                               .losses = loss_N,
+                               .din = dx_NC,
+                               .dparams = {dweight_VC},
+                               .add_params = {add_dweight},
+                               .loss_scale = scale,
+                               .chunk_rows = chunk_rows});
+}
+
+#endif

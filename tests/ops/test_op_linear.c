@@ -1,0 +1,348 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products and the linear op.
+#include "base/capture.h"
+#include "mics/rng.h"
+#include "op_harness.h"
+#include "ops/common/gemm.h"
+#include "ops/linear/def.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void gemm_case(bool ta, bool tb, int64_t M, int64_t N, int64_t K, float alpha, float beta)
+{
+    op_case c;
+    op_begin(&c, "gemm %d%d M=%d N=%d K=%d", ta, tb, (int)M, (int)N, (int)K);
+    const int64_t a_rows = ta ? K : M, b_rows = tb ? N : K;
+    const int64_t lda = (ta ? M : K) + 3, ldb = (tb ? K : N) + 1, ldc = N + 5;
+    const float *a = op_input(&c, "a", a_rows * lda, 1.0),
+                *b = op_input(&c, "b", b_rows * ldb, 1.0);
+    float *got = op_input(&c, "got", M * ldc, 1.0), *want = op_input(&c, "want", M * ldc, 1.0);
+    for (int64_t i = 0; i < M * ldc; ++i)
+        got[i] = want[i] = beta != 0.0F ? want[i] : NAN; // beta = 0 must overwrite anything
+    mics_gemm(ta, tb, M, N, K, alpha, a, lda, b, ldb, beta, got, ldc);
+    mics_gemm_plain(ta, tb, M, N, K, alpha, a, lda, b, ldb, beta, want, ldc);
+    for (int64_t i = 0; i < M * ldc; ++i) {
+        const double room = 1e-6 * ((double)K + 2);
+        if (i % ldc >= N && beta == 0.0F)
+            assert_true(isnan(got[i])); // between the rows nothing is written
+        else if (!(fabs((double)got[i] - (double)want[i]) <= room))
+            fail_msg("%s: [%d] is %.9g, expected %.9g", c.name, (int)i, (double)got[i],
+                     (double)want[i]);
+    }
+    op_end(&c);
+}
+
+static void gemm_matches_plain_loops(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 17, 65};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    for (int i = 0; i < SIZES * SIZES * SIZES; ++i)
+        for (int t = 0; t < 4; ++t) {
+            const int64_t M = sizes[i % SIZES], N = sizes[i / SIZES % SIZES];
+            const int64_t K = sizes[i / SIZES / SIZES];
+            gemm_case(t & 1, t & 2, M, N, K, 1.0F, 0.0F);
+            gemm_case(t & 1, t & 2, M, N, K, -0.5F, 1.0F);
+        }
+    gemm_case(false, true, 300, 500, 700, 1.0F, 0.0F);
+    gemm_case(true, false, 7, 1, 0, 1.0F, 0.0F); // an empty sum is 0
+}
+
+// The plain loops are what the library is compared with, so they are checked by hand.
+static void plain_loops_are_right(void **state)
+{
+    (void)state;
+    const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {7, 8, 9, 10, 11, 12};
+    float c[] = {1, 1, 1, 1};
+    mics_gemm_plain(false, false, 2, 2, 3, 1.0F, a, 3, b, 2, 1.0F, c, 2);
+    const float sum[] = {59, 65, 140, 155}; // (2, 3) (3, 2) + 1
+    assert_memory_equal(c, sum, sizeof c);
+    float d[] = {NAN, NAN, NAN, NAN};
+    mics_gemm_plain(true, true, 2, 2, 3, 2.0F, a, 2, b, 3, 0.0F, d, 2);
+    // a^T: (1 3 5; 2 4 6), b^T: (7 10; 8 11; 9 12)
+    const float product[] = {152, 206, 200, 272};
+    assert_memory_equal(d, product, sizeof d);
+}
+
+// The library refuses rows that lie too close: the loops do it, and one line tells.
+static void gemm_tells_once_that_it_is_slow(void **state)
+{
+    (void)state;
+    const float a[] = {1, 2}, b[] = {10, 20};
+    float c = 0.0F;
+    capture seen;
+    capture_begin(&seen);
+    for (int i = 0; i < 3; i++)
+        mics_gemm(false, false, 1, 1, 2, 1.0F, a, 2, b, 1, 0.0F, &c, 1);
+    assert_int_equal(seen.warnings, 0);
+    for (int i = 0; i < 3; i++)
+        mics_gemm(false, false, 1, 1, 2, 1.0F, a, 2, b, 0, 0.0F, &c, 1);
+    capture_end();
+    assert_true(c == 30.0F); // both factors of b are its first
+    assert_int_equal(seen.warnings, 1);
+    assert_int_equal(seen.errors, 0);
+}
+
+static void gemm_leaves_empty_results_alone(void **state)
+{
+    (void)state;
+    float one = 1, c = 5;
+    mics_gemm(false, false, 0, 1, 1, 1.0F, &one, 1, &one, 1, 0.0F, &c, 1);
+    mics_gemm(false, false, 1, 0, 1, 1.0F, &one, 1, &one, 1, 0.0F, &c, 1);
+    assert_true(c == 5.0F);
+}
+
+typedef struct linear {
+    float *y, *dx, *dweight, *dbias, *workspace;
+    const float *x, *weight, *bias, *dy;
+    mics_weight_order order;
+    int64_t N, I, O;
+    bool add_dx, add_params;
+} linear;
+
+static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
+{
+    const linear *l = args;
+    const mics_op_place at = op_place(threads, NULL);
+    op_linear_forward(k, &at, l->y, l->x, l->weight, l->bias, l->order, l->N, l->I, l->O);
+}
+
+static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
+{
+    const linear *l = args;
+    const mics_op_place at = op_place(threads, l->workspace);
+    op_linear_backward(k, &at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->weight, l->order, l->N,
+                       l->I, l->O, l->add_dx, l->add_params);
+}
+
+typedef struct linear_wide {
+    double *x, *weight, *bias, *dy, *y, *y_sum;
+    mics_weight_order order;
+    int64_t N, I, O;
+} linear_wide;
+
+static int64_t weight_at(const linear_wide *w, int64_t i, int64_t o)
+{
+    return w->order == MICS_WEIGHT_IN_OUT ? i * w->O + o : o * w->I + i;
+}
+
+static void reference(const linear_wide *w)
+{
+    for (int64_t n = 0; n < w->N; ++n)
+        for (int64_t o = 0; o < w->O; ++o) {
+            double sum = w->bias ? w->bias[o] : 0, sum_abs = fabs(sum);
+            for (int64_t i = 0; i < w->I; ++i) {
+                const double term = w->x[n * w->I + i] * w->weight[weight_at(w, i, o)];
+                sum += term;
+                sum_abs += fabs(term);
+            }
+            w->y[n * w->O + o] = sum;
+            w->y_sum[n * w->O + o] = sum_abs;
+        }
+}
+
+static double objective(const void *ctx)
+{
+    const linear_wide *w = ctx;
+    reference(w);
+    return op_dot(w->y, w->dy, w->N * w->O);
+}
+
+static linear_wide widen(op_case *c, const linear *l)
+{
+    linear_wide w = {.N = l->N, .I = l->I, .O = l->O, .order = l->order};
+    w.x = op_widen(c, l->x);
+    w.weight = op_widen(c, l->weight);
+    w.bias = l->bias ? op_widen(c, l->bias) : NULL;
+    w.y = op_doubles(c, l->N * l->O);
+    w.y_sum = op_doubles(c, l->N * l->O);
+    return w;
+}
+
+static void forward_case(int64_t N, int64_t I, int64_t O, mics_weight_order order, bool bias)
+{
+    op_case c;
+    op_begin(&c, "linear_forward N=%d I=%d O=%d order %d bias %d", (int)N, (int)I, (int)O,
+             (int)order, bias);
+    c.depends_on_threads = true;
+    linear l = {.N = N, .I = I, .O = O, .order = order};
+    l.x = op_input(&c, "x", N * I, 1.0);
+    l.weight = op_input(&c, "weight", I * O, 1.0);
+    l.bias = bias ? op_input(&c, "bias", O, 1.0) : NULL;
+    l.y = op_output(&c, "y", N * O, false);
+    const linear_wide w = widen(&c, &l);
+    reference(&w);
+    op_expect(&c, l.y, w.y, w.y_sum, OP_TOLERANCE);
+    op_run(&c, run_forward, &l);
+    op_end(&c);
+}
+
+typedef struct linear_gradients {
+    double *dx, *dweight, *dbias, *dx_sum, *dweight_sum, *dbias_sum;
+} linear_gradients;
+
+static linear_gradients gradients(op_case *c, const linear_wide *w)
+{
+    const int64_t NI = w->N * w->I, IO = w->I * w->O, O = w->O;
+    const linear_gradients g = {op_doubles(c, NI), op_doubles(c, IO), op_doubles(c, O),
+                                op_doubles(c, NI), op_doubles(c, IO), op_doubles(c, O)};
+    for (int64_t n = 0; n < w->N; ++n)
+        for (int64_t o = 0; o < O; ++o) {
+            const double dy = w->dy[n * O + o];
+            g.dbias[o] += dy;
+            g.dbias_sum[o] += fabs(dy);
+            for (int64_t i = 0; i < w->I; ++i) {
+                const int64_t at = weight_at(w, i, o);
+                const double to_x = dy * w->weight[at], to_weight = dy * w->x[n * w->I + i];
+                g.dx[n * w->I + i] += to_x;
+                g.dx_sum[n * w->I + i] += fabs(to_x);
+                g.dweight[at] += to_weight;
+                g.dweight_sum[at] += fabs(to_weight);
+            }
+        }
+    return g;
+}
+
+static void backward_case(int64_t N, int64_t I, int64_t O, mics_weight_order order, int flags)
+{
+    const bool add_dx = flags & 1, add_params = flags & 2, no_dx = flags & 4, no_bias = flags & 8;
+    op_case c;
+    op_begin(&c, "linear_backward N=%d I=%d O=%d order %d flags %d", (int)N, (int)I, (int)O,
+             (int)order, flags);
+    c.depends_on_threads = true;
+    linear l = {.N = N, .I = I, .O = O, .order = order, .add_dx = add_dx};
+    l.add_params = add_params;
+    l.x = op_input(&c, "x", N * I, 1.0);
+    l.weight = op_input(&c, "weight", I * O, 1.0);
+    l.bias = op_input(&c, "bias", O, 1.0);
+    l.dy = op_input(&c, "dy", N * O, 1.0);
+    l.dx = no_dx ? NULL : op_output(&c, "dx", N * I, add_dx);
+    l.dweight = op_output(&c, "dweight", I * O, add_params);
+    l.dbias = no_bias ? NULL : op_output(&c, "dbias", O, add_params);
+    l.workspace = op_space(&c, "workspace", O * MICS_LINEAR_BLOCKS);
+    linear_wide w = widen(&c, &l);
+    w.dy = op_widen(&c, l.dy);
+    const linear_gradients g = gradients(&c, &w);
+    op_check_gradient(&c, "x", objective, &w, w.x, N * I, g.dx, 3);
+    op_check_gradient(&c, "weight", objective, &w, w.weight, I * O, g.dweight, 3);
+    op_check_gradient(&c, "bias", objective, &w, w.bias, O, g.dbias, 3);
+    if (!no_dx)
+        op_expect(&c, l.dx, g.dx, g.dx_sum, OP_TOLERANCE);
+    op_expect(&c, l.dweight, g.dweight, g.dweight_sum, OP_TOLERANCE);
+    if (!no_bias)
+        op_expect(&c, l.dbias, g.dbias, g.dbias_sum, OP_TOLERANCE);
+    op_run(&c, run_backward, &l);
+    op_end(&c);
+}
+
+static void linear_matches_reference(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {// N, I, O
+                                        {1, 1, 1},     {1, 5, 3},     {2, 1, 17},  {3, 63, 2},
+                                        {5, 64, 65},   {15, 3, 127},  {16, 17, 1}, {17, 65, 64},
+                                        {63, 2, 5},    {64, 127, 63}, {65, 5, 17}, {127, 17, 3},
+                                        {130, 63, 130}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
+        const int64_t *s = shapes[i];
+        for (int order = 0; order < 2; ++order) {
+            forward_case(s[0], s[1], s[2], (mics_weight_order)order, true);
+            forward_case(s[0], s[1], s[2], (mics_weight_order)order, false);
+            for (int j = 0; j < 4; ++j)
+                backward_case(s[0], s[1], s[2], (mics_weight_order)order, (int)(i * 5) % 16 ^ j);
+        }
+    }
+    for (int flags = 0; flags < 16; ++flags)
+        backward_case(19, 6, 33, (mics_weight_order)(flags % 2), flags);
+}
+
+// The bias gradient alone is not the library's: it must not depend on the number of threads.
+static void bias_gradient_ignores_threads(void **state)
+{
+    (void)state;
+    op_case c;
+    op_begin(&c, "linear_backward bias");
+    linear l = {.N = 130, .I = 1, .O = 257, .order = MICS_WEIGHT_IN_OUT};
+    l.x = op_input(&c, "x", l.N * l.I, 1.0);
+    l.weight = op_input(&c, "weight", l.I * l.O, 1.0);
+    l.dy = op_input(&c, "dy", l.N * l.O, 1.0);
+    l.dweight = op_space(&c, "dweight", l.I * l.O);
+    l.dbias = op_output(&c, "dbias", l.O, false);
+    l.workspace = op_space(&c, "workspace", l.O * MICS_LINEAR_BLOCKS);
+    op_run(&c, run_backward, &l);
+    op_end(&c);
+}
+
+// ---- the same bits again ----
+
+enum { RANKS = 4, REPEATS = 3 };
+
+// One rank's products: their threads, factors and result.
+typedef struct repeated {
+    int32_t threads;
+    int64_t M, N, K;
+    const float *a, *b;
+    float *c;
+} repeated;
+
+static void *multiply(void *ctx)
+{
+    const repeated *r = ctx;
+    mics_op_set_threads(r->threads);
+    mics_gemm(true, false, r->M, r->N, r->K, 1.0F, r->a, r->M, r->b, r->N, 0.0F, r->c, r->N);
+    return NULL;
+}
+
+static void repeat_case(int64_t M, int64_t N, int64_t K, int32_t threads)
+{
+    op_case c;
+    op_begin(&c, "repeated M=%d N=%d K=%d threads=%d", (int)M, (int)N, (int)K, (int)threads);
+    const float *a = op_input(&c, "a", K * M, 1.0), *b = op_input(&c, "b", K * N, 1.0);
+    repeated first = {threads, M, N, K, a, b, op_space(&c, "c", M * N)}, again[RANKS];
+    multiply(&first);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        again[rank] = first;
+        again[rank].c = op_space(&c, "again", M * N);
+    }
+    for (int repeat = 0; repeat < REPEATS; ++repeat) {
+        pthread_t ranks[RANKS];
+        for (int rank = 0; rank < RANKS; ++rank)
+            assert_int_equal(pthread_create(&ranks[rank], NULL, multiply, &again[rank]), 0);
+        for (int rank = 0; rank < RANKS; ++rank)
+            assert_int_equal(pthread_join(ranks[rank], NULL), 0);
+        for (int rank = 0; rank < RANKS; ++rank)
+            if (memcmp(again[rank].c, first.c, (size_t)(M * N) * sizeof(float)) != 0)
+                fail_msg("%s: rank %d got other bits", c.name, rank);
+    }
+    op_end(&c);
+}
+
+// Resuming and replicas rely on it: with one number of threads, a product has one result, whoever
+// else computes at the same time.
+static void products_repeat_bit_by_bit(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= OP_MAX_THREADS; ++threads) {
+        repeat_case(64, 64, 4096, threads);
+        repeat_case(96, 288, 128, threads);
+        repeat_case(1, 130, 1000, threads);
+        repeat_case(257, 33, 65, threads);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_loops_are_right),
+        cmocka_unit_test(gemm_matches_plain_loops),
+        cmocka_unit_test(gemm_tells_once_that_it_is_slow),
+        cmocka_unit_test(gemm_leaves_empty_results_alone),
+        cmocka_unit_test(linear_matches_reference),
+        cmocka_unit_test(bias_gradient_ignores_threads),
+        cmocka_unit_test(products_repeat_bit_by_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,366 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The invariants of a finished schedule (validate.c): they hold over a grid of meshes and options, and
+// each of them is seen to fail when a schedule is spoiled in one place.
+#include "base/capture.h"
+#include "mics/schedule.h"
+#include "models.h"
+
+// ---- the grid ----
+
+// Takes the next of a few choices out of a number.
+static int take(uint32_t *from, uint32_t choices)
+{
+    const uint32_t taken = *from % choices;
+    *from = *from / choices * 2654435761u + 12345u;
+    *from ^= *from >> 11;
+    return (int)taken;
+}
+
+static mics_wires wires_of(int choice)
+{
+    static const mics_wires all[] = {{MICS_WIRE_FP32, MICS_WIRE_FP32},
+                                     {MICS_WIRE_BF16, MICS_WIRE_BF16},
+                                     {MICS_WIRE_FP32, MICS_WIRE_BF16},
+                                     {MICS_WIRE_FP32, MICS_WIRE_INT8},
+                                     {MICS_WIRE_INT8, MICS_WIRE_INT8}};
+    return all[choice];
+}
+
+// One of many settings, by number.
+static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh, uint32_t number)
+{
+    uint32_t from = (number + 1) * 2246822519u;
+    const int64_t small = model->units[0].elems;
+    mics_schedule_spec spec = {.model = model,
+                               .mesh = *mesh,
+                               .batch = {.sequences = 1, .length = 5, .threads = 1},
+                               .micro_steps = 1 + take(&from, 4),
+                               .prefetch = take(&from, 3),
+                               .recompute = take(&from, 2) == 1,
+                               .breadth = take(&from, 4),
+                               .choice_count = take(&from, 2)};
+    spec.choices[0] = (mics_collective_choice){
+        SIZE_MAX, (mics_algorithm)take(&from, MICS_ALGORITHMS), (mics_algorithm)take(&from, 2)};
+    spec.boundary = (mics_algorithm)take(&from, 2);
+    spec.whole_below = take(&from, 2) * small;
+    spec.join_below = take(&from, 2) * 3 * small;
+    spec.precision = take(&from, 3) == 0 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
+    spec.accelerator = spec.precision == MICS_PRECISION_MIXED || take(&from, 3) == 0;
+    spec.gather_wires = wires_of(take(&from, 3));
+    spec.reduce_wires = wires_of(take(&from, 3));
+    spec.second_hop_wires = wires_of(take(&from, 5));
+    spec.share_params = take(&from, 2) == 1;
+    spec.evaluation_only = take(&from, 9) == 0;
+    return spec;
+}
+
+// Schedules that are valid; refused ones (whose packed sums would send more) count nothing.
+static int check_mesh(mics_memory *memory, const mics_model *model, const mics_mesh *mesh,
+                      uint32_t settings)
+{
+    int valid = 0;
+    for (uint32_t i = 0; i < settings; i++) {
+        const mics_schedule_spec spec = spec_of(
+            model, mesh, i * 8191 + (uint32_t)(mesh->ranks * 31 + mesh->sharding.optimizer));
+        mics_schedule *schedule = NULL;
+        capture refused;
+        capture_begin(&refused);
+        const mics_status status = mics_schedule_open(memory, &spec, &schedule);
+        capture_end();
+        if (status == MICS_ERR_INVALID) {
+            ASSERT_SAID(&refused, "times fp32's bytes between nodes");
+            continue;
+        }
+        ASSERT_OK(status);
+        ASSERT_OK(mics_schedule_validate(schedule));
+        mics_schedule_close(schedule);
+        valid++;
+    }
+    return valid;
+}
+
+static int check_ranks(mics_memory *memory, const mics_model *model, int32_t ranks, int32_t nodes)
+{
+    int valid = 0;
+    for (int32_t p = 1; p <= ranks; p++) {
+        for (int32_t g = p; g <= ranks; g += p) {
+            for (int32_t o = g; o <= ranks; o += g) {
+                mics_mesh mesh;
+                capture refused;
+                capture_begin(&refused);
+                const mics_status status =
+                    mics_mesh_init(ranks, nodes, (mics_sharding){p, g, o}, &mesh);
+                capture_end();
+                if (status == MICS_OK)
+                    valid += check_mesh(memory, model, &mesh, 12);
+            }
+        }
+    }
+    return valid;
+}
+
+static void test_every_schedule_is_valid(void **state)
+{
+    (void)state;
+    int valid = 0;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int tied = 0; tied < 2; tied++) {
+        mics_model *model = model_gpt2(memory, 2 + tied, tied == 1);
+        for (int32_t ranks = 1; ranks <= 16; ranks++) {
+            for (int32_t nodes = 1; nodes <= ranks; nodes++) {
+                if (ranks % nodes == 0)
+                    valid += check_ranks(memory, model, ranks, nodes);
+            }
+        }
+        mics_model_close(model);
+    }
+    for (int kind = 0; kind < MODEL_KINDS; kind++) {
+        mics_model *model = model_build(memory, &model_kinds[kind], true);
+        valid += check_ranks(memory, model, 8, 2);
+        mics_model_close(model);
+    }
+    assert_true(valid > 15000);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- mutants ----
+
+static mics_step *find(mics_schedule *schedule, mics_step_kind kind, mics_step_stage stage, int nth)
+{
+    mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].kind == kind && list->steps[i].stage == stage && nth-- == 0)
+            return &list->steps[i];
+    }
+    fail_msg("the schedule has no %s", mics_step_text(kind, stage));
+    return NULL;
+}
+
+static void forget_waits(mics_step *step)
+{
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        step->wait[stream] = -1;
+}
+
+static void wait_for_a_later_step(mics_schedule *s)
+{
+    find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_FAR] =
+        s->lists[MICS_PHASE_TRAIN].count - 1;
+}
+
+static void wait_for_its_own_stream(mics_schedule *s)
+{
+    find(s, MICS_STEP_BACKWARD, MICS_STAGE_WHOLE, 1)->wait[MICS_STREAM_COMPUTE] = 0;
+}
+
+static void reduce_over_the_world(mics_schedule *s)
+{
+    find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_WORLD;
+}
+
+static void compute_on_a_collectives_stream(mics_schedule *s)
+{
+    find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 0)->stream = MICS_STREAM_FAR;
+}
+
+static void gather_more(mics_schedule *s)
+{
+    find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0)->block_elems += 16;
+}
+
+static void send_fewer_bytes(mics_schedule *s)
+{
+    find(s, MICS_STEP_ALL_REDUCE, MICS_STAGE_INTER, 0)->block_bytes -= 4;
+}
+
+static void compute_out_of_order(mics_schedule *s)
+{
+    find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 1)->micro_step ^= 1;
+}
+
+static void share_a_lane(mics_schedule *s)
+{
+    find(s, MICS_STEP_BACKWARD, MICS_STAGE_WHOLE, 0)->lane ^= 1;
+}
+
+static void read_another_slot(mics_schedule *s)
+{
+    mics_step_use *use = &find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 2)->uses[0];
+    use->param_slot = (use->param_slot + 1) % s->param_slot_count;
+}
+
+static void read_before_the_gather(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 0));
+}
+
+static void fill_a_slot_that_is_read(mics_schedule *s)
+{
+    mics_step *gather = find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0);
+    while (gather->kind != MICS_STEP_GATHER || gather->wait[MICS_STREAM_COMPUTE] < 0)
+        gather++;
+    gather->wait[MICS_STREAM_COMPUTE] = -1;
+}
+
+static void begin_before_the_first_stage(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_ALL_REDUCE, MICS_STAGE_INTER, 0));
+}
+
+static void leave_out_a_stage(mics_schedule *s)
+{
+    find(s, MICS_STEP_ALL_REDUCE, MICS_STAGE_BACK, 0)->stage = MICS_STAGE_INTRA;
+}
+
+static void reduce_before_backward(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0));
+}
+
+static void overwrite_the_sum(mics_schedule *s)
+{
+    mics_step *reduce = find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0);
+    while (reduce->kind != MICS_STEP_REDUCE || reduce->micro_step == 0)
+        reduce++;
+    reduce->uses[0].accumulate = false;
+}
+
+// The last layer's gradient twice, and the one's before it never.
+static void reduce_twice(mics_schedule *s)
+{
+    mics_step *first = find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0), *other = first;
+    do
+        other++;
+    while (other->kind != MICS_STEP_REDUCE || other->unit == first->unit);
+    other->unit = first->unit;
+    other->uses[0] = first->uses[0];
+    other->block_elems = first->block_elems;
+    other->block_bytes = first->block_bytes;
+}
+
+static void sum_before_the_gradient(mics_schedule *s)
+{
+    mics_step *scatter = find(s, MICS_STEP_SCATTER, MICS_STAGE_WHOLE, 0);
+    while (scatter->stream == MICS_STREAM_NEAR && scatter->kind != MICS_STEP_NORM)
+        scatter++;
+    forget_waits(scatter);
+}
+
+// Two layers, which are alike.
+static void sum_another_unit(mics_schedule *s)
+{
+    find(s, MICS_STEP_SCATTER, MICS_STAGE_WHOLE, 2)->unit =
+        find(s, MICS_STEP_SCATTER, MICS_STAGE_WHOLE, 1)->unit;
+}
+
+static void gather_before_the_sync(mics_schedule *s)
+{
+    mics_step *gather = find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0);
+    gather->wait[MICS_STREAM_FAR] = -1;
+}
+
+static void update_before_the_agreement(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 0));
+}
+
+static void update_one_unit_twice(mics_schedule *s)
+{
+    find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1)->unit = 0;
+}
+
+static void norm_before_the_sums(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0));
+}
+
+static void count_a_byte_more(mics_schedule *s)
+{
+    s->kind_bytes[MICS_PHASE_TRAIN][MICS_STEP_GATHER][MICS_STAGE_WHOLE].intra++;
+}
+
+static void take_no_room_to_join(mics_schedule *s)
+{
+    s->join_bytes[MICS_STREAM_FAR] = 0;
+}
+
+typedef struct mutant {
+    const char *name, *said;
+    mics_sharding sharding; // of 16 ranks on 2 nodes
+    void (*spoil)(mics_schedule *schedule);
+} mutant;
+
+static const mutant mutants[] = {
+    {"later step", "invariant 1:", {2, 2, 4}, wait_for_a_later_step},
+    {"own stream", "invariant 1:", {2, 2, 4}, wait_for_its_own_stream},
+    {"another group", "invariant 2:", {2, 2, 4}, reduce_over_the_world},
+    {"another stream", "invariant 2:", {2, 2, 4}, compute_on_a_collectives_stream},
+    {"longer block", "invariant 3:", {2, 2, 4}, gather_more},
+    {"fewer bytes", "invariant 3:", {2, 2, 4}, send_fewer_bytes},
+    {"pass out of order", "invariant 4:", {2, 2, 4}, compute_out_of_order},
+    {"one lane for two", "invariant 4:", {2, 2, 4}, share_a_lane},
+    {"another slot", "invariant 5:", {2, 2, 4}, read_another_slot},
+    {"before the gather", "invariant 5:", {4, 4, 4}, read_before_the_gather},
+    {"slot in use", "invariant 6:", {2, 2, 4}, fill_a_slot_that_is_read},
+    {"stages at once", "invariant 7:", {2, 2, 4}, begin_before_the_first_stage},
+    {"no last stage", "invariant 7:", {2, 2, 4}, leave_out_a_stage},
+    {"before backward", "invariant 8:", {2, 2, 4}, reduce_before_backward},
+    {"overwritten", "invariant 8:", {2, 2, 4}, overwrite_the_sum},
+    {"reduced twice", "invariant 8:", {2, 2, 4}, reduce_twice},
+    {"sum too early", "invariant 9:", {8, 8, 16}, sum_before_the_gradient},
+    {"summed twice", "invariant 9:", {8, 8, 16}, sum_another_unit},
+    {"sync too late", "invariant 10:", {8, 8, 16}, gather_before_the_sync},
+    {"no agreement", "invariant 11:", {2, 2, 4}, update_before_the_agreement},
+    {"updated twice", "invariant 11:", {2, 2, 4}, update_one_unit_twice},
+    {"norm too early", "invariant 11:", {2, 2, 4}, norm_before_the_sums},
+    {"ledger", "invariant 12:", {2, 2, 4}, count_a_byte_more},
+    {"no room", "invariant 12:", {8, 8, 16}, take_no_room_to_join},
+};
+
+static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m)
+{
+    const bool joins = m->spoil == take_no_room_to_join;
+    mics_schedule_spec spec = {.model = model,
+                               .batch = {.sequences = 1, .length = 5, .threads = 1},
+                               .micro_steps = 4,
+                               .prefetch = 1,
+                               .breadth = 2,
+                               .boundary = MICS_ALGORITHM_TWO_STAGE,
+                               .join_below = joins ? 1 << 20 : 0};
+    mics_schedule *schedule = NULL;
+    capture seen;
+    ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+    ASSERT_OK(mics_schedule_validate(schedule));
+    m->spoil(schedule);
+    capture_begin(&seen);
+    const mics_status status = mics_schedule_validate(schedule);
+    capture_end();
+    if (status != MICS_ERR_INVALID)
+        fail_msg("\"%s\" goes through", m->name);
+    ASSERT_SAID(&seen, m->said);
+    mics_schedule_close(schedule);
+}
+
+static void test_each_invariant_fails(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 3, false);
+    for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
+        check_mutant(memory, model, &mutants[i]);
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_schedule_is_valid),
+        cmocka_unit_test(test_each_invariant_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
