@@ -24,7 +24,7 @@ for kind in "${shardings[@]}"; do
         train run "$kind" "${MICRO_STEPS:-4}" run.steps=6 run.trace_step=3 run.trace_steps=3 run.prefetch=2 \
             "train_micro_batch_size_per_gpu=$sequences" ${settings[@]+"${settings[@]}"}
         printf '%-10s %-10s' "$kind" "$sequences"
-        for field in step_us compute_busy_us near_busy_us far_busy_us ideal_us; do
+        for field in step_us compute_busy_us intra_busy_us inter_busy_us ideal_us; do
             awk -v us="$(traced run $field)" 'BEGIN { printf " %10.1f", us / 1e3 }'
         done
         printf ' %8.2f %8.2f\n' "$(traced run overlap_ratio)" "$(traced run overlap_ratio_without_waits)"

@@ -454,7 +454,7 @@ phase_shardings() {
             demo 40 "$name-$ranks" $steps --ranks "$ranks" --nodes "$nodes" "${options[@]}" \
                 --set "sharding={\"params\": $1, \"grads\": $2, \"optimizer\": $3}" ||
                 { bad "$name at $ranks ranks: $(last_line "$name-$ranks")"; continue; }
-            grep -E ' (B|KiB|MiB|GiB) .*[^t]$' "$logs/$name-$ranks.log" | grep -q 'inside nodes\|between nodes\|in all' &&
+            grep -E ' (B|KiB|MiB|GiB) .*[^t]$' "$logs/$name-$ranks.log" | grep -q 'intra-node\|inter-node\|in all' &&
                 bad "$name at $ranks ranks: a prediction was not exact"
             within 5e-3 "$name-$ranks" one
         done

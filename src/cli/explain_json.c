@@ -55,13 +55,14 @@ static void print_operations(const cli_operations *operations)
     printf("  \"collectives\": [");
     for (int32_t i = 0; i < operations->count; i++) {
         const cli_operation *row = &operations->rows[i];
-        printf("%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"wire\": \"%s\", \"back_wire\": "
-               "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
-               "%lld}",
-               i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
-               mics_comm_dtype_text(row->wire), mics_comm_dtype_text(row->back_wire),
-               mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
-               (long long)row->least_elems, (long long)row->most_elems);
+        printf(
+            "%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"dtype\": \"%s\", \"back_dtype\": "
+            "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
+            "%lld}",
+            i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
+            mics_comm_dtype_text(row->wire), mics_comm_dtype_text(row->back_wire),
+            mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
+            (long long)row->least_elems, (long long)row->most_elems);
     }
     printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n", (int)operations->whole_units,
            (long long)operations->whole_elems);
@@ -84,7 +85,7 @@ static void print_steps(const mics_schedule *schedule)
         (void)mics_schedule_members(schedule, step, &count);
         printf("%s\n    {\"stream\": \"%s\", \"kind\": \"%s\", \"unit\": %d, \"units\": %d, "
                "\"micro_step\": %d, "
-               "\"block_bytes\": %zu, \"wire\": \"%s\", ",
+               "\"block_bytes\": %zu, \"dtype\": \"%s\", ",
                i > 0 ? "," : "", mics_stream_text(step->stream),
                mics_step_text(step->kind, step->stage), (int)step->unit, (int)count,
                (int)step->micro_step, step->block_bytes, mics_comm_dtype_text(step->dtype.sent));

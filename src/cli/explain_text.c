@@ -146,8 +146,8 @@ static void print_row(const char *name, mics_bytes bytes)
 
 static void print_bytes(const mics_schedule *schedule)
 {
-    printf("\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "", "inside nodes",
-           "between nodes");
+    printf("\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "", "intra-node",
+           "inter-node");
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
         const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
@@ -197,7 +197,7 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
     int32_t count = schedule->lists[MICS_PHASE_TRAIN].count;
     int32_t last = count - STEPS_LAST;
     printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams side by side: "
-           "compute, intra\n(collectives inside nodes) and inter (between nodes); a step waits for "
+           "compute, intra\n(intra-node collectives) and inter (inter-node); a step waits for "
            "those named on each\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
     if (schedule->spec.layered_micro_steps > 1)

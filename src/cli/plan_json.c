@@ -39,7 +39,8 @@ static void print_choice(const mics_plan_entry *entry)
 {
     const mics_plan_choice *c = &entry->choice;
     printf("{\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
-           "\"micro_batch\": %lld, \"accumulation\": %d, \"breadth\": %d, \"recompute\": %s, "
+           "\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
+           "\"recompute\": %s, "
            "\"prefetch\": %d, "
            "\"gather\": \"%s\", \"reduce\": \"%s\", ",
            entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
@@ -56,7 +57,7 @@ static void print_times(const mics_plan_entry *entry)
     print_ms("compute_ms", entry->compute_us, ", ");
     print_ms("update_ms", entry->update_us, ", ");
     print_ms("exposed_comm_ms", entry->exposed_us, ", ");
-    print_ms("exposed_publish_ms", entry->exposed_param_sync_us, ", ");
+    print_ms("exposed_param_sync_ms", entry->exposed_param_sync_us, ", ");
     print_ms("exposed_gather_ms", entry->exposed_gather_us, ", ");
     print_ms("exposed_reduce_ms", entry->exposed_reduce_us, ", ");
     print_ms("exposed_second_hop_ms", entry->exposed_second_hop_us, ", ");

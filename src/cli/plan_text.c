@@ -119,7 +119,7 @@ static void print_time(const cli_plan *plan, const row *r)
 static void print_times(const cli_plan *plan, const rows *all)
 {
     printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "",
-           "P|G|O", "micro-batches", "rec", "pre", "bre", "g/r", "step ms", "compute", "gather",
+           "P|G|O", "micro-batches", "rec", "pre", "lay", "g/r", "step ms", "compute", "gather",
            "reduce", "2nd hop", "update", "other", "TFLOP/s", "hw", "MFU %", "tokens/s",
            "USD/Gtok");
     for (int32_t i = 0; i < all->count; i++) {
@@ -198,7 +198,7 @@ static void print_reasons(const rows *all)
 static const char footnotes[] =
     "\nP|G|O: ranks that share out parameters, gradients and optimizer state; micro-batches: "
     "sequences of one x micro-steps;\n"
-    "rec: recomputed; pre: units gathered ahead; bre: micro-steps side by side; g/r: gathers and "
+    "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
     "reductions by ring (r)\n"
     "or in two stages (2).\n"
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds publication; "

@@ -190,8 +190,8 @@ static mics_status print_memory(const mics_job *job, const int64_t *measured)
 static mics_status print_bytes(const mics_job *job)
 {
     mics_bytes sent = mics_schedule_all_bytes(mics_job_schedule(job), MICS_PHASE_TRAIN);
-    mics_compare_row rows[] = {{"inside nodes", sent.intra, sent.intra},
-                               {"between nodes", sent.inter, sent.inter}};
+    mics_compare_row rows[] = {{"intra-node", sent.intra, sent.intra},
+                               {"inter-node", sent.inter, sent.inter}};
     return mics_compare_print(stdout, "bytes sent in a step, all ranks together", rows, 2);
 }
 

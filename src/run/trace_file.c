@@ -16,8 +16,8 @@ enum { NAME_BYTES = 128, MOST_ARGS = 8 };
 typedef enum figure {
     STEP,
     COMPUTE_BUSY, // one a stream, in their order
-    NEAR_BUSY,
-    FAR_BUSY,
+    INTRA_BUSY,
+    INTER_BUSY,
     FIRST_GATHER,
     LAST_REDUCE,
     IDEAL,
@@ -30,14 +30,14 @@ typedef enum figure {
     CLOCK_ACCURACY,
     FIGURES
 } figure;
-_Static_assert(FAR_BUSY - COMPUTE_BUSY == MICS_STREAM_INTER,
+_Static_assert(INTER_BUSY - COMPUTE_BUSY == MICS_STREAM_INTER,
                "busy figures stand as the streams do");
 
 static const char *const figure_names[FIGURES] = {
     [STEP] = "step_us",
     [COMPUTE_BUSY] = "compute_busy_us",
-    [NEAR_BUSY] = "near_busy_us",
-    [FAR_BUSY] = "far_busy_us",
+    [INTRA_BUSY] = "intra_busy_us",
+    [INTER_BUSY] = "inter_busy_us",
     [FIRST_GATHER] = "first_gather_us",
     [LAST_REDUCE] = "last_reduce_us",
     [IDEAL] = "ideal_us",
@@ -163,7 +163,7 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
     add_number(text, "bytes", (double)(sent.intra + sent.inter));
     add_number(text, "bytes_between_nodes", (double)sent.inter);
     add_text(text, "group", text->group);
-    add_text(text, "wire", mics_comm_dtype_text(step->dtype.sent));
+    add_text(text, "dtype", mics_comm_dtype_text(step->dtype.sent));
     if (step->member_count > 0)
         add_number(text, "units", step->member_count);
 }
@@ -244,8 +244,8 @@ static void add_figures(run_trace_file *file, int32_t rank, const run_traced_ste
     const double values[FIGURES] = {
         [STEP] = step->step_us,
         [COMPUTE_BUSY] = overlap.busy[MICS_STREAM_COMPUTE],
-        [NEAR_BUSY] = overlap.busy[MICS_STREAM_INTRA],
-        [FAR_BUSY] = overlap.busy[MICS_STREAM_INTER],
+        [INTRA_BUSY] = overlap.busy[MICS_STREAM_INTRA],
+        [INTER_BUSY] = overlap.busy[MICS_STREAM_INTER],
         [FIRST_GATHER] = overlap.first_gather,
         [LAST_REDUCE] = overlap.last_reduce,
         [IDEAL] = overlap.ideal,
@@ -354,10 +354,10 @@ static void tell_summary(const run_trace_file *file)
                      "trace of steps %lld to %lld written to %s; open it at ui.perfetto.dev", first,
                      last, file->path);
     run_job_note(file->job,
-                 "  a step took %.2f ms, mean of all ranks; busy: compute %.2f, near %.2f, "
-                 "far %.2f",
-                 ms_of(file, STEP), ms_of(file, COMPUTE_BUSY), ms_of(file, NEAR_BUSY),
-                 ms_of(file, FAR_BUSY));
+                 "  a step took %.2f ms, mean of all ranks; busy: compute %.2f, intra %.2f, "
+                 "inter %.2f",
+                 ms_of(file, STEP), ms_of(file, COMPUTE_BUSY), ms_of(file, INTRA_BUSY),
+                 ms_of(file, INTER_BUSY));
     run_job_note(file->job,
                  "  computation waited %.2f ms: gather %.2f, reduce %.2f, second hop %.2f, "
                  "agree %.2f",

@@ -122,8 +122,8 @@ static int check_figures(const mics_json_value *other, const expected *want)
 {
     static const char *const names[] = {"step_us",
                                         "compute_busy_us",
-                                        "near_busy_us",
-                                        "far_busy_us",
+                                        "intra_busy_us",
+                                        "inter_busy_us",
                                         "first_gather_us",
                                         "last_reduce_us",
                                         "ideal_us",

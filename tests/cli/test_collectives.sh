@@ -60,7 +60,7 @@ planted both ring
 run 0 both train both --set run.collectives=measured
 [ "$(grep -c '^  reduce .* ring       measured$' both.out)" = 2 ] || fail "reductions in one ring are due"
 [ "$(sent ring)" -lt "$(sent both)" ] || fail "rings send more between nodes: $(sent ring), $(sent both)"
-grep -E ' (B|KiB|MiB) .*[^t]$' both.out | grep -q 'inside nodes\|between nodes\|in all' &&
+grep -E ' (B|KiB|MiB) .*[^t]$' both.out | grep -q 'intra-node\|inter-node\|in all' &&
     fail "a prediction was not exact"
 
 # Going on takes what the run took before.

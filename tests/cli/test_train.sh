@@ -15,7 +15,7 @@ contains train.out "what the model writes"
 contains train.out "stored in out"
 # Rows of memory and bytes: every prediction was exact.
 [ "$(grep -c 'exact$' train.out)" -ge 10 ] || fail "rows of predictions are missing"
-grep -E ' (B|KiB|MiB) .*[^t]$' train.out | grep -q 'inside nodes\|between nodes\|in all' &&
+grep -E ' (B|KiB|MiB) .*[^t]$' train.out | grep -q 'intra-node\|inter-node\|in all' &&
     fail "a prediction was not exact"
 
 [ "$(losses out | wc -l)" = 8 ] || fail "metrics.jsonl lacks steps"
@@ -192,9 +192,9 @@ grep -q "gather  *library  *fp32" library.out || fail "gathers should be the lib
 grep -q "reduce  *two-stage" library.out || fail "reductions should not"
 run 0 json "$mics" explain run.json --json $across --set sharding.optimizer=8 \
     --set run.param_persistence_threshold=10000 --set run.comm_dtype.boundary=int8
-contains json.out '"kind": "gather", "algorithm": "two-stage", "wire": "fp32"'
+contains json.out '"kind": "gather", "algorithm": "two-stage", "dtype": "fp32"'
 contains json.out '"whole": {"units": 2, "elems": 9280}'
-grep -q '"kind": "scatter inter", "unit": [0-9]*, "units": 2, .*"wire": "int8", "algorithm": "two-stage"' \
+grep -q '"kind": "scatter inter", "unit": [0-9]*, "units": 2, .*"dtype": "int8", "algorithm": "two-stage"' \
     json.out || fail "small units should share a message of int8 between nodes"
 [ -d explained ] && fail "explain wrote something"
 

@@ -35,7 +35,7 @@ near() { # DIFFERENCE A B
 
 exact() { # OUT: predicted memory and bytes were what was measured
     [ "$(grep -c 'exact$' "$1.out")" -ge 8 ] || fail "rows of predictions are missing in $1"
-    grep -E ' (B|KiB|MiB) .*[^t]$' "$1.out" | grep -q 'inside nodes\|between nodes\|in all' &&
+    grep -E ' (B|KiB|MiB) .*[^t]$' "$1.out" | grep -q 'intra-node\|inter-node\|in all' &&
         fail "a prediction of $1 was not exact"
 }
 

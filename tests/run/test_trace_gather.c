@@ -134,8 +134,8 @@ static void test_figures(void **state)
     check_figure(json, "steps", 2);
     check_figure(json, "step_us", 2500 + 1.5);
     check_figure(json, "compute_busy_us", entries_of(MICS_STREAM_COMPUTE) * 2.5);
-    check_figure(json, "near_busy_us", entries_of(MICS_STREAM_INTRA) * 3.5 * 1.5);
-    check_figure(json, "far_busy_us", entries_of(MICS_STREAM_INTER) * 3.5 * 1.5);
+    check_figure(json, "intra_busy_us", entries_of(MICS_STREAM_INTRA) * 3.5 * 1.5);
+    check_figure(json, "inter_busy_us", entries_of(MICS_STREAM_INTER) * 3.5 * 1.5);
     check_figure(json, "exposed_gather_us", 101.5);
     check_figure(json, "exposed_agree_us", 50);
     check_figure(json, "exposed_us", 151.5);
