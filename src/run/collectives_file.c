@@ -165,10 +165,10 @@ static mics_status read_rows(const mics_json *json, const run_collectives_key *k
     *same_out = mics_json_count(rows) == timings->row_count;
     for (int32_t i = 0; *same_out && i < timings->row_count; i++) {
         const mics_json_value *row = mics_json_element(rows, i);
-        const mics_json_value *most = mics_json_get(row, "max_bytes");
+        const mics_json_value *most = mics_json_get(row, "most_bytes");
         mics_timing_row *to = &timings->rows[i];
         if (most == NULL || mics_json_type_of(most) != MICS_JSON_INT)
-            return fail(json, "rows", "holds a row without max_bytes");
+            return fail(json, "rows", "holds a row without most_bytes");
         *same_out = mics_json_int(most) == (int64_t)to->max_bytes;
         for (int op = 0; *same_out && op < MICS_MEASURE_OPS; op++) {
             const mics_json_value *timing = mics_json_get(row, op_keys[op]);
@@ -264,7 +264,7 @@ static void write_text(mics_text *text, const run_collectives_key *key, const mi
                      mics_comm_dtype_text(spec->grads_dtype.inter));
     for (int32_t i = 0; i < timings->row_count; i++) {
         const mics_timing_row *row = &timings->rows[i];
-        mics_text_printf(text, "%s\n    {\"max_bytes\": %zu", i > 0 ? "," : "", row->max_bytes);
+        mics_text_printf(text, "%s\n    {\"most_bytes\": %zu", i > 0 ? "," : "", row->max_bytes);
         for (int op = 0; op < MICS_MEASURE_OPS; op++) {
             if (row->of[op].wanted)
                 write_timing(text, (mics_measure_op)op, &row->of[op]);
