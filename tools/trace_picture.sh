@@ -37,7 +37,7 @@ draw() { # TRACE RANK
     }
     END {
         if (n == 0) { print "no step of rank " rank " in the trace" >"/dev/stderr"; exit 1 }
-        split("forward #4e79a7 backward #76b7b2 update #59a14f norm #59a14f agree #bab0ac gather #f28e2b reduce #e15759 second-hop #9c3848 other #b07aa1", c, " ")
+        split("forward #4e79a7 backward #76b7b2 update #59a14f norm #59a14f agree #bab0ac gather #f28e2b reduce #e15759 second-hop #9c3848 param-sync #b07aa1", c, " ")
         for (i = 1; i < 18; i += 2) colour[c[i]] = c[i + 1]
         left = 110; wide = 860; high = 34; gap = 12; top = 20; scale = wide / (last - first)
         total = top + rows * (high + gap) + 34
@@ -49,7 +49,7 @@ draw() { # TRACE RANK
         }
         for (i = 0; i < n; i++) {
             y = top + row[i] * (high + gap); x = left + (at[i] - first) * scale; w = took[i] * scale
-            k = kind[i] in colour ? kind[i] : kind[i] ~ /^(all_reduce|all-reduce|scatter)/ ? "second-hop" : "other"
+            k = kind[i] in colour ? kind[i] : kind[i] ~ /^(all_reduce|all-reduce|scatter)/ ? "second-hop" : "param-sync"
             used[k] = 1
             printf "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" stroke=\"white\" stroke-width=\"0.4\"><title>%s, %.0f us</title></rect>\n", x, y, w < 0.6 ? 0.6 : w, high, colour[k], label[i], took[i]
             if (w > 7 * length(label[i])) printf "<text x=\"%.2f\" y=\"%d\" fill=\"white\" text-anchor=\"middle\">%s</text>\n", x + w / 2, y + high / 2 + 4, label[i]

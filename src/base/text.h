@@ -27,7 +27,7 @@ void mics_text_printf(mics_text *text, const char *format, ...) MICS_PRINTF(2, 3
 void mics_text_quoted(mics_text *text, const char *string);
 
 /* Writes `string` to a stream as a JSON string with its quotes; its bytes from 0x80 on as they are. */
-void mics_text_write_quoted(FILE *out, const char *string);
+void mics_text_write_quoted(FILE *out, const char *text);
 
 /* A number with as few digits as give its bits back (but up to 6 in any case, which "%g" shortens);
  * 32 bytes hold any. Returns `text`. */

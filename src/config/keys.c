@@ -5,12 +5,14 @@
 #include <assert.h>
 #include <string.h>
 
-static const key_table *const tables[] = {&mics_config_own_keys, &mics_config_deepspeed_keys};
+enum { TABLES = 2 };
+
+static const key_table *const tables[TABLES] = {&mics_config_own_keys, &mics_config_deepspeed_keys};
 
 int32_t mics_config_key_count(void)
 {
     int32_t count = 0;
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+    for (int i = 0; i < TABLES; i++)
         count += tables[i]->count;
     assert(count <= CONFIG_MAX_KEYS);
     return count;
@@ -18,10 +20,10 @@ int32_t mics_config_key_count(void)
 
 const key *mics_config_key(int32_t index)
 {
-    const key_table *const *table = tables;
-    for (; index >= (*table)->count; table++)
-        index -= (*table)->count;
-    return &(*table)->rows[index];
+    int table = 0;
+    for (; table + 1 < TABLES && index >= tables[table]->count; table++)
+        index -= tables[table]->count;
+    return &tables[table]->rows[index];
 }
 
 int32_t mics_config_find(const char *path)

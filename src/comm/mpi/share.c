@@ -32,8 +32,10 @@ static size_t whole_bytes(size_t bytes)
 
 static share_head *map(int file, size_t whole)
 {
-    share_head *head = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return head == MAP_FAILED ? NULL : head;
+    void *at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    return at;
 }
 
 // Pages are taken here, where there may be too few, rather than when they are first written.
