@@ -16,7 +16,7 @@ export PER_NODE=${PER_NODE:-1}
 . "$(dirname "$0")/lib.sh"
 read -ra shardings <<<"${SHARDINGS:-zero3 ddp zero1}"
 read -ra settings <<<"${SETTINGS:-}"
-printf '%-10s %-10s %10s %10s %10s %10s %10s %8s %8s\n' sharding sequences step_ms compute near far ideal \
+printf '%-10s %-10s %10s %10s %10s %10s %10s %8s %8s\n' sharding sequences step_ms compute intra inter ideal \
     ratio no_waits
 up 2 "${RATE:-1gbit}"
 for kind in "${shardings[@]}"; do

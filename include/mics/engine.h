@@ -129,7 +129,7 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
  */
 mics_status mics_engine_autotune(mics_engine *engine);
 
-/* One training step: publication of what the step before updated, all micro-steps, both hops,
+/* One training step: parameter sync of what the step before updated, all micro-steps, both hops,
  * clipping, update.
  *
  * Afterwards each rank's owned pieces are up to date; of the rest of its parameter shards, other
@@ -191,14 +191,14 @@ typedef struct mics_engine_optimizer_shard {
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine,
                                                             int32_t unit);
 
-/* Where the engine computes on a device, pieces are copies on the host. Pull: brings them up to date from the
- * device, at any time between steps; push: takes what was written to them to the device, whose numbers
- * of two bytes follow; release: gives the copies' memory back, until pull takes it again. Nothing to do on
- * the processor.
+/* Where the engine computes on a device, optimizer shards are copies on the host. Download: brings them up
+ * to date from the device, at any time between steps; upload: takes what was written to them to the device,
+ * whose 2-byte copies follow; release: gives the copies' memory back, until download takes it again.
+ * Nothing to do on the CPU.
  *
- * Needs:   push: no release since the newest pull, or since opening.
+ * Needs:   upload: no release since the newest download, or since opening.
  * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before);
- *          pull: MICS_ERR_MEMORY; push: MICS_ERR_INVALID (a need).
+ *          download: MICS_ERR_MEMORY; upload: MICS_ERR_INVALID (a need).
  * Collective: no.   Blocks: yes.
  */
 mics_status mics_engine_download(mics_engine *engine);

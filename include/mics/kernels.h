@@ -122,7 +122,7 @@ typedef struct mics_kernels {
     void (*widen)(const mics_exec *at, float *out, const void *x,
                   int64_t elems); // dtype to fp32
 
-    // ---- communication dtypes (wire.h), the CPU's alone: one thread, the same bits on every instruction set ----
+    // ---- communication dtypes (comm_dtype.h), the CPU's alone: one thread, the same bits on every instruction set ----
 
     // Nearest, ties to even; beyond the largest bf16, infinity. NaN stays NaN. `packed` (aligned to
     // 2) may begin where `values` does, whose bytes from 2 * elems on then stay as they are, or lie

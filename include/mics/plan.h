@@ -66,7 +66,7 @@ typedef struct mics_plan_choice {
     // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless they
     // are to be by ring (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
-    bool boundary_two_stage; // second hop and publication, where their groups do
+    bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;
 
 // Tensor and pipeline parallelism; zeros in plans of the family.

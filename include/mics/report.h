@@ -27,7 +27,7 @@ typedef struct mics_metrics {
     int64_t sent_intra_bytes, sent_inter_bytes; // in this step
     // How long rank 0's computation waited for collectives: in all, and its parts.
     double exposed_comm_ms;
-    double exposed_gather_ms;     // parameters: gathers and publication
+    double exposed_gather_ms;     // parameters: gathers and parameter sync
     double exposed_reduce_ms;     // first hop
     double exposed_second_hop_ms; // what crosses to other gradient groups, once a step
     double exposed_agree_ms;      // loss and norm

@@ -295,8 +295,8 @@ typedef struct mics_agreement {
     double stop;        // 1: the rank asks for this step to be the last
 } mics_agreement;
 
-/* A step's turns of at most `layered_micro_steps` micro-steps (0 counts as 1), as even as can be; and how many the
- * fullest of them has.     Needs: micro_steps >= 1, layered_micro_steps >= 0. */
+/* A step's layered groups of at most `layered_micro_steps` micro-steps (0 counts as 1), as even as can
+ * be; and how many the fullest of them has.     Needs: micro_steps >= 1, layered_micro_steps >= 0. */
 static inline int32_t mics_schedule_layered_groups(int32_t micro_steps, int32_t layered_micro_steps)
 {
     return layered_micro_steps > 1
@@ -306,8 +306,8 @@ static inline int32_t mics_schedule_layered_groups(int32_t micro_steps, int32_t 
 static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
                                                         int32_t layered_micro_steps)
 {
-    const int32_t turns = mics_schedule_layered_groups(micro_steps, layered_micro_steps);
-    return micro_steps / turns + (micro_steps % turns != 0);
+    const int32_t groups = mics_schedule_layered_groups(micro_steps, layered_micro_steps);
+    return micro_steps / groups + (micro_steps % groups != 0);
 }
 
 /* Makes the schedule.

@@ -201,7 +201,7 @@ static const char footnotes[] =
     "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
     "reductions by ring (r)\n"
     "or in two stages (2).\n"
-    "gather, reduce, 2nd hop: time that computation waits for them; gather holds publication; "
+    "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
     "other: agreement,\n"
     "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"
     "TFLOP/s and MFU count 6 FLOPs a token and parameter of matrix products, and 6 x layers x "

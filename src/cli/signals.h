@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /* Blocks both signals in this thread, and so in all that it starts, and starts the one that waits
- * for them. Until cli_signals_training they end the process as they always do. Call once, before
+ * for them. Until the first cli_signals_phase they end the process as they always do. Call once, before
  * any other thread is started.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, logged.

@@ -265,7 +265,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
     }
 }
 
-// ---- rehearsal ----
+// ---- autotuning ----
 
 static bool is_product(const mics_unit *unit, int32_t op)
 {

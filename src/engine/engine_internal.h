@@ -60,7 +60,7 @@ typedef enum engine_call {
     ENGINE_SYNC // of parameters
 } engine_call;
 
-// What the board tells of a rank.
+// What a rank's heartbeat tells of it.
 typedef struct engine_status {
     int64_t run;  // calls of the engine so far: all ranks make the same ones
     int64_t step; // of the newest training step
@@ -262,7 +262,7 @@ void device_read_times(const mics_engine *engine);
  * (COMPUTE: in no collective; index -1: in no step). */
 void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index, double waited_s);
 
-/* The engine's late handler: says which collective is late, who has not entered it, and what those
+/* The engine's time-out handler: says which collective is late, who has not entered it, and what those
  * ranks were last seen doing. `ctx` is the engine. */
 void watch_explain(void *ctx, const mics_timeout *late);
 

@@ -110,14 +110,12 @@ static progress progress_begin(const mics_engine *engine)
 }
 
 // Whether all that a step waits for has been reached.
-static bool is_reached_by_others(const mics_engine *engine, const progress *p,
-                                 const mics_step *step)
+static bool is_reached_by_others(const progress *p, const mics_step *step)
 {
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         if (step->wait[stream] >= p->at[stream])
             return false;
     }
-    (void)engine;
     return true;
 }
 
@@ -138,14 +136,14 @@ static mics_status advance(const mics_engine *engine, progress *p)
     return MICS_OK;
 }
 
-// Puts on the board where the device is, and finds the collective that it is in; COMPUTE: none.
+// Says in the heartbeat where the device is, and finds the collective that it is in; COMPUTE: none.
 static mics_stream note_progress(mics_engine *engine, const progress *p)
 {
     mics_stream late = MICS_STREAM_COMPUTE;
     int32_t inside = 0;
     for (int stream = 0; engine->list != NULL && stream < MICS_STREAMS; stream++) {
         if (p->at[stream] >= engine->list->count ||
-            !is_reached_by_others(engine, p, &engine->list->steps[p->at[stream]]))
+            !is_reached_by_others(p, &engine->list->steps[p->at[stream]]))
             continue;
         inside |= 1 << stream;
         late = late == MICS_STREAM_COMPUTE ? (mics_stream)stream : late;

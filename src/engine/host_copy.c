@@ -195,7 +195,8 @@ mics_status mics_engine_download(mics_engine *engine)
 mics_status mics_engine_upload(mics_engine *engine)
 {
     if (engine->async && engine->host_copy == NULL)
-        return mics_fail(MICS_ERR_INVALID, "pieces were released, so there is nothing to push; "
-                                           "call mics_engine_download first");
+        return mics_fail(MICS_ERR_INVALID,
+                         "optimizer shards were released, so there is nothing to upload; "
+                         "call mics_engine_download first");
     return copy_pieces(engine, true);
 }

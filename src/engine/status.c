@@ -23,11 +23,11 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
              (int)(step - engine->list->steps));
 }
 
-// Puts the note on the board. Called with the mutex.
+// Sends the status with the heartbeat. Called with the mutex.
 static void post_note(mics_engine *engine)
 {
     mics_heartbeat bytes = {{0}};
-    _Static_assert(sizeof engine->note <= sizeof bytes.bytes, "a note holds what the engine says");
+    _Static_assert(sizeof engine->note <= sizeof bytes.bytes, "a heartbeat holds the status");
     memcpy(bytes.bytes, &engine->note, sizeof engine->note);
     mics_comm_heartbeat_post(engine->spec.comm, &bytes);
 }

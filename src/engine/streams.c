@@ -140,7 +140,7 @@ static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t ind
     return engine->done[stream] >= index ? MICS_OK : engine->failure;
 }
 
-// Waits for what step `index` needs, and says on the board where its stream is.
+// Waits for what step `index` needs, and says in the heartbeat where its stream is.
 static mics_status begin(mics_engine *engine, int32_t index)
 {
     const mics_step *step = &engine->list->steps[index];
@@ -163,7 +163,7 @@ static void end(mics_engine *engine, int32_t index, mics_status status)
         engine->done[stream] = index;
     else if (engine->failure == MICS_OK)
         engine->failure = status;
-    engine->note.inside &= ~(1 << stream); // the board hears of it with the next step
+    engine->note.inside &= ~(1 << stream); // told with the next step
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->mutex);
 }

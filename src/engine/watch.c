@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Explains a collective that is late, from the board: which ranks have not entered it, and what each
+// Explains a collective that is late, from the heartbeats: which ranks have not entered it, and what each
 // of them was last seen doing.
 //
 // Who speaks. All ranks of a late collective time out at nearly the same moment, and one report is
@@ -272,7 +272,7 @@ static mics_stream own_stream(const mics_engine *engine, const engine_status *mi
     return MICS_STREAM_COMPUTE;
 }
 
-// What the board says is read first: while this rank waits for others to speak, it changes.
+// The heartbeats are read first: while this rank waits for others to speak, it changes.
 static void explain(report *r, const place *at)
 {
     const mics_engine *engine = r->engine;

@@ -32,11 +32,6 @@ const char *run_gpu_why_not(const mics_run *run)
     return mics_kernels_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
 }
 
-mics_status run_gpu_resolve(mics_run *run)
-{
-    return mics_run_resolve_device(run, run_gpu_why_not(run));
-}
-
 mics_status run_gpu_resolve_unseen(mics_run *run)
 {
     const bool asked = run->device == MICS_RUN_DEVICE_CUDA;

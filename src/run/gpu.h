@@ -13,10 +13,8 @@
  * the run is for the CPU. */
 const char *run_gpu_why_not(const mics_run *run);
 
-/* Settles run.device and run.precision for this process alone (mics_run_resolve_device). */
-mics_status run_gpu_resolve(mics_run *run);
-
-/* The same for what is sized and not run: "cuda" needs no GPU then. */
+/* Settles run.device and run.precision (mics_run_resolve_device) of what is sized and not run: "cuda"
+ * needs no GPU then. */
 mics_status run_gpu_resolve_unseen(mics_run *run);
 
 /* The same for all processes: "auto" is the CPU where one of them has no GPU.   Collective: over

@@ -265,7 +265,8 @@ mics_status mics_job_save(mics_job *job)
 // ---- what one rank writes of a saved job ----
 
 typedef struct output {
-    const char *dir; // of an export
+    const char *from; // checkpoint of the step that was done last
+    const char *dir;  // of an export
     int64_t max_file_bytes;
     const char *prompt; // of a text
     const mics_sampling *sampling;
@@ -287,15 +288,24 @@ static mics_status write_saved(mics_job *job, void *write_ctx)
 {
     const output *as = write_ctx;
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(job->memory, job->checkpoints_dir, &saved));
+    MICS_TRY(mics_saved_open(job->memory, as->from, &saved));
     const mics_status status = as->dir != NULL ? write_export(saved, as) : write_text(saved, as);
     mics_saved_close(saved);
     return status;
 }
 
+// What the job goes on from need not be the newest in its folder, nor be there at all.
+static const char *newest_of(const mics_job *job)
+{
+    const bool resumed =
+        job->checkpoint_path != NULL && mics_job_facts_get(job).step == job->start_step;
+    return resumed ? job->checkpoint_path : job->checkpoints_dir;
+}
+
 static mics_status save_and_write(mics_job *job, output *as)
 {
     MICS_TRY(mics_job_save(job));
+    as->from = newest_of(job);
     job->write = write_saved;
     job->write_ctx = as;
     const mics_status status = ask(job, run_trainer_write);

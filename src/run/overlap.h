@@ -37,7 +37,7 @@ void run_overlap_sum(const mics_step_list *list, const double *took_us, run_chai
 
 // How long computation waited, in microseconds, by what it waited for.
 typedef struct run_exposed {
-    double gather; // parameters: gathers and publication
+    double gather; // parameters: gathers and parameter sync
     double reduce; // first hop
     double second_hop;
     double agree;

@@ -233,6 +233,23 @@ static void test_resume(void **state)
     ASSERT_OK(mics_job_close(job));
 }
 
+// What is written is of the step that the job goes on from, whatever is newer.
+static void test_older_step(void **state)
+{
+    (void)state;
+    heard ears = {0};
+    mics_job *job = open_good("older", &ears, "none");
+    ASSERT_OK(mics_job_train(job, 3));
+    ASSERT_OK(mics_job_export(job, "third", 0));
+    ASSERT_OK(mics_job_train(job, 1));
+    ASSERT_OK(mics_job_save(job));
+    ASSERT_OK(mics_job_close(job));
+    job = open_good("older", &ears, "older/checkpoints/step-00000003");
+    ASSERT_OK(mics_job_export(job, "third_again", 0));
+    ASSERT_OK(mics_job_close(job));
+    assert_int_equal(system("cmp third/model.safetensors third_again/model.safetensors"), 0);
+}
+
 // ---- stopping ----
 
 static void test_stop(void **state)
@@ -465,9 +482,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_in_turn), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_stop),          cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_wrong_calls),   cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_size),          cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_older_step),    cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_wrong_calls),
+        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_size),
+        cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -22,7 +22,7 @@ typedef struct mics_cuda_attention {
     void *dqkv_N3C;
 } mics_cuda_attention;
 
-// OURS: the kernels of attention.cu (2-byte types, D <= 256) and attention_fp32.cu (the rest).
+// OURS: the kernels of cuda.cu (2-byte types, D <= 256) and fp32.cu (the rest).
 // CUDNN: cuDNN's graphs where it has them for a shape, else OURS; forward and backward of a shape
 // always by the same.
 typedef enum mics_cuda_attention_way {
@@ -40,11 +40,11 @@ const char *mics_cuda_attention_why_not_cudnn(const mics_exec *at, const mics_cu
 
 // ---- the ways ----
 
-// Tiles on tensor cores (attention.cu): bf16 and fp16, D <= 256. Backward takes B T H floats of
+// Tiles on tensor cores (cuda.cu): bf16 and fp16, D <= 256. Backward takes B T H floats of
 // workspace.
 void mics_cuda_attention_tiles_forward(const mics_exec *at, const mics_cuda_attention *a);
 void mics_cuda_attention_tiles_backward(const mics_exec *at, const mics_cuda_attention *a);
-// Plain fp32 arithmetic (attention_fp32.cu): any type, any D. Workspace as above.
+// Plain fp32 arithmetic (fp32.cu): any type, any D. Workspace as above.
 void mics_cuda_attention_plain_forward(const mics_exec *at, const mics_cuda_attention *a);
 void mics_cuda_attention_plain_backward(const mics_exec *at, const mics_cuda_attention *a);
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN's graphs. Built where cuDNN's headers are (attention_cudnn_cuda.c; else
-// attention_no_cudnn_cuda.c); its library is opened when it is first asked for, so the plugin runs
+// Attention by cuDNN's graphs. Built where cuDNN's headers are (cudnn_cuda.c; else
+// no_cudnn_cuda.c); its library is opened when it is first asked for, so the plugin runs
 // without it.
 #ifndef MICS_OP_ATTENTION_CUDNN_CUDA_H
 #define MICS_OP_ATTENTION_CUDNN_CUDA_H

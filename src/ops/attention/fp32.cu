@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Causal self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with,
-// and what fp32 runs and head dimensions past 256 use. The same tiles as attention.cu, 64 rows by
+// and what fp32 runs and head dimensions past 256 use. The same tiles as cuda.cu, 64 rows by
 // 64 columns, with every product a loop of fused multiply-adds in a fixed order. Any type is read
 // and written, any D.
 //
-// Floors: as in attention.cu, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D
+// Floors: as in cuda.cu, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D
 // past 256 are done by further blocks, which compute the scores anew.
 //
 // Legend: 256 threads. For a tile of scores thread i has rows 4 (i / 16) to + 3 and columns 4 (i %

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// attention_cudnn_cuda.h where there is no cuDNN: it cannot be opened, so nothing else is called.
+// cudnn_cuda.h where there is no cuDNN: it cannot be opened, so nothing else is called.
 #include "ops/attention/cudnn_cuda.h"
 
 mics_cuda_cudnn *mics_cuda_cudnn_open(const char **why_not_out)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative, as in
-// gelu_cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s when it adds). A thread computes
+// cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s when it adds). A thread computes
 // 16 bytes of results at a time (map.cuh). Of 2-byte numbers memory brings some 5 elements a clock and multiprocessor,
 // which leaves some 24 instructions for each: so one exponential and one reciprocal by the quick instructions.
 #include "ops/common/cuda_ops.h"

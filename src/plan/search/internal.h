@@ -162,9 +162,6 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
 
 // ---- search.c ----
 
-/* Whether a comes before b. Steps in us. */
-bool entry_before(const mics_plan_entry *a, const mics_plan_entry *b);
-
 /* Of a space's choices for one sharding the one with the least memory. */
 mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
                          mics_plan_choice *choice_out, double *bytes_out);
