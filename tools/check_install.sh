@@ -70,8 +70,10 @@ check_library() {
             -o "$out/cxx" $(pkg-config --libs mics)
         "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$out/static" \
             "$libdir/libmics.a" $(pkg-config --static --libs mics)
-        "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/train.c -o "$out/train" \
-            $(pkg-config --libs mics)
+        for example in train custom_model; do
+            "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/$example.c -o "$out/$example" \
+                $(pkg-config --libs mics)
+        done
     }
     LD_LIBRARY_PATH=$libdir "$out/c"
     LD_LIBRARY_PATH=$libdir "$out/cxx"
@@ -86,6 +88,12 @@ check_library() {
     LD_LIBRARY_PATH=$libdir "$out/train" "$out/run.json" 2 >"$out/steps"
     grep -q '^step 4/4  loss ' "$out/steps"
     test -z "$(LD_LIBRARY_PATH=$libdir "$out/cmake/train" "$out/run.json" 2)"
+    # A model of the program's own.
+    LD_LIBRARY_PATH=$libdir "$out/custom_model" "$out/custom" "$out/export" examples/corpus/sonnets-001-*.txt >"$out/steps"
+    grep -q '^step 60/60  loss ' "$out/steps"
+    test -s "$out/export/model.safetensors"
+    LD_LIBRARY_PATH=$libdir "$out/cmake/custom_model" "$out/custom" "$out/again" examples/corpus/sonnets-001-*.txt >"$out/steps"
+    if grep '^step' "$out/steps"; then exit 1; fi
 }
 
 # What a .deb says of itself, and its files in a folder in place of the system's root.
@@ -101,7 +109,7 @@ check_deb() {
     check_program "$work/root/usr" "$(libdir_of "$work/root/usr")"
 }
 
-what="C, C++, static, pkg-config and CMake package work, and an example trains"
+what="C, C++, static, pkg-config and CMake package work, and the examples train"
 for prefix in "$work/installed" "$work/unpacked"; do
     libdir=$(libdir_of "$prefix")
     check_program "$prefix" "$libdir"

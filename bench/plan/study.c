@@ -31,7 +31,7 @@ mics_status study_open(study *s, const char *config, int64_t length, const char 
     mics_json_close(json);
     MICS_TRY(status);
     s->layers = s->model->unit_count - 2;
-    s->width = (double)s->model->width;
+    s->width = (double)s->model->hidden;
     s->vocab = (double)s->model->vocab;
     return MICS_OK;
 }

@@ -58,7 +58,7 @@ static void add_layer(mics_model *model, int64_t width, int64_t inner, int64_t h
 
 static mics_status open_parts(const study *s, mics_model **model_out)
 {
-    const int64_t width = s->model->width, vocab = s->model->vocab;
+    const int64_t width = s->model->hidden, vocab = s->model->vocab;
     const mics_unit *layer = &s->model->units[1];
     int64_t heads = 1, inner = 0;
     mics_model *model = NULL;
@@ -68,11 +68,12 @@ static mics_status open_parts(const study *s, mics_model **model_out)
         if (layer->ops[o].kind == MICS_OP_GELU)
             inner = layer->tensors[layer->ops[o].out].width;
     }
-    MICS_TRY(mics_model_open(s->memory, "modules", &model));
-    model->vocab = vocab;
-    model->positions = s->model->positions;
-    model->width = width;
-    model->tied = true;
+    MICS_TRY(mics_model_open(s->memory,
+                             &(mics_model_spec){.architecture = "modules",
+                                                .vocab = vocab,
+                                                .positions = s->model->positions,
+                                                .hidden = width},
+                             &model));
     mics_model_unit(model, "embed", 0);
     const mics_param_ref tokens = add_param(model, "tokens", vocab, width);
     mics_model_unit_end(

@@ -79,10 +79,13 @@ typedef struct mics_loss_scale {
     bool consecutive_hysteresis; // a good step resets what is left of it
 } mics_loss_scale;
 
+// What model.config says of a run whose model a program builds by itself (mics/run.h): no file.
+#define MICS_MODEL_OF_PROGRAM "the program's model"
+
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
     mics_json *json;          // the document, with --set applied; owns most texts below
-    const char *model_config; // path of a Hugging Face config.json
+    const char *model_config; // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
     const char *model_init;   // "random" or a folder of safetensors
     bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
     const char *const *train; // paths or globs
@@ -136,7 +139,7 @@ typedef struct mics_run {
 
 /* Reads a run file, applies `sets` ("a.b=v"; --steps, --out and the like are sets too), checks
  * every key and fills the run. Relative paths in it are relative to the working directory;
- * model.config must exist.
+ * model.config must exist, unless it is MICS_MODEL_OF_PROGRAM.
  *
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED: one line
  *          with file, line, key; MICS_ERR_MEMORY.

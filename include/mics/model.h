@@ -58,8 +58,8 @@ typedef struct mics_model {
     int32_t unit_count;
     int64_t vocab;      // token ids are below it
     int64_t positions;  // longest sequence
-    int64_t width;      // of the residual stream
-    bool tied;          // the LM head's weight is the token table
+    int64_t hidden;     // hidden size: of the residual stream
+    bool tied;          // the LM head's weight is a table of another unit; set by mics_model_finish
     mics_status status; // first failure of a builder call
 } mics_model;
 
@@ -109,7 +109,23 @@ typedef struct mics_param_spec {
     bool decay;
 } mics_param_spec;
 
-mics_status mics_model_open(mics_memory *memory, const char *architecture, mics_model **model_out);
+// What holds for the whole model.
+typedef struct mics_model_spec {
+    const char *architecture; // a name for it, such as "gpt2"
+    int64_t vocab;            // token ids are below it
+    int64_t positions;        // longest sequence, in tokens
+    int64_t hidden;           // hidden size: of the residual stream
+} mics_model_spec;
+
+/* Opens a model without units, for the calls below.
+ *
+ * Needs:   an architecture of 1 to MICS_NAME_BYTES - 1 bytes; 2 <= vocab <= INT32_MAX; positions and
+ *          hidden >= 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID if a need is not met, logged; MICS_ERR_MEMORY.
+ * Owns:    close with mics_model_close; borrows memory.
+ */
+mics_status mics_model_open(mics_memory *memory, const mics_model_spec *spec,
+                            mics_model **model_out);
 
 /* Begins the next unit, with an input of `input_width` elements a token (0: token ids). Returns its
  * index. */
@@ -136,6 +152,12 @@ static inline int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_para
                                         mics_param_ref bias, float eps)
 {
     mics_op op = {MICS_OP_LAYERNORM, {in, -1}, -1, -1, {weight, bias}, false, 0, eps};
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_rmsnorm(mics_model *model, int32_t in, mics_param_ref weight,
+                                      float eps)
+{
+    mics_op op = {MICS_OP_RMSNORM, {in, -1}, -1, -1, {weight, {-1, -1}}, false, 0, eps};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight,
@@ -168,7 +190,7 @@ static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref
 /* Ends the newest unit; `out` is what the next one reads (-1 after the loss). */
 void mics_model_unit_end(mics_model *model, int32_t out);
 
-/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it.
+/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it. Sets `tied`.
  *
  * Returns: MICS_OK or the builder's first failure, logged with unit and op.
  */

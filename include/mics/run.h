@@ -53,6 +53,17 @@ typedef struct mics_run_values {
     mics_sharding sharding;   // all 0: "auto"
 } mics_run_values;
 
+// Builds a model that is none of ours, with the calls of model.h. A description, which is JSON, says
+// which: what the builder would read from a file. Checkpoints and exports hold it as config.json.
+typedef struct mics_model_builder {
+    void *ctx;
+    // Opens a model and adds all of it; what it returns counts only where no builder call failed. It
+    // runs once in each process that opens the job or the checkpoint, and must do the same in all.
+    // On failure it leaves *model_out alone.
+    mics_status (*build)(void *ctx, mics_memory *memory, const mics_json *description,
+                         mics_model **model_out);
+} mics_model_builder;
+
 // What a process does now, for who has to say where the run can go on if it must end.
 typedef struct mics_job_phase {
     int32_t rank;       // of this process; -1: all ranks are its threads
@@ -87,8 +98,12 @@ typedef struct mics_job_spec {
     const char *const *sets; // "run.steps=20": override single keys
     int32_t set_count;
     const mics_run_values *values; // borrowed for the call
-    int32_t ranks;                 // 0: MPI's under its launcher, else 1 thread
-    int32_t nodes;                 // treat the ranks as so many nodes; 0: what MPI finds, or 1
+    // A model of the program's own, in place of model.config; build NULL: none. `description` is an
+    // object; its numbers, texts and bools are what a run that resumes must have alike.
+    mics_model_builder builder;
+    const char *description; // borrowed for the call
+    int32_t ranks;           // 0: MPI's under its launcher, else 1 thread
+    int32_t nodes;           // treat the ranks as so many nodes; 0: what MPI finds, or 1
     const char *resume; // "auto" (or NULL): the output folder's newest checkpoint; "none"; a folder
     mics_job_callbacks callbacks;
     // What this process came to before: a failure (its line kept back by mics_log_hold) is then
@@ -278,10 +293,14 @@ typedef struct mics_evaluation {
 
 /* Opens a checkpoint: a step's folder, or the newest in that of a run. Reads no parameters yet.
  *
- * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, logged.
- * Owns:    close with mics_saved_close; borrows memory.
+ * builder: of the program that trained it, which gets the description that was saved; NULL: a model
+ *          of a Hugging Face config.json.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, logged;
+ *          what the builder returns.
+ * Owns:    close with mics_saved_close; borrows memory, and the builder for the call.
  */
-mics_status mics_saved_open(mics_memory *memory, const char *path, mics_saved **saved_out);
+mics_status mics_saved_open(mics_memory *memory, const char *path,
+                            const mics_model_builder *builder, mics_saved **saved_out);
 
 /* Frees; NULL is allowed. */
 void mics_saved_close(mics_saved *saved);

@@ -40,7 +40,7 @@ static mics_status convert(mics_memory *memory, const convert_options *options)
 {
     const char *dir = options->arguments.items[1];
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], &saved));
+    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], NULL, &saved));
     const mics_status status = mics_saved_export(saved, dir, options->max_shard_bytes);
     const mics_saved_facts facts = mics_saved_facts_get(saved);
     if (status == MICS_OK)

@@ -79,7 +79,7 @@ static mics_status run_eval(mics_memory *memory, const eval_options *options, bo
 {
     mics_saved *saved = NULL;
     mics_evaluation evaluation;
-    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], &saved));
+    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], NULL, &saved));
     mics_status status = mics_saved_evaluate(saved, options->data.items, options->data.count,
                                              options->sequence, running_out, &evaluation);
     if (status == MICS_OK)

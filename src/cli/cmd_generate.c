@@ -50,7 +50,7 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, generate_opt
 static mics_status generate(mics_memory *memory, generate_options *options, bool *running_out)
 {
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], &saved));
+    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], NULL, &saved));
     mics_status status = mics_saved_load(saved);
     if (status == MICS_OK) {
         *running_out = true;

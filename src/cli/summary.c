@@ -159,7 +159,7 @@ static mics_status sample(mics_memory *memory, const mics_job *job, const mics_j
     bool large = false;
     if (facts->tokenizer == NULL)
         return MICS_OK;
-    MICS_TRY(mics_saved_open(memory, facts->checkpoints_dir, &saved));
+    MICS_TRY(mics_saved_open(memory, facts->checkpoints_dir, NULL, &saved));
     mics_status status = mics_saved_is_large(saved, &large);
     if (status == MICS_OK && large)
         printf("\n(no sample of text: the model is large beside this machine)\n");

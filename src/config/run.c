@@ -149,6 +149,8 @@ mics_status mics_config_fill(config *run)
     run->run.train_count = run->train.count;
     run->run.validation = run->validation.texts;
     run->run.validation_count = run->validation.count;
+    if (strcmp(run->run.model_config, MICS_MODEL_OF_PROGRAM) == 0)
+        return MICS_OK;
     return check_file(run, "model.config", run->run.model_config);
 }
 

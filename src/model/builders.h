@@ -20,6 +20,10 @@ bool config_bool(config_reader *reader, const char *key, bool fallback);
 /* Fails unless the key is absent or holds one of the texts, which are separated by '|'. */
 void config_require(config_reader *reader, const char *key, const char *texts);
 
-mics_status build_gpt2(mics_model *model, config_reader *reader, bool allow_dropout);
+/* Builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure; NULL
+ * where it was not opened.
+ */
+mics_status build_gpt2(mics_memory *memory, config_reader *reader, bool allow_dropout,
+                       mics_model **model_out);
 
 #endif

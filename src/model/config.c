@@ -11,7 +11,8 @@ enum { FOUND_BYTES = 80 };
 
 typedef struct architecture {
     const char *model_type;
-    mics_status (*build)(mics_model *model, config_reader *reader, bool allow_dropout);
+    mics_status (*build)(mics_memory *memory, config_reader *reader, bool allow_dropout,
+                         mics_model **model_out);
 } architecture;
 
 static const architecture architectures[] = {{"gpt2", build_gpt2}};
@@ -159,9 +160,8 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
                          mics_json_name(config));
     MICS_TRY(find_architecture(config, &found));
     mics_model *model = NULL;
-    MICS_TRY(mics_model_open(memory, found->model_type, &model));
     config_reader reader = {.json = config};
-    mics_status status = found->build(model, &reader, allow_dropout);
+    mics_status status = found->build(memory, &reader, allow_dropout, &model);
     if (status == MICS_OK)
         status = mics_model_finish(model);
     if (status != MICS_OK) {

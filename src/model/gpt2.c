@@ -10,7 +10,7 @@
 enum { MOST_LAYERS = 10000 };
 
 typedef struct shape {
-    int64_t layers, heads, width, inner, positions, vocab;
+    int64_t layers, heads, hidden, inner, positions, vocab;
     double eps, init_std;
     bool tied;
 } shape;
@@ -31,14 +31,14 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     shape s = {
         .layers = config_int(reader, "n_layer", 1, MOST_LAYERS, -1),
         .heads = config_int(reader, "n_head", 1, 100000, -1),
-        .width = config_int(reader, "n_embd", 1, 1 << 24, -1),
+        .hidden = config_int(reader, "n_embd", 1, 1 << 24, -1),
         .positions = config_int(reader, "n_positions", 1, limit, -1),
         .vocab = config_int(reader, "vocab_size", 2, limit - 1, -1),
         .eps = config_real(reader, "layer_norm_epsilon", 0, 1, 1e-5),
         .init_std = config_real(reader, "initializer_range", 0, 100, 0.02),
         .tied = config_bool(reader, "tie_word_embeddings", true),
     };
-    s.inner = config_int(reader, "n_inner", 1, 1 << 26, 4 * s.width);
+    s.inner = config_int(reader, "n_inner", 1, 1 << 26, 4 * s.hidden);
     config_require(reader, "activation_function", "gelu_new|gelu_pytorch_tanh");
     if (!allow_dropout) {
         refuse_dropout(reader, "attn_pdrop");
@@ -54,10 +54,10 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     if (config_bool(reader, "add_cross_attention", false))
         reader->status = mics_json_fail(reader->json, "add_cross_attention", MICS_ERR_UNSUPPORTED,
                                         "only false can be honoured");
-    if (reader->status == MICS_OK && s.width % s.heads != 0)
+    if (reader->status == MICS_OK && s.hidden % s.heads != 0)
         reader->status = mics_json_fail(reader->json, "n_head", MICS_ERR_INVALID,
                                         "%lld heads do not divide n_embd = %lld",
-                                        (long long)s.heads, (long long)s.width);
+                                        (long long)s.heads, (long long)s.hidden);
     *shape_out = s;
     return reader->status;
 }
@@ -88,8 +88,8 @@ static int32_t layernorm(mics_model *model, const char *layer, const char *name,
 {
     char module[MICS_NAME_BYTES];
     snprintf(module, sizeof module, "%.60s.%.30s", layer, name);
-    mics_param_ref weight = vector(model, module, "weight", s->width, MICS_INIT_ONES);
-    mics_param_ref bias = vector(model, module, "bias", s->width, MICS_INIT_ZEROS);
+    mics_param_ref weight = vector(model, module, "weight", s->hidden, MICS_INIT_ONES);
+    mics_param_ref bias = vector(model, module, "bias", s->hidden, MICS_INIT_ZEROS);
     return mics_op_layernorm(model, in, weight, bias, (float)s->eps);
 }
 
@@ -107,46 +107,53 @@ static int32_t linear(mics_model *model, const char *layer, const char *name, in
 static void build_layer(mics_model *model, const shape *s, int64_t index)
 {
     const double std = s->init_std, residual_std = std / sqrt(2.0 * (double)s->layers);
-    const int64_t width = s->width;
+    const int64_t hidden = s->hidden;
     char layer[MICS_NAME_BYTES];
     snprintf(layer, sizeof layer, "h.%lld", (long long)index);
-    mics_model_unit(model, layer, width);
+    mics_model_unit(model, layer, hidden);
     snprintf(layer, sizeof layer, "transformer.h.%lld", (long long)index);
     int32_t x = layernorm(model, layer, "ln_1", 0, s);
-    x = linear(model, layer, "attn.c_attn", x, width, 3 * width, std);
+    x = linear(model, layer, "attn.c_attn", x, hidden, 3 * hidden, std);
     x = mics_op_attention(model, x, s->heads);
-    x = linear(model, layer, "attn.c_proj", x, width, width, residual_std);
+    x = linear(model, layer, "attn.c_proj", x, hidden, hidden, residual_std);
     const int32_t middle = mics_op_add(model, 0, x);
     x = layernorm(model, layer, "ln_2", middle, s);
-    x = linear(model, layer, "mlp.c_fc", x, width, s->inner, std);
+    x = linear(model, layer, "mlp.c_fc", x, hidden, s->inner, std);
     x = mics_op_gelu(model, x);
-    x = linear(model, layer, "mlp.c_proj", x, s->inner, width, residual_std);
+    x = linear(model, layer, "mlp.c_proj", x, s->inner, hidden, residual_std);
     mics_model_unit_end(model, mics_op_add(model, middle, x));
 }
 
-mics_status build_gpt2(mics_model *model, config_reader *reader, bool allow_dropout)
+static void build(mics_model *model, const shape *s)
+{
+    mics_model_unit(model, "embed", 0);
+    mics_param_ref tokens =
+        matrix(model, "transformer.wte.weight", s->vocab, s->hidden, s->init_std);
+    mics_param_ref positions =
+        matrix(model, "transformer.wpe.weight", s->positions, s->hidden, s->init_std);
+    mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
+
+    for (int64_t layer = 0; layer < s->layers; layer++)
+        build_layer(model, s, layer);
+
+    mics_model_unit(model, "head", s->hidden);
+    int32_t x = layernorm(model, "transformer", "ln_f", 0, s);
+    mics_param_ref head =
+        s->tied ? tokens : matrix(model, "lm_head.weight", s->vocab, s->hidden, s->init_std);
+    mics_op_lm_head(model, x, head);
+    mics_model_unit_end(model, -1);
+}
+
+mics_status build_gpt2(mics_memory *memory, config_reader *reader, bool allow_dropout,
+                       mics_model **model_out)
 {
     shape s;
     MICS_TRY(read_shape(reader, allow_dropout, &s));
-    model->vocab = s.vocab;
-    model->positions = s.positions;
-    model->width = s.width;
-    model->tied = s.tied;
-
-    mics_model_unit(model, "embed", 0);
-    mics_param_ref tokens = matrix(model, "transformer.wte.weight", s.vocab, s.width, s.init_std);
-    mics_param_ref positions =
-        matrix(model, "transformer.wpe.weight", s.positions, s.width, s.init_std);
-    mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
-
-    for (int64_t layer = 0; layer < s.layers; layer++)
-        build_layer(model, &s, layer);
-
-    mics_model_unit(model, "head", s.width);
-    int32_t x = layernorm(model, "transformer", "ln_f", 0, &s);
-    mics_param_ref head =
-        s.tied ? tokens : matrix(model, "lm_head.weight", s.vocab, s.width, s.init_std);
-    mics_op_lm_head(model, x, head);
-    mics_model_unit_end(model, -1);
+    MICS_TRY(mics_model_open(
+        memory,
+        &(mics_model_spec){
+            .architecture = "gpt2", .vocab = s.vocab, .positions = s.positions, .hidden = s.hidden},
+        model_out));
+    build(*model_out, &s);
     return MICS_OK;
 }

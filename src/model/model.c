@@ -10,13 +10,35 @@
 
 enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
 
-mics_status mics_model_open(mics_memory *memory, const char *architecture, mics_model **model_out)
+static mics_status check_spec(const mics_model_spec *spec)
+{
+    const size_t bytes = strlen(spec->architecture);
+    if (bytes < 1 || bytes >= MICS_NAME_BYTES)
+        return mics_fail(MICS_ERR_INVALID,
+                         "mics_model_spec: the architecture's name has %zu bytes; 1 to %d work",
+                         bytes, MICS_NAME_BYTES - 1);
+    if (spec->vocab < 2 || spec->vocab > INT32_MAX || spec->positions < 1 || spec->hidden < 1)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "mics_model_spec: %s has vocab %lld, positions %lld and hidden %lld; vocab "
+            "must be 2 to %d, the others at least 1",
+            spec->architecture, (long long)spec->vocab, (long long)spec->positions,
+            (long long)spec->hidden, INT32_MAX);
+    return MICS_OK;
+}
+
+mics_status mics_model_open(mics_memory *memory, const mics_model_spec *spec,
+                            mics_model **model_out)
 {
     void *block = NULL;
+    MICS_TRY(check_spec(spec));
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_model), &block));
     mics_model *model = block;
     model->memory = memory;
-    snprintf(model->architecture, sizeof model->architecture, "%s", architecture);
+    snprintf(model->architecture, sizeof model->architecture, "%s", spec->architecture);
+    model->vocab = spec->vocab;
+    model->positions = spec->positions;
+    model->hidden = spec->hidden;
     *model_out = model;
     return MICS_OK;
 }
@@ -313,6 +335,9 @@ mics_status mics_model_finish(mics_model *model)
         return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY(check_unit(model, u));
+    const int32_t last = model->unit_count - 1;
+    const mics_op *loss = &model->units[last].ops[model->units[last].op_count - 1];
+    model->tied = loss->params[0].unit != last;
     return check_params_used(model);
 }
 

@@ -13,15 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONFIG_MAX_BYTES = 1 << 20 };
-
 mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes)
 {
     mics_run *run = job->run;
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
-    MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
-    MICS_TRY(mics_model_from_config(job->memory, job->config, run->ignore_dropout, &job->model));
+    MICS_TRY(run_job_build_model(job));
     const run_accelerator accelerator = run_gpu_accelerator(run);
     MICS_TRY(run_budget_read(run, ranks, nodes, ranks_here, &accelerator, &job->budget));
     // What a transport holds on the host is not of the GPU's memory.

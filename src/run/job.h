@@ -26,7 +26,8 @@ struct mics_job {
     mics_memory *memory;
     run_world *world; // NULL: a job that is only sized
     mics_run *run;
-    mics_json *config; // the model's
+    mics_json *config;          // the model's, or the description that `builder` reads
+    mics_model_builder builder; // build NULL: none
     mics_model *model;
     run_budget budget;
     mics_schedule *schedule;
@@ -87,6 +88,27 @@ void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3
 
 /* Tells the program what begins now; fills in which rank and folder it is. */
 void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase);
+
+// ---- model.c ----
+
+/* Builds the model that a configuration describes: by the builder, or one of ours where that is
+ * NULL or has no function.
+ *
+ * Returns: MICS_OK; as mics_model_from_config, mics_model_finish and the builder.
+ * Owns:    close with mics_model_close.
+ */
+mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
+                            const mics_json *config, bool allow_dropout, mics_model **model_out);
+
+/* Reads job->config, from the file that the run names where the program has not described its own
+ * model, and builds job->model. Returns: as run_model_build; MICS_ERR_IO, MICS_ERR_FORMAT.
+ */
+mics_status run_job_build_model(mics_job *job);
+
+/* Keeps the builder of a program's own model, and parses its description. Returns: MICS_OK;
+ * MICS_ERR_FORMAT, MICS_ERR_INVALID: it is no object; MICS_ERR_MEMORY.
+ */
+mics_status run_job_take_builder(mics_job *job, const mics_job_spec *spec);
 
 // ---- values.c ----
 

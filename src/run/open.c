@@ -33,15 +33,33 @@ static mics_status open_job(mics_memory *memory, mics_job **job_out)
     return MICS_OK;
 }
 
-static mics_status load_run(const mics_job_spec *spec, mics_run **run_out)
+static mics_status load_with(const mics_job_spec *spec, const char *const *sets, int32_t set_count,
+                             mics_run **run_out)
 {
-    if (spec->status != MICS_OK)
-        return spec->status;
     if (spec->file != NULL)
-        return mics_run_load(spec->memory, spec->file, spec->sets, spec->set_count, run_out);
+        return mics_run_load(spec->memory, spec->file, sets, set_count, run_out);
     if (spec->values != NULL)
-        return run_values_load(spec->memory, spec->values, spec->sets, spec->set_count, run_out);
+        return run_values_load(spec->memory, spec->values, sets, set_count, run_out);
     return mics_fail(MICS_ERR_INVALID, "mics_job_spec: neither a file nor values describe a run");
+}
+
+// With a set more where the program has a model of its own: that one in place of a file's.
+static mics_status load_run(const mics_job_spec *spec, mics_job *job)
+{
+    void *block = NULL;
+    MICS_TRY(spec->status);
+    MICS_TRY(run_job_take_builder(job, spec));
+    if (job->builder.build == NULL)
+        return load_with(spec, spec->sets, spec->set_count, &job->run);
+    const size_t count = (size_t)spec->set_count;
+    MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, (count + 1) * sizeof *spec->sets, &block));
+    const char **sets = block;
+    for (size_t i = 0; i < count; i++)
+        sets[i] = spec->sets[i];
+    sets[count] = "model.config=" MICS_MODEL_OF_PROGRAM;
+    const mics_status status = load_with(spec, sets, spec->set_count + 1, &job->run);
+    mics_free(spec->memory, block);
+    return status;
 }
 
 // ---- setup, alike in all processes ----
@@ -165,7 +183,7 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)
     mics_status status = open_job(spec->memory, &job), loaded = MICS_OK;
     if (status == MICS_OK) {
         job->callbacks = spec->callbacks;
-        loaded = load_run(spec, &job->run);
+        loaded = load_run(spec, job);
         const run_world_spec world = {
             .ranks = spec->ranks,
             .nodes = spec->nodes,
@@ -193,7 +211,7 @@ static mics_status size(mics_job *job, const mics_job_spec *spec)
 {
     const int32_t ranks = spec->ranks > 0 ? spec->ranks : 1;
     const int32_t nodes = spec->nodes > 0 ? spec->nodes : 1;
-    MICS_TRY(load_run(spec, &job->run));
+    MICS_TRY(load_run(spec, job));
     if (ranks % nodes != 0)
         return mics_fail(MICS_ERR_INVALID,
                          "%d nodes do not divide %d ranks; give --nodes a divisor", (int)nodes,
@@ -288,7 +306,7 @@ static mics_status write_saved(mics_job *job, void *write_ctx)
 {
     const output *as = write_ctx;
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(job->memory, as->from, &saved));
+    MICS_TRY(mics_saved_open(job->memory, as->from, &job->builder, &saved));
     const mics_status status = as->dir != NULL ? write_export(saved, as) : write_text(saved, as);
     mics_saved_close(saved);
     return status;

@@ -3,6 +3,7 @@
 // Opening a checkpoint in one process.
 #include "saved.h"
 #include "files.h"
+#include "job.h"
 #include "mics/device.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -40,7 +41,8 @@ static mics_status read_run(mics_saved *saved)
     return MICS_OK;
 }
 
-static mics_status open_saved(mics_saved *saved, const char *path)
+static mics_status open_saved(mics_saved *saved, const char *path,
+                              const mics_model_builder *builder)
 {
     mics_memory *memory = saved->memory;
     MICS_TRY(run_checkpoint_find(memory, path, &saved->path));
@@ -49,20 +51,21 @@ static mics_status open_saved(mics_saved *saved, const char *path)
     const char *config = saved->meta->model_json;
     MICS_TRY(mics_json_parse(memory, saved->path, config, strlen(config), &saved->config));
     // Only training has dropout.
-    MICS_TRY(mics_model_from_config(memory, saved->config, true, &saved->model));
+    MICS_TRY(run_model_build(memory, builder, saved->config, true, &saved->model));
     MICS_TRY(read_run(saved));
     if (run_tokens_unknown(saved->meta->tokenizer, saved->only_shards, saved->model->vocab))
         return MICS_OK;
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
-mics_status mics_saved_open(mics_memory *memory, const char *path, mics_saved **saved_out)
+mics_status mics_saved_open(mics_memory *memory, const char *path,
+                            const mics_model_builder *builder, mics_saved **saved_out)
 {
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_saved), &block));
     mics_saved *saved = block;
     saved->memory = memory;
-    const mics_status status = open_saved(saved, path);
+    const mics_status status = open_saved(saved, path, builder);
     if (status == MICS_OK)
         *saved_out = saved;
     else

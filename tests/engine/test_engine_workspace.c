@@ -26,9 +26,8 @@ static void check_shape(mics_memory *memory, int64_t heads, int64_t head_dim, in
     const mics_param_spec vector = {.dims = 1, .shape = {width}};
     const mics_param_spec tables = {.dims = 2, .shape = {7, width}},
                           wide = {.dims = 2, .shape = {width, 3 * width}};
-    ASSERT_OK(mics_model_open(memory, "test", &model));
-    model->vocab = 7;
-    model->positions = 7;
+    const mics_model_spec spec = {"test", 7, 7, width};
+    ASSERT_OK(mics_model_open(memory, &spec, &model));
     mics_model_unit(model, "embed", 0);
     mics_param_ref tokens = mics_model_add_param(model, "tokens", &tables);
     mics_model_unit_end(model, mics_op_embedding(model, tokens, mics_param_none()));

@@ -44,13 +44,12 @@ static void good_head(mics_model *model)
     mics_model_unit_end(model, -1);
 }
 
+static const mics_model_spec good_spec = {"test", VOCAB, POSITIONS, WIDTH};
+
 static mics_status build(mics_memory *memory, parts wrong)
 {
     mics_model *model = NULL;
-    ASSERT_OK(mics_model_open(memory, "test", &model));
-    model->vocab = VOCAB;
-    model->positions = POSITIONS;
-    model->width = WIDTH;
+    ASSERT_OK(mics_model_open(memory, &good_spec, &model));
     (wrong.embed != NULL ? wrong.embed : good_embed)(model);
     (wrong.layer != NULL ? wrong.layer : good_layer)(model);
     (wrong.head != NULL ? wrong.head : good_head)(model);
@@ -325,6 +324,30 @@ static void test_mistakes(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+static void test_bad_spec(void **state)
+{
+    (void)state;
+    char longest[MICS_NAME_BYTES + 1] = "";
+    memset(longest, 'a', MICS_NAME_BYTES);
+    const mics_model_spec bad[] = {
+        {"", VOCAB, POSITIONS, WIDTH}, {longest, VOCAB, POSITIONS, WIDTH},
+        {"test", 1, POSITIONS, WIDTH}, {"test", (int64_t)INT32_MAX + 1, POSITIONS, WIDTH},
+        {"test", VOCAB, 0, WIDTH},     {"test", VOCAB, POSITIONS, 0},
+    };
+    enum { BAD = sizeof bad / sizeof bad[0] };
+    mics_memory *memory = NULL;
+    mics_model *model = NULL;
+    capture seen;
+    ASSERT_OK(mics_memory_open(&memory));
+    capture_begin(&seen);
+    for (int i = 0; i < BAD; i++)
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_model_open(memory, &bad[i], &model));
+    capture_end();
+    assert_int_equal(seen.errors, BAD);
+    assert_null(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_too_few_units(void **state)
 {
     (void)state;
@@ -332,7 +355,7 @@ static void test_too_few_units(void **state)
     mics_model *model = NULL;
     capture seen;
     ASSERT_OK(mics_memory_open(&memory));
-    ASSERT_OK(mics_model_open(memory, "test", &model));
+    ASSERT_OK(mics_model_open(memory, &good_spec, &model));
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_model_finish(model));
     capture_end();
@@ -358,6 +381,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_bad_spec),
         cmocka_unit_test(test_too_few_units),
         cmocka_unit_test(test_good_models),
     };

@@ -43,7 +43,7 @@ static void test_124m(void **state)
     assert_int_equal(model->unit_count, 14); // embedding, 12 layers, head
     assert_int_equal(model->vocab, 50257);
     assert_int_equal(model->positions, 1024);
-    assert_int_equal(model->width, 768);
+    assert_int_equal(model->hidden, 768);
     assert_true(model->tied);
     assert_string_equal(model->architecture, "gpt2");
     // Products: 12 layers of 12 * 768^2, and the head; attention half of 12 * layers * T * C.

@@ -404,6 +404,120 @@ static void test_size(void **state)
     assert_int_not_equal(access("sized", F_OK), 0); // nothing was written
 }
 
+// ---- a model of the program's own ----
+
+typedef struct own_model {
+    bool fails, forgets,
+        breaks;            // the builder says so; gives no model; one with an unused parameter
+    int64_t built, layers; // times; as described, the last time
+} own_model;
+
+static mics_param_ref own_matrix(mics_model *model, const char *name, int64_t rows, int64_t cols)
+{
+    const mics_param_spec spec = {2, {rows, cols}, MICS_INIT_NORMAL, 0.02, true};
+    return mics_model_add_param(model, name, &spec);
+}
+
+static mics_status build_own(void *ctx, mics_memory *builder_memory, const mics_json *description,
+                             mics_model **model_out)
+{
+    own_model *self = ctx;
+    const mics_model_spec spec = {"own", 256, 16, 32};
+    const mics_param_spec ones = {1, {32}, MICS_INIT_ONES, 0, false};
+    self->built++;
+    self->layers = mics_json_int(mics_json_at(description, "layers"));
+    if (self->fails)
+        return MICS_ERR_UNSUPPORTED;
+    if (self->forgets)
+        return MICS_OK;
+    ASSERT_OK(mics_model_open(builder_memory, &spec, model_out));
+    mics_model *model = *model_out;
+    mics_model_unit(model, "embed", 0);
+    const mics_param_ref tokens = own_matrix(model, "tokens", 256, 32);
+    mics_model_unit_end(model, mics_op_embedding(model, tokens, mics_param_none()));
+    mics_model_unit(model, "head", 32);
+    if (self->breaks)
+        own_matrix(model, "unused", 2, 2);
+    const int32_t x = mics_op_rmsnorm(model, 0, mics_model_add_param(model, "norm", &ones), 1e-5f);
+    mics_op_lm_head(model, x, own_matrix(model, "head", 256, 32));
+    mics_model_unit_end(model, -1);
+    return MICS_OK;
+}
+
+static mics_status open_own(own_model *self, const char *description, mics_job **job_out)
+{
+    mics_run_values values = values_of("own");
+    values.model_config = NULL;
+    mics_job_spec spec = spec_of(&values, NULL);
+    spec.callbacks = (mics_job_callbacks){0};
+    spec.builder = (mics_model_builder){self, build_own};
+    spec.description = description;
+    return mics_job_open(&spec, job_out);
+}
+
+static void test_own_model(void **state)
+{
+    (void)state;
+    static const char description[] = "{\"layers\": 7}";
+    own_model own = {0};
+    mics_job *job = NULL;
+    mics_saved *saved = NULL;
+    capture seen;
+    ASSERT_OK(open_own(&own, description, &job));
+    assert_int_equal(own.built, 1);
+    assert_false(mics_job_model(job)->tied);
+    ASSERT_OK(mics_job_train(job, 0));
+    ASSERT_OK(mics_job_close(job));
+    ASSERT_OK(mics_saved_open(memory, "own", &(mics_model_builder){&own, build_own}, &saved));
+    assert_int_equal(own.layers, 7); // from the checkpoint
+    assert_string_equal(mics_saved_facts_get(saved).model->architecture, "own");
+    ASSERT_OK(mics_saved_load(saved));
+    mics_saved_close(saved);
+    saved = NULL;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_saved_open(memory, "own", NULL, &saved));
+    ASSERT_SAID(&seen, "model_type");
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, open_own(&own, "{\"layers\": 8}", &job));
+    ASSERT_SAID(&seen, "another \"layers\" in the model's config than the program's model has");
+    capture_end();
+    // The same description in another layout is the same model.
+    ASSERT_OK(open_own(&own, "{ \"layers\" : 7 }", &job));
+    assert_true(mics_job_facts_get(job).finished);
+    ASSERT_OK(mics_job_close(job));
+}
+
+static void test_own_model_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        own_model own;
+        const char *description;
+        mics_status status;
+        const char *said;
+    } cases[] = {
+        {{0}, NULL, MICS_ERR_INVALID, "mics_job_spec.description: missing"},
+        {{0}, "[]", MICS_ERR_INVALID, "must be an object"},
+        {{0}, "{", MICS_ERR_FORMAT, "mics_job_spec.description:1"},
+        {{.forgets = true}, "{}", MICS_ERR_INVALID, "returned MICS_OK and no model"},
+        {{.breaks = true}, "{}", MICS_ERR_INVALID, "parameter unused is not used by any op"},
+        {{.fails = true}, "{}", MICS_ERR_UNSUPPORTED, NULL}, // the builder has logged why
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        own_model own = cases[i].own;
+        mics_job *job = NULL;
+        capture seen;
+        capture_begin(&seen);
+        ASSERT_STATUS(cases[i].status, open_own(&own, cases[i].description, &job));
+        if (cases[i].said != NULL)
+            ASSERT_SAID(&seen, cases[i].said);
+        else
+            assert_int_equal(seen.errors, 0);
+        capture_end();
+        assert_null(job);
+    }
+}
+
 // ---- what was saved ----
 
 static void test_saved(void **state)
@@ -415,7 +529,7 @@ static void test_saved(void **state)
     mics_evaluation all, again;
     bool large = true, begun = false;
     (void)whole();
-    ASSERT_OK(mics_saved_open(memory, "whole", &saved));
+    ASSERT_OK(mics_saved_open(memory, "whole", NULL, &saved));
     assert_int_equal(mics_saved_facts_get(saved).step, STEPS);
     assert_int_equal(mics_saved_facts_get(saved).sequence, 16);
     assert_string_equal(mics_saved_facts_get(saved).tokenizer, "bytes");
@@ -435,7 +549,7 @@ static void test_saved(void **state)
     assert_int_equal(seen.errors, 3);
     mics_saved_close(saved);
     saved = NULL;
-    ASSERT_STATUS(MICS_ERR_IO, mics_saved_open(memory, "nowhere", &saved));
+    ASSERT_STATUS(MICS_ERR_IO, mics_saved_open(memory, "nowhere", NULL, &saved));
     assert_null(saved);
     assert_int_equal(seen.errors, 4);
     capture_end();
@@ -485,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_older_step),    cmocka_unit_test(test_stop),
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_allocations),   cmocka_unit_test(test_size),
+        cmocka_unit_test(test_own_model),     cmocka_unit_test(test_own_model_wrong),
         cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -177,11 +177,8 @@ enum { MODEL_KINDS = sizeof model_kinds / sizeof model_kinds[0] };
 static inline mics_model *model_build(mics_memory *memory, const model_kind *kind, bool tied)
 {
     mics_model *model = NULL;
-    ASSERT_OK(mics_model_open(memory, "test", &model));
-    model->vocab = MODEL_VOCAB;
-    model->positions = MODEL_POSITIONS;
-    model->width = MODEL_WIDTH;
-    model->tied = tied;
+    const mics_model_spec spec = {"test", MODEL_VOCAB, MODEL_POSITIONS, MODEL_WIDTH};
+    ASSERT_OK(mics_model_open(memory, &spec, &model));
     mics_model_unit(model, "embed", 0);
     mics_param_ref table = model_param(model, "wte", MODEL_VOCAB, MODEL_WIDTH);
     mics_param_ref places =
@@ -198,6 +195,7 @@ static inline mics_model *model_build(mics_memory *memory, const model_kind *kin
     mics_op_lm_head(model, 0, head);
     mics_model_unit_end(model, -1);
     ASSERT_OK(mics_model_finish(model));
+    assert_int_equal(model->tied, tied);
     return model;
 }
 

@@ -101,7 +101,7 @@ static double sum_us(const walk *w)
     const mics_collective sum = {.kind = MICS_COLLECTIVE_ALL_REDUCE,
                                  .group = {.first = 0, .stride = 1, .size = w->tensor},
                                  .block_bytes = (double)tokens_of(w) *
-                                                (double)planner->request.model->width *
+                                                (double)planner->request.model->hidden *
                                                 w->elem_bytes / w->tensor};
     return mics_cost_collective(&planner->request.cluster, planner->ranks, &sum).us;
 }
@@ -138,7 +138,7 @@ static double send_us(const mics_planner *planner, const cut *c)
 {
     const mics_plan_request *request = &planner->request;
     const int32_t t = c->p.tensor;
-    const double bytes = (double)(c->micro_batch * request->length * request->model->width) *
+    const double bytes = (double)(c->micro_batch * request->length * request->model->hidden) *
                          (double)mics_precision_bytes(request->precision, MICS_MEM_ACTIVATIONS) / t;
     const mics_collective send = {
         .kind = MICS_COLLECTIVE_SEND,
