@@ -15,8 +15,8 @@ enum { ROW_THREADS = 256 };
 
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
-    forward_kernel(T *y_NC, float *scale_N, const T *x_NC, const T *weight_C, float eps, int64_t N,
-                   int64_t C)
+    rmsnorm_forward(T *y_NC, float *scale_N, const T *x_NC, const T *weight_C, float eps, int64_t N,
+                    int64_t C)
 {
     __shared__ float shared[MOST_WARPS];
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
 // With normal = x scale and g = dy weight: dx = scale (g - normal * mean of (g normal)). dx may be dy.
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
-    rows_kernel(T *dx_NC, const T *dy_NC, const T *x_NC, const float *scale_N, const T *weight_C,
-                int64_t N, int64_t C, bool add)
+    rmsnorm_rows(T *dx_NC, const T *dy_NC, const T *x_NC, const float *scale_N, const T *weight_C,
+                 int64_t N, int64_t C, bool add)
 {
     __shared__ float shared[MOST_WARPS];
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
 // One block of rows and ROW_THREADS columns: partial (blocks, C).
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
-    columns_kernel(float *partial, const T *dy_NC, const T *x_NC, const float *scale_N, int64_t N,
-                   int64_t C, int64_t blocks)
+    rmsnorm_columns(float *partial, const T *dy_NC, const T *x_NC, const float *scale_N, int64_t N,
+                    int64_t C, int64_t blocks)
 {
     const int64_t c = static_cast<int64_t>(blockIdx.x) * ROW_THREADS + threadIdx.x;
     const int64_t block = blockIdx.y;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
-    blocks_kernel(T *dweight_C, const float *partial, int64_t C, int64_t blocks, bool add)
+    rmsnorm_blocks(T *dweight_C, const float *partial, int64_t C, int64_t blocks, bool add)
 {
     const int64_t c = static_cast<int64_t>(blockIdx.x) * ROW_THREADS + threadIdx.x;
     if (c >= C)
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 template <typename T> static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N;
-    MICS_LAUNCH(forward_kernel<T>, grid_of(N, 1), ROW_THREADS, 0, stream_of(call->at),
+    MICS_LAUNCH(rmsnorm_forward<T>, grid_of(N, 1), ROW_THREADS, 0, stream_of(call->at),
                 static_cast<T *>(call->out), call->stats, static_cast<const T *>(call->in[0]),
                 static_cast<const T *>(call->params[0]), call->shape.op->eps, N, call->shape.out);
 }
@@ -102,11 +102,11 @@ template <typename T> static void backward(const mics_op_call *call)
     float *partial = static_cast<float *>(call->at->workspace);
     const cudaStream_t stream = stream_of(call->at);
     const unsigned columns = static_cast<unsigned>(ceil_div(C, ROW_THREADS));
-    MICS_LAUNCH(columns_kernel<T>, dim3(columns, static_cast<unsigned>(blocks)), ROW_THREADS, 0,
+    MICS_LAUNCH(rmsnorm_columns<T>, dim3(columns, static_cast<unsigned>(blocks)), ROW_THREADS, 0,
                 stream, partial, dy, x, call->stats, N, C, blocks);
-    MICS_LAUNCH(blocks_kernel<T>, columns, ROW_THREADS, 0, stream,
+    MICS_LAUNCH(rmsnorm_blocks<T>, columns, ROW_THREADS, 0, stream,
                 static_cast<T *>(call->dparams[0]), partial, C, blocks, call->add_params[0]);
-    MICS_LAUNCH(rows_kernel<T>, grid_of(N, 1), ROW_THREADS, 0, stream, static_cast<T *>(call->din),
+    MICS_LAUNCH(rmsnorm_rows<T>, grid_of(N, 1), ROW_THREADS, 0, stream, static_cast<T *>(call->din),
                 dy, x, call->stats, static_cast<const T *>(call->params[0]), N, C, call->add_din);
 }
 
