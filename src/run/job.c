@@ -153,5 +153,6 @@ void run_job_close_parts(mics_job *job)
     mics_run_close(job->run);
     mics_free(job->memory, job->run_json);
     mics_free(job->memory, job->checkpoint_path);
+    mics_free(job->memory, job->newest_path);
     mics_free(job->memory, job->checkpoints_dir);
 }

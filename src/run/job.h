@@ -38,6 +38,7 @@ struct mics_job {
     mics_safetensors *import;    // NULL: random, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *checkpoint_path;       // of `checkpoint`
+    char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
     char *checkpoints_dir;       // OUT/checkpoints
     char *run_json;              // resolved, as text
     int64_t start_step;          // optimizer steps that were done before
@@ -125,8 +126,8 @@ mics_status run_values_load(mics_memory *memory, const mics_run_values *values,
  */
 mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
 
-/* Checks that `checkpoint` is of the same run: sets start_step and finished. Needs the corpora
- * open.
+/* Checks that nobody saved since the checkpoint was chosen, and that it is of the same run: sets
+ * start_step and finished. Needs the corpora open, and the output folder locked.
  */
 mics_status run_job_resume(mics_job *job);
 

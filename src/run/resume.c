@@ -197,12 +197,10 @@ static mics_status choose(mics_job *job, const char *resume)
 {
     bool automatic = strcmp(resume, "auto") == 0;
     bool named = !automatic && strcmp(resume, "none") != 0;
-    char *newest = NULL;
-    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest));
-    if (automatic) {
-        job->checkpoint_path = newest;
-        return MICS_OK;
-    }
+    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path));
+    const char *newest = job->newest_path;
+    if (automatic)
+        return newest != NULL ? mics_strdup(job->memory, newest, &job->checkpoint_path) : MICS_OK;
     mics_status status = MICS_OK;
     if (named)
         status = run_checkpoint_find(job->memory, resume, &job->checkpoint_path);
@@ -212,7 +210,6 @@ static mics_status choose(mics_job *job, const char *resume)
                            "%s: holds checkpoints, which are not overwritten; use --resume auto to "
                            "go on from the newest (%s), or another --out",
                            job->run->out, newest);
-    mics_free(job->memory, newest);
     return status;
 }
 
@@ -277,8 +274,25 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     return stored != NULL ? mics_run_keep(job->run, job->checkpoint_path, stored) : MICS_OK;
 }
 
+// The checkpoint was chosen before the output folder was locked, as the run's keys depend on it.
+// Another run may have saved there in between, and ended.
+static mics_status check_newest(const mics_job *job)
+{
+    char *newest = NULL;
+    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest));
+    const bool same = newest == NULL || job->newest_path == NULL
+                          ? newest == job->newest_path
+                          : strcmp(newest, job->newest_path) == 0;
+    mics_free(job->memory, newest);
+    return same ? MICS_OK
+                : mics_fail(MICS_ERR_INVALID,
+                            "%s: another run saved there while this one started; start it again",
+                            job->run->out);
+}
+
 mics_status run_job_resume(mics_job *job)
 {
+    MICS_TRY(check_newest(job));
     if (job->checkpoint == NULL)
         return MICS_OK;
     MICS_TRY(check_same_run(job));

@@ -410,6 +410,7 @@ typedef struct own_model {
     bool fails, forgets,
         breaks;            // the builder says so; gives no model; one with an unused parameter
     int64_t built, layers; // times; as described, the last time
+    const char *out;       // NULL: "own"
 } own_model;
 
 static mics_param_ref own_matrix(mics_model *model, const char *name, int64_t rows, int64_t cols)
@@ -446,7 +447,7 @@ static mics_status build_own(void *ctx, mics_memory *builder_memory, const mics_
 
 static mics_status open_own(own_model *self, const char *description, mics_job **job_out)
 {
-    mics_run_values values = values_of("own");
+    mics_run_values values = values_of(self->out != NULL ? self->out : "own");
     values.model_config = NULL;
     mics_job_spec spec = spec_of(&values, NULL);
     spec.callbacks = (mics_job_callbacks){0};
@@ -484,6 +485,50 @@ static void test_own_model(void **state)
     // The same description in another layout is the same model.
     ASSERT_OK(open_own(&own, "{ \"layers\" : 7 }", &job));
     assert_true(mics_job_facts_get(job).finished);
+    ASSERT_OK(mics_job_close(job));
+}
+
+// A builder during whose work another run saves in the same folder, and ends.
+static mics_status build_beside(void *ctx, mics_memory *builder_memory,
+                                const mics_json *description, mics_model **model_out)
+{
+    own_model *self = ctx;
+    if (self->built == 0) {
+        own_model other = {.out = self->out};
+        mics_job *job = NULL;
+        ASSERT_OK(open_own(&other, "{}", &job));
+        ASSERT_OK(mics_job_train(job, 1));
+        ASSERT_OK(mics_job_save(job));
+        ASSERT_OK(mics_job_close(job));
+    }
+    return build_own(ctx, builder_memory, description, model_out);
+}
+
+static void test_saved_beside(void **state)
+{
+    (void)state;
+    own_model own = {0};
+    mics_run_values values = values_of("own");
+    values.model_config = NULL;
+    mics_job_spec spec = spec_of(&values, NULL);
+    spec.callbacks = (mics_job_callbacks){0};
+    spec.builder = (mics_model_builder){&own, build_beside};
+    spec.description = "{}";
+    mics_job *job = NULL;
+    capture seen;
+    static const char *const ways[] = {"auto", "none"};
+    for (int i = 0; i < 2; i++) {
+        own = (own_model){.out = i == 0 ? "beside-auto" : "beside-none"};
+        values.out = own.out;
+        spec.resume = ways[i];
+        capture_begin(&seen);
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_job_open(&spec, &job));
+        ASSERT_SAID(&seen, "another run saved there while this one started");
+        capture_end();
+    }
+    spec.resume = "auto"; // now it is there from the start
+    ASSERT_OK(mics_job_open(&spec, &job));
+    assert_int_equal(mics_job_facts_get(job).step, 1);
     ASSERT_OK(mics_job_close(job));
 }
 
@@ -600,7 +645,7 @@ int main(void)
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_allocations),   cmocka_unit_test(test_size),
         cmocka_unit_test(test_own_model),     cmocka_unit_test(test_own_model_wrong),
-        cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_saved_beside),  cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
