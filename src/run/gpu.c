@@ -13,7 +13,7 @@
 enum { PIECE_BYTES = 4 << 20 };
 
 // Kinds of groups, each on one of the channels; and one behind the last, to compare with.
-enum { RINGS_MOST = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
+enum { MAX_RINGS = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
 
 static bool on_gpu(const mics_job *job)
 {
@@ -107,8 +107,8 @@ static mics_comm_group ring_of(const mics_mesh *mesh, const mics_step *step, int
 }
 
 // The rank's ring of each group that the schedule has collectives of, once a channel; the agreement is the host's.
-// `blocks` holds RINGS_MOST times the world's ranks.
-static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rings[RINGS_MOST],
+// `blocks` holds MAX_RINGS times the world's ranks.
+static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rings[MAX_RINGS],
                           int32_t *blocks)
 {
     const mics_mesh *mesh = &job->schedule->spec.mesh;
@@ -133,7 +133,7 @@ static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rin
 // rank's comm keeps it.
 static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *blocks)
 {
-    mics_comm_group rings[RINGS_MOST];
+    mics_comm_group rings[MAX_RINGS];
     mics_comm *equipped = NULL;
     const mics_device_comm_spec spec = {
         .device = rank->device,
@@ -156,7 +156,7 @@ mics_status run_gpu_open(const mics_job *job, run_rank *rank)
     MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
     void *blocks = NULL;
     MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST,
-                        (size_t)RINGS_MOST * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
+                        (size_t)MAX_RINGS * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
     const mics_status status = equip_comm(job, rank, blocks);
     mics_free(rank->memory, blocks);
     return status;
