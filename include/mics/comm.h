@@ -125,11 +125,6 @@ typedef struct mics_comm_ops {
     bool (*read)(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out);
     // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
-    // (optional) The library's own all-gather, as mics_comm_library_gather; without them that is
-    // MICS_ERR_UNSUPPORTED.
-    mics_status (*library_open)(void *ctx, const mics_comm_group *ring);
-    mics_status (*library_gather)(void *ctx, const mics_comm_group *ring, void *buffer,
-                                  size_t block_bytes);
     // (optional) A collective on buffers of the device that this comm was opened with, enqueued on
     // its stream; without it buffers are the host's, and rings of exchanges run it.
     mics_status (*collective)(void *ctx, const mics_comm_call *call);
@@ -261,8 +256,8 @@ void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner);
 int mics_comm_is_counting(const mics_comm *comm);
 
 /* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
- * logged once, whatever channels they are on; 0: none. A call of the library's, a collective
- * on a device's buffers, or sharing memory counts as one exchange. For tests.
+ * logged once, whatever channels they are on; 0: none. A collective on a device's
+ * buffers, or sharing memory, counts as one exchange. For tests.
  *
  * Needs:   countdown >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
@@ -402,31 +397,6 @@ void mics_comm_unregister(mics_comm *comm);
  */
 mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *ring, float *buffer,
                                  int64_t elems);
-
-/* Prepares the library's own all-gather for a kind of group: every rank passes its group.
- *
- * Good for both channels. Up to 4 kinds of groups, orders of blocks told apart; one that is open
- * already is left as it is.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); MICS_ERR_INVALID
- *          (too many kinds); as mics_comm_exchange.
- * Owns:    the comm closes what this opens.
- * Collective: world.   Blocks: yes.
- */
-mics_status mics_comm_library_open(mics_comm *comm, const mics_comm_group *ring);
-
-/* As mics_comm_all_gather, by the library's own algorithm.
- *
- * What that sends over which link is the library's secret: a counting comm counts a ring's bytes,
- * and one exchange.
- * What is late is the gather as a whole, with nobody as the peer.
- * Shapes:  as mics_comm_all_gather.
- * Units:   bytes.
- * Needs:   mics_comm_library_open for this group and order of blocks.
- * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED, not logged.
- * Collective: over the group.   Blocks: yes.
- */
-mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
-                                     size_t block_bytes);
 
 /* Memory that all members of a group see, each at an address of its own (as threads: at one), of
  * zeroes. Who reads what another member has written must have heard from it since, by an exchange.

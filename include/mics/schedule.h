@@ -64,19 +64,10 @@ typedef enum mics_step_stage {
 typedef enum mics_algorithm {
     MICS_ALGORITHM_RING,      // one ring over the whole group
     MICS_ALGORITHM_TWO_STAGE, // between equal local ranks and inside each node; a ring in one node
-    MICS_ALGORITHM_LIBRARY,   // the transport's own; gathers only
     MICS_ALGORITHMS,          // that can be chosen. The others follow from what travels:
     MICS_ALGORITHM_DIRECT,    // sums: each member sends each other its block, who adds it in fp32
     MICS_ALGORITHM_SHARED     // gathers of what all members see: nothing moves
 } mics_algorithm;
-
-// Algorithms of the partition group's gathers and the gradient group's reductions, by size.
-typedef struct mics_collective_choice {
-    size_t max_bytes; // of a whole unit on the wire; the last choice counts for larger ones too
-    mics_algorithm gather, reduce;
-} mics_collective_choice;
-
-enum { MICS_CHOICES = 6 };
 
 enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 
@@ -205,11 +196,9 @@ typedef struct mics_schedule_spec {
     // its own. 0: 1. The schedule's own spec says how many lanes there are (mics_schedule_layered_micro_steps; an
     // evaluation's: 1).
     int32_t layered_micro_steps;
-    mics_collective_choice choices[MICS_CHOICES]; // max_bytes ascending
-    int32_t choice_count;                         // 0: rings
-    // Of scatter, all-reduce and parameter sync; RING or TWO_STAGE, where their groups have several
-    // members a node and several nodes.
-    mics_algorithm boundary;
+    // RING, or TWO_STAGE where a group has several members a node and several nodes: of the partition
+    // group's gathers; of the gradient group's reductions; of scatter, all-reduce and parameter sync.
+    mics_algorithm gather, reduce, boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t param_persistence_threshold;
     // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,

@@ -36,23 +36,6 @@ static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
     return MICS_OK;
 }
 
-static mics_status count_library_open(void *ctx, const mics_comm_group *ring)
-{
-    count_comm *self = ctx;
-    return mics_comm_library_open(self->inner, ring);
-}
-
-static mics_status count_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
-                                        size_t block_bytes)
-{
-    count_comm *self = ctx;
-    const mics_group *group = &ring->group;
-    MICS_TRY(mics_comm_library_gather(self->inner, ring, buffer, block_bytes));
-    int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
-    count_sent(self, mics_group_rank(*group, next), (size_t)(group->size - 1) * block_bytes);
-    return MICS_OK;
-}
-
 // What mics/comm.h says that a collective sends: a ring's blocks to the next member, once for each
 // half of an all-reduce; or one to each other member.
 static void count_call(count_comm *self, const mics_comm_call *call)
@@ -155,8 +138,6 @@ static const mics_comm_ops count_ops = {
     .post = count_post,
     .read = count_read,
     .close = count_close,
-    .library_open = count_library_open,
-    .library_gather = count_library_gather,
     .collective = count_collective,
     .check = count_check,
     .register_buffers = count_register,

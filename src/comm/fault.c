@@ -32,21 +32,6 @@ static mics_status fault_exchange(void *ctx, const mics_exchange *exchange)
     return self->inner->ops->exchange(self->inner->ctx, exchange);
 }
 
-static mics_status fault_library_open(void *ctx, const mics_comm_group *ring)
-{
-    fault_comm *self = ctx;
-    MICS_TRY(draw(self, ring->what));
-    return mics_comm_library_open(self->inner, ring);
-}
-
-static mics_status fault_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
-                                        size_t block_bytes)
-{
-    fault_comm *self = ctx;
-    MICS_TRY(draw(self, ring->what));
-    return mics_comm_library_gather(self->inner, ring, buffer, block_bytes);
-}
-
 static mics_status fault_collective(void *ctx, const mics_comm_call *call)
 {
     fault_comm *self = ctx;
@@ -137,8 +122,6 @@ mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int
         .post = fault_post,
         .read = fault_read,
         .close = fault_close,
-        .library_open = fault_library_open,
-        .library_gather = fault_library_gather,
         .collective = fault_collective,
         .check = fault_check,
         .register_buffers = fault_register,

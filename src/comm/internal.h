@@ -34,10 +34,6 @@ int32_t mics_comm_mpi_announced_ranks(void);
 /* This process's number among them, 0 when the launcher does not say. */
 int32_t mics_comm_mpi_announced_rank(void);
 
-/* For tests: library gathers on an MPI comm treat blocks above `bytes` as those that MPI cannot
- * count. */
-void mics_comm_mpi_limit_library(mics_comm *comm, size_t bytes);
-
 /* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
 void mics_comm_mpi_forgo_intra(mics_comm *comm);
 

@@ -128,20 +128,3 @@ mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *ring, f
     MICS_TRY(mics_comm_reduce_scatter(comm, ring, buffer, block_elems));
     return mics_comm_all_gather(comm, ring, buffer, (size_t)block_elems * sizeof(float));
 }
-
-mics_status mics_comm_library_open(mics_comm *comm, const mics_comm_group *ring)
-{
-    MICS_TRY(comm_check_ring(comm, ring, NULL, 0));
-    if (comm->ops->library_open == NULL)
-        return MICS_ERR_UNSUPPORTED;
-    return comm->ops->library_open(comm->ctx, ring);
-}
-
-mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
-                                     size_t block_bytes)
-{
-    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    if (comm->ops->library_gather == NULL)
-        return MICS_ERR_UNSUPPORTED;
-    return comm->ops->library_gather(comm->ctx, ring, buffer, block_bytes);
-}

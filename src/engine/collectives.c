@@ -249,11 +249,8 @@ static mics_status gather(const mics_engine *engine, const mics_step *step,
     char *blocks = packed ? slot + (size_t)padded * mics_dtype_bytes(MICS_DTYPE_BF16) : slot;
     if (step->stage != MICS_STAGE_INTRA)
         put_shard(engine, step, blocks, dtype);
-    if (step->algorithm == MICS_ALGORITHM_LIBRARY)
-        MICS_TRY(mics_comm_library_gather(engine->spec.comm, ring, blocks, step->block_bytes));
-    else
-        MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, dtype,
-                            blocks + (size_t)at * mics_dtype_bytes(dtype)));
+    MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, dtype,
+                        blocks + (size_t)at * mics_dtype_bytes(dtype)));
     if (packed && !inter)
         unpack(engine, step, (float *)(void *)slot, blocks, padded);
     return MICS_OK;

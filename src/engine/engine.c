@@ -26,10 +26,6 @@ static mics_status check_steps(const mics_schedule *schedule)
                     "and see run.precision",
                     mics_step_text(step->kind, step->stage),
                     mics_comm_dtype_text(step->dtype.sent));
-            if (step->algorithm == MICS_ALGORITHM_LIBRARY)
-                return mics_fail(MICS_ERR_UNSUPPORTED,
-                                 "gathers by the MPI library are the CPU's; use the ring or two "
-                                 "stages on a GPU");
         }
     }
     return MICS_OK;

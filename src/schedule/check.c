@@ -54,26 +54,25 @@ static mics_status check_wires(const mics_schedule_spec *spec)
     return MICS_OK;
 }
 
-static mics_status check_choices(const mics_schedule_spec *spec)
+static mics_status check_algorithms(const mics_schedule_spec *spec)
 {
-    if (spec->choice_count < 0 || spec->choice_count > MICS_CHOICES ||
-        spec->param_persistence_threshold < 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%d choices of collectives (0 to %d), units whole below %lld (0 or more)",
-                         (int)spec->choice_count, (int)MICS_CHOICES,
+    const mics_algorithm chosen[] = {spec->gather, spec->reduce, spec->boundary};
+    for (int i = 0; i < 3; i++) {
+        if ((unsigned)chosen[i] >= MICS_ALGORITHMS)
+            return mics_fail(MICS_ERR_INVALID, "collectives run as ring or two-stage, not as %s",
+                             mics_algorithm_text(chosen[i]));
+    }
+    return MICS_OK;
+}
+
+static mics_status check_thresholds(const mics_schedule_spec *spec)
+{
+    if (spec->param_persistence_threshold < 0)
+        return mics_fail(MICS_ERR_INVALID, "units of fewer than %lld elements cannot stay whole",
                          (long long)spec->param_persistence_threshold);
-    if (spec->boundary != MICS_ALGORITHM_RING && spec->boundary != MICS_ALGORITHM_TWO_STAGE)
-        return mics_fail(MICS_ERR_INVALID, "the second hop runs as ring or two-stage only");
     if (spec->coalesce_below < 0)
         return mics_fail(MICS_ERR_INVALID, "units of %lld elements cannot share messages",
                          (long long)spec->coalesce_below);
-    for (int32_t i = 0; i < spec->choice_count; i++) {
-        const mics_collective_choice *choice = &spec->choices[i];
-        if (choice->reduce == MICS_ALGORITHM_LIBRARY ||
-            (unsigned)choice->gather >= MICS_ALGORITHMS ||
-            (unsigned)choice->reduce >= MICS_ALGORITHMS)
-            return mics_fail(MICS_ERR_INVALID, "reductions run as ring or two-stage only");
-    }
     return MICS_OK;
 }
 
@@ -137,6 +136,7 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
                          (int)spec->micro_steps, (int)spec->model->unit_count, (long long)passes,
                          (long long)most_passes);
     MICS_TRY(check_wires(spec));
-    MICS_TRY(check_choices(spec));
+    MICS_TRY(check_algorithms(spec));
+    MICS_TRY(check_thresholds(spec));
     return check_sizes(spec);
 }

@@ -173,8 +173,6 @@ static int64_t step_exchanges(const mics_schedule *schedule, const mics_step *st
 {
     if (!mics_step_is_comm(step))
         return 0;
-    if (step->algorithm == MICS_ALGORITHM_LIBRARY)
-        return 1;
     const int32_t size = step_group(schedule, step, rank).size;
     const int32_t rounds = mics_step_sums_to_all(step) ? 2 : 1; // reduce-scatter, then all-gather
     return rounds * (int64_t)(size - 1);

@@ -51,11 +51,4 @@ mics_heartbeat checks_note(int32_t rank, int32_t value);
  * exchanges. Before, no rank has posted any. */
 mics_status checks_board(mics_comm *comm, bool everybody);
 
-/* The library's gather against the ring's, for blocks of several sizes; opens the group first.
- *
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED; or what was wrong.
- */
-mics_status checks_library(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
-                           int32_t channel);
-
 #endif

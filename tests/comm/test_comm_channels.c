@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What goes on beside exchanges when ranks are threads: two channels at once, the board, late
-// handlers, and a library that is not there; through wrappers, too.
+// handlers; through wrappers, too.
 #include "captured.h"
 #include "comm_checks.h"
 #include "mics/clock.h"
@@ -169,37 +169,6 @@ static void test_a_quiet_rank_lives(void **state)
     ranks_run_ok(2, run_quiet, NULL);
 }
 
-// ---- the library's gather, which threads have not ----
-
-static mics_status run_library(ranks_self *self)
-{
-    mics_group world = {.size = self->comm->ranks, .stride = 1, .index = self->comm->rank};
-    float buffer[2] = {0};
-    mics_comm_group ring = {.group = world, .what = "library"};
-    for (int wrapped = 0; wrapped < 3; wrapped++) {
-        if (wrapped == 1)
-            MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-        if (wrapped == 2)
-            MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 3, &self->comm));
-        RANKS_EXPECT(mics_comm_library_open(self->comm, &ring) == MICS_ERR_UNSUPPORTED);
-        RANKS_EXPECT(mics_comm_library_gather(self->comm, &ring, buffer, 4) ==
-                     MICS_ERR_UNSUPPORTED);
-    }
-    RANKS_EXPECT(mics_comm_library_gather(self->comm, &ring, buffer, 4) == MICS_ERR_COMM);
-    RANKS_EXPECT(mics_comm_library_open(self->comm, &ring) == MICS_ERR_COMM);
-    return MICS_OK;
-}
-
-static void test_no_library(void **state)
-{
-    (void)state;
-    mics_status statuses[2];
-    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_library, NULL, statuses);
-    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
-    assert_int_equal(captured.lines, 2); // of the exchange that was told to fail, one a rank
-    assert_logged("exchange 3 was told to fail");
-}
-
 // ---- late handlers ----
 
 typedef struct told_case {
@@ -324,7 +293,6 @@ int main(void)
         CAPTURED(test_abort_ends_both_channels),
         cmocka_unit_test(test_board),
         cmocka_unit_test(test_a_quiet_rank_lives),
-        CAPTURED(test_no_library),
         CAPTURED(test_late_handler),
         CAPTURED(test_late_handler_of_a_send),
     };

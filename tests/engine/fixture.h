@@ -6,10 +6,8 @@
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
 
-#include "links.h"
 #include "mics/engine.h"
 #include "mics/json.h"
-#include "mics/measure.h"
 #include "mics/rng.h"
 #include "ranks.h"
 #include <math.h>
@@ -43,9 +41,7 @@ typedef struct fixture_case {
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
     int64_t coalesce_below;
-    mics_collective_choice choices[MICS_CHOICES]; // in place of what `hierarchical` says
-    int32_t choice_count;
-    bool library; // the transport has gathers of its own
+    bool ring_gathers, ring_reductions; // in place of what `hierarchical` says
     // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the processor.
     mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
                                mics_device **device_out);
@@ -278,25 +274,12 @@ static inline mics_status fixture_check_memory(const ranks_self *self, const fix
     return MICS_OK;
 }
 
-// A transport with a library, opened for the partition group.
-static inline mics_status fixture_library(ranks_self *self, const fixture_run *run)
-{
-    const links_spec spec = {.ranks_per_node = run->want.ranks / run->want.nodes, .library = true};
-    bool there = false;
-    MICS_TRY(links_open_take(self->memory, &spec, &self->comm));
-    MICS_TRY(mics_measure_library(self->memory, self->comm, &run->schedule->spec.mesh, &there));
-    RANKS_EXPECT(there);
-    return MICS_OK;
-}
-
 static inline mics_status fixture_rank(ranks_self *self)
 {
     fixture_run *run = (fixture_run *)self->arg;
     const int32_t rank = self->comm->rank;
     mics_engine *engine = NULL;
     mics_status status = MICS_OK;
-    if (run->want.library)
-        MICS_TRY(fixture_library(self, run));
     if (run->want.open_device != NULL)
         MICS_TRY(run->want.open_device(self, run->schedule, &run->devices[rank]));
     MICS_TRY_OUT(fixture_count(self, run));
@@ -328,6 +311,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
     assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
     mics_json_close(json);
+    const mics_algorithm algorithm =
+        run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     mics_schedule_spec spec = {
         .model = run->model,
         .batch = {.sequences = run->want.sequences / run->want.ranks / run->want.micro_steps,
@@ -337,9 +322,9 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
         .recompute = run->want.recompute,
-        .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-        .choice_count = run->want.hierarchical,
-        .boundary = run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+        .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,
+        .reduce = run->want.ring_reductions ? MICS_ALGORITHM_RING : algorithm,
+        .boundary = algorithm,
         .param_persistence_threshold = run->want.param_persistence_threshold,
         .coalesce_below = run->want.coalesce_below,
         .params_dtype = run->want.params_dtype,
@@ -349,10 +334,6 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL};
-    if (run->want.choice_count > 0) {
-        memcpy(spec.choices, run->want.choices, sizeof spec.choices);
-        spec.choice_count = run->want.choice_count;
-    }
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);
     assert_int_equal(

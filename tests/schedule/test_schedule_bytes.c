@@ -63,6 +63,8 @@ typedef struct setting {
 static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model,
                                     const setting *want)
 {
+    const mics_algorithm algorithm =
+        want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     const mics_schedule_spec spec = {
         .model = model,
         .mesh = want->mesh,
@@ -70,9 +72,9 @@ static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model
         .micro_steps = want->micro_steps,
         .prefetch = want->prefetch,
         .layered_micro_steps = want->layered_micro_steps,
-        .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-        .choice_count = want->hierarchical,
-        .boundary = want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+        .gather = algorithm,
+        .reduce = algorithm,
+        .boundary = algorithm,
         .coalesce_below = want->coalesce_below};
     mics_schedule *schedule = NULL;
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));

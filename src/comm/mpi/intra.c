@@ -230,7 +230,7 @@ static mics_status agree(comm_mpi *self, MPI_Comm node, bool *well)
     int mine = *well ? 1 : 0, all = 0;
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, node, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s));
     *well = all == 1;
     return MICS_OK;
 }
@@ -256,7 +256,7 @@ static mics_status open_boxes(comm_mpi *self, MPI_Comm node, comm_ticket *ticket
     if (first)
         intra->boxes = comm_node_memory_make(intra->mark, bytes, ticket);
     int code = MPI_Ibcast(ticket, (int)sizeof *ticket, MPI_BYTE, 0, node, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s));
     if (!first)
         intra->boxes = comm_node_memory_find(ticket, bytes);
     bool well = intra->boxes != NULL;

@@ -65,12 +65,8 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
         .prefetch = choice->prefetch,
         .layered_micro_steps = choice->layered_micro_steps,
         .recompute = choice->recompute,
-        .choices = {{.max_bytes = SIZE_MAX,
-                     .gather =
-                         choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
-                     .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE
-                                                        : MICS_ALGORITHM_RING}},
-        .choice_count = 1,
+        .gather = choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+        .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .boundary = choice->boundary_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .param_persistence_threshold = r->param_persistence_threshold,
         .coalesce_below = r->coalesce_below,
