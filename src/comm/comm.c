@@ -65,9 +65,9 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds)
 
 // Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
 // maximum may count a rank twice, so any number of ranks will do.
-mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status mine)
+mics_status comm_agree(mics_comm *comm, const mics_comm_group *over, mics_status mine)
 {
-    const mics_group *group = &ring->group;
+    const mics_group *group = &over->group;
     int32_t worst = (int32_t)mine;
     for (int64_t hop = 1; hop < group->size; hop *= 2) {
         const int32_t to = (int32_t)((group->index + hop) % group->size);
@@ -79,8 +79,8 @@ mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status
                                         .recv = &theirs,
                                         .bytes = sizeof worst,
                                         .reduce = MICS_REDUCE_COPY,
-                                        .channel = ring->channel,
-                                        .what = ring->what};
+                                        .channel = over->channel,
+                                        .what = over->what};
         mics_status status = comm->ops->exchange(comm->ctx, &exchange);
         if (status != MICS_OK)
             return mine != MICS_OK ? mine : status;

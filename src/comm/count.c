@@ -40,7 +40,7 @@ static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
 // half of an all-reduce; or one to each other member.
 static void count_call(count_comm *self, const mics_comm_call *call)
 {
-    const mics_group *group = &call->ring->group;
+    const mics_group *group = &call->over->group;
     const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
     const int32_t rounds = call->kind == MICS_COMM_CALL_ALL_REDUCE ? 2 : 1;
     for (int32_t hop = 1; hop < group->size; hop++) {
@@ -79,11 +79,11 @@ static void count_unregister(void *ctx)
     mics_comm_unregister(self->inner);
 }
 
-static mics_status count_share(void *ctx, const mics_comm_group *ring, size_t bytes,
+static mics_status count_share(void *ctx, const mics_comm_group *over, size_t bytes,
                                void **memory_out)
 {
     count_comm *self = ctx;
-    return mics_comm_share(self->inner, ring, bytes, memory_out);
+    return mics_comm_share(self->inner, over, bytes, memory_out);
 }
 
 static void count_unshare(void *ctx, void *memory)

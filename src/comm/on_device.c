@@ -96,17 +96,17 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
     void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN), *block = NULL;
     comm_nccl_open_take open = NULL;
     memcpy(&open, &symbol, sizeof open);
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->ring_count * sizeof(mics_comm_group),
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->group_count * sizeof(mics_comm_group),
                         &block));
-    mics_comm_group *rings = block;
-    several.rings = rings;
-    several.ring_count = 0;
-    for (int32_t i = 0; i < spec->ring_count; i++) {
-        if (spec->rings[i].group.size > 1)
-            rings[several.ring_count++] = spec->rings[i];
+    mics_comm_group *groups = block;
+    several.groups = groups;
+    several.group_count = 0;
+    for (int32_t i = 0; i < spec->group_count; i++) {
+        if (spec->groups[i].group.size > 1)
+            groups[several.group_count++] = spec->groups[i];
     }
     const mics_status status = open(memory, inner, &several, comm_out);
-    mics_free(memory, rings);
+    mics_free(memory, groups);
     return status;
 }
 
@@ -121,8 +121,9 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
     if (spec->piece_bytes < sizeof(float) || spec->piece_bytes % sizeof(float) != 0)
         return mics_fail(MICS_ERR_INVALID, "pieces of %zu bytes hold no whole number of floats",
                          spec->piece_bytes);
-    if (spec->ring_count < 0)
-        return mics_fail(MICS_ERR_INVALID, "collectives by NCCL: %d groups", (int)spec->ring_count);
+    if (spec->group_count < 0)
+        return mics_fail(MICS_ERR_INVALID, "collectives by NCCL: %d groups",
+                         (int)spec->group_count);
     if (spec->transport != MICS_TRANSPORT_STAGED)
         MICS_TRY(exchange_cards(memory, inner, spec->device, &found));
     const bool possible = found.why[0] == '\0';
@@ -133,7 +134,7 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
                  found.why);
     if (spec->transport == MICS_TRANSPORT_STAGED || !possible)
         return comm_staged_open_take(memory, inner, spec->device, spec->piece_bytes, comm_out);
-    for (int32_t i = 0; i < spec->ring_count; i++)
-        MICS_TRY(comm_check_ring(inner, &spec->rings[i], NULL, 0));
+    for (int32_t i = 0; i < spec->group_count; i++)
+        MICS_TRY(comm_check_group(inner, &spec->groups[i], NULL, 0));
     return open_nccl(memory, inner, spec, comm_out);
 }

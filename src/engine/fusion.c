@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Which neighbouring ops run as one call, where the first one's kernels say so (mics_op_pair). Found once, when the engine
-// opens.
+// Which neighbouring ops run as one call, where the first one's kernels say so (mics_op_pair).
+// Found once, when the engine opens.
 #include "engine/engine_internal.h"
 
 static bool is_pair(const mics_engine *engine, const mics_op *first, const mics_op *next)
@@ -19,7 +19,8 @@ static bool fuses_forward(const mics_engine *engine, const mics_unit *unit, int3
     return is_pair(engine, first, second) && second->in[0] == first->out;
 }
 
-// Call `at` is of an op whose input the next call's op made: the gradient between them is read by nobody else.
+// Call `at` is of an op whose input the next call's op made: the gradient between them is read by
+// nobody else.
 static bool fuses_backward(const mics_engine *engine, const mics_unit *unit,
                            const mics_unit_plan *plan, int32_t at)
 {

@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of a step as one graph, where the spec asks for it and the device has graphs.
 //
-// A graph holds what one FORWARD or BACKWARD enqueues on the computing stream; tokens, events and waits
-// for other streams stay outside, so nothing else about a list changes. Steps of one lane that differ in
-// their micro-step alone enqueue the same calls, and have one graph. The first of them to come runs as it
-// is: kernels are loaded then, and products planned, which a capture may not do. The second is captured.
+// A graph holds what one FORWARD or BACKWARD enqueues on the computing stream; tokens, events and
+// waits for other streams stay outside, so nothing else about a list changes. Steps of one lane
+// that differ in their micro-step alone enqueue the same calls, and have one graph. The first of
+// them to come runs as it is: kernels are loaded then, and products planned, which a capture may
+// not do. The second is captured.
 //
 // Invariants:
-//   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may change from
-//      step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph was captured with.
+//   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may
+//      change from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph
+//      was captured with.
 //   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
 #include "engine/engine_internal.h"
 

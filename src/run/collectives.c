@@ -145,7 +145,7 @@ static mics_status time_once(timing *self, way *of, double *us_out)
 {
     mics_comm *comm = self->rank->comm;
     const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
-                                 .ring = &of->group,
+                                 .over = &of->group,
                                  .buffer = self->buffer + of->at,
                                  .block_elems = of->block_elems,
                                  .dtype = of->dtype};

@@ -148,8 +148,8 @@ static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *bloc
         .device = rank->device,
         .transport = MICS_TRANSPORT_AUTO,
         .piece_bytes = PIECE_BYTES,
-        .rings = rings,
-        .ring_count = list_rings(job, rank->comm->rank, rings, blocks),
+        .groups = rings,
+        .group_count = list_rings(job, rank->comm->rank, rings, blocks),
         .timeout_s = job->run->comm_timeout_s,
     };
     MICS_TRY(mics_comm_device_open_take(rank->memory, mics_comm_count_inner(rank->comm), &spec,

@@ -5,9 +5,9 @@
 //   inputs of units 1, 2, ... | saved tensors of each unit | boundary gradient, for each lane
 //   shared | scratch
 //
-// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit that
-// runs its forward inside backward saves (recomputation, and the loss): one unit at a time. `scratch`
-// holds what lives inside one step.
+// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit
+// that runs its forward inside backward saves (recomputation, and the loss): one unit at a time.
+// `scratch` holds what lives inside one step.
 //
 // Gradients of a unit. Backward walks the ops in reverse. A tensor's first gradient is written,
 // later ones are added. ADD moves no data: both operands take the output's storage, counted, and a
@@ -116,8 +116,8 @@ static int64_t stats_elems(const unit_work *work, int32_t tensor)
     return tensor_elems(work, tensor) * (int64_t)sizeof(float) / work->elem_bytes;
 }
 
-// Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from the op
-// that makes them to their last reader.
+// Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from
+// the op that makes them to their last reader.
 static void place_forward(unit_work *work, int64_t *saved_end)
 {
     const mics_unit *unit = work->unit;

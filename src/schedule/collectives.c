@@ -91,9 +91,9 @@ static bool spans_nodes(const builder *b, const mics_step *step)
     return b->spans_nodes[step->axis][mics_step_scope(step)];
 }
 
-static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm_dtypes wires)
+static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm_dtypes dtypes)
 {
-    return spans_nodes(b, step) ? wires.inter : wires.intra;
+    return spans_nodes(b, step) ? dtypes.inter : dtypes.intra;
 }
 
 // What the numbers of a collective are held in.
@@ -107,10 +107,10 @@ static mics_comm_dtype held_as(const builder *b, mics_step_kind kind)
 // Whether whoever gathers a unit sees rounded values, the same ones everywhere.
 static bool gathers_round(const builder *b, int32_t unit)
 {
-    const mics_comm_dtypes wires = b->schedule->spec.params_dtype;
+    const mics_comm_dtypes dtypes = b->schedule->spec.params_dtype;
     if (sharding_of(b, unit)->params == 1)
         return false;
-    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? wires.inter : wires.intra) !=
+    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? dtypes.inter : dtypes.intra) !=
            MICS_COMM_FP32;
 }
 
@@ -120,9 +120,9 @@ static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
     const bool nodes = b->spans_nodes[MICS_AXIS_WORLD][MICS_SCOPE_WHOLE];
-    const mics_comm_dtype wire = hop_of(b, step, b->schedule->spec.boundary_dtype);
-    if (wire != MICS_COMM_INT8)
-        return wire;
+    const mics_comm_dtype dtype = hop_of(b, step, b->schedule->spec.boundary_dtype);
+    if (dtype != MICS_COMM_INT8)
+        return dtype;
     if (nodes && !spans_nodes(b, step))
         return MICS_COMM_FP32;
     const bool scattered = step->kind == MICS_STEP_ALL_REDUCE && s->optimizer > s->grads &&

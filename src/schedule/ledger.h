@@ -15,7 +15,7 @@
 mics_status fill_ledger(mics_schedule *schedule);
 
 /* What one packed collective keeps packed at a time, and the message that units share: bytes in its
- * stream's wire memory. */
+ * stream's message buffers. */
 size_t step_packed_bytes(const mics_schedule *schedule, const mics_step *step);
 size_t step_joined_bytes(const mics_schedule *schedule, const mics_step *step);
 

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the two lists of a schedule: a training step, and an evaluation of one micro-batch.
 //
-// A list is made from `passes`: the order in which units are computed, one visit of a unit after the
-// other, in each a pass for every lane. Before a pass of visit v is listed, the gathers of visits v ..
-// v + prefetch are, so they run beside the passes before them. A unit stays gathered when it is needed
-// again within that window (the last layer, between its forward and its backward).
+// A list is made from `passes`: the order in which units are computed, one visit of a unit after
+// the other, in each a pass for every lane. Before a pass of visit v is listed, the gathers of
+// visits v .. v + prefetch are, so they run beside the passes before them. A unit stays gathered
+// when it is needed again within that window (the last layer, between its forward and its
+// backward).
 #include "schedule/activations.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"
@@ -92,8 +93,8 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
 
 // ---- gathers ----
 
-// Of a unit whose members see each other's shards: nothing moves, and nothing changes until the step
-// ends, so one barrier is enough.
+// Of a unit whose members see each other's shards: nothing moves, and nothing changes until the
+// step ends, so one barrier is enough.
 static mics_status list_barrier(builder *b, int32_t unit, int32_t micro_step)
 {
     mics_step step = comm_step(b, MICS_STEP_GATHER, MICS_STAGE_WHOLE, &unit, 1, micro_step);
@@ -333,9 +334,13 @@ static mics_status open_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     const int32_t units = b->schedule->spec.model->unit_count;
     const size_t passes = 2 * (size_t)units * (size_t)b->schedule->spec.micro_steps;
-    int32_t **const by_unit[] = {&b->ready,           &b->synced,    &b->last_writer,
-                                 &b->last_reduced,    &b->ends_with, &b->joining[0].units,
-                                 &b->joining[1].units};
+    int32_t **const by_unit[] = {&b->ready,
+                                 &b->synced,
+                                 &b->last_writer,
+                                 &b->last_reduced,
+                                 &b->ends_with,
+                                 &b->coalescing[0].units,
+                                 &b->coalescing[1].units};
     void *block = NULL;
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
@@ -372,8 +377,8 @@ static void find_facts(builder *b)
     }
 }
 
-// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes its
-// gradient last.
+// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes
+// its gradient last.
 static void find_last_writers(builder *b)
 {
     for (int32_t u = b->schedule->spec.model->unit_count - 1; u >= 0; u--) {
@@ -395,8 +400,8 @@ static void close_builder(builder *b)
     mics_free(memory, b->last_writer);
     mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
-    mics_free(memory, b->joining[0].units);
-    mics_free(memory, b->joining[1].units);
+    mics_free(memory, b->coalescing[0].units);
+    mics_free(memory, b->coalescing[1].units);
     mics_free(memory, b->backs);
 }
 
@@ -408,8 +413,8 @@ static void idle_slots(slot_pool *pool)
     }
 }
 
-// Room for a list: each pass with its gather and reduction, each unit with what happens to it once a
-// step.
+// Room for a list: each pass with its gather and reduction, each unit with what happens to it once
+// a step.
 // Units that are gathered more often make it grow.
 static mics_status open_list(builder *b, mics_phase phase)
 {

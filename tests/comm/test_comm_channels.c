@@ -3,6 +3,7 @@
 // What goes on beside exchanges when ranks are threads: two channels at once, the board, late
 // handlers; through wrappers, too.
 #include "captured.h"
+#include "comm/fault.h"
 #include "comm_checks.h"
 #include "mics/clock.h"
 #include <time.h>
@@ -29,7 +30,7 @@ static mics_status run_channels_wrapped(ranks_self *self)
     mics_traffic sent = {0};
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
     mics_comm *counting = self->comm;
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     MICS_TRY(checks_channels(self->comm, self->memory, 40, 700));
     mics_comm_count_get(counting, &sent);
     mics_traffic *all = self->arg;
@@ -75,7 +76,7 @@ static void *fault_side_main(void *arg)
 static mics_status run_faulty_channels(ranks_self *self)
 {
     pthread_t thread;
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 50, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 50, &self->comm));
     fault_side own = {.comm = self->comm}, other = {.comm = self->comm, .channel = 1};
     RANKS_EXPECT(pthread_create(&thread, NULL, fault_side_main, &other) == 0);
     fault_side_main(&own);
@@ -138,7 +139,7 @@ static void test_abort_ends_both_channels(void **state)
 static mics_status run_board(ranks_self *self)
 {
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     return checks_board(self->comm, true);
 }
 
@@ -219,7 +220,7 @@ static mics_status run_told(ranks_self *self)
     mics_comm_group ring = world_ring(self->comm, "late gather");
     ring.channel = told->channel;
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     mics_comm_set_timeout_handler(self->comm, hear, told);
     told->threads[self->comm->rank][told->channel] = pthread_self();
     told_side side = {.self = self};

@@ -10,6 +10,7 @@
 #include "mics/json.h"
 #include "mics/rng.h"
 #include "ranks.h"
+#include "schedule/exchanges.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -207,7 +208,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     const mics_bytes predicted = mics_schedule_rank_bytes(run->schedule, MICS_PHASE_TRAIN, rank);
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
-    RANKS_EXPECT(exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
+    RANKS_EXPECT(exchanges == exchanges_of(run->schedule, MICS_PHASE_TRAIN, rank));
     MICS_TRY(mics_engine_param_sync(engine)); // shards are whole between steps only then
     MICS_TRY(mics_engine_download(engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step

@@ -3,6 +3,7 @@
 // Ring or two stages: what the timing finds on links of planted speed, alike on all ranks, and that a rank
 // which fails in it ends all.
 #include "base/capture.h"
+#include "comm/fault.h"
 #include "links.h"
 #include "mics/comm.h"
 #include "ranks.h"
@@ -32,8 +33,7 @@ static mics_status time_gathers(ranks_self *self)
     const int32_t number = self->comm->rank;
     const bool faulty = number == s->faulty;
     MICS_TRY(links_open_take(self->memory, &s->links, &self->comm));
-    MICS_TRY(
-        mics_comm_fault_open_take(self->memory, self->comm, faulty ? s->exchange : 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, faulty ? s->exchange : 0, &self->comm));
     run_rank rank = {.memory = self->memory, .comm = self->comm};
     mics_memory_fail_after(self->memory, faulty ? s->allocation : 0);
     const mics_status status =

@@ -298,8 +298,8 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
     if (!has_params(o, unit))
         return;
     const mics_mesh *mesh = &o->schedule->spec.mesh;
-    const bool two_stages =
-        o->schedule->spec.reduce == MICS_ALGORITHM_TWO_STAGE && mesh->sharding.grads > mesh->ranks_per_node;
+    const bool two_stages = o->schedule->spec.reduce == MICS_ALGORITHM_TWO_STAGE &&
+                            mesh->sharding.grads > mesh->ranks_per_node;
     const mics_step_stage last = two_stages ? MICS_STAGE_INTER : MICS_STAGE_WHOLE;
     must_count(o, MICS_STEP_REDUCE, last, unit, micro_step, 1, &reduced);
     const mics_step *reduce = &o->list->steps[reduced];

@@ -53,7 +53,7 @@ static void test_memory_by_hand(void **state)
     assert_int_equal(2 * mixed[MICS_MEM_GATHER], fp32[MICS_MEM_GATHER]);
     assert_int_equal(2 * mixed[MICS_MEM_REDUCE], fp32[MICS_MEM_REDUCE]);
     assert_int_equal(mixed[MICS_MEM_WORKSPACE], fp32[MICS_MEM_WORKSPACE]);
-    assert_int_equal(mixed[MICS_MEM_COMPRESSION], fp32[MICS_MEM_COMPRESSION]);
+    assert_int_equal(mixed[MICS_MEM_MESSAGES], fp32[MICS_MEM_MESSAGES]);
     pair_close(&p);
 }
 

@@ -282,7 +282,7 @@ static void count_a_byte_more(mics_schedule *s)
 
 static void take_no_room_to_join(mics_schedule *s)
 {
-    s->join_bytes[MICS_STREAM_INTER] = 0;
+    s->coalesced_bytes[MICS_STREAM_INTER] = 0;
 }
 
 typedef struct mutant {

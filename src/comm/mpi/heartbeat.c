@@ -5,9 +5,9 @@
 //
 // Invariants:
 //   1. A rank starts a message to a monitor only when MPI is done with the one before. They are few
-//      and small, so a monitor that stands still collects little. Not synchronous sends: with Open MPI
-//      4.1.4 over TCP their acknowledgements got lost (2 nodes of 1 rank: in 4 of 4 runs), and closing
-//      waited for ever.
+//      and small, so a monitor that stands still collects little. Not synchronous sends: with Open
+//      MPI 4.1.4 over TCP their acknowledgements got lost (2 nodes of 1 rank: in 4 of 4 runs), and
+//      closing waited for ever.
 //   2. A monitor has one receive posted for each other rank that has not said goodbye.
 //   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
 #include "comm/mpi/transport.h"
@@ -83,8 +83,8 @@ static void write_message(comm_heartbeat *beat, comm_heartbeat_message *message)
         message->kind = MESSAGE_GOODBYE;
 }
 
-// Sends to the monitors for which MPI is done with the message before; *left_out: with some goodbye it
-// is not.
+// Sends to the monitors for which MPI is done with the message before; *left_out: with some goodbye
+// it is not.
 static mics_status send_heartbeats(comm_mpi *self, bool *left_out)
 {
     comm_heartbeat *beat = &self->heartbeat;

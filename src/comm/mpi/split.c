@@ -134,8 +134,8 @@ static mics_status go_through(comm_mpi *self, splitting **made, MPI_Comm *node_o
     return MICS_OK;
 }
 
-// A barrier before it, where a late rank is found without a thread that is lost, and where one without
-// memory or thread is heard of.
+// A barrier before it, where a late rank is found without a thread that is lost, and where one
+// without memory or thread is heard of.
 static mics_status agree_to_split(comm_mpi *self, mics_status mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;

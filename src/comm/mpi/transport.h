@@ -93,8 +93,8 @@ typedef struct comm_intra_box {
     _Atomic bool withdrawn;
     // Its receiver.
     _Alignas(64) _Atomic uint32_t taken; // number of the last offer that was taken
-    // The owner sleeps on `rings`, which whoever has news for it increments.
-    _Atomic uint32_t rings;
+    // The owner sleeps on `bells`, which whoever has news for it increments.
+    _Atomic uint32_t bells;
     _Atomic uint32_t sleeps;
 } comm_intra_box;
 
@@ -164,7 +164,11 @@ mics_status comm_intra_open(comm_mpi *self, MPI_Comm node);
 void comm_intra_close(comm_mpi *self);
 
 /* Whether a rank, or this one, is reached without MPI. MICS_RANK_NONE is not. */
-bool comm_intra_reaches(const comm_mpi *self, int32_t rank);
+static inline bool comm_intra_reaches(const comm_mpi *self, int32_t rank)
+{
+    return self->intra.boxes != NULL && rank >= self->intra.first &&
+           rank < self->intra.first + self->base.ranks_per_node;
+}
 
 /* What is waited for may have come when this number has changed. */
 uint32_t comm_intra_listen(const comm_mpi *self, int32_t channel);
@@ -200,8 +204,8 @@ mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool 
 
 // ---- share.c ----
 
-/* `bytes` of zeroes that the other processes of the node find by the ticket. After the last has looked,
- * the maker calls comm_node_memory_made.
+/* `bytes` of zeroes that the other processes of the node find by the ticket. After the last has
+ * looked, the maker calls comm_node_memory_made.
  *
  * Returns: NULL when that cannot be; errno says why.     Owns: comm_node_memory_drop gives it back.
  */
@@ -210,12 +214,13 @@ void *comm_node_memory_find(const comm_ticket *ticket, size_t bytes);
 void comm_node_memory_made(const comm_ticket *ticket);
 void comm_node_memory_drop(void *memory);
 
-mics_status comm_mpi_share(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out);
+mics_status comm_mpi_share(void *ctx, const mics_comm_group *over, size_t bytes, void **memory_out);
 void comm_mpi_unshare(void *ctx, void *memory);
 
 // ---- heartbeat.c ----
 
-/* Makes what heartbeats need, their thread too, which waits for comm_heartbeat_start. Not collective.
+/* Makes what heartbeats need, their thread too, which waits for comm_heartbeat_start. Not
+ * collective.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY. Ends with comm_heartbeat_fini in both cases.
  */
@@ -227,8 +232,8 @@ mics_status comm_heartbeat_start(comm_mpi *self);
 /* Ends the thread. */
 void comm_heartbeat_stop(comm_heartbeat *beat);
 
-/* After comm_heartbeat_stop, on every rank, if heartbeats have begun: says goodbye to the monitors, and as
- * one hears it from all. Then no message is under way. */
+/* After comm_heartbeat_stop, on every rank, if heartbeats have begun: says goodbye to the monitors,
+ * and as one hears it from all. Then no message is under way. */
 mics_status comm_heartbeat_part(comm_mpi *self, double timeout_s);
 
 /* Frees; stops first. A zeroed one is allowed. */
@@ -239,10 +244,11 @@ bool comm_mpi_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, doubl
 
 // ---- split.c; not in a turn ----
 
-/* A communicator of this rank's node, its ranks in the world's order, within the transport's time-out.
+/* A communicator of this rank's node, its ranks in the world's order, within the transport's
+ * time-out.
  *
- * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_PEER when another rank had no memory; MICS_ERR_TIMEOUT,
- *          MICS_ERR_COMM: the world is broken.
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_PEER when another rank had no memory;
+ *          MICS_ERR_TIMEOUT, MICS_ERR_COMM: the world is broken.
  * Owns:    *node_out belongs to the caller.         Collective: yes.
  */
 mics_status comm_mpi_split_nodes(comm_mpi *self, MPI_Comm *node_out);

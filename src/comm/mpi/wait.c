@@ -131,8 +131,8 @@ bool comm_mpi_is_timed_out(double since_us, double timeout_s)
     return mics_clock_us() - since_us > timeout_s * 1e6;
 }
 
-// While one channel reports, the other may time out as well: it waits until that has been said, since
-// its caller may end the world.
+// While one channel reports, the other may time out as well: it waits until that has been said,
+// since its caller may end the world.
 mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout)
 {
     if (self->reporting == COMM_SILENT) {

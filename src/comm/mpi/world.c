@@ -53,8 +53,8 @@ static void mpi_set_timeout_handler(void *ctx, mics_timeout_handler handler, voi
     self->timeout_ctx = handler_ctx;
 }
 
-// MPI_Finalize would spin while a slow rank still works; so a barrier comes before it. A rank may have
-// much to do yet, and is waited for longer than in a collective; not for ever, as not every
+// MPI_Finalize would spin while a slow rank still works; so a barrier comes before it. A rank may
+// have much to do yet, and is waited for longer than in a collective; not for ever, as not every
 // launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until
 // all goodbyes have come, which Open MPI's MPI_Finalize does not see to.
 static mics_status close_barrier(comm_mpi *self)
@@ -170,7 +170,8 @@ static mics_status find_sharing(comm_mpi *self)
     return MICS_OK;
 }
 
-// In a node's communicator: where this rank's node begins, and whether all nodes are ranges of ranks, equally large.
+// In a node's communicator: where this rank's node begins, and whether all nodes are ranges of
+// ranks, equally large.
 static mics_status compare_nodes(comm_mpi *self, MPI_Comm node)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -217,8 +218,8 @@ static mics_status join_world(comm_mpi *self)
     return find_nodes(self);
 }
 
-// Before opening goes on, so that nobody waits for a rank without memory, which has no transport to wait with: this one
-// is only for that. *came_out: all ranks came.
+// Before opening goes on, so that nobody waits for a rank without memory, which has no transport to
+// wait with: this one is only for that. *came_out: all ranks came.
 static mics_status agree_to_open(mics_status mine, double timeout_s, bool *came_out)
 {
     comm_mpi barrier = {.world = MPI_COMM_NULL};

@@ -132,7 +132,8 @@ static void explain_timeout(const mics_thread_world *world, int32_t peer, int32_
     snprintf(text, capacity, "the ranks wait for one another: their collectives differ in order");
 }
 
-// Called without a lock. One word a world: the first rank's that timed out, since others wait for the same.
+// Called without a lock. One word a world: the first rank's that timed out, since others wait for
+// the same.
 static mics_status fail_timeout(thread_comm *self, const mics_exchange *exchange, bool sending)
 {
     mics_thread_world *world = self->world;
@@ -342,8 +343,8 @@ static bool thread_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, 
 
 // ---- memory in common ----
 //
-// The world has it until all members have given it back, or else to the end: a member that failed may
-// never have heard of it.
+// The world has it until all members have given it back, or else to the end: a member that failed
+// may never have heard of it.
 
 static mics_status make_common(void *ctx, size_t bytes, int32_t users, comm_ticket *ticket_out,
                                void **memory_out)
@@ -385,13 +386,13 @@ static void thread_unshare(void *ctx, void *memory)
         mics_free(self->world->memory, head);
 }
 
-static mics_status thread_share(void *ctx, const mics_comm_group *ring, size_t bytes,
+static mics_status thread_share(void *ctx, const mics_comm_group *over, size_t bytes,
                                 void **memory_out)
 {
     static const comm_share_ops ops = {
         .make = make_common, .find = find_common, .drop = thread_unshare};
     thread_comm *self = ctx;
-    return comm_share_by(&self->base, &ops, ring, bytes, memory_out);
+    return comm_share_by(&self->base, &ops, over, bytes, memory_out);
 }
 
 // ---- opening and closing ----

@@ -18,6 +18,7 @@
 // A second argument, forgone: MPI carries what ranks of a node exchange, as where they may not read
 // each other's memory.
 #include "comm/comm_checks.h"
+#include "comm/fault.h"
 #include "comm/internal.h"
 #include "mics/comm.h"
 #include "ranks.h"
@@ -66,7 +67,7 @@ static mics_status check_all(mics_comm *comm, mics_memory *memory)
 static mics_status check_wrapped(mics_comm **comm, mics_memory *memory)
 {
     MICS_TRY(mics_comm_count_open_take(memory, *comm, 2, comm));
-    MICS_TRY(mics_comm_fault_open_take(memory, *comm, 0, comm));
+    MICS_TRY(fault_open_take(memory, *comm, 0, comm));
     return check_beside(*comm, memory);
 }
 
