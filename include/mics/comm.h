@@ -107,6 +107,7 @@ typedef struct mics_comm_buffer {
 
 enum { MICS_COMM_MAX_BUFFERS = 8 };
 
+// A wrapper leaves out what it does as its inner comm does; a transport what is optional.
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
     // Blocks until the received data is in place and `send` may be changed. Deadline: the
@@ -142,6 +143,7 @@ typedef struct mics_comm_ops {
 typedef struct mics_comm {
     const mics_comm_ops *ops;
     void *ctx;
+    struct mics_comm *inner; // of a wrapper; NULL: a transport
     int32_t rank;
     int32_t ranks;
     int32_t ranks_per_node; // as the transport found it; ranks when unknown
@@ -367,8 +369,8 @@ mics_status mics_comm_check(mics_comm *comm);
  * ranks take all of them, or none does, which rank 0 says in a line, and nothing else changes.
  *
  * Shapes:  buffers: (count), each of as many bytes as it says.
- * Needs:   no collective before on this comm's device, none under way; blocks that do not overlap,
- *          at most MICS_COMM_MAX_BUFFERS.
+ * Needs:   no collective under way on this comm's device, and none before on these blocks; blocks
+ *          that do not overlap, at most MICS_COMM_MAX_BUFFERS.
  * Returns: MICS_OK; MICS_ERR_INVALID; as mics_comm_exchange.
  * Owns:    mics_comm_unregister comes before the blocks are freed, and before the comm is closed.
  * Collective: world, which agrees on it.   Blocks: yes.

@@ -65,14 +65,16 @@ mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call)
 
 mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call)
 {
+    mics_comm *on_device = comm;
     MICS_TRY(check_call(comm, call));
-    if (comm->ops->collective != NULL)
-        return comm->ops->collective(comm->ctx, call);
-    return comm_call_by_rings(comm, call);
+    COMM_FIND(on_device, collective);
+    return on_device->ops->collective != NULL ? on_device->ops->collective(on_device->ctx, call)
+                                              : comm_call_by_rings(comm, call);
 }
 
 mics_status mics_comm_check(mics_comm *comm)
 {
+    COMM_FIND(comm, check);
     return comm->ops->check != NULL ? comm->ops->check(comm->ctx) : MICS_OK;
 }
 
@@ -81,6 +83,7 @@ mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers,
     if (count < 0 || count > MICS_COMM_MAX_BUFFERS)
         return mics_fail(MICS_ERR_INVALID, "%d blocks for collectives; at most %d", (int)count,
                          MICS_COMM_MAX_BUFFERS);
+    COMM_FIND(comm, register_buffers);
     if (comm->ops->register_buffers == NULL)
         return MICS_OK;
     return comm->ops->register_buffers(comm->ctx, buffers, count);
@@ -88,6 +91,7 @@ mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers,
 
 void mics_comm_unregister(mics_comm *comm)
 {
+    COMM_FIND(comm, unregister_buffers);
     if (comm->ops->unregister_buffers != NULL)
         comm->ops->unregister_buffers(comm->ctx);
 }

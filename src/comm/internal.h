@@ -37,6 +37,14 @@ int32_t mics_comm_mpi_announced_rank(void);
 /* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
 void mics_comm_mpi_forgo_intra(mics_comm *comm);
 
+// From a comm to the one that has an entry of the table: what a wrapper leaves out its inner comm
+// has.
+#define COMM_FIND(comm, entry)                                                                     \
+    do {                                                                                           \
+        while ((comm)->ops->entry == NULL && (comm)->inner != NULL)                                \
+            (comm) = (comm)->inner;                                                                \
+    } while (0)
+
 /* What every collective needs of its ring and buffer (comm.h).   Returns: MICS_OK;
  * MICS_ERR_INVALID, logged. */
 mics_status comm_check_group(const mics_comm *comm, const mics_comm_group *over, const void *buffer,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way collectives on a device's buffers travel. Ranks tell each other what they have, and all
 // choose by the same table.
+#include "base/new.h"
 #include "internal.h"
 #include "mics/log.h"
 #include <stdio.h>
@@ -67,9 +68,8 @@ static mics_status exchange_cards(mics_memory *memory, mics_comm *inner, const m
     const mics_comm_group world = {
         .group = {.first = 0, .stride = 1, .size = inner->ranks, .index = inner->rank},
         .what = "what devices ranks have"};
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)inner->ranks * sizeof(rank_card), &block));
-    rank_card *cards = block;
+    rank_card *cards = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, inner->ranks, cards);
     fill_card(device, &cards[inner->rank]);
     const mics_status status = mics_comm_all_gather(inner, &world, cards, sizeof(rank_card));
     if (status == MICS_OK)
@@ -93,12 +93,11 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
                              const mics_device_comm_spec *spec, mics_comm **comm_out)
 {
     mics_device_comm_spec several = *spec;
-    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN), *block = NULL;
+    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
     comm_nccl_open_take open = NULL;
     memcpy(&open, &symbol, sizeof open);
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->group_count * sizeof(mics_comm_group),
-                        &block));
-    mics_comm_group *groups = block;
+    mics_comm_group *groups = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, spec->group_count, groups);
     several.groups = groups;
     several.group_count = 0;
     for (int32_t i = 0; i < spec->group_count; i++) {

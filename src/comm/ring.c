@@ -66,6 +66,7 @@ static mics_status go_round(mics_comm *comm, const mics_comm_group *over, char *
     const mics_group *group = &over->group;
     int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
     int32_t previous = group->index > 0 ? group->index - 1 : group->size - 1;
+    COMM_FIND(comm, exchange);
     for (int32_t step = 0; step < group->size - 1; step++) {
         const bool last = step == group->size - 2;
         mics_exchange exchange = {.to = mics_group_rank(*group, next),

@@ -18,6 +18,7 @@ static mics_status pass_on(mics_comm *comm, const mics_comm_group *over, comm_ti
                               .reduce = MICS_REDUCE_COPY,
                               .channel = over->channel,
                               .what = over->what};
+    COMM_FIND(comm, exchange);
     if (!first)
         MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
     if (last)
@@ -56,6 +57,7 @@ mics_status mics_comm_share(mics_comm *comm, const mics_comm_group *over, size_t
                             void **memory_out)
 {
     MICS_TRY(comm_check_group(comm, over, NULL, 0));
+    COMM_FIND(comm, share);
     if (comm->ops->share == NULL)
         return mics_fail(MICS_ERR_UNSUPPORTED, "%s: ranks of this world share no memory",
                          over->what);
@@ -66,6 +68,7 @@ mics_status mics_comm_share(mics_comm *comm, const mics_comm_group *over, size_t
 
 void mics_comm_unshare(mics_comm *comm, void *memory)
 {
+    COMM_FIND(comm, unshare);
     if (memory != NULL)
         comm->ops->unshare(comm->ctx, memory);
 }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The engine's public calls: opening, initial values, a training step, an evaluation.
+#include "base/new.h"
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -148,9 +149,8 @@ static mics_status open_device(mics_engine *engine)
 // All that needs no other rank.
 static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, sizeof(mics_engine), &block));
-    mics_engine *engine = block;
+    mics_engine *engine = NULL;
+    MICS_TRY_NEW(spec->memory, MICS_MEM_HOST, 1, engine);
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;
@@ -449,6 +449,6 @@ mics_status mics_engine_param_sync(mics_engine *engine)
 
 void mics_engine_forget_residual(mics_engine *engine)
 {
-    if (engine->schedule->residual_elems > 0) // packed sums are the processor's
+    if (engine->schedule->residual_elems > 0) // compressed sums are the processor's
         memset(engine->residual, 0, (size_t)engine->schedule->residual_elems * sizeof(float));
 }

@@ -23,11 +23,6 @@ typedef struct engine_group {
     int32_t own_block;
 } engine_group;
 
-// Which of a unit's ops, and of its gradient calls, run together with the next one.
-typedef struct unit_fusion {
-    bool *forward, *backward;
-} unit_fusion;
-
 // What a step enqueues, as a graph; see graphs.c.
 typedef struct step_graph {
     int32_t shared;    // step whose graph this one uses; -1: none
@@ -94,7 +89,7 @@ struct mics_engine {
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
     float *losses;                // one a token
-    char *messages[MICS_STREAMS]; // packed blocks of the collective under way; one arena
+    char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
     float *residual;              // behind them: what int8 lost, by unit
     int32_t *tokens; // by lane: inputs, targets, and on devices that are not the host their order
 
@@ -106,8 +101,6 @@ struct mics_engine {
     int32_t *counts;        // scratch for their order
     float *host_copy;       // of a device's shards, as `params` and `moments` of fp32 hold them
 
-    unit_fusion *fusions;            // by unit; NULL: no kernels run two ops as one
-    bool *fused;                     // what they point into
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
     arena_map map;
@@ -212,8 +205,7 @@ void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_c
 
 // ---- fusion.c ----
 
-/* Finds what runs as one call. Whether a unit's op, or gradient call, does so with the next one. */
-mics_status fusions_open(mics_engine *engine);
+/* Whether a unit's op, or gradient call, runs as one call with the next one. */
 bool is_fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
 bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
 

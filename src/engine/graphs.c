@@ -13,6 +13,7 @@
 //      change from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph
 //      was captured with.
 //   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
+#include "base/new.h"
 #include "engine/engine_internal.h"
 
 static bool has_graph(const mics_step *step)
@@ -53,12 +54,9 @@ mics_status graphs_open(mics_engine *engine)
         return MICS_OK;
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &engine->schedule->lists[phase];
-        void *block = NULL;
         if (list->count == 0)
             continue;
-        MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                            (size_t)list->count * sizeof(step_graph), &block));
-        engine->graphs[phase] = block;
+        MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, list->count, engine->graphs[phase]);
         for (int32_t i = 0; i < list->count; i++)
             engine->graphs[phase][i].shared =
                 has_graph(&list->steps[i]) ? first_alike(list, i) : -1;

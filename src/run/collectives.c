@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives.h"
+#include "base/new.h"
 #include "gpu.h"
 #include "job.h"
 #include "mics/clock.h"
@@ -73,13 +74,11 @@ static mics_status open_way(timing *self, mics_group_scope scope)
     const bool intra = scope == MICS_SCOPE_INTRA;
     const mics_comm_dtype sent = intra ? spec->params_dtype.intra : spec->params_dtype.inter;
     way *made = &self->ways[scope];
-    void *block = NULL;
     made->group = (mics_comm_group){.group = mics_mesh_group(mesh, axis, scope, rank),
                                     .channel = intra ? 0 : 1,
                                     .what = whats[scope]};
-    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)made->group.group.size * sizeof(int32_t), &block));
-    made->group.block_of = made->block_of = block;
+    MICS_TRY_NEW(self->rank->memory, MICS_MEM_HOST, made->group.group.size, made->block_of);
+    made->group.block_of = made->block_of;
     for (int32_t m = 0; m < made->group.group.size; m++)
         made->block_of[m] =
             mics_mesh_block(mesh, axis, scope, mics_group_rank(made->group.group, m));

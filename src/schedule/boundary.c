@@ -139,7 +139,7 @@ static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
 }
 
 // Lists the second hop of units that wait for each other.
-static mics_status list_joining(builder *b, coalesce_queue *queue)
+static mics_status list_coalesced(builder *b, coalesce_queue *queue)
 {
     const int32_t count = queue->count;
     int32_t *units = new_members(b);
@@ -161,7 +161,7 @@ mics_status list_second_hop(builder *b, int32_t unit)
     if (!is_small(b, unit))
         return list_hop(b, &unit, 1);
     if (queue->elems + elems > b->schedule->spec.coalesce_below)
-        MICS_TRY(list_joining(b, queue));
+        MICS_TRY(list_coalesced(b, queue));
     queue->units[queue->count++] = unit;
     queue->elems += elems;
     return MICS_OK;
@@ -182,7 +182,7 @@ mics_status list_boundary(builder *b)
     int32_t agree = 0, index = 0;
     mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
     for (int i = 0; i < 2; i++)
-        MICS_TRY(list_joining(b, &b->coalescing[i]));
+        MICS_TRY(list_coalesced(b, &b->coalescing[i]));
     MICS_TRY(list_backs(b, 0));
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));

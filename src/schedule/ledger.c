@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory ledger and the traffic ledger, summed over a schedule.
 #include "schedule/ledger.h"
+#include "base/new.h"
 #include "mics/log.h"
 #include "mics/size.h"
 
@@ -59,16 +60,16 @@ static mics_group step_group(const mics_schedule *schedule, const mics_step *ste
     return mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
 }
 
-// What one packed collective keeps packed at a time: a block to send and one that comes, or the
-// whole buffer where all blocks are gathered. Gathers pack into their slots.
-size_t step_packed_bytes(const mics_schedule *schedule, const mics_step *step)
+// What one compressed collective keeps compressed at a time: a block to send and one that comes, or
+// the whole buffer where all blocks are gathered. Gathers compress into their slots.
+size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     const size_t members = (size_t)step_group(schedule, step, 0).size;
-    const bool packed = step->dtype.sent != step->dtype.held;
+    const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
-    if (direct && !packed) // what the other members send, at once
+    if (direct && !compressed) // what the other members send, at once
         return (members - 1) * step->block_bytes;
-    if (!packed || step->kind == MICS_STEP_GATHER)
+    if (!compressed || step->kind == MICS_STEP_GATHER)
         return 0;
     if (schedule->spec.accelerator && direct) // and what is sent
         return (2 * members - 1) * step->block_bytes;
@@ -88,27 +89,27 @@ static void take_larger(size_t bytes, size_t *most)
 }
 
 // The message that units share is put together as fp32.
-size_t step_joined_bytes(const mics_schedule *schedule, const mics_step *step)
+size_t step_coalesced_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     const size_t members = (size_t)step_group(schedule, step, 0).size;
     return step->member_count > 0 ? members * (size_t)step->block_elems * sizeof(float) : 0;
 }
 
-static void size_packed(mics_schedule *schedule)
+static void size_messages(mics_schedule *schedule)
 {
-    size_t packed[MICS_STREAMS] = {0};
+    size_t compressed[MICS_STREAMS] = {0};
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
                 continue;
-            take_larger(step_packed_bytes(schedule, step), &packed[step->stream]);
-            take_larger(step_joined_bytes(schedule, step),
+            take_larger(step_compressed_bytes(schedule, step), &compressed[step->stream]);
+            take_larger(step_coalesced_bytes(schedule, step),
                         &schedule->coalesced_bytes[step->stream]);
         }
     }
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        schedule->message_bytes[stream] = packed[stream] + schedule->coalesced_bytes[stream];
+        schedule->message_bytes[stream] = compressed[stream] + schedule->coalesced_bytes[stream];
 }
 
 // What rounding to int8 lost of the gradients that a reduction of a unit's second hop sends, which
@@ -117,9 +118,7 @@ static mics_status place_residuals(mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const int32_t units = schedule->spec.model->unit_count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (size_t)units * sizeof(int64_t), &block));
-    schedule->residual_at = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->residual_at);
     for (int32_t u = 0; u < units; u++)
         schedule->residual_at[u] = -1;
     for (int32_t i = 0; i < list->count; i++) {
@@ -392,7 +391,7 @@ static mics_status check_direct(const mics_schedule *schedule)
 mics_status fill_ledger(mics_schedule *schedule)
 {
     size_workspace(schedule);
-    size_packed(schedule);
+    size_messages(schedule);
     MICS_TRY(place_residuals(schedule));
     sum_memory(schedule);
     MICS_TRY(sum_traffic(schedule));

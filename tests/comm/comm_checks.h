@@ -44,11 +44,11 @@ mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory);
  * members do not share any. */
 mics_status checks_share(mics_comm *comm, size_t bytes);
 
-/* A note that names a rank and a value. */
-mics_heartbeat checks_note(int32_t rank, int32_t value);
+/* A heartbeat that names a rank and a value. */
+mics_heartbeat checks_heartbeat(int32_t rank, int32_t value);
 
-/* Three notes of every rank, each of which the monitors (or everybody) read while all are in
+/* Three heartbeats of every rank, each of which the monitors (or everybody) read while all are in
  * exchanges. Before, no rank has posted any. */
-mics_status checks_board(mics_comm *comm, bool everybody);
+mics_status checks_heartbeats(mics_comm *comm, bool everybody);
 
 #endif

@@ -14,7 +14,6 @@
 typedef struct fault_comm {
     mics_comm base;
     mics_memory *memory;
-    mics_comm *inner;
     int64_t countdown;         // first exchange to fail; 0: none
     _Atomic int64_t exchanges; // started so far
 } fault_comm;
@@ -35,35 +34,16 @@ static inline mics_status fault_comm_exchange(void *ctx, const mics_exchange *ex
 {
     fault_comm *self = ctx;
     MICS_TRY(fault_comm_draw(self, exchange->what));
-    return self->inner->ops->exchange(self->inner->ctx, exchange);
+    return mics_comm_exchange(self->base.inner, exchange);
 }
 
 static inline mics_status fault_comm_collective(void *ctx, const mics_comm_call *call)
 {
     fault_comm *self = ctx;
-    if (self->inner->ops->collective == NULL)
+    if (self->base.inner->ops->collective == NULL)
         return comm_call_by_rings(&self->base, call);
     MICS_TRY(fault_comm_draw(self, call->over->what));
-    return mics_comm_collective(self->inner, call);
-}
-
-static inline mics_status fault_comm_check(void *ctx)
-{
-    fault_comm *self = ctx;
-    return mics_comm_check(self->inner);
-}
-
-static inline mics_status fault_comm_register(void *ctx, const mics_comm_buffer *buffers,
-                                              int32_t count)
-{
-    fault_comm *self = ctx;
-    return mics_comm_register(self->inner, buffers, count);
-}
-
-static inline void fault_comm_unregister(void *ctx)
-{
-    fault_comm *self = ctx;
-    mics_comm_unregister(self->inner);
+    return mics_comm_collective(self->base.inner, call);
 }
 
 static inline mics_status fault_comm_share(void *ctx, const mics_comm_group *over, size_t bytes,
@@ -71,51 +51,13 @@ static inline mics_status fault_comm_share(void *ctx, const mics_comm_group *ove
 {
     fault_comm *self = ctx;
     MICS_TRY(fault_comm_draw(self, over->what));
-    return mics_comm_share(self->inner, over, bytes, memory_out);
-}
-
-static inline void fault_comm_unshare(void *ctx, void *memory)
-{
-    fault_comm *self = ctx;
-    mics_comm_unshare(self->inner, memory);
-}
-
-static inline void fault_comm_set_timeout(void *ctx, double seconds)
-{
-    fault_comm *self = ctx;
-    self->inner->ops->set_timeout(self->inner->ctx, seconds);
-}
-
-static inline void fault_comm_abort(void *ctx)
-{
-    fault_comm *self = ctx;
-    self->inner->ops->abort(self->inner->ctx);
-}
-
-static inline void fault_comm_set_timeout_handler(void *ctx, mics_timeout_handler handler,
-                                                  void *handler_ctx)
-{
-    fault_comm *self = ctx;
-    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
-}
-
-static inline void fault_comm_post(void *ctx, const mics_heartbeat *heartbeat)
-{
-    fault_comm *self = ctx;
-    mics_comm_heartbeat_post(self->inner, heartbeat);
-}
-
-static inline bool fault_comm_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out,
-                                   double *age_s_out)
-{
-    fault_comm *self = ctx;
-    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
+    return mics_comm_share(self->base.inner, over, bytes, memory_out);
 }
 
 static inline void fault_comm_close(void *ctx)
 {
     fault_comm *self = ctx;
-    mics_comm_close(self->inner);
+    mics_comm_close(self->base.inner);
     mics_free(self->memory, self);
 }
 
@@ -129,18 +71,9 @@ static inline mics_status fault_open_take(mics_memory *memory, mics_comm *inner,
     static const mics_comm_ops ops = {
         .name = "fault",
         .exchange = fault_comm_exchange,
-        .set_timeout = fault_comm_set_timeout,
-        .abort = fault_comm_abort,
-        .set_timeout_handler = fault_comm_set_timeout_handler,
-        .post = fault_comm_post,
-        .read = fault_comm_read,
         .close = fault_comm_close,
         .collective = fault_comm_collective,
-        .check = fault_comm_check,
-        .register_buffers = fault_comm_register,
-        .unregister_buffers = fault_comm_unregister,
         .share = fault_comm_share,
-        .unshare = fault_comm_unshare,
     };
     if (countdown < 0)
         return mics_fail(MICS_ERR_INVALID, "exchange number %lld cannot fail",
@@ -149,9 +82,9 @@ static inline mics_status fault_open_take(mics_memory *memory, mics_comm *inner,
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(fault_comm), &block));
     fault_comm *self = block;
     self->memory = memory;
-    self->inner = inner;
     self->countdown = countdown;
     self->base = *inner;
+    self->base.inner = inner;
     self->base.ops = &ops;
     self->base.ctx = self;
     *comm_out = &self->base;

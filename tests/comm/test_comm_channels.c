@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What goes on beside exchanges when ranks are threads: two channels at once, the board, late
+// What goes on beside exchanges when ranks are threads: two channels at once, the heartbeat, late
 // handlers; through wrappers, too.
 #include "captured.h"
 #include "comm/fault.h"
@@ -134,13 +134,13 @@ static void test_abort_ends_both_channels(void **state)
     assert_int_equal(captured.lines, 0);
 }
 
-// ---- the board ----
+// ---- the heartbeat ----
 
 static mics_status run_board(ranks_self *self)
 {
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
     MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
-    return checks_board(self->comm, true);
+    return checks_heartbeats(self->comm, true);
 }
 
 static void test_board(void **state)
@@ -154,12 +154,12 @@ static void test_board(void **state)
 // Threads of one process are never silent, however long ago they posted.
 static mics_status run_quiet(ranks_self *self)
 {
-    mics_heartbeat note = checks_note(self->comm->rank, 1);
+    mics_heartbeat heartbeat = checks_heartbeat(self->comm->rank, 1);
     double age_s = -1;
-    mics_comm_heartbeat_post(self->comm, &note);
+    mics_comm_heartbeat_post(self->comm, &heartbeat);
     MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
     nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-    RANKS_EXPECT(mics_comm_heartbeat_read(self->comm, 1 - self->comm->rank, &note, &age_s) &&
+    RANKS_EXPECT(mics_comm_heartbeat_read(self->comm, 1 - self->comm->rank, &heartbeat, &age_s) &&
                  age_s == 0);
     return MICS_OK;
 }

@@ -188,10 +188,10 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
             mics_engine_optimizer_shard_get(run->engines[rank % s->params], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
-        const bool packed = fixture_gathered_as(run, s) == MICS_COMM_BF16;
-        const mics_dtype wire = packed ? MICS_DTYPE_BF16 : run->want.dtype;
-        RANKS_EXPECT(
-            fixture_same_shards(wire, own.shard_params, other.shard_params, bytes / sizeof(float)));
+        const bool rounded = fixture_gathered_as(run, s) == MICS_COMM_BF16;
+        const mics_dtype dtype = rounded ? MICS_DTYPE_BF16 : run->want.dtype;
+        RANKS_EXPECT(fixture_same_shards(dtype, own.shard_params, other.shard_params,
+                                         bytes / sizeof(float)));
         other = mics_engine_optimizer_shard_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);

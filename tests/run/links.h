@@ -19,7 +19,6 @@ typedef struct links_spec {
 typedef struct links {
     mics_comm base;
     mics_memory *memory;
-    mics_comm *inner;
     links_spec spec;
 } links;
 
@@ -36,45 +35,13 @@ static inline mics_status links_exchange(void *ctx, const mics_exchange *exchang
     const int32_t per_node = self->spec.ranks_per_node;
     const bool inter = exchange->to >= 0 && exchange->to / per_node != self->base.rank / per_node;
     links_sleep(self->spec.channel_us[exchange->channel] + (inter ? self->spec.inter_us : 0));
-    return self->inner->ops->exchange(self->inner->ctx, exchange);
-}
-
-static inline void links_set_timeout(void *ctx, double seconds)
-{
-    const links *self = (const links *)ctx;
-    self->inner->ops->set_timeout(self->inner->ctx, seconds);
-}
-
-static inline void links_abort(void *ctx)
-{
-    const links *self = (const links *)ctx;
-    self->inner->ops->abort(self->inner->ctx);
-}
-
-static inline void links_set_timeout_handler(void *ctx, mics_timeout_handler handler,
-                                             void *handler_ctx)
-{
-    const links *self = (const links *)ctx;
-    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
-}
-
-static inline void links_post(void *ctx, const mics_heartbeat *heartbeat)
-{
-    const links *self = (const links *)ctx;
-    mics_comm_heartbeat_post(self->inner, heartbeat);
-}
-
-static inline bool links_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out,
-                              double *age_s_out)
-{
-    const links *self = (const links *)ctx;
-    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
+    return mics_comm_exchange(self->base.inner, exchange);
 }
 
 static inline void links_close(void *ctx)
 {
     links *self = (links *)ctx;
-    mics_comm_close(self->inner);
+    mics_comm_close(self->base.inner);
     mics_free(self->memory, self);
 }
 
@@ -85,20 +52,15 @@ static inline mics_status links_open_take(mics_memory *memory, const links_spec 
     static const mics_comm_ops ops = {
         .name = "links",
         .exchange = links_exchange,
-        .set_timeout = links_set_timeout,
-        .abort = links_abort,
-        .set_timeout_handler = links_set_timeout_handler,
-        .post = links_post,
-        .read = links_read,
         .close = links_close,
     };
     void *block = NULL;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(links), &block));
     links *self = (links *)block;
     self->memory = memory;
-    self->inner = *comm;
     self->spec = *spec;
     self->base = **comm;
+    self->base.inner = *comm;
     self->base.ops = &ops;
     self->base.ctx = self;
     self->base.ranks_sharing = 1;

@@ -111,9 +111,9 @@ static void test_traffic(void **state)
             const mics_step *step = &list->steps[s];
             const bool second_hop =
                 step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
-            const bool packed = second_hop && i % 2 == 1;
-            assert_int_equal(step->dtype.sent != step->dtype.held, packed);
-            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT, packed);
+            const bool rounded = second_hop && i % 2 == 1;
+            assert_int_equal(step->dtype.sent != step->dtype.held, rounded);
+            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT, rounded);
         }
         pair_close(&p);
     }

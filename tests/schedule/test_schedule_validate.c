@@ -54,7 +54,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     return spec;
 }
 
-// Schedules that are valid; refused ones (whose packed sums would send more) count nothing.
+// Schedules that are valid; refused ones (whose rounded sums would send more) count nothing.
 static int check_mesh(mics_memory *memory, const mics_model *model, const mics_mesh *mesh,
                       uint32_t settings)
 {

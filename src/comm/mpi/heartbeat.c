@@ -10,6 +10,7 @@
 //      closing waited for ever.
 //   2. A monitor has one receive posted for each other rank that has not said goodbye.
 //   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
+#include "base/new.h"
 #include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -191,18 +192,12 @@ static mics_status init_locks(comm_heartbeat *beat)
 static mics_status allocate_places(comm_mpi *self, size_t ranks)
 {
     comm_heartbeat *beat = &self->heartbeat;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->places, &block));
-    beat->places = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof(MPI_Request), &block));
-    beat->receives = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->in, &block));
-    beat->in = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->arrived, &block));
-    beat->arrived = block;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->places);
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->receives);
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->in);
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->arrived);
     // Nobody reads them, but gcc takes MPICH's MPI_STATUSES_IGNORE for an array that is too short.
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->statuses, &block));
-    beat->statuses = block;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->statuses);
     for (size_t i = 0; i < ranks; i++)
         beat->receives[i] = MPI_REQUEST_NULL;
     return MICS_OK;

@@ -14,6 +14,7 @@
 // ranks, as the engine has one thread do so; CTAs are limited so that both fit on the GPU together
 // all the same (INTRA_CTAS + INTER_CTAS of the 108 or more multiprocessors of the GPUs that this is
 // for). Links between nodes need few.
+#include "base/new.h"
 #include "comm/internal.h"
 #include "comm/nccl/library.h"
 #include "mics/clock.h"
@@ -40,7 +41,6 @@ typedef struct nccl_group {
 typedef struct nccl_comm {
     mics_comm base;
     mics_memory *memory;
-    mics_comm *inner;
     mics_device *device;
     const nccl_library *nccl;
     double timeout_s;
@@ -98,16 +98,16 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
 static mics_status share_id(nccl_comm *self, const mics_comm_group *over, ncclUniqueId *id_out)
 {
     const int32_t size = over->group.size, own = comm_block_of(over, over->group.index);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, (size_t)size * sizeof(ncclUniqueId), &block));
-    ncclUniqueId *ids = block;
+    ncclUniqueId *ids = NULL;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, size, ids);
     ncclResult_t result = own == 0 ? self->nccl->GetUniqueId(&ids[0]) : ncclSuccess;
     // A rank that has none fails after the exchange, in which others wait for it.
     const mics_comm_group on_host = {.group = over->group,
                                      .block_of = over->block_of,
                                      .channel = 0,
                                      .what = "addresses for NCCL"};
-    mics_status status = mics_comm_all_gather(self->inner, &on_host, ids, sizeof(ncclUniqueId));
+    mics_status status =
+        mics_comm_all_gather(self->base.inner, &on_host, ids, sizeof(ncclUniqueId));
     *id_out = ids[0];
     mics_free(self->memory, ids);
     if (status == MICS_OK && result != ncclSuccess)
@@ -284,7 +284,7 @@ static mics_status nccl_check(void *ctx)
         pthread_mutex_unlock(&own->mutex);
         MICS_TRY(status);
     }
-    return mics_comm_check(self->inner);
+    return mics_comm_check(self->base.inner);
 }
 
 // ---- registered buffers ----
@@ -335,7 +335,8 @@ static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int
     ncclResult_t result = ncclSuccess;
     self->device->ops->stream_handle(self->device->ctx, 0); // NCCL looks at the thread's GPU
     const bool taken = takes(self, buffers, count, &result);
-    const mics_status agreed = mics_comm_agree(self->inner, taken ? MICS_OK : MICS_ERR_UNSUPPORTED);
+    const mics_status agreed =
+        mics_comm_agree(self->base.inner, taken ? MICS_OK : MICS_ERR_UNSUPPORTED);
     if (agreed == MICS_OK)
         return MICS_OK;
     nccl_unregister(self);
@@ -377,7 +378,7 @@ static void nccl_abort(void *ctx)
 {
     nccl_comm *self = ctx;
     const bool first = !atomic_exchange(&self->aborted, true);
-    self->inner->ops->abort(self->inner->ctx);
+    mics_comm_abort(self->base.inner, NULL);
     if (first)
         abort_groups(self);
 }
@@ -405,50 +406,13 @@ static void nccl_close(void *ctx)
 {
     nccl_comm *self = ctx;
     close_groups(self);
-    mics_comm_close(self->inner);
+    mics_comm_close(self->base.inner);
     mics_free(self->memory, self);
-}
-
-// ---- the inner comm's ----
-
-static mics_status nccl_exchange(void *ctx, const mics_exchange *exchange)
-{
-    nccl_comm *self = ctx;
-    return self->inner->ops->exchange(self->inner->ctx, exchange);
-}
-
-static void nccl_set_timeout(void *ctx, double seconds)
-{
-    nccl_comm *self = ctx;
-    self->inner->ops->set_timeout(self->inner->ctx, seconds);
-}
-
-static void nccl_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
-{
-    nccl_comm *self = ctx;
-    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
-}
-
-static void nccl_post(void *ctx, const mics_heartbeat *heartbeat)
-{
-    nccl_comm *self = ctx;
-    mics_comm_heartbeat_post(self->inner, heartbeat);
-}
-
-static bool nccl_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
-{
-    nccl_comm *self = ctx;
-    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static const mics_comm_ops nccl_ops = {
     .name = "nccl",
-    .exchange = nccl_exchange,
-    .set_timeout = nccl_set_timeout,
     .abort = nccl_abort,
-    .set_timeout_handler = nccl_set_timeout_handler,
-    .post = nccl_post,
-    .read = nccl_read,
     .close = nccl_close,
     .collective = nccl_collective,
     .check = nccl_check,
@@ -476,15 +440,14 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     if (spec->group_count > NCCL_MAX_GROUPS)
         return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->group_count,
                          NCCL_MAX_GROUPS);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(nccl_comm), &block));
-    nccl_comm *self = block;
+    nccl_comm *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     self->memory = memory;
-    self->inner = inner;
     self->device = spec->device;
     self->nccl = nccl;
     self->timeout_s = spec->timeout_s;
     self->base = *inner;
+    self->base.inner = inner;
     self->base.ops = &nccl_ops;
     self->base.ctx = self;
     self->base.ranks_sharing = 1;

@@ -13,6 +13,7 @@
 //      ends, whatever fails.
 //   4. Outside of exchanges a cell is EMPTY.
 //   5. A cell meets cells of its own channel only.
+#include "base/new.h"
 #include "comm/internal.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -437,8 +438,7 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
     mics_status status = MICS_OK;
     void *block = NULL;
     mics_thread_world *world = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof *world, &block));
-    world = block;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, world);
     world->memory = memory;
     world->ranks = ranks;
     world->timeout_s = timeout_s;
@@ -499,9 +499,8 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
     if (rank < 0 || rank >= world->ranks)
         return mics_fail(MICS_ERR_INVALID, "there is no rank %d among %d", (int)rank,
                          (int)world->ranks);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(thread_comm), &block));
-    thread_comm *self = block;
+    thread_comm *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     place *mine = &world->places[rank];
     pthread_mutex_lock(&world->mutex);
     bool taken = mine->open;

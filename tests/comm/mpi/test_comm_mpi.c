@@ -4,7 +4,7 @@
 // collectives against the same plain sums as the other transports. With another: a way to fail,
 // whose one line the caller looks for.
 //   late      rank 1 does not come
-//   told      likewise, and a late handler says what the board says of rank 1
+//   told      likewise, and a late handler says what the heartbeat says of rank 1
 //   mismatch  ranks disagree about the size
 //   crossed   ranks disagree about which collective comes next, of the same size
 //   unclosed  rank 1 does not close
@@ -31,7 +31,7 @@
 
 static mics_status check_beside(mics_comm *comm, mics_memory *memory)
 {
-    MICS_TRY(checks_board(comm, false));
+    MICS_TRY(checks_heartbeats(comm, false));
     MICS_TRY(checks_channels(comm, memory, 60, 3000));
     MICS_TRY(checks_channels(comm, memory, 8, 400 * 1000));
     return checks_stalled_channel(comm, memory);
@@ -87,32 +87,33 @@ static mics_status check_opened(const mics_comm *comm, const mics_memory *memory
 
 static atomic_int told_times;
 
-// Says who is waited for, and what the board knows of that rank after a while.
+// Says who is waited for, and what the heartbeat knows of that rank after a while.
 static void tell(void *ctx, const mics_timeout *late)
 {
     mics_comm *comm = ctx;
-    mics_heartbeat note = {{0}}, expected = checks_note(1, 7);
+    mics_heartbeat heartbeat = {{0}}, expected = checks_heartbeat(1, 7);
     double age_s = -1;
     usleep(700 * 1000);
-    bool found = mics_comm_heartbeat_read(comm, 1, &note, &age_s);
-    mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s for rank %d to %s in %s; %s note",
+    bool found = mics_comm_heartbeat_read(comm, 1, &heartbeat, &age_s);
+    mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s for rank %d to %s in %s; %s heartbeat",
              (int)late->rank, late->waited_s, (int)late->peer, late->sending ? "receive" : "send",
              late->what,
-             found && age_s < 5 && memcmp(&note, &expected, sizeof note) == 0 ? "the newest"
-                                                                              : "another");
+             found && age_s < 5 && memcmp(&heartbeat, &expected, sizeof heartbeat) == 0
+                 ? "the newest"
+                 : "another");
     atomic_fetch_add(&told_times, 1);
 }
 
-// Rank 1 posts its note when it is late already.
+// Rank 1 posts its heartbeat when it is late already.
 static mics_status be_told(mics_comm *comm, mics_comm_group *ring)
 {
     float buffer[2] = {0};
     mics_comm_set_timeout_handler(comm, tell, comm);
     ring->channel = 1;
     if (comm->rank == 1) {
-        mics_heartbeat note = checks_note(1, 7);
+        mics_heartbeat heartbeat = checks_heartbeat(1, 7);
         usleep(300 * 1000);
-        mics_comm_heartbeat_post(comm, &note);
+        mics_comm_heartbeat_post(comm, &heartbeat);
         sleep(30);
     }
     return mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
