@@ -52,13 +52,6 @@ typedef struct mics_device_info {
     char detail[160];          // "compute capability 9.0, driver 13.0, PCI 0000:1b:00.0"
 } mics_device_info;
 
-// Who keeps something beside a device: see mics_device_ops.part.
-typedef enum mics_device_part {
-    MICS_DEVICE_PART_MATMUL,
-    MICS_DEVICE_PART_ATTENTION,
-    MICS_DEVICE_PARTS
-} mics_device_part;
-
 typedef struct mics_device_ops {
     const char *name; // "cpu", "cuda"
 
@@ -110,10 +103,11 @@ typedef struct mics_device_ops {
     // Keeps a failure of a foreign library's call that was to enqueue something ("cublasLtMatmul: not supported"), logs it
     // once, and tells it from then on as a failure of enqueued work. NULL on the processor.
     void (*fail)(void *ctx, const char *what);
-    // What a module keeps beside a device (handles and plans of foreign libraries): NULL until it is set. `close` is called
-    // by the device's own close, after all streams have ended and before ctx goes. Any thread; NULL on the processor.
-    void *(*part)(void *ctx, mics_device_part part);
-    void (*set_part)(void *ctx, mics_device_part part, void *object, void (*close)(void *object));
+    // What the GEMMs keep beside a device (a library's handle, its plans): NULL until it is set. The
+    // device's own close calls `close`, after all streams have ended and before ctx goes. Any thread;
+    // NULL on the CPU.
+    void *(*gemms)(void *ctx);
+    void (*set_gemms)(void *ctx, void *object, void (*close)(void *object));
     void (*info)(void *ctx, mics_device_info *info_out);
     // Waits for all streams; frees what is left, ctx and the mics_device that holds it.
     void (*close)(void *ctx);

@@ -30,11 +30,6 @@ typedef struct block {
     bool host;
 } block;
 
-typedef struct part {
-    void *object;
-    void (*close)(void *object);
-} part;
-
 typedef struct cuda_device {
     mics_device device; // first: what open hands out
     int index;
@@ -44,8 +39,9 @@ typedef struct cuda_device {
     cudaStream_t clock_stream; // always idle
     cudaEvent_t reference;
     double reference_us;
-    part parts[MICS_DEVICE_PARTS];
-    pthread_mutex_t mutex; // of blocks, parts and the reference
+    void *gemms; // of the GEMM library, closed by close_gemms
+    void (*close_gemms)(void *object);
+    pthread_mutex_t mutex; // of blocks, gemms and the reference
     block *blocks;
 } cuda_device;
 
@@ -318,21 +314,21 @@ static void cuda_fail(void *ctx, const char *what)
     mics_cuda_keep(self->index, "a library's call failed", what);
 }
 
-static void *cuda_part(void *ctx, mics_device_part which)
+static void *cuda_gemms(void *ctx)
 {
     cuda_device *self = ctx;
     pthread_mutex_lock(&self->mutex);
-    void *object = self->parts[which].object;
+    void *object = self->gemms;
     pthread_mutex_unlock(&self->mutex);
     return object;
 }
 
-static void cuda_set_part(void *ctx, mics_device_part which, void *object,
-                          void (*close)(void *object))
+static void cuda_set_gemms(void *ctx, void *object, void (*close)(void *object))
 {
     cuda_device *self = ctx;
     pthread_mutex_lock(&self->mutex);
-    self->parts[which] = (part){.object = object, .close = close};
+    self->gemms = object;
+    self->close_gemms = close;
     pthread_mutex_unlock(&self->mutex);
 }
 
@@ -368,9 +364,8 @@ static void cuda_close(void *ctx)
     for (int stream = 0; stream < MICS_DEVICE_STREAMS; stream++)
         if (self->streams[stream] != NULL)
             cudaStreamSynchronize(self->streams[stream]);
-    for (int which = 0; which < MICS_DEVICE_PARTS; which++)
-        if (self->parts[which].close != NULL && self->parts[which].object != NULL)
-            self->parts[which].close(self->parts[which].object);
+    if (self->gemms != NULL)
+        self->close_gemms(self->gemms);
     while (self->blocks != NULL) {
         block *entry = self->blocks;
         self->blocks = entry->next;
@@ -406,8 +401,8 @@ static const mics_device_ops cuda_ops = {
     .range_end = cuda_range_end,
     .stream_handle = cuda_stream_handle,
     .fail = cuda_fail,
-    .part = cuda_part,
-    .set_part = cuda_set_part,
+    .gemms = cuda_gemms,
+    .set_gemms = cuda_set_gemms,
     .info = cuda_info,
     .close = cuda_close,
 };
