@@ -617,7 +617,7 @@ static void set_workspace(bench *b)
                                  .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
-        const size_t bytes = op_workspace_bytes(b->table, b->dtype, (mics_op_kind)kind, shape);
+        const size_t bytes = op_workspace_bytes(b->dtype, (mics_op_kind)kind, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
 }

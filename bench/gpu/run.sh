@@ -335,7 +335,7 @@ phase_tests() {
     local name names status
     mapfile -t names <<<"$(cuda_tests | grep -v golden)"
     # The suite runs all of them on the emulated GPU anyway.
-    [ -z "$emulated" ] || names=(test_device_cuda test_cuda_workspace)
+    [ -z "$emulated" ] || names=(test_device_cuda test_cuda_lm_head)
     for name in "${names[@]}"; do
         run_test 60 "$name"
     done

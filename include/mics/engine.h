@@ -75,13 +75,6 @@ typedef struct mics_engine_spec {
 /* Events that an engine needs of its device. */
 int32_t mics_engine_events(const mics_schedule *schedule);
 
-/* The largest workspace that kernels ask for, of all of a model's ops: no more than the
- * workspace of a schedule for accelerators, which mics_engine_open checks.
- *
- * Needs:   the batch of a schedule (accelerator_bytes). */
-size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
-                             mics_batch batch);
-
 // The tokens of one micro-step of this rank.
 typedef struct mics_batch_source {
     // Fills (sequences, length) inputs and targets.

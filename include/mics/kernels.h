@@ -75,9 +75,7 @@ typedef struct mics_op_kernels {
     void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
     void (*decode)(
         const mics_op_call *call); // (optional) by default forward; a loss gives its logits
-    /* (optional) Bytes of workspace that either pass asks for; by default what the descriptor says. */
-    size_t (*workspace_bytes)(const mics_op_shape *shape, mics_dtype dtype);
-    const mics_op_pair *pair; // (optional)
+    const mics_op_pair *pair;      // (optional)
 } mics_op_kernels;
 
 // One step of an optimizer on a part of one parameter.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding and layernorm.
 #include "op_harness.h"
-#include "ops/layernorm/def.h"
+#include "ops/common/norm.h"
 #include <math.h>
 #include <string.h>
 
@@ -257,7 +257,7 @@ static void layernorm_backward_case(int64_t N, int64_t C, bool add_dx, bool add_
     l.dy = alias ? l.dx : op_input(&c, "dy", N * C, 1.0);
     l.dweight = op_output(&c, "dweight", C, add_params);
     l.dbias = op_output(&c, "dbias", C, add_params);
-    l.workspace = op_space(&c, "workspace", 2 * C * MICS_LAYERNORM_BLOCKS);
+    l.workspace = op_space(&c, "workspace", 2 * C * MICS_NORM_BLOCKS);
     layernorm_wide w = widen(&c, &l);
     w.dy = op_widen(&c, l.dy);
     layernorm_reference(&w);

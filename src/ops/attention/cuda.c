@@ -7,13 +7,6 @@
 
 enum { TILES_MAX_D = 256 };
 
-// delta, one fp32 number for each row of each head.
-static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
-{
-    (void)dtype;
-    return (size_t)(shape->N * shape->heads) * sizeof(float);
-}
-
 static mics_cuda_attention arguments(const mics_op_call *call)
 {
     const mics_op_shape *s = &call->shape;
@@ -51,5 +44,4 @@ static void backward(const mics_op_call *call)
         mics_cuda_attention_plain_backward(call->at, &a);
 }
 
-const mics_op_kernels mics_cuda_attention_kernels = {
-    .forward = forward, .backward = backward, .workspace_bytes = workspace_bytes};
+const mics_op_kernels mics_cuda_attention_kernels = {.forward = forward, .backward = backward};

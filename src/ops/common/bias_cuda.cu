@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Adding a bias to rows, and summing rows to its gradient, for the products whose library has no
+// Adding a bias to rows, and summing rows to its gradient, for the GEMMs whose library has no
 // epilogue for it, and for micro-steps that add to what the ones before left.
 //
 // Floors: bias_add reads and writes N O numbers; bias_backward reads N O and its partial sums are a
@@ -8,20 +8,19 @@
 // in packs of 16 bytes where rows are whole packs.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/map.cuh"
+#include "ops/linear/def.h"
 
 namespace
 {
 
-// Rows are summed in at most so many blocks, whatever their number: enough to fill a large GPU at a
-// few thousand columns.
-constexpr int64_t MAX_BLOCKS = 64;
 constexpr int LANES = 32, ROWS = 8; // of a block of threads that sums
 constexpr int ADD_THREADS = 256;
 
+// Rows are summed in at most so many blocks: enough to fill a large GPU at a few thousand columns.
 int64_t row_blocks(int64_t N)
 {
-    const int64_t blocks = (N + 8 * ROWS - 1) / (8 * ROWS);
-    return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
+    const int64_t most = MICS_LINEAR_ACCELERATOR_BLOCKS, blocks = ceil_div(N, most);
+    return blocks < most ? blocks : most;
 }
 
 // A block a row.
@@ -166,13 +165,7 @@ void round_to(const mics_exec *at, void *out, const float *sum, int64_t elems, b
 
 } // namespace
 
-size_t mics_cuda_bias_workspace_bytes(int64_t N, int64_t O)
-{
-    return (size_t)(row_blocks(N) * O) * sizeof(float);
-}
-
-void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N,
-                        int64_t O)
+void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O)
 {
     MICS_BY_DTYPE(at->dtype, add_to, at, y_NO, bias_O, N, O);
 }
@@ -184,8 +177,7 @@ void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_
                   static_cast<float *>(workspace));
 }
 
-void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems,
-                         bool add)
+void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add)
 {
     MICS_BY_DTYPE(at->dtype, round_to, at, out, sum, elems, add);
 }

@@ -26,11 +26,6 @@ void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, cons
 
 // ---- lm_head/ ----
 
-/* Workspace that the LM head needs when it holds so many rows of logits at once: these, what GEMMs take, and in
- * 2-byte types and several chunks the weight's gradient in fp32. */
-size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t C, int64_t V,
-                                         int64_t chunk_rows);
-
 // Softmax and cross-entropy of R rows of V logits; rows lie `stride` elements apart, stride >= V. Rows that begin on 16
 // bytes (stride a multiple of 8) are read several times faster than others.
 typedef struct mics_cuda_logits {
@@ -59,8 +54,9 @@ void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, cons
                           int32_t count, int64_t stride, int64_t elems, bool add);
 void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems);
-/* Workspace that sum_squares needs. */
-size_t mics_cuda_sum_workspace_bytes(void);
+
+// What sum_squares takes of a place's workspace; every GEMM has more.
+enum { MICS_CUDA_SUM_BLOCKS = 1024, MICS_CUDA_SUM_BYTES = 8 * MICS_CUDA_SUM_BLOCKS };
 
 // ---- optim/: entries of mics_kernels.update ----
 

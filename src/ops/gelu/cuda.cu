@@ -103,8 +103,8 @@ static void forward(const mics_exec *at, void *y, const void *x, int64_t elems)
 }
 
 template <typename T>
-static void backward(const mics_exec *at, void *dx, const void *dy, const void *x,
-                     int64_t elems, bool add_dx)
+static void backward(const mics_exec *at, void *dx, const void *dy, const void *x, int64_t elems,
+                     bool add_dx)
 {
     T *to = static_cast<T *>(dx);
     const T *from = static_cast<const T *>(dy), *in = static_cast<const T *>(x);
@@ -136,5 +136,4 @@ static void run_backward(const mics_op_call *call)
                             call->shape.N * call->shape.out, call->add_din);
 }
 
-const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr,
-                                                nullptr};
+const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr};

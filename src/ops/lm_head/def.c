@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The last product with the softmax and each token's loss, by chunks of rows. params: weight (V, C).
+// The last GEMM with the softmax and each token's loss, by chunks of rows. params: weight (V, C).
 #include "ops/common/def.h"
 
 // Rows of logits at a time on an accelerator: full tiles for every multiprocessor whatever the vocabulary, in whole
@@ -55,7 +55,7 @@ static void place_on_accelerator(const mics_op_shape *s, mics_op_cost *cost)
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const int64_t V = s->params[0][0], C = s->params[0][1];
-    mics_op_cost cost = mics_cost_product((double)s->N, (double)C, (double)V);
+    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)C, (double)V);
     cost.flops_backward += cost.flops_forward; // its forward's work is done there
     cost.chunk_rows = s->accelerator_bytes > 0 ? accelerator_rows(s->N, C, s->accelerator_bytes)
                                                : cpu_rows(s->N, V);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums over shards. Bytes an element: sum_squares 4, read once by SUM_BLOCKS blocks, each of which leaves a partial sum
+// Sums over shards. Bytes an element: sum_squares 4, read once by MICS_CUDA_SUM_BLOCKS blocks, each of which leaves a partial sum
 // that one more block adds up; sum_blocks s (1 + count) and 4 (8 when it adds), sum_blocks_rounded s (2 + count), in
 // one pass (map.cuh); sum_losses is one small block.
 //
@@ -11,12 +11,7 @@
 #include "ops/common/map.cuh"
 #include "ops/common/team.cuh"
 
-enum { SUM_THREADS = 256, SUM_BLOCKS = 1024, SUM_PACK = 4, SUM_UNROLL = 4, FINAL_THREADS = 1024 };
-
-size_t mics_cuda_sum_workspace_bytes(void)
-{
-    return SUM_BLOCKS * sizeof(double);
-}
+enum { SUM_THREADS = 256, SUM_PACK = 4, SUM_UNROLL = 4, FINAL_THREADS = 1024 };
 
 // ---- squares and losses ----
 
@@ -90,7 +85,9 @@ void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int
     const cudaStream_t stream = stream_of(at);
     double *partial = static_cast<double *>(at->workspace);
     const int64_t most = ceil_div(elems, SUM_PACK * SUM_THREADS);
-    const int64_t blocks = most < 1 ? 1 : most < SUM_BLOCKS ? most : int64_t{SUM_BLOCKS};
+    const int64_t blocks = most < 1                      ? 1
+                           : most < MICS_CUDA_SUM_BLOCKS ? most
+                                                         : int64_t{MICS_CUDA_SUM_BLOCKS};
     if (packs_fit<float, SUM_PACK>(x, 0))
         MICS_LAUNCH(squares_kernel<true>, static_cast<unsigned>(blocks), SUM_THREADS, 0, stream,
                     partial, x, elems);
