@@ -28,9 +28,9 @@ enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 4 };
 
 // A hyperparameter that does not change from step to step.
 typedef struct mics_optimizer_setting {
-    const char *name;    // as PyTorch has it
-    double least, below; // least <= value < below
-    double standard;     // where nobody says
+    const char *name;   // as PyTorch has it
+    double least, most; // of its values
+    double standard;    // where nobody says
 } mics_optimizer_setting;
 
 typedef struct mics_optimizer_def {
