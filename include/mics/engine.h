@@ -113,9 +113,9 @@ void mics_engine_close(mics_engine *engine);
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
-/* Runs each product of a step once, on whatever the buffers hold, for kernels that learn at the first
- * call of a shape how it is run best. Parameters and optimizer state stay as they are. Nothing to do on the
- * processor.
+/* Runs each GEMM of a step once, on whatever the buffers hold: for libraries that load kernels at
+ * their first call, and for kernels that learn there how a shape is run best. Parameters and optimizer
+ * state stay as they are. Nothing to do on the CPU.
  *
  * Needs:   a schedule that trains; before the first step.
  * Returns: MICS_OK; MICS_ERR_DEVICE.      Collective: no.     Blocks: yes.

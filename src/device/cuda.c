@@ -9,6 +9,7 @@
 // 4. Event times are kept by the GPU, and known as fp32 milliseconds since another event. `reference` is one whose time by
 //    mics_clock_us is known; it is renewed before fp32 becomes too coarse.
 #include "device/cuda_internal.h"
+#include "device/cuda_launch.h"
 #include "device/plugin.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -461,6 +462,8 @@ mics_status mics_plugin_device_open(int32_t index, int32_t events, mics_device *
     cudaError_t error = cudaSetDevice(self->index); // makes the context
     if (error == cudaSuccess)
         error = open_streams(self);
+    if (error == cudaSuccess)
+        error = (cudaError_t)mics_cuda_load_kernels();
     if (error != cudaSuccess) {
         const mics_status status = fail_open(index, error);
         cuda_close(self);

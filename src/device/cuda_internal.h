@@ -25,12 +25,6 @@ mics_status mics_cuda_kept(int32_t index);
 /* Forgets it; when a device is opened anew. */
 void mics_cuda_forget(int32_t index);
 
-/* What launches of kernels need and give; see src/ops/common/launch.cuh, which declares them for kernels. */
-void mics_cuda_launched(const char *kernel);
-void mics_cuda_refused(const char *what, const char *why);
-size_t mics_cuda_shared_limit(void);
-bool mics_cuda_shared_allowed(const char *kernel, size_t bytes, int error);
-
 /* Whether a GPU may be opened, as far as is known without opening it; else why not, in one line. */
 bool mics_cuda_is_usable(int32_t index, char *why_not, size_t bytes);
 

@@ -145,7 +145,7 @@ static void rmsnorm_matches(void **state)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
             const int64_t *s = shapes[i];
             forward_case((mics_dtype)dtype, s[0], s[1], s[2]);
-            for (int flags = (int)i % 2; flags < 8; flags += 2)
+            for (int flags = (int)i % 2; flags < 8; flags += s[0] * s[1] < 10000 ? 2 : 5)
                 backward_case((mics_dtype)dtype, s[0], s[1], s[2], flags);
         }
 }
