@@ -10,7 +10,7 @@
 typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
 
 // The CPU's place.
-static inline mics_exec op_place(int32_t threads, void *workspace)
+static inline mics_exec op_exec(int32_t threads, void *workspace)
 {
     return (mics_exec){.threads = threads, .workspace = workspace};
 }

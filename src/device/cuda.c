@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One GPU as a device.
 //
-// 1. Streams are non-blocking: nothing meets on CUDA's default stream. Communication streams have the higher priority, so
-//    that a collective's kernels start between those of computation.
-// 2. CUDA counts the current device by thread, so every entry sets it; that is cheap when it is set already.
+// 1. Streams are non-blocking: nothing meets on CUDA's default stream. Communication streams have
+//    the higher priority, so that a collective's kernels start between those of computation.
+// 2. CUDA counts the current device by thread, so every entry sets it; that is cheap when it is set
+//    already.
 // 3. `blocks` holds what alloc and alloc_host gave and nobody has freed, for close.
-// 4. Event times are kept by the GPU, and known as fp32 milliseconds since another event. `reference` is one whose time by
-//    mics_clock_us is known; it is renewed before fp32 becomes too coarse.
+// 4. Event times are kept by the GPU, and known as fp32 milliseconds since another event.
+//    `reference` is one whose time by mics_clock_us is known; it is renewed before fp32 becomes too
+//    coarse.
 #include "device/cuda_internal.h"
 #include "device/cuda_launch.h"
 #include "device/plugin.h"
@@ -22,7 +24,7 @@
 #include <string.h>
 
 // fp32 milliseconds below 2^13 have steps of half a microsecond.
-#define REFERENCE_MOST_MS 8000.0f
+#define REFERENCE_MAX_MS 8000.0f
 #define REFERENCE_QUICK_US 100.0
 
 typedef struct block {
@@ -192,7 +194,8 @@ static void cuda_wait(void *ctx, int32_t stream, int32_t event)
 
 // ---- graphs ----
 
-// Other threads may do what they like, NCCL's allocations for one: a capture concerns its own alone.
+// Other threads may do what they like, NCCL's allocations for one: a capture concerns its own
+// alone.
 static void cuda_graph_begin(void *ctx, int32_t stream)
 {
     cuda_device *self = enter(ctx);
@@ -263,7 +266,7 @@ static double cuda_event_us(void *ctx, int32_t event)
     assert(event >= 0 && event < self->event_count);
     pthread_mutex_lock(&self->mutex);
     cudaError_t error = cudaEventElapsedTime(&ms, self->reference, self->events[event]);
-    if (error == cudaSuccess && (ms > REFERENCE_MOST_MS || ms < -REFERENCE_MOST_MS)) {
+    if (error == cudaSuccess && (ms > REFERENCE_MAX_MS || ms < -REFERENCE_MAX_MS)) {
         error = renew_reference(self);
         if (error == cudaSuccess)
             error = cudaEventElapsedTime(&ms, self->reference, self->events[event]);

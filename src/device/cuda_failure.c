@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Launches of kernels, and failures of what was enqueued. Whoever finds one first keeps it for its
-// device; all ranks that compute there learn of it by asking, since CUDA tells a refused launch to the
-// thread that launched alone.
+// device; all ranks that compute there learn of it by asking, since CUDA tells a refused launch to
+// the thread that launched alone.
 #include "device/cuda_internal.h"
 #include "device/cuda_launch.h"
 #include "mics/log.h"
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static atomic_bool failed[MICS_CUDA_MOST_DEVICES];
+static atomic_bool failed[MICS_CUDA_MAX_DEVICES];
 
 mics_status mics_cuda_keep(int32_t index, const char *what, const char *why)
 {

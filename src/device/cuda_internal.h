@@ -10,11 +10,12 @@
 #include <stdint.h>
 
 enum {
-    MICS_CUDA_MOST_DEVICES = 64,
-    MICS_CUDA_LEAST_MAJOR = 8 // compute capability; bf16 matrix products
+    MICS_CUDA_MAX_DEVICES = 64,
+    MICS_CUDA_MIN_MAJOR = 8 // compute capability; bf16 matrix products
 };
 
-/* Keeps the first failure of device `index`, and logs it once: what a later call finds is mostly the same one again.
+/* Keeps the first failure of device `index`, and logs it once: what a later call finds is mostly
+ * the same one again.
  *
  * Returns: MICS_ERR_DEVICE.   Threads: any. */
 mics_status mics_cuda_keep(int32_t index, const char *what, const char *why);

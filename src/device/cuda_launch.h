@@ -33,12 +33,12 @@ typedef struct mics_cuda_kernel {
     struct mics_cuda_kernel *next;
 } mics_cuda_kernel;
 
-/* Lists a kernel, for mics_cuda_load_kernels. While the plugin is loaded, by one thread. Borrows the
- * entry for good, and fills it. Returns: true. */
+/* Lists a kernel, for mics_cuda_load_kernels. While the plugin is loaded, by one thread. Borrows
+ * the entry for good, and fills it. Returns: true. */
 bool mics_cuda_list_kernel(mics_cuda_kernel *entry, const void *kernel);
 
-/* Loads all listed kernels on the thread's current device. Left to the first launch, CUDA would load
- * a kernel between collectives, where it may wait for what waits for that kernel (CUDA C++
+/* Loads all listed kernels on the thread's current device. Left to the first launch, CUDA would
+ * load a kernel between collectives, where it may wait for what waits for that kernel (CUDA C++
  * Programming Guide, "Lazy Loading").
  *
  * Returns: a cudaError_t. */

@@ -84,7 +84,7 @@ __global__ void sum_blocks_of_rows(T *dbias_O, const float *sums, int64_t O, int
 }
 
 template <typename T, bool ADD> struct round_op {
-    static const int MOST = 4, UNROLL = 4; // the fp32 side goes in 16 bytes
+    static const int PACK = 4, UNROLL = 4; // the fp32 side goes in 16 bytes
     T *out;
     const float *sum;
 
@@ -110,7 +110,7 @@ template <typename T, bool ADD> struct round_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<T, MOST>(out + i, 0) && packs_fit<float, MOST>(sum + i, 0);
+        return packs_fit<T, PACK>(out + i, 0) && packs_fit<float, PACK>(sum + i, 0);
     }
 };
 
@@ -124,9 +124,9 @@ void add_packs(const mics_exec *at, void *y, const void *bias, int64_t N, int64_
 template <typename T>
 void add_to(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O)
 {
-    constexpr int MOST = 16 / sizeof(T);
-    if (packs_fit<T, MOST>(y, O) && packs_fit<T, MOST>(bias, O))
-        add_packs<T, MOST>(at, y, bias, N, O);
+    constexpr int PACK = 16 / sizeof(T);
+    if (packs_fit<T, PACK>(y, O) && packs_fit<T, PACK>(bias, O))
+        add_packs<T, PACK>(at, y, bias, N, O);
     else
         add_packs<T, 1>(at, y, bias, N, O);
 }
@@ -144,10 +144,10 @@ template <typename T>
 void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O, bool add,
               float *sums)
 {
-    constexpr int MOST = 16 / sizeof(T);
+    constexpr int PACK = 16 / sizeof(T);
     const T *from = static_cast<const T *>(dy);
-    if (packs_fit<T, MOST>(dy, O))
-        sum_packs<T, MOST>(at, sums, from, N, O);
+    if (packs_fit<T, PACK>(dy, O))
+        sum_packs<T, PACK>(at, sums, from, N, O);
     else
         sum_packs<T, 1>(at, sums, from, N, O);
     MICS_LAUNCH((sum_blocks_of_rows<T>), (unsigned)ceil_div(O, 128), 128, 0, stream_of(at),

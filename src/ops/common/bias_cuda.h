@@ -13,12 +13,12 @@ extern "C" {
 /* y[n] += bias, rounded once more. */
 void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O);
 
-/* dbias (+)= sum of dy's rows: in fp32, in fixed blocks of rows, rounded once. workspace: O floats for
- * each of at most MICS_LINEAR_ACCELERATOR_BLOCKS blocks (ops/linear/def.h). */
+/* dbias (+)= sum of dy's rows: in fp32, in fixed blocks of rows, rounded once. workspace: O floats
+ * for each of at most MICS_LINEAR_ACCELERATOR_BLOCKS blocks (ops/linear/def.h). */
 void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
                              int64_t O, bool add, void *workspace);
 
-/* out (of the place's dtype) (+)= sum, rounded once. */
+/* out (of the call's dtype) (+)= sum, rounded once. */
 void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add);
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// How kernels are launched and get their dynamic shared memory, so that the same .cu file is compiled by nvcc for GPUs
-// and, for tests on machines without one, by any C++ compiler against tests/cuda/emulated.
+// How kernels are launched and get their dynamic shared memory, so that the same .cu file is
+// compiled by nvcc for GPUs and, for tests on machines without one, by any C++ compiler against
+// tests/cuda/emulated.
 //
 //   MICS_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)
 //       enqueues a kernel, which was loaded when the device was opened, and keeps a launch that is

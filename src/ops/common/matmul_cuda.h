@@ -5,9 +5,10 @@
 // made when the shape is first met.
 //
 // Which algorithm. By default the first that cuBLASLt's heuristics name, which is a function of the
-// shape and the chip: runs repeat bit by bit, and all replicas agree. mics_cuda_matmul_time has
-// the candidates timed instead. What it chooses depends on the noise of a moment, so two runs, or two replicas, may sum in another order: that is why it is not the default,
-// and why the result can be saved and given to all ranks.
+// shape and the chip: runs repeat bit by bit, and all replicas agree. mics_cuda_matmul_time has the
+// candidates timed instead. What it chooses depends on the noise of a moment, so two runs, or two
+// replicas, may sum in another order: that is why it is not the default, and why the result can be
+// saved and given to all ranks.
 #ifndef MICS_OP_MATMUL_CUDA_H
 #define MICS_OP_MATMUL_CUDA_H
 
@@ -36,14 +37,14 @@ typedef struct mics_cuda_gemm {
     void *c;
     bool transpose_a, transpose_b, add;
     int64_t M, N, K, lda, ldb, ldc;
-    bool wide; // C (and vector, aux) is fp32, whatever the place's dtype, which is that of A and B
+    bool wide; // C (and vector, aux) is fp32, whatever the call's dtype, which is that of A and B
     mics_cuda_epilogue epilogue;
     void *vector;
     void *aux;
 } mics_cuda_gemm;
 
-/* Enqueues a GEMM. `workspace` lies in the place's workspace, on 256 bytes; MICS_GEMM_BYTES of it are
- * used, and with less some algorithms are left out.
+/* Enqueues a GEMM. `workspace` lies in the workspace of `at`, on 256 bytes; MICS_GEMM_BYTES of it
+ * are used, and with less some algorithms are left out.
  *
  * Needs:   add and an epilogue other than NONE do not meet, but for SUM_A and SUM_B.
  * Returns: false where the library has no algorithm for this shape, type and epilogue (nothing is
@@ -60,8 +61,8 @@ bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *wor
 void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow);
 
 /* From now on, for so many seconds, the first call of a shape times up to 16 algorithms, several
- * times each, before it computes, and takes the fastest for all later calls with such a shape; 0 ends
- * that. A GEMM that adds does so more than once then. Not while others use the device.
+ * times each, before it computes, and takes the fastest for all later calls with such a shape; 0
+ * ends that. A GEMM that adds does so more than once then. Not while others use the device.
  */
 void mics_cuda_matmul_time(mics_device *device, double seconds);
 

@@ -3,19 +3,19 @@
 // Normalisation of rows and its gradients: LayerNorm, and with CENTRED false RMSNorm, which has no
 // mean and no bias. Shapes: see mics/op.h.
 //
-// Forward: bytes 2 s N C (x once, y once) and 4 a statistic. A team of threads takes a row, holds it
-// in registers as it came (PACKS packs of 16 bytes a thread) and goes over it three times: mean,
+// Forward: bytes 2 s N C (x once, y once) and 4 a statistic. A team of threads takes a row, holds
+// it in registers as it came (PACKS packs of 16 bytes a thread) and goes over it three times: mean,
 // squares of what differs from it, results. Teams are a warp for rows up to 4 KiB, else a block.
 //
-// Backward: bytes 3 s N C (dy and x once, dx once; 4 s N C when it adds) and the partial sums, 4 C a
-// block and parameter written and read, which stay in the chip's cache. Sums over columns want few
-// owners with many rows each: so a number of blocks that the shape alone fixes, as many as the
+// Backward: bytes 3 s N C (dy and x once, dx once; 4 s N C when it adds) and the partial sums, 4 C
+// a block and parameter written and read, which stay in the chip's cache. Sums over columns want
+// few owners with many rows each: so a number of blocks that the shape alone fixes, as many as the
 // largest chips hold at once, goes over all rows. A thread holds the same columns of each of its
-// team's rows, and their sums of dy * normal and of dy, in registers. At the end a block's teams add
-// theirs in order, and a second kernel adds the blocks' in order.
+// team's rows, and their sums of dy * normal and of dy, in registers. At the end a block's teams
+// add theirs in order, and a second kernel adds the blocks' in order.
 //
-// Rows that cannot be read in packs, or are too long for registers, go by plain loops: any shape, up
-// to twice the traffic.
+// Rows that cannot be read in packs, or are too long for registers, go by plain loops: any shape,
+// up to twice the traffic.
 #ifndef MICS_OP_NORM_CUH
 #define MICS_OP_NORM_CUH
 
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void normalise(const row_packs<T, TEAM, PACKS>
 template <bool CENTRED, typename T, int TEAM, int PACKS>
 __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward(norm_args a)
 {
-    __shared__ float shared[MOST_WARPS];
+    __shared__ float shared[MAX_WARPS];
     const int64_t TEAMS = FORWARD_THREADS / TEAM, team = threadIdx.x / TEAM;
     for (int64_t first = blockIdx.x * TEAMS; first < a.N; first += gridDim.x * TEAMS) {
         // Whole teams may be beyond the last row; they have no columns, but come to the barriers.
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward(norm_args a)
 template <bool CENTRED, typename T>
 __global__ void __launch_bounds__(PLAIN_THREADS) norm_forward_plain(norm_args a)
 {
-    __shared__ float shared[MOST_WARPS];
+    __shared__ float shared[MAX_WARPS];
     const T *weight_C = static_cast<const T *>(a.weight_C);
     const T *bias_C = static_cast<const T *>(a.bias_C);
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
@@ -242,10 +242,11 @@ template <bool CENTRED, typename T> static void forward(cudaStream_t stream, con
 }
 
 // ---- backward ----
-// With normal = (x - mean) scale and g = dy weight: dx = scale (g - mean of g - normal * mean of (g normal)).
+// With normal = (x - mean) scale and g = dy weight: dx = scale (g - mean of g - normal * mean of (g
+// normal)).
 
-// Blocks that share the rows: what a multiprocessor holds at once of the kernel for rows of so many packs, 256 threads of
-// 64 or 80 registers or 512 of 128, times BLOCKS_PER_WAVE.
+// Blocks that share the rows: what a multiprocessor holds at once of the kernel for rows of so many
+// packs, 256 threads of 64 or 80 registers or 512 of 128, times BLOCKS_PER_WAVE.
 static int64_t backward_blocks(int64_t packs, int64_t N)
 {
     const int64_t each = packs <= SHORT_PACKS ? 4 : packs <= MIDDLE_PACKS ? 3 : 1;
@@ -346,7 +347,7 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
                                            : PACKS == 1   ? 4
                                                           : 3) norm_backward(norm_args a)
 {
-    __shared__ float2 shared[MOST_WARPS];
+    __shared__ float2 shared[MAX_WARPS];
     const int64_t TEAMS = THREADS / TEAM, team = threadIdx.x / TEAM;
     column_sums<CENTRED, T, PACKS> sums = {};
     for (int64_t first = blockIdx.x * TEAMS; first < a.N; first += gridDim.x * TEAMS) {
@@ -420,7 +421,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) norm_columns_plain(norm_args a)
 template <bool CENTRED, typename T>
 __global__ void __launch_bounds__(PLAIN_THREADS) norm_rows_plain(norm_args a)
 {
-    __shared__ float2 shared[MOST_WARPS];
+    __shared__ float2 shared[MAX_WARPS];
     const T *weight_C = static_cast<const T *>(a.weight_C);
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         const T *dy_C = static_cast<const T *>(a.dy_NC) + n * a.C;
@@ -489,7 +490,7 @@ template <bool CENTRED, typename T> static void backward(cudaStream_t stream, co
 
 // ---- what an op's table has ----
 
-template <bool CENTRED> struct norm {
+template <bool CENTRED> struct norm_passes {
     template <typename T> static void forward_of(const mics_op_call *call, const norm_args &a)
     {
         forward<CENTRED, T>(stream_of(call->at), a);

@@ -95,7 +95,7 @@ static bool backward_weight(const mics_op_call *call, void *dbias_O)
     return multiply(call->at, &gemm);
 }
 
-// The library overwrites the bias gradient, in the place's type. Where it is to be added to, a sum
+// The library overwrites the bias gradient, in the call's type. Where it is to be added to, a sum
 // of its own keeps to one rounding.
 static void backward_params(const mics_op_call *call)
 {

@@ -4,13 +4,13 @@
 // losses and gradients over them in place, then two GEMMs with the gradients. Shapes: see
 // mics/kernels.h; R rows of a chunk.
 //
-// Logits are held in the place's dtype, as an ordinary linear's output is. Their rows are padded to
+// Logits are held in the call's dtype, as an ordinary linear's output is. Their rows are padded to
 // 16 bytes, so that a vocabulary of any size (GPT-2's 50257) is read in whole vectors, by the
 // GEMMs too.
 //
-// dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is summed,
-// so that it is rounded once. A caller who has less than the descriptor says, but room for a chunk,
-// loses bits to a rounding after each chunk.
+// dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is
+// summed, so that it is rounded once. A caller who has less than the descriptor says, but room for
+// a chunk, loses bits to a rounding after each chunk.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/common/def.h"

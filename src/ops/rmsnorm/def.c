@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): y = x / sqrt(mean of x^2 + eps) * weight. params: weight (C);
-// stats: the reciprocal root of each row.
+// RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): y = x / sqrt(mean of x^2 + eps) * weight.
+// params: weight (C); stats: the reciprocal root of each row.
 #include "ops/common/def.h"
 #include "ops/common/norm.h"
 
