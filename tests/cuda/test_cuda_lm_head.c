@@ -72,7 +72,7 @@ static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, boo
     const size_t elem = mics_dtype_bytes(dtype), row = ((size_t)V * elem + 15) / 16 * 16;
     const size_t logits = (row * (size_t)(chunk < N ? chunk : N) + 255) / 256 * 256;
     gpu_case c;
-    // Without room for that sum, products do with less than they would like.
+    // Without room for that sum, GEMMs do with less than they would like.
     gpu_begin(&c, dtype, room ? logits + sum + MICS_GEMM_BYTES : logits + 4096,
               "lm_head N=%d C=%d V=%d chunk %d add %d room %d", (int)N, (int)C, (int)V, (int)chunk,
               add, room);

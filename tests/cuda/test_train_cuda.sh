@@ -82,7 +82,7 @@ train 0 mixed --ranks 2 --set run.device=cpu
 near 2e-3 mixed cpu
 train 2 refused --ranks 1 --set sharding=null --set run.precision=fp8
 
-# ---- products by the fastest algorithm, kept for who goes on ----
+# ---- GEMMs by the fastest algorithm, kept for who goes on ----
 timed="$mesh --set run.gemm_autotune=true --set run.checkpoint_every=2"
 # shellcheck disable=SC2086
 train 0 timed $timed
