@@ -10,18 +10,21 @@
 typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
 
 // The CPU's place.
-static inline mics_exec op_place(int32_t threads, void *workspace)
+static inline mics_exec op_exec(int32_t threads, void *workspace)
 {
     return (mics_exec){.threads = threads, .workspace = workspace};
 }
 
-static inline size_t op_workspace_bytes(const mics_kernels *k, mics_dtype dtype, mics_op_kind kind,
-                                        mics_op_shape shape)
+static inline size_t op_workspace_bytes(mics_dtype dtype, mics_op_kind kind, mics_op_shape shape)
 {
     const mics_op op = {.kind = kind};
     shape.op = &op;
     shape.accelerator_bytes = (int32_t)mics_dtype_bytes(dtype);
-    return k->ops[kind]->workspace_bytes ? k->ops[kind]->workspace_bytes(&shape, dtype) : 0;
+    const mics_op_cost cost = mics_op_def_get(kind)->cost(&shape);
+    const int64_t floats = cost.workspace_backward > cost.workspace_forward
+                               ? cost.workspace_backward
+                               : cost.workspace_forward;
+    return (size_t)floats * sizeof(float);
 }
 
 static inline void op_forward(const mics_kernels *k, mics_op op, mics_op_call call)

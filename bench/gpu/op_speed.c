@@ -269,7 +269,7 @@ static int list_movers(const bench *b, subject *out)
     return (int)(sizeof list / sizeof *list);
 }
 
-// A product of N rows, I to O, forward and backward; bytes are each tensor once.
+// A GEMM of N rows, I to O, forward and backward; bytes are each tensor once.
 static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
 {
     const int64_t N = b->N, s = (int64_t)mics_dtype_bytes(b->dtype);
@@ -299,7 +299,7 @@ static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
     return (int)(sizeof list / sizeof *list);
 }
 
-// The two products about a gelu.
+// The two GEMMs about a gelu.
 static int list_gelu_products(const bench *b, subject *out)
 {
     const int64_t N = b->N, C = b->C, s = (int64_t)mics_dtype_bytes(b->dtype);
@@ -329,7 +329,7 @@ static int list_gelu_products(const bench *b, subject *out)
     return count;
 }
 
-// What multiplies: products, attention (half of the T x T scores: it is causal), the LM head.
+// What multiplies: GEMMs, attention (half of the T x T scores: it is causal), the LM head.
 static int list_multipliers(const bench *b, subject *out)
 {
     const int64_t N = b->N, C = b->C, V = b->V, s = (int64_t)mics_dtype_bytes(b->dtype);
@@ -617,7 +617,7 @@ static void set_workspace(bench *b)
                                  .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
-        const size_t bytes = op_workspace_bytes(b->table, b->dtype, (mics_op_kind)kind, shape);
+        const size_t bytes = op_workspace_bytes(b->dtype, (mics_op_kind)kind, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
 }

@@ -148,7 +148,7 @@ static void check_case(const golden *g, bool on_device, mics_dtype dtype, double
     const double error = error_of(g, run.logits);
     if (!(error <= tolerance))
         fail_msg("%s on the %s: logits are off by %g of their norm, more than %g",
-                 mics_dtype_text(dtype), on_device ? "GPU" : "processor", error, tolerance);
+                 mics_dtype_text(dtype), on_device ? "GPU" : "CPU", error, tolerance);
     free(run.logits);
     mics_schedule_close(run.schedule);
 }

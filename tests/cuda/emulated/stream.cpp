@@ -273,6 +273,7 @@ static bool shape_is_possible(const launch_shape &shape)
 }
 
 size_t shared_limit(const void *kernel);
+void expect_loaded(const char *name, const void *kernel);
 
 void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main)
 {
@@ -284,6 +285,7 @@ void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main
         note(cudaErrorInvalidValue);
         return;
     }
+    expect_loaded(shape.name, shape.kernel);
     static std::atomic<int> launches{0};
     enqueue(shape.stream, shape.name, [shape, thread_main] {
         if (++kernels_run == settings().fail_at) {
