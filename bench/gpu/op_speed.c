@@ -1,15 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the bandwidth that a copy
-// kernel reaches (memory), or the FLOPs that it has to do over the rate that a large GEMM reaches (arithmetic), whichever is
-// longer. Both rates are measured by the same program just before, and stand at the head of what it prints.
+// Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the
+// bandwidth that a copy kernel reaches (memory), or the FLOPs that it has to do over the rate that
+// a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by the same
+// program just before, and stand at the head of what it prints.
 //
-//   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]
+//   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
+//   fp32|bf16|fp16] [--tiny] [--json]
 //
-// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h. --tiny: sizes for an emulated GPU,
-// one launch a sample, to see that it runs. Times are medians (samples.h) on random numbers (random_data.h). Each subject's
-// buffers are laid out several times and used in turn, so that no call finds its data in the chip's cache, unless they
-// are larger than that.
+// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h.
+// --tiny: sizes for an emulated GPU, one launch a sample, to see that it runs. Times are medians
+// (samples.h) on random numbers (random_data.h). Each subject's buffers are laid out several times
+// and used in turn, so that no call finds its data in the chip's cache, unless they are larger than
+// that.
 #include "mics/kernels.h"
 #include "mics/log.h"
 #include "mics/rng.h"
@@ -376,8 +379,9 @@ static int list_multipliers(const bench *b, subject *out)
 
 // ---- what buffers hold before ----
 
-// All are random numbers of the dtype, but for the entries here: a letter for each buffer, x such numbers, f random numbers
-// of fp32, + positive ones of fp32, 0 zeros. `prepare`, if there is one, is called once with each set of buffers.
+// All are random numbers of the dtype, but for the entries here: a letter for each buffer, x such
+// numbers, f random numbers of fp32, + positive ones of fp32, 0 zeros. `prepare`, if there is one,
+// is called once with each set of buffers.
 typedef struct subject_content {
     subject_run run;
     const char *holds;
