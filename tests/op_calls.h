@@ -133,6 +133,36 @@ static inline void op_layernorm_backward(const mics_kernels *k, const mics_exec 
                                .add_params = {add_params, add_params}});
 }
 
+static inline void op_rmsnorm_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
+                                      float *scale_N, const void *x_NC, const void *weight_C,
+                                      float eps, int64_t N, int64_t C)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_RMSNORM, .eps = eps},
+               (mics_op_call){.at = at,
+                              .shape = {.N = N, .in = {C}, .out = C},
+                              .in = {x_NC},
+                              .out = y_NC,
+                              .stats = scale_N,
+                              .params = {weight_C}});
+}
+
+static inline void op_rmsnorm_backward(const mics_kernels *k, const mics_exec *at, void *dx_NC,
+                                       void *dweight_C, const void *dy_NC, const void *x_NC,
+                                       const float *scale_N, const void *weight_C, int64_t N,
+                                       int64_t C, bool add_dx)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_RMSNORM},
+                (mics_op_call){.at = at,
+                               .shape = {.N = N, .in = {C}, .out = C},
+                               .in = {x_NC},
+                               .stats = (float *)scale_N,
+                               .params = {weight_C},
+                               .dout = dy_NC,
+                               .din = dx_NC,
+                               .dparams = {dweight_C},
+                               .add_din = add_dx});
+}
+
 static inline void op_linear_forward(const mics_kernels *k, const mics_exec *at, void *y_NO,
                                      const void *x_NI, const void *weight, const void *bias_O,
                                      mics_weight_order order, int64_t N, int64_t I, int64_t O)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Logits of the golden GPT-2 (another implementation's; tests/golden/README.md) on a GPU, in every type, by
-// the engine's forward.
+// Logits of the golden GPT-2 (another implementation's; tests/golden/README.md) on a GPU, in every
+// type, by the engine's forward.
 #include "../comm/captured.h"
 #include "../engine/golden.h"
 #include "gpu.h"

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over flat arrays and shards: gelu, sums, conversions, AdamW. Shards begin and end anywhere.
+// Kernels over flat arrays and shards: gelu, sums, conversions, AdamW. Shards begin and end
+// anywhere.
 #include "cuda_op.h"
 #include "ops/common/cuda_ops.h"
 #include <math.h>
@@ -477,7 +478,8 @@ static void sums_of_blocks(void **state)
     over_shapes(test_blocks);
 }
 
-// The order of fp32 sums, which decides the bits: own first, then block after block; what was there before last.
+// The order of fp32 sums, which decides the bits: own first, then block after block; what was there
+// before last.
 static void blocks_add_in_order(void **state)
 {
     (void)state;

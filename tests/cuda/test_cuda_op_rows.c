@@ -403,7 +403,8 @@ static void layernorm_backward_case(mics_dtype dtype, int64_t N, int64_t C, int6
     cu_end(&c);
 }
 
-// Lengths of rows for each kernel that there is: teams of a warp to whole blocks, one to eight packs a thread, plain loops.
+// Lengths of rows for each kernel that there is: teams of a warp to whole blocks, one to eight
+// packs a thread, plain loops.
 static void layernorm_and_gradient(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The emulation itself: that right kernels give right numbers, and that each kind of mistake is found.
+// The emulation itself: that right kernels give right numbers, and that each kind of mistake is
+// found.
 #include "../../src/ops/common/launch.cuh"
 #include "../../src/ops/common/numbers.cuh"
 #include "emulated/emulated.h"
@@ -342,7 +343,8 @@ __global__ void misses_barrier(int *x)
     x[threadIdx.x] = all[63 - threadIdx.x];
 }
 
-// Warp 1 writes what warp 0 may not have read: while all threads take turns it is three exchanges late.
+// Warp 1 writes what warp 0 may not have read: while all threads take turns it is three exchanges
+// late.
 template <bool WAITS> __global__ void overwrites(int *x)
 {
     __shared__ int shared;

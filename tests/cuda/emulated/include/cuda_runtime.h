@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The part of CUDA's runtime interface that mics uses, for programs that run on the CPU alone. Names and values are
-// those of the interface's documentation; ../README.md says what stands behind them.
+// The part of CUDA's runtime interface that mics uses, for programs that run on the CPU alone.
+// Names and values are those of the interface's documentation; ../README.md says what stands behind
+// them.
 #ifndef MICS_EMULATED_CUDA_RUNTIME_H
 #define MICS_EMULATED_CUDA_RUNTIME_H
 
