@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs the planner for one cluster size: the best plans, the baselines, and what the run file itself says.
+// Runs the planner for one cluster size: the best plans, the baselines, and what the run file
+// itself says.
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -26,8 +27,8 @@ static mics_status evaluate_choice(const mics_run *run, cli_plan_found *found,
     return status;
 }
 
-// Whether the run file's sharding and batch can be honoured there; then they are evaluated. What cannot is no
-// error: the planner is asked for something else.
+// Whether the run file's sharding and batch can be honoured there; then they are evaluated. What
+// cannot is no error: the planner is asked for something else.
 static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *found)
 {
     const mics_run *run = plan->run;

@@ -52,7 +52,8 @@ static bool has_halves(const mics_accelerator *device)
     return device->flops_per_s[half_math(device)] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
 }
 
-// What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks are.
+// What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks
+// are.
 static bool on_accelerators(const cli_plan *plan)
 {
     return plan->math != MICS_MATH_FP32 || plan->run->device == MICS_RUN_DEVICE_CUDA ||
@@ -155,7 +156,8 @@ void cli_plan_close(cli_plan *plan)
     mics_run_close(plan->run);
 }
 
-// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner refuses.
+// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner
+// refuses.
 static int64_t global_batch(const cli_plan *plan, int32_t nodes)
 {
     const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);

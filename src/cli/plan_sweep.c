@@ -112,7 +112,8 @@ static void take_curve(cli_sweep_point *point, int32_t curve, const mics_plan_en
     point->has[curve] = entry->fits && entry->step_us > 0;
 }
 
-// A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the curve.
+// A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the
+// curve.
 static bool is_gap(const cli_plan *plan, cli_sweep_point *point)
 {
     const bool muted = mics_log_mute(true);

@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on the tree: which links a ring's edges load, how long its steps take, what a tree takes.
+// Collectives on the tree: which links a ring's edges load, how long its steps take, what a tree
+// takes.
 //
-// Note on edges. A group (first, stride s, size p) is one of those that tile the ranks: blocks of s * p
-// ranks hold s interleaved groups each. A ring sends from each member to the next, the last to the
-// first. Of a child of c ranks that a block reaches beyond, min(s, c) such edges lead out: for s < c
-// one of each of the s groups that pass through it, for s >= c those of all its ranks.
+// Note on edges. A group (first, stride s, size p) is one of those that tile the ranks: blocks of s
+// * p ranks hold s interleaved groups each. A ring sends from each member to the next, the last to
+// the first. Of a child of c ranks that a block reaches beyond, min(s, c) such edges lead out: for
+// s < c one of each of the s groups that pass through it, for s >= c those of all its ranks.
 //
-// Note on rings. R rings carry 1 / R of each block by different routes, so up to R ranks of a group share
-// the way out of a child; the bytes on its link are the same.
+// Note on rings. R rings carry 1 / R of each block by different routes, so up to R ranks of a group
+// share the way out of a child; the bytes on its link are the same.
 #include "mics/cost.h"
 #include <math.h>
 #include <stdbool.h>
@@ -58,8 +59,8 @@ static int64_t next_rank(const ring *r, int64_t rank)
     return next / block == rank / block ? next : next - block;
 }
 
-// Edges from the busiest child of c ranks to others that lie in the same `within` ranks, counted one by
-// one: for trees that the groups do not divide.
+// Edges from the busiest child of c ranks to others that lie in the same `within` ranks, counted
+// one by one: for trees that the groups do not divide.
 static int64_t count_edges(const ring *r, int64_t c, int64_t within)
 {
     int64_t most = 0;
@@ -98,7 +99,8 @@ static double ring_edges(const ring *r, int64_t c)
     return children > 1.0 ? children : 0.0;
 }
 
-// Inside a node the tier where an edge meets carries it; beyond, all tiers from the node outwards do.
+// Inside a node the tier where an edge meets carries it; beyond, all tiers from the node outwards
+// do.
 static void load_tiers(ring *r)
 {
     for (int32_t t = 0; t < r->cluster->tier_count; t++) {
@@ -262,8 +264,9 @@ static void go_round(const ring *r, double steps, double block, bool reduces, mi
 }
 
 // How often a tree's buffer passes the busiest link of a tier, whose children of the group are
-// `children`. Between nodes each of two trees takes half of it, and who is inside one is a leaf of the
-// other, so all links carry alike: children - 1 edges, up and down. Inside a node it is a chain.
+// `children`. Between nodes each of two trees takes half of it, and who is inside one is a leaf of
+// the other, so all links carry alike: children - 1 edges, up and down. Inside a node it is a
+// chain.
 static double tree_passes(bool inside, double children)
 {
     return inside ? fmin(2.0, children - 1.0) : 2.0 * (children - 1.0) / children;

@@ -154,8 +154,8 @@ static mics_status take_plain(const place *at, const cost_key *key, const mics_j
     return take_number(at, key, value);
 }
 
-// A figure with its source: {"value": 0.85, "source": "...", "date": "2026-11", "assumed": true}. Reads
-// it for what is wrong; only people read sources.
+// A figure with its source: {"value": 0.85, "source": "...", "date": "2026-11", "assumed": true}.
+// Reads it for what is wrong; only people read sources.
 static mics_status check_sourced(const place *at, const mics_json_value *figure)
 {
     const char *name = NULL;

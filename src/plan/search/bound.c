@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of a choice, and a time that it cannot fall below, without making its schedule.
 //
-// The bound. The boundary (norm, agreement, updates) follows everything else, one after the other. Before it,
-// a step takes at least the longest of
+// The bound. The boundary (norm, agreement, updates) follows everything else, one after the other.
+// Before it, a step takes at least the longest of
 //   computation   all passes, and what comes before the first and must follow the last; or what collectives
 //                 cost computation beside them, which takes 1 + slowdown times: us x slowdown / (1 + slowdown)
 //   each stream   the collectives that run on it, one after the other
@@ -249,7 +249,8 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
     return cost;
 }
 
-// Units that may share a message count nothing: what each of them adds to it nobody waits for alone.
+// Units that may share a message count nothing: what each of them adds to it nobody waits for
+// alone.
 static comm_cost price_once(const pricing *p, bool two_stage)
 {
     comm_cost cost = {0};
@@ -312,8 +313,8 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     const comm_cost sum = sum_costs(planner, choice, s, classes);
     const class_cost *first = &classes[planner->first_class];
     const double compute_us = batch->compute_us * choice->micro_steps;
-    // No computation runs before the first pass and behind the last. What runs there instead slows none, so
-    // either of the two counts, not both.
+    // No computation runs before the first pass and behind the last. What runs there instead slows
+    // none, so either of the two counts, not both.
     const double ends_us = first->gather.us + first->reduce.us + first->once.us;
     double us = compute_us + larger(ends_us, larger(sum.near_slow_us, sum.far_slow_us));
     us = larger(us, larger(sum.near_us, sum.far_us));

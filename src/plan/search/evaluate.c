@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one choice takes: its schedule's ledger, and its schedule on clocks.
 //
-// Note 1: extension. A list of t turns, each of as many micro-steps side by side, repeats itself between the first
-// turn and the last. Where in a simulated list of PERIOD_TURNS turns the second and the third consist of the same
-// steps with the same waits and find the same slots, and all their times differ by one constant, everything that
-// was under way when they began was the same; so a further turn between them would take that constant, and so would
-// every other. Then the step of t turns takes t - PERIOD_TURNS constants more. Otherwise twice as many are
-// simulated; and all of them where turns differ.
+// Note 1: extension. A list of t turns, each of as many micro-steps side by side, repeats itself
+// between the first turn and the last. Where in a simulated list of PERIOD_TURNS turns the second
+// and the third consist of the same steps with the same waits and find the same slots, and all
+// their times differ by one constant, everything that was under way when they began was the same;
+// so a further turn between them would take that constant, and so would every other. Then the step
+// of t turns takes t - PERIOD_TURNS constants more. Otherwise twice as many are simulated; and all
+// of them where turns differ.
 #include "mics/log.h"
 #include "plan/search/internal.h"
 #include <math.h>
@@ -43,7 +44,8 @@ static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period,
     return true;
 }
 
-// A slot as who comes to want one sees it: its size, and how long before that each stream has used it.
+// A slot as who comes to want one sees it: its size, and how long before that each stream has used
+// it.
 typedef struct slot_age {
     int64_t elems;
     int32_t steps[MICS_STREAMS]; // one more than `period`: before the turn
@@ -76,7 +78,8 @@ static slot_age age_of(const mics_schedule *schedule, int32_t slot, bool grads, 
     return age;
 }
 
-// Whether a turn that begins at `next` finds the slots that the one before it found at `begin`, in whatever order.
+// Whether a turn that begins at `next` finds the slots that the one before it found at `begin`, in
+// whatever order.
 static bool slots_repeat(const mics_schedule *schedule, bool grads, int32_t begin, int32_t next)
 {
     const int32_t count = grads ? schedule->grad_slot_count : schedule->param_slot_count;
@@ -153,7 +156,8 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
                          &planner->simulate, &run->simulation);
 }
 
-// Simulates as many turns as it takes (note 1). On failure too the run is closed with close_simulated.
+// Simulates as many turns as it takes (note 1). On failure too the run is closed with
+// close_simulated.
 static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice *choice,
                                    simulated *run)
 {
@@ -233,7 +237,8 @@ static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t
     return MICS_OK;
 }
 
-// A kind's part of the chain of a step with `further` turns more than `s` has, where `t` has one more.
+// A kind's part of the chain of a step with `further` turns more than `s` has, where `t` has one
+// more.
 static double chain_us(const mics_simulation *s, const mics_simulation *t, double further, int kind,
                        int stage)
 {

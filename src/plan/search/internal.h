@@ -32,8 +32,8 @@ typedef struct structure {
     int32_t *gathers;                  // by class
 } structure;
 
-// Of lists with 1, 2 and PROBED_TURNS turns, as many of them as were asked for. Where turns differ in
-// length there is one list, with all micro-steps.
+// Of lists with 1, 2 and PROBED_TURNS turns, as many of them as were asked for. Where turns differ
+// in length there is one list, with all micro-steps.
 typedef struct structures {
     struct structures *next;
     structure_kind kind;

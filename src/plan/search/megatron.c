@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The best cut of a model into tensor-parallel ranks, stages and replicas; megatron.h says what is modelled.
+// The best cut of a model into tensor-parallel ranks, stages and replicas; megatron.h says what is
+// modelled.
 #include "plan/search/megatron.h"
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +32,8 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
     const double t = c->p.tensor;
     const int32_t of_a_stage = layers / c->p.stages;
     const double own = of_a_stage * (double)model->units[1].elems / t;
-    // The first stage has the tables and most micro-batches under way; the last a copy of the token table.
+    // The first stage has the tables and most micro-batches under way; the last a copy of the token
+    // table.
     const double elems = own + (double)model->units[0].elems / t;
     const double held = pipeline_layers_held(c, layers);
     const unit_time *layer = &times->layer;
@@ -55,7 +57,8 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
 
 // ---- what follows the passes ----
 
-// The boundary: gradients summed over replicas, and of the tied table over first and last stage; norm; update.
+// The boundary: gradients summed over replicas, and of the tied table over first and last stage;
+// norm; update.
 typedef struct boundary {
     double reduce_us, update_us;
 } boundary;
@@ -223,7 +226,8 @@ static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_e
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));
     sum_memory(planner, c, &times, &entry.memory);
     const boundary b = boundary_of(planner, c, &entry.memory);
-    // Sums of the same times in another order: what is left of them where there is no bubble is rounding.
+    // Sums of the same times in another order: what is left of them where there is no bubble is
+    // rounding.
     const double idle_us = passes.us - passes.compute_us - passes.sum_us - passes.send_us;
     entry.pipeline.bubble_us = c->p.stages > 1 ? fmax(idle_us, 0) : 0;
     entry.compute_us = passes.compute_us;

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for many choices, taken from a few real schedules, so that there is no second formula.
 //
-// Which gathers a list has, and which slots, depends on what is sharded at all, units gathered ahead,
-// recomputation, micro-steps side by side and turns of them; from the second turn on each is like the one
-// before. Activations and computation depend on the micro-batch and recomputation. The boundary depends on
-// the optimizer's degree.
+// Which gathers a list has, and which slots, depends on what is sharded at all, units gathered
+// ahead, recomputation, micro-steps side by side and turns of them; from the second turn on each is
+// like the one before. Activations and computation depend on the micro-batch and recomputation. The
+// boundary depends on the optimizer's degree.
 #include "plan/search/internal.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The search: lists the space, drops what does not fit, and simulates the rest in the order of their bounds until
-// no bound is below what was found.
+// The search: lists the space, drops what does not fit, and simulates the rest in the order of
+// their bounds until no bound is below what was found.
 #include "mics/log.h"
 #include "plan/search/internal.h"
 #include <math.h>
@@ -141,7 +141,8 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
     return MICS_OK;
 }
 
-// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so are those of larger ones.
+// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so
+// are those of larger ones.
 static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeless_out)
 {
     const batch_probe *probe = NULL;
@@ -315,8 +316,8 @@ static int compare_memory(const void *left, const void *right)
     return by_memory != 0 ? by_memory : compare_candidates(left, right);
 }
 
-// Of what does not fit and is clearly faster than the winner, what lacks the least: of those that could be by
-// their bounds a few are simulated.
+// Of what does not fit and is clearly faster than the winner, what lacks the least: of those that
+// could be by their bounds a few are simulated.
 static mics_status find_faster(search *s, mics_plan_result *result)
 {
     const double worth_us = 0.99 * s->found[0].step_us;

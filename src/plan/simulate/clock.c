@@ -61,8 +61,8 @@ static void begin_job(simulator *sim, int32_t index, mics_group members)
     }
 }
 
-// A stream's next step, if all that it names is done: a computation begins, and so does a collective of
-// which this was the last member.
+// A stream's next step, if all that it names is done: a computation begins, and so does a
+// collective of which this was the last member.
 static void try_begin(simulator *sim, int32_t rank, int stream)
 {
     rank_clock *clock = &sim->clocks[rank];
@@ -106,8 +106,8 @@ static void begin_after(simulator *sim, const job *ended)
     }
 }
 
-// Lets time pass until the first job ends. Those that end with it stand behind the others afterwards; returns
-// how many jobs still run.
+// Lets time pass until the first job ends. Those that end with it stand behind the others
+// afterwards; returns how many jobs still run.
 static int32_t advance(simulator *sim)
 {
     double step_us = INFINITY;
@@ -130,8 +130,8 @@ static int32_t advance(simulator *sim)
     return running;
 }
 
-// Ends what has ended, then begins what that allows: all at one moment. The new jobs take the places behind
-// those that are read here, so the ended ones are moved away first.
+// Ends what has ended, then begins what that allows: all at one moment. The new jobs take the
+// places behind those that are read here, so the ended ones are moved away first.
 static void turn_over(simulator *sim, int32_t running)
 {
     const int32_t ended = sim->job_count - running;

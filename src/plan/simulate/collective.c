@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What collectives of a schedule take: the exchanges, then the packing and adding that their thread does
-// beside them.
+// What collectives of a schedule take: the exchanges, then the packing and adding that their thread
+// does beside them.
 #include "plan/simulate/internal.h"
 #include <math.h>
 
@@ -31,9 +31,9 @@ static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluste
 
 // ---- what the thread does beside ----
 
-// Bytes that it reads and writes. Packing reads fp32 and writes the wire's numbers, unpacking the other way
-// round, adding reads the sum too. A gather copies the rank's own shard into the slot, packed or not, and a
-// micro-step's sum is added to the accumulator.
+// Bytes that it reads and writes. Packing reads fp32 and writes the wire's numbers, unpacking the
+// other way round, adding reads the sum too. A gather copies the rank's own shard into the slot,
+// packed or not, and a micro-step's sum is added to the accumulator.
 static double local_bytes(const mics_schedule *schedule, const mics_step *step, mics_group group)
 {
     const double elems = (double)step->block_elems, others = group.size - 1;

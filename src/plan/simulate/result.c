@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What follows from the times of all steps: what was busy, what computation waited for, and the longest
-// chain.
+// What follows from the times of all steps: what was busy, what computation waited for, and the
+// longest chain.
 #include "plan/simulate/internal.h"
 
 static mics_step_time time_of(const simulator *sim, int32_t rank, int32_t step)
@@ -59,7 +59,8 @@ static void sum_steps(const simulator *sim, mics_simulation *result)
     result->compute_us = result->stream_us[MICS_STREAM_COMPUTE];
 }
 
-// As the engine counts it: stream by stream, what computation waits for until that stream's step is done.
+// As the engine counts it: stream by stream, what computation waits for until that stream's step is
+// done.
 static void sum_exposed(const simulator *sim, mics_simulation *result)
 {
     double now_us = 0;
@@ -82,7 +83,8 @@ static void sum_exposed(const simulator *sim, mics_simulation *result)
 
 // ---- the longest chain ----
 
-// Of the steps that had to end on a rank before this one could begin, the one that ended last; -1: none.
+// Of the steps that had to end on a rank before this one could begin, the one that ended last; -1:
+// none.
 static int32_t latest_before(const simulator *sim, int32_t rank, int32_t index)
 {
     int32_t latest = sim->previous[index];

@@ -1,27 +1,27 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Trials of unequal length and their median.
-#include "bench_trials.h"
+#include "measure/trials.h"
 #include <math.h>
 
 enum {
-    TRIALS = 8,       // in the time that there is
-    LEAST_TRIALS = 5, // whatever they take
-    MOST_REPEATS = 1 << 16
+    TRIALS = 8,     // in the time that there is
+    MIN_TRIALS = 5, // whatever they take
+    MAX_REPEATS = 1 << 16
 };
 
-int32_t bench_trials_next(const bench_trials *self)
+int32_t measure_trials_next(const measure_trials *self)
 {
-    if (self->count == BENCH_TRIALS_MAX ||
-        (self->count >= LEAST_TRIALS && self->spent_us >= self->budget_us))
+    if (self->count == MEASURE_MAX_TRIALS ||
+        (self->count >= MIN_TRIALS && self->spent_us >= self->budget_us))
         return 0;
     if (self->count == 0)
         return 1;
-    const double repeats = self->budget_us / TRIALS / fmax(bench_trials_us(self), 1e-3);
-    return (int32_t)fmin(fmax(repeats, 1), MOST_REPEATS);
+    const double repeats = self->budget_us / TRIALS / fmax(measure_trials_us(self), 1e-3);
+    return (int32_t)fmin(fmax(repeats, 1), MAX_REPEATS);
 }
 
-void bench_trials_add(bench_trials *self, int32_t repeats, double us)
+void measure_trials_add(measure_trials *self, int32_t repeats, double us)
 {
     int32_t at = self->count++;
     for (; at > 0 && self->us[at - 1] > us; at--) {
@@ -33,7 +33,7 @@ void bench_trials_add(bench_trials *self, int32_t repeats, double us)
     self->spent_us += us * repeats;
 }
 
-double bench_trials_us(const bench_trials *self)
+double measure_trials_us(const measure_trials *self)
 {
     int64_t all = 0, below = 0;
     for (int32_t i = 0; i < self->count; i++)
