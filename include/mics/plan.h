@@ -31,7 +31,7 @@ extern "C" {
 
 enum {
     MICS_PLAN_MAX_PREFETCH = 3,
-    MICS_PLAN_BREADTH_MOST = 8, // that is searched; larger ones are evaluated
+    MICS_PLAN_MAX_LAYERED_MICRO_STEPS = 8, // that are searched; more are evaluated
     MICS_PLAN_WHY_BYTES = 320,
     MICS_PLAN_NAME_BYTES = 48
 };

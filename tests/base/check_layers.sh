@@ -43,6 +43,7 @@ BEGIN {
     owner["safetensors"] = "checkpoint"
     owner["cluster"] = "cost"
     owner["plan"] = "search"
+    owner["planning"] = "run"
     owner["measure"] = "engine"
     owner["chart"] = "report"
     owner["kernels"] = "ops"

@@ -117,8 +117,9 @@ static mics_status list_breadths(search *s, mics_plan_choice choice)
     choice.layered_micro_steps = s->space->layered_micro_steps;
     if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
-    for (choice.layered_micro_steps = 1; choice.layered_micro_steps <= MICS_PLAN_BREADTH_MOST &&
-                                         choice.micro_steps % choice.layered_micro_steps == 0;
+    for (choice.layered_micro_steps = 1;
+         choice.layered_micro_steps <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS &&
+         choice.micro_steps % choice.layered_micro_steps == 0;
          choice.layered_micro_steps *= 2)
         MICS_TRY(list_choice(s, &choice));
     return MICS_OK;
