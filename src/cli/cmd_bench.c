@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics bench: measures links and computation where it runs (src/measure), and prints them.
-#include "args.h"
 #include "bench.h"
 #include "cli.h"
 #include "mics/run.h"
@@ -20,14 +19,14 @@ enum { COMPUTE_FLAGS = 4 }; // that bench compute alone takes, the first of the 
 
 typedef struct bench_options {
     measure_spec spec;
-    cli_list arguments, sets;
+    cli_list sets;
     int64_t ranks, nodes, threads;
     bool json;
 } bench_options;
 
 // ---- arguments ----
 
-static cli_parsed parse_half(mics_memory *memory, int argc, char **argv, bench_options *options)
+static mics_status parse_half(cli_call *call, bench_options *options)
 {
     measure_spec *spec = &options->spec;
     const bool compute = spec->compute;
@@ -40,10 +39,12 @@ static cli_parsed parse_half(mics_memory *memory, int argc, char **argv, bench_o
          &spec->sequence, 1, 1 << 24},
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
-        {"ranks", CLI_INT, "N", "ranks, as threads of this process; default 1", &options->ranks, 1,
-         CLI_RANKS_MAX},
+        {"ranks", CLI_INT, "N",
+         compute ? "ranks, as threads of this process; default 1"
+                 : "ranks, as threads of this process",
+         &options->ranks, 1, CLI_MAX_RANKS},
         {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1",
-         &options->nodes, 1, CLI_RANKS_MAX},
+         &options->nodes, 1, CLI_MAX_RANKS},
         {"threads", CLI_INT, "N",
          compute ? "of a rank; default: run.threads, or its share of the cores"
                  : "that compute in a rank; default: its share of the cores",
@@ -62,36 +63,38 @@ static cli_parsed parse_half(mics_memory *memory, int argc, char **argv, bench_o
         .option_count = (int32_t)(sizeof table / sizeof table[0]) - first,
         .max_arguments = compute,
     };
-    return cli_parse(memory, &words, argc, argv, &options->arguments);
+    return cli_parse(call, &words);
 }
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, bench_options *options)
+static mics_status parse(cli_call *call, bench_options *options)
 {
     static const char *const names[] = {"comm", "compute"};
-    const char *name = argc > 0 ? argv[0] : "";
+    const char *name = call->argc > 0 ? call->argv[0] : "";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         printf(
             "usage: mics bench comm [flags]\n       mics bench compute [RUN.json] [flags]\n\n%s\n\n"
             "%s\n\nmics bench comm --help and mics bench compute --help list the flags.\n",
             comm_about, compute_about);
-        return CLI_PARSED_HELP;
+        call->helped = true;
+        return MICS_OK;
     }
     options->spec.compute = strcmp(name, names[1]) == 0;
-    if (options->spec.compute || strcmp(name, names[0]) == 0)
-        return parse_half(memory, argc - 1, argv + 1, options);
-    const char *near = argc > 0 ? cli_nearest(name, names, 2) : NULL;
+    if (options->spec.compute || strcmp(name, names[0]) == 0) {
+        call->argc--;
+        call->argv++;
+        return parse_half(call, options);
+    }
+    const char *near = call->argc > 0 ? cli_nearest(name, names, 2) : NULL;
     if (near != NULL)
-        mics_fail(MICS_ERR_INVALID, "mics bench: measures no \"%.40s\"; did you mean \"%s\"?", name,
-                  near);
-    else
-        mics_fail(MICS_ERR_INVALID,
-                  "mics bench: say what to measure: mics bench comm, or mics bench compute");
-    return CLI_PARSED_WRONG;
+        return mics_fail(MICS_ERR_INVALID,
+                         "mics bench: measures no \"%.40s\"; did you mean \"%s\"?", name, near);
+    return mics_fail(MICS_ERR_INVALID,
+                     "mics bench: say what to measure: mics bench comm, or mics bench compute");
 }
 
-static mics_status check(const bench_options *options)
+static mics_status check(const cli_call *call, const bench_options *options)
 {
-    if (options->spec.config == NULL || (options->arguments.count == 0 && options->sets.count == 0))
+    if (options->spec.config == NULL || (call->arguments.count == 0 && options->sets.count == 0))
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID, "mics bench compute: --config stands in place of RUN.json "
                                        "and --set; leave one out");
@@ -99,42 +102,31 @@ static mics_status check(const bench_options *options)
 
 // ---- the whole ----
 
-static mics_status bench(mics_memory *memory, bench_options *options, bool *running_out)
+static mics_status bench(cli_call *call, bench_options *options)
 {
     measure_spec *spec = &options->spec;
     measure_report report;
     if (spec->status == MICS_OK)
-        spec->status = check(options);
-    spec->run = options->arguments.count > 0 ? options->arguments.items[0] : NULL;
+        spec->status = check(call, options);
+    spec->run = call->arguments.count > 0 ? call->arguments.items[0] : NULL;
     spec->sets = options->sets.items;
     spec->set_count = options->sets.count;
     spec->ranks = (int32_t)options->ranks;
     spec->nodes = (int32_t)options->nodes;
     spec->threads = (int32_t)options->threads;
-    MICS_TRY(measure_cluster(memory, spec, running_out, &report));
+    MICS_TRY(measure_cluster(call->memory, spec, &call->running, &report));
     if (!report.first)
         return MICS_OK;
     if (options->json)
-        return cli_bench_json(memory, spec->out, &report);
+        return cli_bench_json(call->memory, spec->out, &report);
     cli_bench_text(spec->out, &report);
     return MICS_OK;
 }
 
-int cmd_bench(int argc, char **argv)
+mics_status cmd_bench(cli_call *call)
 {
-    mics_memory *memory = NULL;
     bench_options options = {.spec = {.out = "cluster.json", .seconds = 20}};
-    bool running = false;
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
     mics_log_hold(mics_job_is_launched()); // until it is known who speaks
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = MICS_OK;
-    options.spec.status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed != CLI_PARSED_HELP)
-        status = bench(memory, &options, &running);
-    mics_free(memory, options.sets.items);
-    mics_free(memory, options.arguments.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, running);
+    options.spec.status = parse(call, &options);
+    return call->helped ? MICS_OK : bench(call, &options);
 }

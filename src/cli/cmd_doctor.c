@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics doctor: prints what this build and this machine can do (src/measure/machine.c).
-#include "args.h"
 #include "base/text.h"
 #include "cli.h"
 #include "measure/measure.h"
@@ -12,7 +11,7 @@ static const char about[] =
     "Prints what this build and this machine can do, times GEMMs for half a second, and says what\n"
     "could be better.";
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, bool *json, cli_list *arguments)
+static mics_status parse(cli_call *call, bool *json)
 {
     const cli_option table[] = {
         {"json", CLI_FLAG, NULL, "print one JSON object", json, 0, 0},
@@ -24,7 +23,7 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, bool *json, 
         .options = table,
         .option_count = sizeof table / sizeof table[0],
     };
-    return cli_parse(memory, &spec, argc, argv, arguments);
+    return cli_parse(call, &spec);
 }
 
 #if defined(__clang__)
@@ -178,21 +177,15 @@ static void print_json(const measure_machine *found)
     printf("]}\n");
 }
 
-int cmd_doctor(int argc, char **argv)
+mics_status cmd_doctor(cli_call *call)
 {
-    mics_memory *memory = NULL;
-    cli_list arguments = {0};
-    measure_machine found = {.kernels = NULL};
+    measure_machine found;
     bool json = false;
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    cli_parsed parsed = parse(memory, argc, argv, &json, &arguments);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = measure_machine_read(memory, &found);
-    if (parsed == CLI_PARSED_RUN && status == MICS_OK)
-        (json ? print_json : print_text)(&found);
-    mics_free(memory, arguments.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, parsed == CLI_PARSED_RUN);
+    MICS_TRY(parse(call, &json));
+    if (call->helped)
+        return MICS_OK;
+    call->running = true;
+    MICS_TRY(measure_machine_read(call->memory, &found));
+    (json ? print_json : print_text)(&found);
+    return MICS_OK;
 }

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
-#include "args.h"
 #include "cli.h"
 #include "plan.h"
 #include <string.h>
 
 typedef struct plan_options {
-    cli_list arguments, sets;
+    cli_list sets;
     const char *cluster, *precision, *sweep, *svg;
     int64_t top;
     bool json;
@@ -24,7 +23,7 @@ static const char notes[] =
     "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
     "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.";
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, plan_options *options)
+static mics_status parse(cli_call *call, plan_options *options)
 {
     const cli_option table[] = {
         {"cluster", CLI_TEXT, "NAME:N", "cluster and its nodes, or FILE[:N]", &options->cluster, 0,
@@ -50,7 +49,7 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, plan_options
         .max_arguments = 1,
         .notes = notes,
     };
-    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+    return cli_parse(call, &spec);
 }
 
 static mics_status plan_once(const mics_plan *plan, const plan_options *options)
@@ -78,10 +77,10 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
     return status;
 }
 
-static mics_status run_plan(mics_memory *memory, const plan_options *options)
+static mics_status run_plan(cli_call *call, const plan_options *options)
 {
     const mics_plan_spec spec = {
-        .file = options->arguments.items[0],
+        .file = call->arguments.items[0],
         .sets = options->sets.items,
         .set_count = options->sets.count,
         .cluster = options->cluster,
@@ -94,25 +93,16 @@ static mics_status run_plan(mics_memory *memory, const plan_options *options)
     if (options->cluster == NULL)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
-    MICS_TRY(mics_plan_open(memory, &spec, &plan));
+    MICS_TRY(mics_plan_open(call->memory, &spec, &plan));
     const mics_status status =
         options->sweep != NULL ? plan_sweep(plan, options) : plan_once(plan, options);
     mics_plan_close(plan);
     return status;
 }
 
-int cmd_plan(int argc, char **argv)
+mics_status cmd_plan(cli_call *call)
 {
-    mics_memory *memory = NULL;
     plan_options options = {.top = 5};
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    const cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = run_plan(memory, &options);
-    mics_free(memory, options.arguments.items);
-    mics_free(memory, options.sets.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, false);
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : run_plan(call, &options);
 }
