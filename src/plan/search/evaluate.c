@@ -106,7 +106,7 @@ static bool find_period(const mics_schedule *schedule, const mics_simulation *si
                         double *us_out)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    const mics_step_time *times = mics_simulation_times(simulation, 0);
+    const mics_step_time *times = simulation->times;
     const int32_t steps = schedule->spec.micro_steps,
                   layered_micro_steps = schedule->spec.layered_micro_steps;
     const int32_t begin = first_of(list, steps - 3 * layered_micro_steps);
