@@ -158,6 +158,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .model = model,
         .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
         .global_batch = run->global_batch,
+        .optimizer = run->optimizer.kind,
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHUNKS_MOST = 16 };
+enum { MAX_CHUNKS = 16 };
 
 // Passes of all stages together: longer pipelines take too long to run, and none is worth it.
-static const double passes_most = 4e6;
+static const double max_passes = 4e6;
 
 typedef struct cuts {
     mics_planner *planner;
@@ -47,7 +47,7 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
     bytes[MICS_MEM_GRADS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
-    bytes[MICS_MEM_OPTIMIZER] = (size_t)(elems * (double)kept_bytes(precision));
+    bytes[MICS_MEM_OPTIMIZER] = (size_t)(elems * (double)kept_bytes(&planner->request));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->input_bytes);
     bytes[MICS_MEM_WORKSPACE] = (size_t)(2 * sizeof(float) * logits);
@@ -87,8 +87,10 @@ static boundary boundary_of(const mics_planner *planner, const cut *c,
                 (double)request->model->units[0].elems * (mixed ? 2 : sizeof(float)) / c->p.tensor};
         b.reduce_us += mics_cost_collective(cluster, planner->ranks, &table).us;
     }
-    const mics_cost_op update = {
-        .kind = MICS_COST_UPDATE, .math = MICS_MATH_FP32, .bytes = (mixed ? 30 : 28) * elems};
+    const mics_cost_op update = {.kind = MICS_COST_UPDATE,
+                                 .math = MICS_MATH_FP32,
+                                 .bytes =
+                                     mics_optimizer_moved_bytes(request->optimizer, mixed) * elems};
     const mics_cost_op norm = {
         .kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = sizeof(float) * elems};
     b.update_us = mics_cost_op_us(cluster, &update, NULL) + mics_cost_op_us(cluster, &norm, NULL);
@@ -138,7 +140,7 @@ static mics_status list_batches(cuts *all, cut c)
         const int64_t steps = share / c.micro_batch;
         const bool given = space->micro_batch > 0 && space->micro_batch != c.micro_batch;
         if (share % c.micro_batch != 0 || given ||
-            (double)steps * c.p.chunks * c.p.stages > passes_most ||
+            (double)steps * c.p.chunks * c.p.stages > max_passes ||
             (c.p.chunks > 1 && steps % c.p.stages != 0))
             continue;
         c.micro_steps = (int32_t)steps;
@@ -174,7 +176,7 @@ static mics_status list_cuts(cuts *all)
         for (int32_t p = 1; p <= layers && p * t <= planner->ranks; p++) {
             if (layers % p != 0 || planner->ranks % (p * t) != 0)
                 continue;
-            for (int32_t v = 1; v <= (p > 1 ? CHUNKS_MOST : 1); v++) {
+            for (int32_t v = 1; v <= (p > 1 ? MAX_CHUNKS : 1); v++) {
                 const cut c = {
                     .p = {.tensor = t, .stages = p, .data = planner->ranks / (p * t), .chunks = v}};
                 if (layers % (p * v) == 0 && in_space(all->space, &c))

@@ -4,8 +4,8 @@
 // stage has done the one before and the neighbour the one that it follows.
 //
 // 1F1B: a stage runs as many forwards ahead as stages follow it, then one forward and one backward
-// in turn. Interleaved: chunks in turn, each for as many micro-batches as there are stages. The
-// order is Megatron-LM's (Narayanan et al., SC21, section 2.2).
+// in layered group. Interleaved: chunks in layered group, each for as many micro-batches as there
+// are stages. The order is Megatron-LM's (Narayanan et al., SC21, section 2.2).
 #include "plan/search/megatron.h"
 
 typedef struct pipeline {
