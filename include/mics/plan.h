@@ -4,11 +4,11 @@
 // memory from the ledger, runs them on clocks, and says why the best is the best.
 //
 // The space is the whole family P | G | O that the mesh allows, times every micro-batch x
-// accumulation that gives the global batch, recomputation, units gathered ahead, layered micro-steps
-// (1, 2, 4 or 8), and gathers and reductions by one ring or in two stages where their groups span
-// nodes. What does not fit is left out by memory, which is known without making the schedule; what
-// cannot be among the best by a lower bound on its time (computation alone, bytes over links) that
-// never exceeds what the simulation says. So the best is that of the whole space.
+// accumulation that gives the global batch, recomputation, units gathered ahead, layered
+// micro-steps (1, 2, 4 or 8), and gathers and reductions by one ring or in two stages where their
+// groups span nodes. What does not fit is left out by memory, which is known without making the
+// schedule; what cannot be among the best by a lower bound on its time (computation alone, bytes
+// over links) that never exceeds what the simulation says. So the best is that of the whole space.
 //
 // Long accumulations are periodic. Once two layered groups in the middle of a simulated step take
 // the same times in all their parts, every further one does, and the step is extended by so many of
@@ -64,8 +64,8 @@ typedef struct mics_plan_choice {
     int32_t prefetch;
     int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
     bool recompute;
-    // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless they
-    // are to be by ring (mics_schedule_spec).
+    // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless
+    // they are to be by ring (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;
@@ -170,8 +170,8 @@ double mics_planner_memory_bytes(const mics_planner *planner);
 
 /* Makes the schedule of one choice and runs it on clocks. `why` stays empty.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: the choice is none, or a step sends more bytes than are
- *          counted (9e18); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the choice is none, or a step sends more bytes
+ *          than are counted (9e18); MICS_ERR_MEMORY.
  */
 mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice *choice,
                                   mics_plan_entry *entry_out);

@@ -5,8 +5,8 @@
 //
 // A discrete simulation. A rank has the streams of the engine, each in list order. A step begins
 // when its stream is free and all steps that it names are done. Alone it takes what cost says. The
-// list begins with the parameter sync of what the step before updated, so one run of it is a step of
-// a steady state.
+// list begins with the parameter sync of what the step before updated, so one run of it is a step
+// of a steady state.
 //
 // What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
 //   links       Collectives go at full speed while their shares of each tier's links add up to at
@@ -92,7 +92,8 @@ typedef struct mics_simulation {
  * Takes time and memory linear in steps.
  * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its
  *          nodes; a schedule with a training list. `options` NULL: all zeros.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, or steps that wait for each other); MICS_ERR_MEMORY (simulation_out untouched).
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, or steps that wait for each other);
+ *          MICS_ERR_MEMORY (simulation_out untouched).
  * Owns:    close with mics_simulation_close; borrows nothing afterwards.
  * Threads: any.
  */

@@ -77,12 +77,12 @@ static mics_status unknown_flag(const cli_spec *spec, const char *name)
 
 static mics_status bad_number(const cli_spec *spec, const cli_option *option, const char *text)
 {
-    char most[40] = "";
+    char max[40] = "";
     if (option->max > 0)
-        snprintf(most, sizeof most, " and at most %lld", (long long)option->max);
+        snprintf(max, sizeof max, " and at most %lld", (long long)option->max);
     return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", spec->verb,
                      option->name, text, option->kind == CLI_INT ? "a whole number" : "a number",
-                     (long long)option->min, most);
+                     (long long)option->min, max);
 }
 
 static mics_status read_number(const cli_spec *spec, const cli_option *option, const char *text)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// More ranks than any machine has; keeps products of counts small.
+// More ranks than any machine has; keeps counts that are multiplied small.
 enum { CLI_MAX_RANKS = 1 << 20 };
 
 // What a verb does. Returns: MICS_OK, or what failed, logged.

@@ -144,7 +144,7 @@ static void fill_picture(const mics_plan *plan, const mics_plan_sweep *sweep, pi
     chart->x_count = sweep->point_count;
 }
 
-// Of nine curves the picture has room for eight: ddp, which fits small models alone, stands back.
+// Of nine curves the picture holds eight: ddp, which fits small models alone, stands back.
 static void take_series(const mics_plan_sweep *sweep, const picture *p, mics_chart *chart)
 {
     for (int32_t c = 0; c < sweep->curve_count; c++) {

@@ -52,7 +52,7 @@ const char *cli_plan_precision_text(const mics_plan *plan)
     case MICS_MATH_FP16:
         return "fp16 with fp32 masters";
     case MICS_MATH_TF32:
-        return "fp32, products in tf32";
+        return "fp32, GEMMs in tf32";
     default:
         return "fp32";
     }
@@ -219,8 +219,8 @@ static const char footnotes[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
     "other: agreement,\n"
     "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"
-    "TFLOP/s and MFU count 6 FLOPs a token and parameter of matrix products, and 6 x layers x "
-    "length x width for\n"
+    "TFLOP/s and MFU count 6 FLOPs a token and parameter of GEMMs, and 6 x layers x "
+    "length x hidden size for\n"
     "causal attention, without recomputation (PaLM, appendix B); hw counts what is computed, "
     "recomputation too.\n"
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "

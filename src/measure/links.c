@@ -3,8 +3,9 @@
 // mics bench comm: links by tier, as a cluster file describes them.
 //
 // What is measured, in exchanges that training's collectives are made of:
-//   ramps     one rank's messages by size, copied and added. Inside a node all ranks of it send at once, on
-//             wires of their own; between nodes one rank of each sends, in a ring over all ranks of two nodes.
+//   ramps     one rank's messages by size, copied and added. Inside a node all ranks of it send at
+//             once, on links of their own; between nodes one rank of each sends, in a ring over all
+//             ranks of two nodes.
 //   link      all ranks of a node send to another node at once.
 //   core      processor time that a rank's thread takes for a byte.
 //   beside    computation and traffic at once (measure_beside.c).

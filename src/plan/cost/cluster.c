@@ -17,11 +17,11 @@
 #define DEFAULT_RESERVE_SHARE 16.0 // and at most 1 / 16 of the memory
 #define NODE_LATENCY_US 3.4        // NCCL 2.11, src/graph/tuning.cc, 2021-09: ring, NVLink
 #define NETWORK_LATENCY_US 9.6     // the same: ring, network
-#define MOST_RANKS 16777216
+#define MAX_RANKS 16777216
 
 enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES };
 
-// Share of the peak by the smallest dimension of a product, of an accelerator that is not in the
+// Share of the peak by the smallest dimension of a GEMM, of an accelerator that is not in the
 // catalogue: the A100's.
 static const mics_curve default_matmul = {
     .count = 8,
@@ -44,11 +44,11 @@ void mics_cluster_init(mics_cluster *cluster_out)
 
 static void derive_precisions(mics_accelerator *accelerator)
 {
-    double *rate = accelerator->flops_per_s, most = 0.0;
+    double *rate = accelerator->flops_per_s, max = 0.0;
     for (int32_t i = 0; i < MICS_MATHS; i++)
-        most = rate[i] > most ? rate[i] : most;
+        max = rate[i] > max ? rate[i] : max;
     if (rate[MICS_MATH_FP32] == 0.0)
-        rate[MICS_MATH_FP32] = most / DEFAULT_FP32_SHARE;
+        rate[MICS_MATH_FP32] = max / DEFAULT_FP32_SHARE;
     if (rate[MICS_MATH_TF32] == 0.0)
         rate[MICS_MATH_TF32] = rate[MICS_MATH_FP32];
     if (rate[MICS_MATH_FP16] == 0.0)
@@ -192,10 +192,10 @@ static mics_status check_tier(const mics_json *json, const mics_cluster *cluster
 static mics_status check_given(const mics_json *json, const mics_cluster *cluster)
 {
     const mics_accelerator *accelerator = &cluster->accelerator;
-    double most = 0.0;
+    bool given = false;
     for (int32_t i = 0; i < MICS_MATHS; i++)
-        most = accelerator->flops_per_s[i] != 0.0 ? 1.0 : most;
-    if (most == 0.0)
+        given = given || accelerator->flops_per_s[i] != 0.0;
+    if (!given)
         return cost_fail(json, cluster, "accelerator.tflops_fp32", MICS_ERR_INVALID,
                          "must be given, or tflops_bf16, tflops_fp16 or tflops_tf32; or name an "
                          "accelerator of the catalogue, as in \"accelerator\": \"A100-SXM4-80GB\"");
@@ -223,9 +223,9 @@ mics_status cost_finish(const mics_json *json, mics_cluster *cluster)
     for (int32_t t = 0; t < cluster->tier_count; t++) {
         MICS_TRY(check_tier(json, cluster, t));
         ranks *= cluster->tiers[t].fan_out > 0 ? cluster->tiers[t].fan_out : 1;
-        if (ranks > MOST_RANKS)
+        if (ranks > MAX_RANKS)
             return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
-                             "their fan-outs multiply to more than %d ranks", MOST_RANKS);
+                             "their fan-outs multiply to more than %d ranks", MAX_RANKS);
     }
     int32_t counted = 0;
     return cluster->nodes == 0 ? MICS_OK : mics_cluster_ranks(cluster, cluster->nodes, &counted);
@@ -259,20 +259,20 @@ mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32
         return mics_fail(MICS_ERR_INVALID,
                          "cluster %s: its node has no ranks; call mics_cluster_finish first",
                          cluster->name);
-    int64_t most =
-        (last->fan_out > 0 ? mics_cluster_child_ranks(cluster, cluster->tier_count) : MOST_RANKS) /
+    int64_t max_nodes =
+        (last->fan_out > 0 ? mics_cluster_child_ranks(cluster, cluster->tier_count) : MAX_RANKS) /
         ranks_per_node;
-    if (nodes >= 1 && nodes <= most) {
+    if (nodes >= 1 && nodes <= max_nodes) {
         *ranks_out = (int32_t)(nodes * ranks_per_node);
         return MICS_OK;
     }
-    if (nodes > most && cluster->node_tier + 1 == cluster->tier_count)
+    if (nodes > max_nodes && cluster->node_tier + 1 == cluster->tier_count)
         return mics_fail(MICS_ERR_INVALID,
                          "cluster %s: has no tier beyond its node (%s), so 1 node is all, not %d; "
                          "add a tier \"network\"",
                          cluster->name, last->name, (int)nodes);
     return mics_fail(MICS_ERR_INVALID, "cluster %s: must have 1 to %lld nodes, not %d",
-                     cluster->name, (long long)most, (int)nodes);
+                     cluster->name, (long long)max_nodes, (int)nodes);
 }
 
 mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity,

@@ -44,7 +44,8 @@ mics_status cost_check_section(const mics_json *json, const mics_cluster *cluste
 /* mics_cluster_finish for a cluster that was read from `json` (NULL: from a program). */
 mics_status cost_finish(const mics_json *json, mics_cluster *cluster);
 
-/* Logs and returns `status`: with file and line where there is a document, else the cluster's name. */
+/* Logs and returns `status`: with file and line where there is a document, else the cluster's
+ * name. */
 mics_status cost_fail(const mics_json *json, const mics_cluster *cluster, const char *path,
                       mics_status status, const char *format, ...) MICS_PRINTF(5, 6);
 

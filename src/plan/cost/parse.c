@@ -448,17 +448,3 @@ mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out)
     *cluster_out = cluster;
     return MICS_OK;
 }
-
-mics_status mics_accelerator_find(const char *name, mics_accelerator *accelerator_out)
-{
-    const catalogue_file *file = catalogue_find(true, name);
-    mics_cluster cluster;
-    char text[LIST_BYTES];
-    if (file == NULL)
-        return mics_fail(MICS_ERR_INVALID, "unknown accelerator %s",
-                         catalogue_suggest(true, name, text, sizeof text));
-    mics_cluster_init(&cluster);
-    MICS_TRY(read_entry(file, true, &cluster));
-    *accelerator_out = cluster.accelerator;
-    return MICS_OK;
-}

@@ -4,8 +4,9 @@
 //
 // The bound. The boundary (norm, agreement, updates) follows everything else, one after the other.
 // Before it, a step takes at least the longest of
-//   computation   all passes, and what comes before the first and must follow the last; or what collectives
-//                 cost computation beside them, which takes 1 + slowdown times: us x slowdown / (1 + slowdown)
+//   computation   all passes, and what comes before the first and must follow the last; or what
+//                 collectives cost computation beside them, which takes 1 + slowdown times:
+//                 us x slowdown / (1 + slowdown)
 //   each stream   the collectives that run on it, one after the other
 //   each tier     the bytes through its busiest link
 //   cores         the work of all ranks, where they share cores

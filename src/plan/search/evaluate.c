@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one choice takes: its schedule's ledger, and its schedule on clocks.
 //
-// Note 1: extension. A list of t layered groups, each of as many micro-steps side by side, repeats
+// Note 1: extension. A list of t layered groups, each of as many micro-steps, repeats
 // itself between the first layered group and the last. Where in a simulated list of PERIOD_GROUPS
 // layered groups the second and the third consist of the same steps with the same waits and find
 // the same slots, and all their times differ by one constant, everything that was under way when

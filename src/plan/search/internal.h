@@ -101,7 +101,8 @@ const structure *structure_at(const structures *s, int32_t groups);
 
 // ---- choice.c ----
 
-/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the global batch.
+/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the
+ * global batch.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
@@ -114,7 +115,8 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
  * their groups have them. */
 bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
 
-/* Whether partition groups of so many ranks share their parameters (mics_schedule_spec.share_params). */
+/* Whether partition groups of so many ranks share their parameters
+ * (mics_schedule_spec.share_params). */
 bool degree_shares(const mics_planner *planner, int32_t degree);
 
 /* Whether the groups that gather or reduce span nodes and have several ranks in each. */
@@ -150,7 +152,7 @@ typedef struct class_cost {
     comm_cost once; // second hop and parameter sync
 } class_cost;
 
-/* Prices the collectives of a sharding; `classes` has room for all. */
+/* Prices the collectives of a sharding; `classes` holds all. */
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
                            class_cost *classes);
 

@@ -120,7 +120,7 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
         c->micro_steps > 1)
         add(entry, "gradients leave the node once in %d micro-steps; ", (int)c->micro_steps);
     if (c->layered_micro_steps > 1)
-        add(entry, "%d micro-steps run side by side; ",
+        add(entry, "%d micro-steps are layered; ",
             (int)mics_schedule_layered_micro_steps(c->micro_steps, c->layered_micro_steps));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What collectives of a schedule take: the exchanges, then the compressing and adding that their thread
-// does beside them.
+// What collectives of a schedule take: the exchanges, then the compressing and adding that their
+// thread does beside them.
 #include "plan/simulate/internal.h"
 
 static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,

@@ -83,8 +83,8 @@ static mics_status add_collective(pricing *p, const mics_step *step, int32_t *in
     return MICS_OK;
 }
 
-// Whether two steps of one kind and stage cost the same. Decompressing depends on the whole unit, which
-// is then alike.
+// Whether two steps of one kind and stage cost the same. Decompressing depends on the whole unit,
+// which is then alike.
 static bool alike(const mics_step *a, const mics_step *b)
 {
     return a->axis == b->axis && a->block_elems == b->block_elems &&
