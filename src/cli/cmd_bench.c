@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char comm_about[] =
-    "Measures messages inside nodes and between them: latency, rate by size, what they take of a\n"
+    "Measures messages intra-node and inter-node: latency, rate by size, what they take of a\n"
     "core, and how computation fares beside them. Under mpirun or srun the ranks are MPI's,\n"
     "otherwise --ranks threads of this process. Updates the links of a cluster file for mics plan.";
 static const char compute_about[] =

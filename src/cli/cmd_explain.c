@@ -6,7 +6,8 @@
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
-    "groups, memory, bytes inside and between nodes, and the schedule of a step. Runs nothing, so\n"
+    "groups, memory, bytes intra-node and inter-node, and the schedule of a step. Runs nothing, "
+    "so\n"
     "run.device \"cuda\" needs no GPU here.";
 
 typedef struct explain_options {

@@ -121,14 +121,14 @@ static void call_op(measure_ops *self, const timed_call *call)
                       .stats = out(self, s->N * (s->heads + 2))};
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         c.in[i] = in(self, s->N * s->in[i]);
-    for (int p = 0; p < MICS_OP_PARAMS; p++)
+    for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
         c.params[p] = in(self, param_elems(s, p));
     kernels->forward(&c);
     if (kernels->backward == NULL)
         return;
     c.dout = in(self, s->N * s->out);
     c.din = out(self, s->N * s->in[0]);
-    for (int p = 0; p < MICS_OP_PARAMS; p++)
+    for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
         c.dparams[p] = out(self, param_elems(s, p));
     kernels->backward(&c);
 }

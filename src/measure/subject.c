@@ -90,17 +90,25 @@ static mics_status set_batch(const measure_spec *spec, const wishes *wished,
 
 // ---- layers ----
 
+mics_status measure_schedule_open(mics_memory *memory, const measure_subject *subject,
+                                  int32_t micro_steps, mics_schedule **schedule_out)
+{
+    mics_schedule_spec spec = {.model = subject->model,
+                               .batch = subject->batch,
+                               .micro_steps = micro_steps,
+                               .prefetch = 1};
+    if (spec.batch.threads == 0)
+        spec.batch.threads = 1;
+    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    return mics_schedule_open(memory, &spec, schedule_out);
+}
+
 // What training it takes of one rank alone.
 static mics_status weigh(mics_memory *memory, const measure_subject *subject, size_t *bytes_out,
                          double *flops_out)
 {
     mics_schedule *schedule = NULL;
-    mics_schedule_spec spec = {
-        .model = subject->model, .batch = subject->batch, .micro_steps = 1, .prefetch = 1};
-    if (spec.batch.threads == 0)
-        spec.batch.threads = 1;
-    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    MICS_TRY(mics_schedule_open(memory, &spec, &schedule));
+    MICS_TRY(measure_schedule_open(memory, subject, 1, &schedule));
     *bytes_out = schedule->ledger.total;
     *flops_out = mics_schedule_flops(schedule, MICS_PHASE_TRAIN);
     mics_schedule_close(schedule);

@@ -38,23 +38,11 @@ static void close_trainer(trainer *self)
     mics_schedule_close(self->schedule);
 }
 
-static mics_status open_schedule(trainer *self, int32_t micro_steps)
-{
-    mics_schedule_spec spec = {
-        .model = self->subject->model,
-        .batch = self->subject->batch,
-        .micro_steps = micro_steps,
-        .prefetch = 1,
-    };
-    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    return mics_schedule_open(self->memory, &spec, &self->schedule);
-}
-
 // Parameters stay 0: what a step takes does not depend on them.
 static mics_status open_trainer(trainer *self, int32_t micro_steps)
 {
     mics_comm *inner = NULL;
-    MICS_TRY(open_schedule(self, micro_steps));
+    MICS_TRY(measure_schedule_open(self->memory, self->subject, micro_steps, &self->schedule));
     MICS_TRY(mics_thread_world_open(self->memory, 1, TIMEOUT_S, &self->world));
     MICS_TRY(mics_comm_thread_open(self->memory, self->world, 0, &inner));
     mics_status status = mics_comm_count_open_take(self->memory, inner, 1, &self->comm);
@@ -191,7 +179,7 @@ static mics_status expect_now(measure_session *b, const measure_subject *subject
                               const measure_compute *compute, expectation *expected_out)
 {
     trainer self = {.session = b, .subject = subject, .memory = b->rank->memory};
-    mics_status status = open_schedule(&self, FEW);
+    mics_status status = measure_schedule_open(self.memory, subject, FEW, &self.schedule);
     if (status == MICS_OK)
         status = expect(&self, compute, expected_out);
     close_trainer(&self);

@@ -288,8 +288,8 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
     entry->fits = entry->spare_bytes >= 0;
 }
 
-void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
-                 size_t capacity)
+static void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
+                        size_t capacity)
 {
     mics_mesh mesh;
     if (mics_mesh_init(planner->ranks, planner->request.nodes, *sharding, &mesh) == MICS_OK)

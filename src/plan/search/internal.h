@@ -131,10 +131,6 @@ mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, d
 /* Fills what follows from step_us, tokens and FLOPs. */
 void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
 
-/* The family's name of a sharding on the planner's ranks. */
-void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
-                 size_t capacity);
-
 // ---- bound.c ----
 
 // What collectives of one sharding cost, by class, independent of the batch.
