@@ -8,11 +8,9 @@
 //             ranks of two nodes.
 //   link      all ranks of a node send to another node at once.
 //   core      processor time that a rank's thread takes for a byte.
-//   beside    computation and traffic at once (measure_beside.c).
+//   beside    computation and traffic at once (beside.c).
 // In what is one figure for both, gathers count twice and reductions once, as in a micro-step.
 #include "measure/internal.h"
-#include "mics/log.h"
-#include "mics/size.h"
 #include <math.h>
 
 enum { LATENCY_BYTES = 64, SIZES = 9, ROW_SIZES = 3, ROW_KINDS = 8 };
@@ -33,13 +31,18 @@ typedef struct meter {
     measure_links *links;
 } meter;
 
-// The largest block of `bytes` at most that the buffer holds; a power of two.
-static size_t block_that_fits(const meter *self, const measure_traffic *traffic, size_t bytes)
+// Halves a block until it is no more than `max_bytes`, or that of the smallest message.
+static size_t halve(size_t bytes, double max_bytes)
 {
-    while (bytes > LATENCY_BYTES &&
-           bytes * (size_t)traffic->group.size > self->session->place.buffer_bytes)
+    while (bytes > sizes[0] && (double)bytes > max_bytes)
         bytes /= 2;
     return bytes;
+}
+
+// What a block may have for the buffer to hold the whole.
+static double max_block(const meter *self, const measure_traffic *traffic)
+{
+    return (double)self->session->place.buffer_bytes / traffic->group.size;
 }
 
 // Time of one message in a ring.
@@ -78,8 +81,7 @@ static mics_status time_ramp(meter *self, measure_traffic traffic, measure_tier 
         const double left_us = budget_us - (now_us - begin_us);
         const double grows = i > 0 ? (double)sizes[i] / (double)sizes[i - 1] : 1;
         // Both are run twice before, and once or more often then.
-        if (block_that_fits(self, &traffic, sizes[i]) < sizes[i] ||
-            (i > 1 && 6 * grows * us > left_us))
+        if ((double)sizes[i] > max_block(self, &traffic) || (i > 1 && 6 * grows * us > left_us))
             break;
         traffic.block_bytes = sizes[i];
         MICS_TRY(time_both(self, traffic, left_us / (SIZES - i), &gather, &reduce));
@@ -111,12 +113,9 @@ static mics_status time_large(meter *self, measure_traffic traffic, measure_tier
 // Traffic for whom it takes too long is measured on shorter messages.
 static size_t large_block(const meter *self, const measure_traffic *traffic, const mics_curve *ramp)
 {
-    size_t bytes = block_that_fits(self, traffic, LARGE_BYTES);
     const double rate = ramp->value[ramp->count - 1] / self->session->place.per_node;
-    const double most = rate * self->seconds * LARGE / 12 / (traffic->group.size - 1);
-    while (bytes > sizes[0] && (double)bytes > most)
-        bytes /= 2;
-    return bytes;
+    const double in_time = rate * self->seconds * LARGE / 12 / (traffic->group.size - 1);
+    return halve(LARGE_BYTES, fmin(max_block(self, traffic), in_time));
 }
 
 // A ring over all nodes has a block for each: shorter ones where they would take too much time or
@@ -124,12 +123,9 @@ static size_t large_block(const meter *self, const measure_traffic *traffic, con
 static size_t beside_block(const meter *self, size_t bytes)
 {
     const measure_place *place = &self->session->place;
-    const size_t members =
-        (size_t)(place->nodes > place->per_node ? place->nodes : place->per_node);
-    while (bytes > sizes[0] &&
-           (bytes * members > place->buffer_bytes || bytes * members > BESIDE_BYTES))
-        bytes /= 2;
-    return bytes;
+    const int32_t members = place->nodes > place->per_node ? place->nodes : place->per_node;
+    const size_t all = place->buffer_bytes < BESIDE_BYTES ? place->buffer_bytes : BESIDE_BYTES;
+    return halve(bytes, (double)all / members);
 }
 
 static mics_status time_tier(meter *self, bool inter, measure_tier *tier)
