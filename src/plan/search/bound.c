@@ -108,6 +108,7 @@ static comm_cost price_all(const pricing *p, const asked *a)
 
 // ---- what a class' collectives cost ----
 
+static const comm_cost nothing = {.us = 0};
 static const mics_comm_dtypes both_bf16 = {MICS_COMM_BF16, MICS_COMM_BF16};
 
 static bool is_mixed(const mics_planner *planner)
@@ -124,7 +125,7 @@ static comm_cost price_gather(const pricing *p, bool two_stage)
                      .staged = two_stage && degree_has_stages(planner, p->unit.params),
                      .dtypes = is_mixed(planner) ? both_bf16 : planner->request.params_dtype};
     if (p->unit.params == 1 || degree_shares(planner, p->unit.params)) // no bytes
-        return (comm_cost){0};
+        return nothing;
     return price_all(p, &a);
 }
 
@@ -140,7 +141,7 @@ static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
                      .direct = direct,
                      .dtypes = mixed ? both_bf16 : planner->request.grads_dtype,
                      .compresses = !mixed};
-    return p->unit.grads == 1 ? (comm_cost){0} : price_all(p, &a);
+    return p->unit.grads == 1 ? nothing : price_all(p, &a);
 }
 
 // Whether a group from one degree to another has several members a node and several nodes.
@@ -154,7 +155,7 @@ static bool has_stages(const pricing *p, bool two_stage, int32_t inner, int32_t 
 static comm_cost price_boundary(const pricing *p, bool two_stage, int32_t inner, asked a)
 {
     a.staged = has_stages(p, two_stage, inner, a.blocks);
-    return inner == a.blocks ? (comm_cost){0} : price_all(p, &a);
+    return inner == a.blocks ? nothing : price_all(p, &a);
 }
 
 static comm_cost price_scatter(const pricing *p, bool two_stage)
