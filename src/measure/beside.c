@@ -16,7 +16,6 @@
 // same GEMMs take beside traffic (caches, memory, and interrupts that the system books on whoever
 // computes).
 #include "measure/internal.h"
-#include "measure/trials.h"
 #include "mics/clock.h"
 #include "mics/kernels.h"
 #include "mics/log.h"

@@ -53,6 +53,27 @@ void measure_add_point(mics_curve *curve, double size, double value);
 /* Says on standard error what is being measured: rank 0 alone. */
 void measure_say(const measure_session *self, const char *format, ...) MICS_PRINTF(2, 3);
 
+// ---- trials of unequal length (trials.c) ----
+
+enum { MEASURE_MAX_TRIALS = 32 };
+
+// All zeros but for the budget: no trial yet.
+typedef struct measure_trials {
+    double budget_us;
+    double spent_us;
+    int32_t count;
+    int32_t repeats[MEASURE_MAX_TRIALS];
+    double us[MEASURE_MAX_TRIALS]; // of one repeat, the mean of the trial; ascending
+} measure_trials;
+
+/* Repeats of the next trial; 0: enough. */
+int32_t measure_trials_next(const measure_trials *self);
+/* Needs what `measure_trials_next` said. */
+void measure_trials_add(measure_trials *self, int32_t repeats, double us);
+
+/* Of one repeat; 0 before the first trial. */
+double measure_trials_us(const measure_trials *self);
+
 // ---- traffic (traffic.c) ----
 
 // Which ranks a collective is among.
@@ -147,10 +168,12 @@ mics_status measure_schedule_open(mics_memory *memory, const measure_subject *su
 mics_status measure_compute_run(measure_session *self, const measure_subject *subject,
                                 double seconds, measure_compute *compute_out);
 
-// Calls by size, summed up.
+// Calls by size, summed up; sizes ascend.
 typedef struct measure_rates {
     int32_t count;
-    double size[MICS_CURVE_POINTS], flops[MICS_CURVE_POINTS], us[MICS_CURVE_POINTS];
+    struct {
+        double size, flops, us;
+    } points[MICS_CURVE_POINTS];
 } measure_rates;
 
 // Ops alone, as far as they were timed.

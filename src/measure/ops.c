@@ -14,6 +14,7 @@
 #include "mics/log.h"
 #include "mics/size.h"
 #include <stdio.h>
+#include <string.h>
 
 enum {
     MAX_SAMPLES = 64,
@@ -277,26 +278,21 @@ static double gemm_flops(const timed_call *call)
     return 2.0 * (double)call->m * (double)call->n * (double)call->k;
 }
 
-static void add_to_tally(measure_ops *self, const timed_call *call, double us)
+static void add_rate(measure_rates *rates, double size, double flops, double us)
 {
-    measure_rates *rates = &self->gemms;
-    const double size = (double)smallest(call);
     int32_t at = 0;
-    while (at < rates->count && rates->size[at] < size)
+    while (at < rates->count && rates->points[at].size < size)
         at++;
-    if (at == rates->count || rates->size[at] > size) {
+    if (at == rates->count || rates->points[at].size > size) {
         if (rates->count == MICS_CURVE_POINTS)
             return;
-        for (int32_t i = rates->count++; i > at; i--) {
-            rates->size[i] = rates->size[i - 1];
-            rates->flops[i] = rates->flops[i - 1];
-            rates->us[i] = rates->us[i - 1];
-        }
-        rates->size[at] = size;
-        rates->flops[at] = rates->us[at] = 0;
+        for (int32_t i = rates->count++; i > at; i--)
+            rates->points[i] = rates->points[i - 1];
+        memset(&rates->points[at], 0, sizeof rates->points[at]);
+        rates->points[at].size = size;
     }
-    rates->flops[at] += call->weight * gemm_flops(call);
-    rates->us[at] += call->weight * us;
+    rates->points[at].flops += flops;
+    rates->points[at].us += us;
 }
 
 static void raise_peak(measure_ops *self, double flops, double us)
@@ -339,7 +335,8 @@ static mics_status time_gemms(measure_ops *self, const measure_subject *subject,
         MICS_TRY(read_pace(self, now_us, call, &us_per_flop));
         raise_peak(self, gemm_flops(call), us);
         if (us > 0 && call->weight > 0)
-            add_to_tally(self, call, us);
+            add_rate(&self->gemms, (double)smallest(call), call->weight * gemm_flops(call),
+                     call->weight * us);
     }
     return MICS_OK;
 }
@@ -384,15 +381,12 @@ static mics_status time_attention(measure_ops *self, const measure_subject *subj
         const timed_call call = {
             .kind = OP, .shape = mics_op_shape_get(subject->model, layer_of(subject), op, batch)};
         const mics_op_cost cost = mics_op_def_get(op->kind)->cost(&call.shape);
-        measure_rates *rates = &self->attention;
+        const double flops = cost.flops_forward + cost.flops_backward;
         double us = 0;
         MICS_TRY(measure(self, &call, seconds * 1e6 / LENGTHS, &us));
-        if (us > 0) {
-            rates->size[rates->count] = (double)length;
-            rates->flops[rates->count] = cost.flops_forward + cost.flops_backward;
-            rates->us[rates->count++] = us;
-            raise_peak(self, cost.flops_forward + cost.flops_backward, us);
-        }
+        if (us > 0)
+            add_rate(&self->attention, (double)length, flops, us);
+        raise_peak(self, flops, us);
         length *= length < subject->batch.length ? 2 : 4;
     }
     return MICS_OK;

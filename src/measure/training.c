@@ -102,9 +102,9 @@ static mics_curve shares(const measure_rates *rates, double factor, double peak)
 {
     mics_curve curve = {.count = rates->count};
     for (int32_t i = 0; i < rates->count; i++) {
-        const double share = rates->flops[i] / rates->us[i] * 1e6 / factor / peak;
-        curve.size[i] = rates->size[i];
-        curve.value[i] = share < 1 ? share : 1;
+        const double flops_per_s = rates->points[i].flops / rates->points[i].us * 1e6;
+        curve.size[i] = rates->points[i].size;
+        curve.value[i] = fmin(flops_per_s / factor / peak, 1);
     }
     return curve;
 }

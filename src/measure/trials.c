@@ -1,7 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Trials of unequal length and their median.
-#include "measure/trials.h"
+// How long something takes typically that now and then takes many times as long: trials of several
+// repeats, as many as a time allows.
+//
+// How many repeats a trial has follows from all trials before it. The figure is the median of the
+// trials' means, each weighted by its repeats: what comes often enough to be in most trials counts
+// in full, as it is in most training steps too; a trial of few repeats that happened to be slow, or
+// quick, says little, and so does one that the machine interrupted.
+#include "measure/internal.h"
 #include <math.h>
 
 enum {
