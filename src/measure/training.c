@@ -16,6 +16,9 @@
 
 static const double TIMEOUT_S = 60; // nobody is waited for
 
+// Of the peak: what a cluster file takes; below, the machine was busy with something else.
+static const double MIN_SHARE = 1e-6;
+
 enum { FEW = 1, MANY = 3, MAX_STEPS = 64 };
 
 // One rank's model, engine and world of its own.
@@ -104,7 +107,7 @@ static mics_curve shares(const measure_rates *rates, double factor, double peak)
     for (int32_t i = 0; i < rates->count; i++) {
         const double flops_per_s = rates->points[i].flops / rates->points[i].us * 1e6;
         curve.size[i] = rates->points[i].size;
-        curve.value[i] = fmin(flops_per_s / factor / peak, 1);
+        curve.value[i] = fmin(fmax(flops_per_s / factor / peak, MIN_SHARE), 1);
     }
     return curve;
 }

@@ -27,7 +27,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
 {
     mics_plan_request request = mics_plan_request_of(run, model);
     request.nodes = budget->nodes;
-    request.share_params = run_shares_params(run, budget);
+    request.share_params = run->share_params && budget->shares;
     request.staging_bytes = budget->staging_bytes;
     request.threads = budget->threads;
     // Where nobody knows it, what the cluster's ranks have.
@@ -59,7 +59,7 @@ static mics_plan_space space_of(const mics_run *run)
         .prefetch = run->prefetch < MICS_PLAN_MAX_PREFETCH ? run->prefetch : MICS_PLAN_MAX_PREFETCH,
         .layered_micro_steps = run->layered_micro_steps,
         .collectives_given = true,
-        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_LIBRARY,
+        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
         .reduce_two_stage = two_stage,
         .boundary_two_stage = two_stage,
     };

@@ -43,7 +43,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .prefetch = run->prefetch,
             .layered_micro_steps = run->layered_micro_steps,
             .recompute = run->recompute,
-            .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_LIBRARY,
+            .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
             .reduce_two_stage = two,
             .boundary_two_stage = two,
         };

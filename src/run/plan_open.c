@@ -188,7 +188,7 @@ mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
     request.precision = plan->precision;
     request.math = plan->math;
     request.accelerator = plan->accelerator;
-    request.share_params = run->share_params && run->collectives != MICS_COLLECTIVES_LIBRARY;
+    request.share_params = run->share_params;
     request.memory_bytes = (double)run->memory_limit_bytes;
     return request;
 }
