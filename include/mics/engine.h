@@ -74,15 +74,6 @@ typedef struct mics_engine_spec {
 /* Events that an engine needs of its device. Pure. */
 int32_t mics_engine_events(const mics_schedule *schedule);
 
-/* The largest workspace that kernels ask for, of all of a model's ops: no more than the workspace
- * of a schedule for accelerators, which mics_engine_open checks. Pure.
- *
- * Units:   bytes.
- * Needs:   the batch of a schedule (accelerator_bytes).
- */
-size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
-                             mics_batch batch);
-
 // The tokens of one micro-step of this rank.
 typedef struct mics_batch_source {
     // Fills (sequences, length) inputs and targets.
@@ -127,9 +118,9 @@ void mics_engine_close(mics_engine *engine);
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
-/* GEMM autotuning: runs each GEMM of a step once, on whatever the buffers hold, for kernels that
- * learn at the first call of a shape how it is run best. Parameters and optimizer state stay as
- * they are. Nothing to do on the CPU.
+/* GEMM autotuning: runs each GEMM of a step once, on whatever the buffers hold: for libraries that
+ * load kernels at their first call, and for kernels that learn there how a shape is run best.
+ * Parameters and optimizer state stay as they are. Nothing to do on the CPU.
  *
  * Needs:   a schedule that trains; before the first step.
  * Returns: MICS_OK; MICS_ERR_DEVICE.      Collective: no.     Blocks: yes.

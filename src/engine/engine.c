@@ -32,37 +32,6 @@ static mics_status check_steps(const mics_schedule *schedule)
     return MICS_OK;
 }
 
-size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
-                             mics_batch batch)
-{
-    size_t most = 0;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_unit *unit = &model->units[u];
-        for (int32_t o = 0; o < unit->op_count; o++) {
-            const mics_op_kernels *of = kernels->ops[unit->ops[o].kind];
-            const mics_op_shape shape = mics_op_shape_get(model, unit, &unit->ops[o], batch);
-            const size_t need = of->workspace_bytes ? of->workspace_bytes(&shape, dtype) : 0;
-            most = need > most ? need : most;
-        }
-    }
-    return most;
-}
-
-// The schedule's workspace is by the ops' descriptors, which know no kernels.
-static mics_status check_workspace(const mics_engine_spec *spec)
-{
-    const mics_schedule *schedule = spec->schedule;
-    const size_t there = (size_t)schedule->workspace_losses * sizeof(float);
-    const size_t needed = mics_engine_workspace(spec->kernels, spec->dtype, schedule->spec.model,
-                                                schedule->spec.batch);
-    if (needed <= there)
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "the kernels of \"%s\" ask for %zu bytes of workspace, and the schedule has "
-                     "%zu; use those of this build",
-                     spec->kernels->name, needed, there);
-}
-
 // Whether the device has memory of its own.
 static bool is_remote(const mics_engine_spec *spec)
 {
@@ -97,7 +66,6 @@ static mics_status check_device(const mics_engine_spec *spec)
                          mics_precision_text(schedule->precision),
                          schedule->accelerator ? "accelerators" : "the CPU",
                          mics_dtype_text(spec->dtype));
-    MICS_TRY(check_workspace(spec));
     return check_steps(spec->schedule);
 }
 

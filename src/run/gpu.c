@@ -261,9 +261,11 @@ mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engi
 {
     products with = {.time = NULL};
     char *path = NULL;
-    if (!on_gpu(job) || !job->run->gemm_autotune)
-        return MICS_OK;
     mics_status status = MICS_OK;
+    if (!on_gpu(job))
+        return MICS_OK;
+    if (!job->run->gemm_autotune)
+        return run_rank_agree(rank, mics_engine_autotune(engine));
     if (!find_products(&with))
         status = mics_fail(MICS_ERR_UNSUPPORTED,
                            "the plugin cannot time products; set run.gemm_autotune false");
@@ -273,7 +275,8 @@ mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engi
     if (status == MICS_OK && path != NULL)
         status = choose_products(&with, job, rank, engine, path);
     mics_free(rank->memory, path);
-    return status;
+    MICS_TRY(status);
+    return run_rank_agree(rank, mics_engine_autotune(engine));
 }
 
 void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec)

@@ -72,8 +72,8 @@ static void other_value(const key *row, char *text, size_t capacity)
     else if (row->type == KEY_CHOICE)
         snprintf(text, capacity, "\"%s\"",
                  row->choices[row->text != NULL && strcmp(row->choices[0], row->text) == 0]);
-    else if (row->type == KEY_BETAS)
-        snprintf(text, capacity, "[0.5, 0.25]");
+    else if (row->type == KEY_SETTINGS)
+        snprintf(text, capacity, "%s", row->count == 1 ? "0.5" : "[0.5, 0.25]");
     else
         snprintf(text, capacity, "%.15g", number > row->high ? row->high : number);
 }

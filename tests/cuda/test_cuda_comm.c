@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on GPU buffers: by NCCL where each rank has a GPU, staged where they share one. Ranks are threads.
+// Collectives on GPU buffers: by NCCL where each rank has a GPU, staged where they share one. Ranks
+// are threads.
 #include "comm/call_checks.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The engine on a GPU, ranks as threads: every sharding of a small GPT-2 against one rank on the CPU, in
-// fp32, bf16 and fp16; the same bits from run to run; skipped steps; a kernel that fails. In every step
-// fixture.h checks that replicas have the same bits, and bytes and memory are as the schedule says.
+// The engine on a GPU, ranks as threads: every sharding of a small GPT-2 against one rank on the
+// CPU, in fp32, bf16 and fp16; the same bits from run to run; skipped steps; a kernel that fails.
+// In every step fixture.h checks that replicas have the same bits, and bytes and memory are as the
+// schedule says.
 //
-// Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not wait for
-// what it needs gives other losses than the CPU's.
+// Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not
+// wait for what it needs gives other losses than the CPU's.
 #include "../engine/fixture.h"
 #include "gpu.h"
 #include "nccl_rings.h"
@@ -260,8 +261,8 @@ static void test_graphs(void **state)
 
 // ---- micro-steps side by side ----
 
-// In 16 bits each lane's gradients have a slot of their own, also where G is 1, and are added up in the order of
-// micro-steps: the same bits.
+// In 16 bits each lane's gradients have a slot of their own, also where G is 1, and are added up in
+// the order of micro-steps: the same bits.
 static void test_breadth(void **state)
 {
     (void)state;

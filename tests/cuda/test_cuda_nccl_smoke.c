@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// NCCL with one rank, so on any machine with a GPU: that the library is found, takes our configuration, and does
-// what each call of src/comm/nccl/nccl.c asks of it.
+// NCCL with one rank, so on any machine with a GPU: that the library is found, takes our
+// configuration, and does what each call of src/comm/nccl/nccl.c asks of it.
 //
-// mics_comm_device_open_take gives groups of one no communicator, so the comm is opened by the plugin's own
-// entry. One rank's collectives in place leave all as it is; what moves data is a block sent to itself.
+// mics_comm_device_open_take gives groups of one no communicator, so the comm is opened by the
+// plugin's own entry. One rank's collectives in place leave all as it is; what moves data is a
+// block sent to itself.
 #include "comm/captured.h"
 #include "comm/internal.h"
 #include "gpu.h"

@@ -41,7 +41,7 @@ exact() { # OUT: predicted memory and bytes were what was measured
 
 mesh='--ranks 4 --nodes 2 --set sharding={"params":2,"grads":2,"optimizer":4}'
 
-# ---- the same numbers as the processor ----
+# ---- the same numbers as the CPU ----
 train 0 cpu --ranks 1 --set sharding=null --set run.device=cpu
 contains cpu.out "device    cpu, fp32"
 train 0 fp32 --ranks 1 --set sharding=null --set run.device=cuda --set run.precision=fp32
@@ -75,14 +75,14 @@ contains first.out "resumed from"
 same_losses first staged
 same_weights first/checkpoints/step-00000004 staged/checkpoints/step-00000004
 run 0 eval "$program" eval staged --data text.txt
-# On the processor from the GPU's step 2, and the other way about.
+# On the CPU from the GPU's step 2, and the other way about.
 cp -r again mixed
 rm -r mixed/checkpoints/step-00000004
 train 0 mixed --ranks 2 --set run.device=cpu
 near 2e-3 mixed cpu
 train 2 refused --ranks 1 --set sharding=null --set run.precision=fp8
 
-# ---- products by the fastest algorithm, kept for who goes on ----
+# ---- GEMMs by the fastest algorithm, kept for who goes on ----
 timed="$mesh --set run.gemm_autotune=true --set run.checkpoint_every=2"
 # shellcheck disable=SC2086
 train 0 timed $timed
@@ -103,9 +103,9 @@ printf 'of another chip' >on/products.bin
 # shellcheck disable=SC2086
 train 0 on $timed
 contains on.err "kept in on/products.bin"
-train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.gemm_autotune=true
-one_line processor.err
-contains processor.err "run.gemm_autotune: is for GPUs"
+train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.gemm_autotune=true
+one_line on_cpu.err
+contains on_cpu.err "run.gemm_autotune: is for GPUs"
 
 # ---- graphs: the same bits, resumed too ----
 graphs="$mesh --set run.graphs=true --set run.checkpoint_every=2"
@@ -120,9 +120,9 @@ train 0 graphs $graphs
 contains graphs.out "resumed from"
 same_losses graphs staged
 same_weights graphs/checkpoints/step-00000004 staged/checkpoints/step-00000004
-train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.graphs=true
-one_line processor.err
-contains processor.err "run.graphs: is for GPUs"
+train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.graphs=true
+one_line on_cpu.err
+contains on_cpu.err "run.graphs: is for GPUs"
 [ -n "$plugin" ] || { echo "skipped the parts that only the emulation has"; exit 0; }
 
 # ---- what only the emulation has ----
