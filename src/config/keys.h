@@ -155,6 +155,7 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
 /* What run.collectives and keys of run.comm_dtype name. */
 mics_collectives mics_config_collectives(const char *text);
+const char *mics_config_collectives_text(mics_collectives collectives);
 mics_comm_dtype mics_config_wire(const char *text);
 /* What run.device and run.precision name. */
 mics_run_device mics_config_device(const char *text);
@@ -210,6 +211,9 @@ void mics_config_fill_comm_dtypes(config *run);
  * Returns: false when `path` is no such key; then nothing was noted.
  */
 bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
+
+/* What to write in place of a text that a key took once; NULL: it never did. */
+const char *mics_config_renamed_text(const char *path, const char *text);
 
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);

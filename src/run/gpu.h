@@ -25,7 +25,7 @@ mics_status run_gpu_resolve_all(run_world *world, mics_run *run);
 run_accelerator run_gpu_accelerator(const mics_run *run);
 
 /* Opens a rank's GPU, and lets its collectives take the GPU's buffers. Nothing for a run on the
- * CPU. The device is closed with the world.
+ * CPU, or where that was done before. The device is closed with the world.
  *
  * Returns: MICS_OK; what was wrong, logged, agreed on by all ranks.   Collective: over ranks,
  *          before the engine. */

@@ -133,6 +133,22 @@ contains nccl.out "4 GPUs on this machine"
 same_losses nccl staged
 exact nccl
 [ -s nccl.err ] && fail "a run whose buffers NCCL takes says something"
+# Gathers over both nodes are timed on the GPUs before the engines are opened. Whatever is chosen, the numbers are those of
+# two stages, and whoever goes on keeps it.
+over_nodes='--ranks 4 --nodes 2 --set sharding={"params":4,"grads":4,"optimizer":4}'
+# shellcheck disable=SC2086
+train 0 stages $over_nodes --set run.collectives=two-stage
+# shellcheck disable=SC2086
+train 0 chosen $over_nodes
+one_line chosen.err
+contains chosen.err "run.collectives: gathers in "
+grep -q '"collectives": "\(two-stage\|ring-gathers\)"' chosen/run.json || fail "run.json does not say what was chosen"
+same_losses chosen stages
+exact chosen
+# shellcheck disable=SC2086
+train 0 rings $over_nodes --set run.collectives=ring-gathers
+same_losses rings stages
+exact rings
 # One rank's NCCL registers none: said once, and nothing else changes.
 export MICS_EMULATED_NCCL_REGISTER=one
 # shellcheck disable=SC2086
