@@ -34,6 +34,7 @@ BEGIN {
     may["mics"] = ""
     free = "^include/mics/mics\\.h$"
     # Private headers that one other module may include.
+    lent["device/cuda_launch.h"] = "ops"
     lent["run/world.h"] = "measure"
     lent["measure/measure.h"] = "cli"
     # Public headers that are not called like their module.
