@@ -275,9 +275,9 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out)
 
 mics_status mics_job_save(mics_job *job)
 {
-    return mics_job_facts_get(job).step == mics_job_facts_get(job).saved_step
-               ? job->failed
-               : ask(job, run_trainer_save);
+    const run_trainer *trainer = job->trainers; // NULL: finished before, so saved
+    const bool saved = trainer == NULL || (trainer->saved && trainer->step == trainer->saved_step);
+    return saved ? job->failed : ask(job, run_trainer_save);
 }
 
 // ---- what one rank writes of a saved job ----

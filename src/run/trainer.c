@@ -167,6 +167,7 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
     *self = (run_trainer){.job = job,
                           .rank = rank,
                           .step = job->start_step,
+                          .saved = job->checkpoint != NULL,
                           .saved_step = job->start_step,
                           .validation_first = NAN,
                           .validation_last = NAN};
@@ -323,6 +324,7 @@ static mics_status save(run_trainer *self, int64_t step)
     // Whoever goes on from here has none either.
     mics_engine_forget_residual(self->engine);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
+    self->saved = true;
     self->saved_step = step;
     tell_phase(self, step, false, 0);
     tell_saved(self, step);
@@ -333,7 +335,7 @@ mics_status run_trainer_save(void *ctx, run_rank *rank)
 {
     run_trainer *self = trainer_of(ctx, rank);
     mics_log_release(false, -1);
-    return self->step == self->saved_step ? MICS_OK : save(self, self->step);
+    return save(self, self->step);
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)

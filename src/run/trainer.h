@@ -23,7 +23,8 @@ struct run_trainer {
     bool begun;                               // training: validated before its first step
     int64_t step;                             // done
     double begin_us;                          // of the running step
-    int64_t saved_step;                       // newest checkpoint; 0: none
+    bool saved;                               // there is a checkpoint
+    int64_t saved_step;                       // of the newest; 0 too where there is none
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
     mics_step_result newest;                  // step
