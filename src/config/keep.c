@@ -111,21 +111,22 @@ static void keep_sharding(config *run)
 
 // ---- from outside ----
 
-static mics_status check_mixed(const config *run, bool mixed)
+// Rounding inside nodes is one switch now; what was rounded in part is not rounded from here on.
+static void warn_mixed(const config *run, bool mixed)
 {
-    if (!mixed || mics_config_given(run, "run.comm_dtype"))
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: rounded what travels inside nodes in part (run.wire), which no key says "
-                     "any more; say in the run file what run.comm_dtype shall be (docs/config.md)",
-                     mics_json_name(run->kept));
+    if (mixed && !mics_config_given(run, "run.comm_dtype.bf16_intra_node"))
+        mics_log(MICS_LOG_WARNING,
+                 "%s: some of what is sent inside nodes was rounded to bf16 (run.wire), which no "
+                 "key says any more; it is sent as it is held now. "
+                 "run.comm_dtype.bf16_intra_node true rounds all of it",
+                 mics_json_name(run->kept));
 }
 
 static mics_status keep(config *run)
 {
     bool mixed = false;
     MICS_TRY(mics_config_translate(run->kept, &mixed));
-    MICS_TRY(check_mixed(run, mixed));
+    warn_mixed(run, mixed);
     keep_sharding(run);
     return mics_config_fill(run);
 }

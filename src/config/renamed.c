@@ -140,8 +140,9 @@ static mics_status translate_intra(mics_json *json, bool *mixed_out)
         was_bf16_inside(json, "run.wire.second_hop", "run.wire.second_hop_inside");
     // With communication_data_type, which says it of gradients, the switch is left to parameters.
     const bool typed = mics_json_string(mics_json_at(json, "communication_data_type")) != NULL;
-    *mixed_out = !typed && (params != grads || params != boundary);
-    return *mixed_out ? MICS_OK : mics_json_set(json, INTRA_KEY, params ? "true" : "false");
+    const bool all = params && grads && boundary;
+    *mixed_out = !typed && !all && (params || grads || boundary);
+    return mics_json_set(json, INTRA_KEY, (typed ? params : all) ? "true" : "false");
 }
 
 mics_status mics_config_translate(mics_json *json, bool *mixed_out)

@@ -27,7 +27,7 @@ const renamed_key *mics_config_renamed(int32_t *count_out);
 /* Gives the values of a stored run.json their keys' names of today; old names stay beside them.
  *
  * *mixed_out: what was sent inside nodes was rounded in part, which no key says any more; then
- * run.comm_dtype.bf16_intra_node is left out.
+ * run.comm_dtype.bf16_intra_node is false.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID, where an old name's section is no object.
  */
