@@ -109,7 +109,7 @@ static void keep_sharding(config *run)
     run->kept_degrees[2] = int_at(json, "sharding.optimizer");
 }
 
-// ---- from outside ----
+// ---- the beginning ----
 
 // Rounding inside nodes is one switch now; what was rounded in part is not rounded from here on.
 static void warn_mixed(const config *run, bool mixed)
@@ -122,27 +122,11 @@ static void warn_mixed(const config *run, bool mixed)
                  mics_json_name(run->kept));
 }
 
-static mics_status keep(config *run)
+mics_status mics_config_begin_keep(config *run)
 {
     bool mixed = false;
     MICS_TRY(mics_config_translate(run->kept, &mixed));
     warn_mixed(run, mixed);
     keep_sharding(run);
-    return mics_config_fill(run);
-}
-
-mics_status mics_run_keep(mics_run *public_run, const char *name, const char *text)
-{
-    config *run = (config *)public_run; // invariant 1 of keys.h
-    MICS_TRY(mics_json_parse(run->memory, name, text, strlen(text), &run->kept));
-    const mics_status status = keep(run);
-    mics_json_close(run->kept);
-    run->kept = NULL;
-    return status;
-}
-
-const char *mics_run_kept_text(const mics_run *public_run)
-{
-    const config *run = (const config *)public_run; // invariant 1 of keys.h
-    return run->kept_text;
+    return MICS_OK;
 }

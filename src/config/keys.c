@@ -62,12 +62,3 @@ void mics_config_set_origin(config *run, const char *path, const char *origin)
     assert(index >= 0);
     run->origins[index] = origin;
 }
-
-int mics_config_index_of(const char *const *choices, const char *text)
-{
-    int at = 0;
-    while (choices[at] != NULL && strcmp(choices[at], text) != 0)
-        at++;
-    assert(choices[at] != NULL);
-    return at;
-}

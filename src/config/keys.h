@@ -167,18 +167,14 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
 /* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);
 
-/* keep.c: stores what run->kept says for keys that the file leaves open; nothing where it is NULL.
+/* keep.c: translates run->kept, and takes its sharding; then stores what it says for keys that the
+ * file leaves open, or nothing where it is NULL.
  *
  * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, one
  *          line that names the stored text.
  */
+mics_status mics_config_begin_keep(config *run);
 mics_status mics_config_keep(config *run);
-
-/* run.c: everything that the file's values lead to, from the beginning.
- *
- * Returns: MICS_OK; what mics_run_load returns.
- */
-mics_status mics_config_fill(config *run);
 
 /* refuse.c: notes a key that cannot be honoured, so that the file's others are told too.
  *

@@ -133,7 +133,8 @@ static void reset(config *run)
     memset(run->origins, 0, sizeof run->origins);
 }
 
-mics_status mics_config_fill(config *run)
+// Everything that the file's values lead to, from the beginning.
+static mics_status fill(config *run)
 {
     reset(run);
     MICS_TRY(mics_config_check(run));
@@ -170,7 +171,7 @@ static mics_status open_take(mics_memory *memory, mics_json *json, const char *c
     run->sets = sets;
     run->set_count = set_count;
     MICS_TRY_OUT(apply_sets(run));
-    MICS_TRY_OUT(mics_config_fill(run));
+    MICS_TRY_OUT(fill(run));
     run->sets = NULL;
     run->set_count = 0;
     *run_out = &run->run;
@@ -194,6 +195,23 @@ mics_status mics_run_parse(mics_memory *memory, const char *name, const char *te
     mics_json *json = NULL;
     MICS_TRY(mics_json_parse(memory, name, text, strlen(text), &json));
     return open_take(memory, json, sets, set_count, run_out);
+}
+
+mics_status mics_run_keep(mics_run *public_run, const char *name, const char *text)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    MICS_TRY(mics_json_parse(run->memory, name, text, strlen(text), &run->kept));
+    mics_status status = mics_config_begin_keep(run);
+    if (status == MICS_OK)
+        status = fill(run);
+    mics_json_close(run->kept);
+    run->kept = NULL;
+    return status;
+}
+
+const char *mics_run_kept_text(const mics_run *public_run)
+{
+    return ((const config *)public_run)->kept_text; // invariant 1 of keys.h
 }
 
 void mics_run_close(mics_run *public_run)

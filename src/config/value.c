@@ -3,6 +3,7 @@
 // Single values of a run file.
 #include "config/value.h"
 #include "base/text.h"
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
@@ -96,6 +97,15 @@ bool mics_config_value_off(const mics_json_value *value)
     while (off && (member = mics_json_next(value, &name)) != NULL)
         off = mics_config_value_off(member);
     return off;
+}
+
+int mics_config_index_of(const char *const *choices, const char *text)
+{
+    int at = 0;
+    while (choices[at] != NULL && strcmp(choices[at], text) != 0)
+        at++;
+    assert(choices[at] != NULL);
+    return at;
 }
 
 // ---- writing ----
