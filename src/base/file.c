@@ -20,11 +20,25 @@ enum { WHOLE_MAX = 256 << 20 };
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
 {
     size_t capacity = strlen(dir) + strlen(name) + 2;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
-    snprintf(block, capacity, "%s/%s", dir, name);
-    *path_out = block;
+    MICS_TRY(MICS_NEW(memory, capacity, path_out));
+    snprintf(*path_out, capacity, "%s/%s", dir, name);
     return MICS_OK;
+}
+
+mics_status mics_file_suffixed(mics_memory *memory, const char *path, const char *suffix,
+                               char **path_out)
+{
+    size_t capacity = strlen(path) + strlen(suffix) + 1;
+    MICS_TRY(MICS_NEW(memory, capacity, path_out));
+    snprintf(*path_out, capacity, "%s%s", path, suffix);
+    return MICS_OK;
+}
+
+mics_status mics_file_rename(const char *from, const char *to)
+{
+    if (rename(from, to) == 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
 bool mics_file_plain_name(const char *name)
@@ -270,17 +284,11 @@ mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *
     char *aside = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(memory, dir, name, &target));
-    size_t capacity = strlen(target) + sizeof ".tmp";
-    void *block = NULL;
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
-    aside = block;
-    snprintf(aside, capacity, "%s.tmp", target);
+    MICS_TRY_OUT(mics_file_suffixed(memory, target, ".tmp", &aside));
     MICS_TRY_OUT(mics_file_write_whole(aside, text, bytes));
-    if (rename(aside, target) != 0) {
-        status =
-            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));
+    status = mics_file_rename(aside, target);
+    if (status != MICS_OK)
         unlink(aside);
-    }
 out:
     mics_free(memory, aside);
     mics_free(memory, target);

@@ -14,6 +14,13 @@
 /* "dir/name". Owns: the caller frees *path_out with mics_free. */
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out);
 
+/* The path with a suffix. Owns: the caller frees *path_out with mics_free. */
+mics_status mics_file_suffixed(mics_memory *memory, const char *path, const char *suffix,
+                               char **path_out);
+
+/* Renames, and replaces what is there. */
+mics_status mics_file_rename(const char *from, const char *to);
+
 /* True when `name` is a plain file name: not empty, no '/', not "." or "..". */
 bool mics_file_plain_name(const char *name);
 

@@ -61,13 +61,11 @@ static mics_status open_take(mics_memory *memory, const char *name, char *text, 
                              mics_json **json_out)
 {
     mics_json *json = NULL;
-    void *block = NULL;
-    mics_status status = mics_alloc(memory, MICS_MEM_HOST, sizeof *json, &block);
+    mics_status status = MICS_NEW(memory, 1, &json);
     if (status != MICS_OK) {
         mics_free(memory, text);
         return status;
     }
-    json = block;
     json->memory = memory;
     json->text = text;
     MICS_TRY_OUT(mics_strdup(memory, name, &json->name));
@@ -83,7 +81,7 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
                            mics_json **json_out)
 {
     mics_status status = MICS_OK;
-    void *text = NULL;
+    char *text = NULL;
     int fd = -1;
     int64_t bytes = 0;
     MICS_TRY(mics_file_open_read(path, &fd, &bytes));
@@ -92,7 +90,7 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
                            path, (long long)bytes, max_bytes);
         goto out;
     }
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes + 1, &text));
+    MICS_TRY_OUT(MICS_NEW(memory, bytes + 1, &text));
     MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
     status = open_take(memory, path, text, (size_t)bytes, json_out);
     text = NULL;
@@ -105,8 +103,8 @@ out:
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
                             mics_json **json_out)
 {
-    void *copy = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes + 1, &copy));
+    char *copy = NULL;
+    MICS_TRY(MICS_NEW(memory, bytes + 1, &copy));
     if (bytes != 0)
         memcpy(copy, text, bytes);
     return open_take(memory, name, copy, bytes, json_out);

@@ -154,6 +154,17 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
     return MICS_OK;
 }
 
+mics_status mics_new(mics_memory *memory, size_t count, size_t elem_bytes, void *pointer_out)
+{
+    void *block = NULL;
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(count, elem_bytes, &bytes))
+        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu times %zu bytes", count, elem_bytes);
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes, &block));
+    memcpy(pointer_out, &block, sizeof block);
+    return MICS_OK;
+}
+
 void mics_free(mics_memory *memory, void *block)
 {
     if (block == NULL)
@@ -193,10 +204,8 @@ mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes,
 mics_status mics_strdup(mics_memory *memory, const char *text, char **copy_out)
 {
     size_t bytes = strlen(text) + 1;
-    void *copy = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes, &copy));
-    memcpy(copy, text, bytes);
-    *copy_out = copy;
+    MICS_TRY(MICS_NEW(memory, bytes, copy_out));
+    memcpy(*copy_out, text, bytes);
     return MICS_OK;
 }
 

@@ -17,12 +17,11 @@ enum { RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
 static mics_status set_text(config *run, const char *path, const char *text)
 {
     char *quoted = NULL;
-    void *block = NULL;
-    size_t capacity = 6 * strlen(text) + 8; // each byte as \u0000, quotes and room for dots
-    MICS_TRY(mics_alloc(run->memory, MICS_MEM_HOST, capacity, &block));
-    quoted = mics_config_string_text(text, block, capacity);
+    size_t capacity = 6 * strlen(text) + 8; // each byte as \u0000, quotes and space for dots
+    MICS_TRY(MICS_NEW(run->memory, capacity, &quoted));
+    mics_config_string_text(text, quoted, capacity);
     mics_status status = mics_json_set(run->run.json, path, quoted);
-    mics_free(run->memory, block);
+    mics_free(run->memory, quoted);
     return status;
 }
 
@@ -159,13 +158,12 @@ static mics_status fill(config *run)
 static mics_status open_take(mics_memory *memory, mics_json *json, const char *const *sets,
                              int32_t set_count, mics_run **run_out)
 {
-    void *block = NULL;
-    mics_status status = mics_alloc(memory, MICS_MEM_HOST, sizeof(config), &block);
+    config *run = NULL;
+    mics_status status = MICS_NEW(memory, 1, &run);
     if (status != MICS_OK) {
         mics_json_close(json);
         return status;
     }
-    config *run = block;
     run->memory = memory;
     run->run.json = json;
     run->sets = sets;

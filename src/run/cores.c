@@ -46,18 +46,17 @@ static mics_status share_masks(run_world *world, const mics_machine *machine, cp
 
 mics_status run_cores_read(run_world *world, mics_memory *memory, int32_t *cores_out)
 {
-    void *block = NULL;
+    cpu_set_t *masks = NULL;
     mics_machine machine = {0};
     *cores_out = 0;
     if (!run_world_is_mpi(world))
         return MICS_OK;
     mics_status mine = mics_machine_read(&machine);
     if (mine == MICS_OK)
-        mine = mics_alloc(memory, MICS_MEM_HOST, (size_t)run_world_ranks(world) * sizeof(cpu_set_t),
-                          &block);
+        mine = MICS_NEW(memory, run_world_ranks(world), &masks);
     mics_status status = run_world_agree(world, mine);
     if (status == MICS_OK && mine == MICS_OK)
-        status = share_masks(world, &machine, block, cores_out);
-    mics_free(memory, block);
+        status = share_masks(world, &machine, masks, cores_out);
+    mics_free(memory, masks);
     return status;
 }

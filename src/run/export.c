@@ -53,9 +53,9 @@ static mics_status write_tensor(const mics_saved *saved, const mics_unit *unit,
 
 static mics_status write_tensors(const mics_saved *saved, mics_safetensors_writer *writer)
 {
-    void *chunk = NULL;
+    float *chunk = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, CHUNK_ELEMS * sizeof(float), &chunk));
+    MICS_TRY(MICS_NEW(saved->memory, CHUNK_ELEMS, &chunk));
     for (int32_t u = 0; u < saved->model->unit_count && status == MICS_OK; u++) {
         const mics_unit *unit = &saved->model->units[u];
         for (int32_t i = 0; i < unit->param_count && status == MICS_OK; i++)
@@ -84,11 +84,10 @@ static void warn_large(const mics_safetensors_entry *entries, int32_t count, int
 
 static mics_status write_model(const mics_saved *saved, const char *dir, int64_t max_file_bytes)
 {
-    void *entries = NULL;
+    mics_safetensors_entry *entries = NULL;
     mics_safetensors_writer *writer = NULL;
     int32_t count = count_params(saved->model);
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
-                        (size_t)count * sizeof(mics_safetensors_entry), &entries));
+    MICS_TRY(MICS_NEW(saved->memory, count, &entries));
     list_tensors(saved->model, entries);
     warn_large(entries, count, max_file_bytes);
     mics_status status =

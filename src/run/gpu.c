@@ -154,9 +154,8 @@ mics_status run_gpu_open(const mics_job *job, run_rank *rank)
     if (!on_gpu(job))
         return MICS_OK;
     MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
-    void *blocks = NULL;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST,
-                        (size_t)MAX_RINGS * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
+    int32_t *blocks = NULL;
+    MICS_TRY(MICS_NEW(rank->memory, (int64_t)MAX_RINGS * rank->comm->ranks, &blocks));
     const mics_status status = equip_comm(job, rank, blocks);
     mics_free(rank->memory, blocks);
     return status;
@@ -199,8 +198,8 @@ static mics_status load_products(const products *with, run_rank *rank, const cha
 static mics_status save_products(const products *with, const mics_job *job, run_rank *rank)
 {
     const size_t size = with->save(rank->device, NULL, 0);
-    void *bytes = NULL;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, size, &bytes));
+    char *bytes = NULL;
+    MICS_TRY(MICS_NEW(rank->memory, size, &bytes));
     with->save(rank->device, bytes, size);
     const mics_status status =
         mics_file_replace(rank->memory, job->run->out, products_name, bytes, size);

@@ -24,9 +24,8 @@ bool mics_job_is_launched(void)
 
 static mics_status open_job(mics_memory *memory, mics_job **job_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_job), &block));
-    mics_job *job = block;
+    mics_job *job = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &job));
     job->memory = memory;
     job->lock_file = -1;
     *job_out = job;
@@ -46,19 +45,18 @@ static mics_status load_with(const mics_job_spec *spec, const char *const *sets,
 // With a set more where the program has a model of its own: that one in place of a file's.
 static mics_status load_run(const mics_job_spec *spec, mics_job *job)
 {
-    void *block = NULL;
+    const char **sets = NULL;
     MICS_TRY(spec->status);
     MICS_TRY(run_job_take_builder(job, spec));
     if (job->builder.build == NULL)
         return load_with(spec, spec->sets, spec->set_count, &job->run);
     const size_t count = (size_t)spec->set_count;
-    MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, (count + 1) * sizeof *spec->sets, &block));
-    const char **sets = block;
+    MICS_TRY(MICS_NEW(spec->memory, count + 1, &sets));
     for (size_t i = 0; i < count; i++)
         sets[i] = spec->sets[i];
     sets[count] = "model.config=" MICS_MODEL_OF_PROGRAM;
     const mics_status status = load_with(spec, sets, spec->set_count + 1, &job->run);
-    mics_free(spec->memory, block);
+    mics_free(spec->memory, sets);
     return status;
 }
 
@@ -143,12 +141,8 @@ static void say_kept(const mics_job *job)
 static mics_status start(mics_job *job)
 {
     const int32_t here = run_world_is_mpi(job->world) ? 1 : run_world_ranks(job->world);
-    void *block = NULL;
     MICS_TRY(run_collectives_settle(job));
-    mics_status status =
-        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)here * sizeof(run_trainer), &block);
-    job->trainers = block;
-    MICS_TRY(run_world_agree(job->world, status));
+    MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
     run_job_tell_phase(job,
                        &(mics_job_phase){.step = job->start_step, .saved_step = job->start_step});
     return run_world_run(job->world, run_trainer_open, job);

@@ -172,11 +172,10 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
 
 mics_status run_run_text(mics_memory *memory, const mics_run *run, char **text_out)
 {
-    void *rows = NULL;
+    row_text *rows = NULL;
     char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)mics_run_row_count(run) * sizeof(row_text),
-                        &rows));
+    MICS_TRY(MICS_NEW(memory, mics_run_row_count(run), &rows));
     int32_t count = collect_rows(run, rows);
     FILE *out = open_memstream(&text, &bytes);
     mics_status status = MICS_ERR_MEMORY;

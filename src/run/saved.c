@@ -61,9 +61,8 @@ static mics_status open_saved(mics_saved *saved, const char *path,
 mics_status mics_saved_open(mics_memory *memory, const char *path,
                             const mics_model_builder *builder, mics_saved **saved_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_saved), &block));
-    mics_saved *saved = block;
+    mics_saved *saved = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &saved));
     saved->memory = memory;
     const mics_status status = open_saved(saved, path, builder);
     if (status == MICS_OK)
@@ -154,13 +153,10 @@ static mics_status read_unit(mics_saved *saved, int32_t unit)
 
 static mics_status read_params(mics_saved *saved)
 {
-    void *block = NULL;
     if (saved->params != NULL)
         return MICS_OK;
     MICS_TRY(check_fits(saved));
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
-                        (size_t)saved->model->unit_count * sizeof *saved->params, &block));
-    saved->params = block;
+    MICS_TRY(MICS_NEW(saved->memory, saved->model->unit_count, &saved->params));
     for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
         MICS_TRY(read_unit(saved, unit));
     return MICS_OK;

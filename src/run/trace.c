@@ -32,13 +32,8 @@ struct run_trace {
 static mics_status make_room(mics_memory *memory, int64_t steps, int32_t entries,
                              run_traced_step **steps_out, mics_step_time **times_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * sizeof **steps_out, &block));
-    *steps_out = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * (size_t)entries * sizeof **times_out,
-                        &block));
-    *times_out = block;
-    return MICS_OK;
+    MICS_TRY(MICS_NEW(memory, steps, steps_out));
+    return MICS_NEW(memory, steps * entries, times_out);
 }
 
 mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trace_out)
@@ -46,12 +41,11 @@ mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trac
     const mics_run *run = job->run;
     const int64_t last = run->trace_step + run->trace_steps - 1;
     const int64_t first = run->trace_step > job->start_step ? run->trace_step : job->start_step + 1;
-    void *block = NULL;
     *trace_out = NULL;
     if (run->trace_step == 0 || first > last)
         return MICS_OK;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, sizeof(run_trace), &block));
-    run_trace *trace = block;
+    run_trace *trace = NULL;
+    MICS_TRY(MICS_NEW(rank->memory, 1, &trace));
     trace->job = job;
     trace->rank = rank;
     trace->first = first;

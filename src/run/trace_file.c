@@ -70,25 +70,19 @@ struct run_trace_file {
 static mics_status take_numbers(run_trace_file *file)
 {
     const size_t entries = (size_t)file->list->count, all = entries * (size_t)file->count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(file->memory, MICS_MEM_HOST,
-                        (entries + all + FIGURES * (size_t)file->ranks) * sizeof(double), &block));
-    file->numbers = block;
+    MICS_TRY(MICS_NEW(file->memory, entries + all + FIGURES * (size_t)file->ranks, &file->numbers));
     file->took = file->numbers;
     file->apart = file->took + entries;
     file->figures = file->apart + all;
-    MICS_TRY(mics_alloc(file->memory, MICS_MEM_HOST, entries * sizeof(run_chain), &block));
-    file->chains = block;
-    return MICS_OK;
+    return MICS_NEW(file->memory, entries, &file->chains);
 }
 
 mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_t count,
                                 run_trace_file **file_out)
 {
-    void *block = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_trace_file), &block));
-    run_trace_file *file = block;
+    run_trace_file *file = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &file));
     file->job = job;
     file->memory = memory;
     file->list = &job->schedule->lists[MICS_PHASE_TRAIN];

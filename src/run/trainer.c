@@ -40,16 +40,6 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
 
 // ---- opening ----
 
-static mics_status open_shards(run_trainer *self)
-{
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)self->job->model->unit_count * sizeof(mics_optimizer_shard),
-                        &block));
-    self->shards = block;
-    return MICS_OK;
-}
-
 // As long as the engine has them on the host.
 static void fill_shards(run_trainer *self)
 {
@@ -83,13 +73,10 @@ static mics_status open_engine(run_trainer *self)
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };
-    void *row = NULL;
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
-    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)(run_job_sequence(job) + 1) * sizeof(int32_t), &row));
-    self->row = row;
-    return open_shards(self);
+    MICS_TRY(MICS_NEW(self->rank->memory, run_job_sequence(job) + 1, &self->row));
+    return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
 // A run that goes on scales its losses as the one did that it goes on from.

@@ -52,14 +52,12 @@ static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, con
 static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_status mine,
                                    bool *heard_out)
 {
-    void *block = NULL;
+    int32_t *statuses = NULL, speaker = -1;
     *heard_out = false;
-    mics_status status =
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(int32_t), &block);
+    mics_status status = MICS_NEW(memory, comm->ranks, &statuses);
     if (status != MICS_OK) // nobody may wait for us in the agreement below
         mics_comm_abort(comm, NULL);
     MICS_TRY(status);
-    int32_t *statuses = block, speaker = -1;
     statuses[comm->rank] = (int32_t)mine;
     status = gather_all(comm, statuses, sizeof(int32_t), "agreement in setup");
     *heard_out = status == MICS_OK;
@@ -73,7 +71,7 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
     // find alike, so it needs no name.
     bool speak = status != MICS_OK && (speaker < 0 || speaker == comm->rank);
     mics_log_release(speak, comm->rank > 0 ? comm->rank : -1);
-    mics_free(memory, block);
+    mics_free(memory, statuses);
     return status;
 }
 
@@ -102,10 +100,7 @@ static mics_status open_threads(run_world *world, const run_world_spec *spec)
     world->ranks = world->ranks_here = spec->ranks > 0 ? spec->ranks : 1;
     world->nodes = spec->nodes > 0 ? spec->nodes : 1;
     MICS_TRY(check_nodes(world));
-    void *block = NULL;
-    MICS_TRY(mics_alloc(world->memory, MICS_MEM_HOST, (size_t)world->ranks * sizeof(rank_thread),
-                        &block));
-    world->here = block;
+    MICS_TRY(MICS_NEW(world->memory, world->ranks, &world->here));
     world->here_count = world->ranks;
     MICS_TRY(mics_thread_world_open(world->memory, world->ranks, spec->timeout_s, &world->threads));
     for (int32_t rank = 0; rank < world->ranks; rank++) {
@@ -121,11 +116,9 @@ static mics_status open_threads(run_world *world, const run_world_spec *spec)
 
 static mics_status open_mpi(run_world *world, const run_world_spec *spec)
 {
-    void *block = NULL;
     mics_comm *inner = NULL;
     world->mpi = true;
-    MICS_TRY(mics_alloc(world->memory, MICS_MEM_HOST, sizeof(rank_thread), &block));
-    world->here = block;
+    MICS_TRY(MICS_NEW(world->memory, 1, &world->here));
     world->here_count = 1;
     world->here[0].rank.world = world;
     MICS_TRY(mics_memory_open(&world->here[0].rank.memory));
@@ -153,9 +146,8 @@ static mics_status open_mpi(run_world *world, const run_world_spec *spec)
 
 mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_world **world_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_world), &block));
-    run_world *world = block;
+    run_world *world = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &world));
     world->memory = memory;
     pthread_mutex_init(&world->mutex, NULL);
     pthread_cond_init(&world->asked, NULL);
@@ -420,16 +412,14 @@ mics_status run_world_max(run_world *world, int64_t *values, int32_t count)
 
 mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count)
 {
-    void *block = NULL;
+    int64_t *all = NULL;
     mics_comm *comm = rank->comm;
-    size_t bytes = (size_t)count * sizeof(int64_t);
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, (size_t)comm->ranks * bytes, &block));
-    int64_t *all = block;
+    MICS_TRY(MICS_NEW(rank->memory, comm->ranks * count, &all));
     for (int32_t i = 0; i < count; i++)
         all[comm->rank * count + i] = values[i];
-    mics_status status = gather_all(comm, all, bytes, "figures of all ranks");
+    mics_status status = gather_all(comm, all, (size_t)count * sizeof *all, "figures of all ranks");
     for (int32_t i = 0; status == MICS_OK && i < comm->ranks * count; i++)
         values[i % count] = all[i] > values[i % count] ? all[i] : values[i % count];
-    mics_free(rank->memory, block);
+    mics_free(rank->memory, all);
     return status;
 }

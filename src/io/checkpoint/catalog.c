@@ -10,9 +10,7 @@
 static mics_status load_files(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
                               mics_catalog *catalog)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof *catalog->files, &block));
-    catalog->files = block;
+    MICS_TRY(MICS_NEW(memory, count, &catalog->files));
     for (int32_t i = 0; i < count; i++) {
         mics_rank_file *file = &catalog->files[i];
         MICS_TRY(mics_rank_file_load(memory, paths[i], file));
@@ -44,9 +42,7 @@ static mics_status sort_shards(mics_memory *memory, mics_catalog *catalog, int64
     size_t count = 0;
     for (int32_t i = 0; i < catalog->file_count; i++)
         count += (size_t)catalog->files[i].count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, count * sizeof *catalog->shards, &block));
-    catalog->shards = block;
+    MICS_TRY(MICS_NEW(memory, count, &catalog->shards));
     count = 0;
     for (int32_t i = 0; i < catalog->file_count; i++) {
         for (int32_t k = 0; k < catalog->files[i].count; k++) {
@@ -136,9 +132,7 @@ static mics_status tile_units(mics_memory *memory, char *const *paths, int64_t t
     int64_t units = count_units(catalog, total);
     if (units > INT32_MAX)
         return mics_fail(MICS_ERR_FORMAT, "%s: too many units", paths[0]);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof *catalog->units, &block));
-    catalog->units = block;
+    MICS_TRY(MICS_NEW(memory, units, &catalog->units));
     for (int64_t first = 0; first < total;) {
         mics_catalog_unit *unit = &catalog->units[catalog->unit_count];
         MICS_TRY(tile_unit(catalog, paths, first, total, unit));

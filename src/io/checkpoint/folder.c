@@ -245,11 +245,10 @@ static mics_status list_states(mics_memory *memory, const char *dir, step_state 
                                size_t *count_out)
 {
     step_list list = {0};
-    void *block = NULL;
+    step_state *states = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(list_steps(memory, dir, &list));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, list.count * sizeof(step_state), &block));
-    step_state *states = block;
+    MICS_TRY_OUT(MICS_NEW(memory, list.count, &states));
     size_t count = 0;
     for (size_t i = 0; i < list.count; i++) {
         MICS_TRY_OUT(inspect_step(memory, dir, list.steps[i], &states[count]));
@@ -258,9 +257,9 @@ static mics_status list_states(mics_memory *memory, const char *dir, step_state 
     qsort(states, count, sizeof *states, compare_states);
     *states_out = states;
     *count_out = count;
-    block = NULL;
+    states = NULL;
 out:
-    mics_free(memory, block);
+    mics_free(memory, states);
     mics_free(memory, list.steps);
     return status;
 }

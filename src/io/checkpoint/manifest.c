@@ -14,7 +14,7 @@
 
 #define FORMAT_NAME "mics-checkpoint"
 
-enum { FORMAT_VERSION = 2, FILES_MAX = 1 << 20, UNITS_MAX = 1 << 20 };
+enum { FORMAT_VERSION = 2, LIST_MAX = 1 << 20 };
 static const size_t TEXT_MAX = (size_t)256 << 20;
 
 // The end of the text, which the checksum does not cover: prefix, 16 hexadecimal digits, suffix.
@@ -298,26 +298,21 @@ static mics_status read_meta(const mics_json *json, int64_t version, mics_manife
     return read_scaler(json, &meta->scaler);
 }
 
-// An array of the root and room for its elements.
-static mics_status read_array(mics_memory *memory, const mics_json *json, const char *key,
-                              int32_t max, size_t element_bytes, const mics_json_value **array_out,
-                              void **block_out)
+static mics_status find_array(const mics_json *json, const char *key,
+                              const mics_json_value **array_out)
 {
     MICS_TRY(member(json, mics_json_root(json), "the manifest", key, MICS_JSON_ARRAY, array_out));
-    int32_t count = mics_json_count(*array_out);
-    if (count > max)
-        return mics_fail(MICS_ERR_FORMAT, "%s: more than %d %s", mics_json_name(json), (int)max,
+    if (mics_json_count(*array_out) > LIST_MAX)
+        return mics_fail(MICS_ERR_FORMAT, "%s: more than %d %s", mics_json_name(json), LIST_MAX,
                          key);
-    return mics_alloc(memory, MICS_MEM_HOST, (size_t)count * element_bytes, block_out);
+    return MICS_OK;
 }
 
 static mics_status read_files(mics_memory *memory, mics_manifest *manifest)
 {
     const mics_json_value *array = NULL;
-    void *block = NULL;
-    MICS_TRY(read_array(memory, manifest->json, "files", FILES_MAX, sizeof *manifest->files, &array,
-                        &block));
-    manifest->files = block;
+    MICS_TRY(find_array(manifest->json, "files", &array));
+    MICS_TRY(MICS_NEW(memory, mics_json_count(array), &manifest->files));
     manifest->file_count = mics_json_count(array);
     for (int32_t i = 0; i < manifest->file_count; i++) {
         char where[32];
@@ -333,10 +328,8 @@ static mics_status read_files(mics_memory *memory, mics_manifest *manifest)
 static mics_status read_units(mics_memory *memory, mics_manifest *manifest)
 {
     const mics_json_value *array = NULL;
-    void *block = NULL;
-    MICS_TRY(read_array(memory, manifest->json, "units", UNITS_MAX, sizeof *manifest->units, &array,
-                        &block));
-    manifest->units = block;
+    MICS_TRY(find_array(manifest->json, "units", &array));
+    MICS_TRY(MICS_NEW(memory, mics_json_count(array), &manifest->units));
     manifest->unit_count = mics_json_count(array);
     for (int32_t i = 0; i < manifest->unit_count; i++) {
         mics_manifest_unit *unit = &manifest->units[i];
@@ -396,10 +389,8 @@ void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest)
 mics_status mics_manifest_paths(mics_memory *memory, const char *folder,
                                 const mics_manifest *manifest, char ***paths_out)
 {
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)manifest->file_count * sizeof(char *), &block));
-    char **paths = block;
+    char **paths = NULL;
+    MICS_TRY(MICS_NEW(memory, manifest->file_count, &paths));
     for (int32_t i = 0; i < manifest->file_count; i++) {
         mics_status status = mics_file_join(memory, folder, manifest->files[i].name, &paths[i]);
         if (status != MICS_OK) {

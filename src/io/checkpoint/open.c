@@ -111,9 +111,8 @@ static mics_status open_folder(mics_checkpoint *checkpoint, const char *path)
 mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
                                  mics_checkpoint **checkpoint_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_checkpoint), &block));
-    mics_checkpoint *checkpoint = block;
+    mics_checkpoint *checkpoint = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &checkpoint));
     checkpoint->memory = memory;
     mics_status status = open_folder(checkpoint, path);
     if (status != MICS_OK) {

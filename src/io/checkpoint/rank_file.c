@@ -252,9 +252,8 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
     layout plan = {0};
     MICS_TRY(plan_layout(path, shards, count, &plan));
     size_t head_bytes = (size_t)(MICS_RANK_FILE_PREFIX + plan.header_bytes);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, head_bytes, &block));
-    unsigned char *head = block;
+    unsigned char *head = NULL;
+    MICS_TRY(MICS_NEW(memory, head_bytes, &head));
     stream out = {.fd = -1, .path = path, .offset = plan.data_at};
     out.next_hash = encode_header(head, &plan, id, shards, count);
     mics_status status = mics_file_create(path, plan.file_bytes, &out.fd);
@@ -267,7 +266,7 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
         if (status != MICS_OK)
             unlink(path);
     }
-    mics_free(memory, block);
+    mics_free(memory, head);
     return status;
 }
 

@@ -75,12 +75,10 @@ static mics_status read_header(mics_memory *memory, int fd, decoder *in, mics_ra
                          "%s: offset 8: a header of %llu bytes in a file of %lld bytes; the file "
                          "is damaged",
                          in->path, (unsigned long long)bytes, (long long)in->size);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &block));
-    file->header = block;
-    MICS_TRY(mics_file_read_at(fd, in->path, block, (size_t)bytes, MICS_RANK_FILE_PREFIX));
+    MICS_TRY(MICS_NEW(memory, bytes, &file->header));
+    MICS_TRY(mics_file_read_at(fd, in->path, file->header, (size_t)bytes, MICS_RANK_FILE_PREFIX));
     file->header_hash = get_u64(prefix + 16);
-    if (XXH3_64bits(block, (size_t)bytes) != file->header_hash)
+    if (XXH3_64bits(file->header, (size_t)bytes) != file->header_hash)
         return malformed(in->path, 16, "the header differs from its checksum; the file is damaged");
     in->header_bytes = (int64_t)bytes;
     return MICS_OK;
@@ -254,17 +252,6 @@ static mics_status decode_shard(decoder *in, mics_rank_file *file, const unsigne
                  : decode_states(in, file, record, shard);
 }
 
-static mics_status alloc_lists(mics_memory *memory, const decoder *in, mics_rank_file *file)
-{
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)file->count * sizeof *file->shards, &block));
-    file->shards = block;
-    MICS_TRY(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)in->total_states * sizeof *file->states, &block));
-    file->states = block;
-    return MICS_OK;
-}
-
 static mics_status decode_shards(decoder *in, mics_rank_file *file)
 {
     const ptrdiff_t bytes = in->version == 1 ? V1_SHARD_BYTES : MICS_RANK_FILE_SHARD_BYTES;
@@ -291,7 +278,9 @@ mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank
     if (status == MICS_OK)
         status = decode_fixed(&in, &file);
     if (status == MICS_OK)
-        status = alloc_lists(memory, &in, &file);
+        status = MICS_NEW(memory, file.count, &file.shards);
+    if (status == MICS_OK)
+        status = MICS_NEW(memory, in.total_states, &file.states);
     if (status == MICS_OK)
         status = decode_shards(&in, &file);
     if (status == MICS_OK)

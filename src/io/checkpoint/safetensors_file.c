@@ -176,10 +176,8 @@ static mics_status read_slots(mics_memory *memory, const opening *in, int32_t nu
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return mics_fail(MICS_ERR_FORMAT, "%s: offset %d: the header is no object", in->path,
                          MICS_SAFETENSORS_PREFIX);
-    void *block = NULL;
     int32_t members = mics_json_count(root);
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)members * sizeof *file->slots, &block));
-    file->slots = block;
+    MICS_TRY(MICS_NEW(memory, members, &file->slots));
     const char *name = NULL;
     const mics_json_value *value;
     while ((value = mics_json_next(root, &name)) != NULL) {
@@ -207,8 +205,8 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
                          "%s: offset 0: a header of %llu bytes in a file of %lld; not a "
                          "safetensors file, or cut short",
                          path, (unsigned long long)bytes, (long long)size);
-    void *text = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &text));
+    char *text = NULL;
+    MICS_TRY(MICS_NEW(memory, bytes, &text));
     mics_status status =
         mics_file_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
     if (status == MICS_OK)

@@ -31,30 +31,15 @@ struct mics_safetensors {
 
 // ---- opening ----
 
-static mics_status reserve_files(mics_safetensors *reader, int32_t count)
-{
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(reader->memory, MICS_MEM_HOST, (size_t)count * sizeof *reader->files, &block));
-    reader->files = block;
-    return MICS_OK;
-}
-
 static mics_status reserve_slots(mics_safetensors *reader, int32_t count)
 {
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(reader->memory, MICS_MEM_HOST, (size_t)count * sizeof *reader->slots, &block));
-    reader->slots = block;
-    MICS_TRY(
-        mics_alloc(reader->memory, MICS_MEM_HOST, (size_t)count * sizeof *reader->by_name, &block));
-    reader->by_name = block;
-    return MICS_OK;
+    MICS_TRY(MICS_NEW(reader->memory, count, &reader->slots));
+    return MICS_NEW(reader->memory, count, &reader->by_name);
 }
 
 static mics_status open_single(mics_safetensors *reader, const char *path)
 {
-    MICS_TRY(reserve_files(reader, 1));
+    MICS_TRY(MICS_NEW(reader->memory, 1, &reader->files));
     MICS_TRY(mics_safetensors_file_open(reader->memory, path, 0, &reader->files[0]));
     reader->file_count = 1;
     MICS_TRY(reserve_slots(reader, reader->files[0].count));
@@ -88,16 +73,15 @@ static mics_status read_promises(mics_memory *memory, const mics_json *index,
         return mics_fail(MICS_ERR_FORMAT, "%s: no \"weight_map\" that is an object",
                          mics_json_name(index));
     int32_t count = mics_json_count(map);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof(promise), &block));
-    promise *promises = block;
+    promise *promises = NULL;
+    MICS_TRY(MICS_NEW(memory, count, &promises));
     const char *tensor = NULL;
     const mics_json_value *file;
     for (int32_t i = 0; (file = mics_json_next(map, &tensor)) != NULL; i++) {
         bool good = mics_json_type_of(file) == MICS_JSON_STRING &&
                     mics_file_plain_name(mics_json_string(file));
         if (!good) {
-            mics_free(memory, block);
+            mics_free(memory, promises);
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: weight_map: the file of tensor \"%.200s\" is no plain file name",
                              mics_json_name(index), tensor);
@@ -160,7 +144,7 @@ static mics_status open_promises(mics_safetensors *reader, const char *index, co
     int32_t files = 0;
     for (int32_t i = 0; i < count; i++)
         files += i == 0 || strcmp(promises[i - 1].file, promises[i].file) != 0;
-    MICS_TRY(reserve_files(reader, files));
+    MICS_TRY(MICS_NEW(reader->memory, files, &reader->files));
     MICS_TRY(reserve_slots(reader, count));
     for (int32_t first = 0; first < count;) {
         int32_t taken = 0;
@@ -242,9 +226,8 @@ static mics_status open_path(mics_safetensors *reader, const char *path)
 mics_status mics_safetensors_open(mics_memory *memory, const char *path,
                                   mics_safetensors **reader_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_safetensors), &block));
-    mics_safetensors *reader = block;
+    mics_safetensors *reader = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &reader));
     reader->memory = memory;
     mics_status status = open_path(reader, path);
     if (status != MICS_OK) {

@@ -88,9 +88,8 @@ static int compare_names(const void *left, const void *right)
 static mics_status check_unique(mics_memory *memory, const mics_safetensors_entry *entries,
                                 int32_t count)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof(char *), &block));
-    const char **names = block;
+    const char **names = NULL;
+    MICS_TRY(MICS_NEW(memory, count, &names));
     for (int32_t i = 0; i < count; i++)
         names[i] = entries[i].name;
     qsort(names, (size_t)count, sizeof *names, compare_names);
@@ -100,17 +99,14 @@ static mics_status check_unique(mics_memory *memory, const mics_safetensors_entr
             status =
                 mics_fail(MICS_ERR_INVALID, "safetensors: two tensors are called %s", names[i]);
     }
-    mics_free(memory, block);
+    mics_free(memory, names);
     return status;
 }
 
 static mics_status measure(mics_safetensors_writer *writer, const mics_safetensors_entry *entries,
                            int32_t count)
 {
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(writer->memory, MICS_MEM_HOST, (size_t)count * sizeof *writer->elems, &block));
-    writer->elems = block;
+    MICS_TRY(MICS_NEW(writer->memory, count, &writer->elems));
     writer->tensor_count = count;
     int64_t total = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -124,10 +120,8 @@ static mics_status measure(mics_safetensors_writer *writer, const mics_safetenso
 // Cuts the tensors, in order, into files of at most max_bytes; a larger tensor has its own.
 static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes)
 {
-    void *block = NULL;
     size_t most = writer->tensor_count > 0 ? (size_t)writer->tensor_count : 1;
-    MICS_TRY(mics_alloc(writer->memory, MICS_MEM_HOST, most * sizeof *writer->shards, &block));
-    writer->shards = block;
+    MICS_TRY(MICS_NEW(writer->memory, most, &writer->shards));
     writer->shard_count = 1;
     shard *now = &writer->shards[0];
     for (int32_t i = 0; i < writer->tensor_count; i++) {
@@ -155,10 +149,8 @@ static mics_status name_shard(mics_safetensors_writer *writer, int32_t index)
     else
         snprintf(now->name, sizeof now->name, "model-%05d-of-%05d.safetensors", (int)index + 1,
                  (int)writer->shard_count);
-    char aside[NAME_BYTES + 8];
-    snprintf(aside, sizeof aside, "%s.tmp", now->name);
     MICS_TRY(mics_file_join(writer->memory, writer->dir, now->name, &now->path));
-    return mics_file_join(writer->memory, writer->dir, aside, &now->aside);
+    return mics_file_suffixed(writer->memory, now->path, ".tmp", &now->aside);
 }
 
 // A file's header: 8 bytes of length, then JSON padded with spaces to a multiple of 8.
@@ -239,10 +231,7 @@ static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_
         MICS_TRY(mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
                                 &writer->index_path));
     }
-    void *block = NULL;
-    MICS_TRY(mics_alloc(writer->memory, MICS_MEM_HOST, BUFFER_BYTES, &block));
-    writer->buffer = block;
-    return MICS_OK;
+    return MICS_NEW(writer->memory, BUFFER_BYTES, &writer->buffer);
 }
 
 // True for the files that make a folder hold a model.
@@ -391,9 +380,8 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
     if (count < 0 || (count > 0 && entries == NULL) || max_shard_bytes < 0)
         return mics_fail(MICS_ERR_INVALID, "safetensors: %d tensors in files of %lld bytes",
                          (int)count, (long long)max_shard_bytes);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_safetensors_writer), &block));
-    mics_safetensors_writer *writer = block;
+    mics_safetensors_writer *writer = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &writer));
     writer->memory = memory;
     writer->fd = -1;
     mics_status status = mics_strdup(memory, dir, &writer->dir);
@@ -435,12 +423,8 @@ mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float
 // Renames the files into place, the index last: a model in several files counts from then on.
 static mics_status rename_files(mics_safetensors_writer *writer)
 {
-    for (int32_t i = 0; i < writer->shard_count; i++) {
-        const shard *now = &writer->shards[i];
-        if (rename(now->aside, now->path) != 0)
-            return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", now->aside, now->path,
-                             strerror(errno));
-    }
+    for (int32_t i = 0; i < writer->shard_count; i++)
+        MICS_TRY(mics_file_rename(writer->shards[i].aside, writer->shards[i].path));
     MICS_TRY(mics_file_sync_dir(writer->dir));
     if (writer->index == NULL)
         return MICS_OK;

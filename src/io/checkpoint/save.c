@@ -154,12 +154,8 @@ static mics_status list_files(save_job *job)
 {
     int32_t writers = job->writer->writers;
     mics_manifest *manifest = &job->manifest;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST, (size_t)writers * sizeof *job->names, &block));
-    job->names = block;
-    MICS_TRY(
-        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)writers * sizeof *manifest->files, &block));
-    manifest->files = block;
+    MICS_TRY(MICS_NEW(job->memory, writers, &job->names));
+    MICS_TRY(MICS_NEW(job->memory, writers, &manifest->files));
     manifest->file_count = writers;
     for (int32_t i = 0; i < writers; i++) {
         job->names[i] = mics_ckpt_rank_name(i, job->generation);
@@ -194,10 +190,7 @@ static mics_status describe(save_job *job)
         manifest->files[i].bytes = catalog->files[i].file_bytes;
         manifest->files[i].hash = catalog->files[i].header_hash;
     }
-    void *block = NULL;
-    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST,
-                        (size_t)catalog->unit_count * sizeof *manifest->units, &block));
-    manifest->units = block;
+    MICS_TRY(MICS_NEW(job->memory, catalog->unit_count, &manifest->units));
     manifest->unit_count = catalog->unit_count;
     for (int32_t i = 0; i < catalog->unit_count; i++)
         manifest->units[i] = (mics_manifest_unit){catalog->units[i].name, catalog->units[i].elems};
@@ -245,9 +238,7 @@ static mics_status rename_manifest(save_job *job, const mics_text *text)
     MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
     MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
     job->published = true;
-    if (rename(aside, target) != 0)
-        status =
-            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));
+    status = mics_file_rename(aside, target);
 out:
     mics_manifest_fini(memory, &check);
     mics_free(memory, target);

@@ -83,9 +83,7 @@ static mics_status encode_prefixed(bpe_work *work, const char *text, size_t byte
         mics_free(work->memory, work->prefixed);
         work->prefixed = NULL;
         work->prefixed_bytes = 0;
-        void *block = NULL;
-        MICS_TRY(mics_alloc(work->memory, MICS_MEM_HOST, bytes + 1, &block));
-        work->prefixed = block;
+        MICS_TRY(MICS_NEW(work->memory, bytes + 1, &work->prefixed));
         work->prefixed_bytes = bytes + 1;
     }
     work->prefixed[0] = ' ';
@@ -162,9 +160,8 @@ static void bpe_work_close(void *ctx)
 static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_out)
 {
     const mics_bpe *bpe = tokenizer->ctx;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, sizeof(bpe_work), &block));
-    bpe_work *work = block;
+    bpe_work *work = NULL;
+    MICS_TRY(MICS_NEW(bpe->memory, 1, &work));
     work->memory = bpe->memory;
     mics_status status = mics_bpe_merger_open(bpe, &work->merger);
     if (status == MICS_OK)
@@ -215,9 +212,8 @@ void mics_bpe_close(mics_bpe *bpe)
 
 mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe **bpe_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_bpe), &block));
-    mics_bpe *bpe = block;
+    mics_bpe *bpe = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &bpe));
     bpe->memory = memory;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_split_open(memory, &bpe->split));

@@ -142,9 +142,7 @@ static mics_status index_words(const mics_json *json, mics_bpe *bpe)
     size_t slots = 1024;
     while (slots < 2 * (size_t)bpe->vocab)
         slots *= 2;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, slots * sizeof *bpe->words, &block));
-    bpe->words = block;
+    MICS_TRY(MICS_NEW(bpe->memory, slots, &bpe->words));
     bpe->word_mask = slots - 1;
     memset(bpe->words, 0xFF, slots * sizeof *bpe->words); // -1: empty
     for (int32_t token = 0; token < bpe->vocab; token++) {
@@ -261,17 +259,11 @@ mics_status mics_bpe_load_tokens(const mics_json *json, mics_bpe *bpe)
         return mics_json_fail(json, "added_tokens", MICS_ERR_FORMAT, "is %s, expected an array",
                               mics_json_type_text(mics_json_type_of(added)));
     size_t bytes = 0, used = 0;
-    void *block = NULL;
     MICS_TRY(measure(json, words, added, &bpe->vocab, &bytes));
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, bytes, &block));
-    bpe->blob = block;
-    MICS_TRY(
-        mics_alloc(bpe->memory, MICS_MEM_HOST, (size_t)bpe->vocab * sizeof *bpe->spans, &block));
-    bpe->spans = block;
+    MICS_TRY(MICS_NEW(bpe->memory, bytes, &bpe->blob));
+    MICS_TRY(MICS_NEW(bpe->memory, bpe->vocab, &bpe->spans));
     bpe->added_count = mics_json_count(added);
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, (size_t)bpe->added_count * sizeof *bpe->added,
-                        &block));
-    bpe->added = block;
+    MICS_TRY(MICS_NEW(bpe->memory, bpe->added_count, &bpe->added));
     MICS_TRY(fill_words(json, words, bpe, &used));
     MICS_TRY(fill_added(json, words, added, bpe, used));
     MICS_TRY(index_added(json, bpe));

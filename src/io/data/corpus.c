@@ -149,11 +149,9 @@ mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
                              int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,
                              const char *cache_dir, mics_corpus **corpus_out)
 {
-    void *block = NULL;
     mics_status status = MICS_OK;
     opening o = {.tokenizer = tokenizer, .vocab = vocab, .cache_dir = cache_dir};
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_corpus), &block));
-    o.corpus = block;
+    MICS_TRY(MICS_NEW(memory, 1, &o.corpus));
     o.corpus->memory = memory;
     o.hash = XXH3_createState();
     if (o.hash == NULL || XXH3_64bits_reset(o.hash) != XXH_OK) {

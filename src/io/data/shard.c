@@ -111,9 +111,7 @@ static mics_status complete(mics_shard_writer *writer)
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
-    if (rename(writer->partial, writer->path) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", writer->partial, writer->path,
-                         strerror(errno));
+    MICS_TRY(mics_file_rename(writer->partial, writer->path));
     return mics_file_sync_dir_of(writer->path);
 }
 

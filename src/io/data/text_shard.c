@@ -59,11 +59,9 @@ static void source_close(source *s)
 
 static mics_status source_open(mics_memory *memory, const char *path, source *s)
 {
-    void *window = NULL;
     *s = (source){.memory = memory, .path = path, .file = -1, .capacity = WINDOW_BYTES};
     MICS_TRY(mics_file_open_read(path, &s->file, &s->bytes));
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, WINDOW_BYTES, &window));
-    s->window = window;
+    MICS_TRY(MICS_NEW(memory, WINDOW_BYTES, &s->window));
     s->hash = XXH3_createState();
     if (s->hash == NULL)
         return mics_fail(MICS_ERR_MEMORY, "%s: no memory for a hash", path);
@@ -163,10 +161,8 @@ static mics_status make_shard(source *s, const mics_tokenizer *tokenizer, XXH128
                               const char *shard_path)
 {
     mics_shard_writer *writer = NULL;
-    void *block = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(s->memory, MICS_MEM_HOST, sizeof *writer, &block));
-    writer = block;
+    MICS_TRY(MICS_NEW(s->memory, 1, &writer));
     writer->file = -1;
     MICS_TRY_OUT(source_rewind(s, tokenizer->identity));
     MICS_TRY_OUT(mics_shard_create(shard_path, tokenizer->vocab, writer));

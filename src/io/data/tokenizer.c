@@ -52,9 +52,8 @@ static const mics_tokenizer_ops bytes_ops = {
 mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
                                 mics_tokenizer **tokenizer_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_tokenizer), &block));
-    mics_tokenizer *tokenizer = block;
+    mics_tokenizer *tokenizer = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &tokenizer));
     mics_status status = MICS_OK;
     if (strcmp(name_or_path, "bytes") == 0)
         *tokenizer = (mics_tokenizer){.ops = &bytes_ops, .vocab = 256, .separator = 0};
@@ -125,13 +124,10 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
     mics_encoder encoder = {0};
     mics_token_list list = {.memory = tokenizer->memory};
     size_t consumed = 0;
-    void *none = NULL;
     MICS_TRY_OUT(mics_encoder_open(tokenizer, specials != 0, &encoder));
     MICS_TRY_OUT(mics_encoder_feed(&encoder, text, bytes, false, &list, &consumed));
-    if (list.tokens == NULL) { // no tokens are still an array that can be freed
-        MICS_TRY_OUT(mics_alloc(tokenizer->memory, MICS_MEM_HOST, 0, &none));
-        list.tokens = none;
-    }
+    if (list.tokens == NULL) // no tokens are still an array that can be freed
+        MICS_TRY_OUT(MICS_NEW(tokenizer->memory, 0, &list.tokens));
     *tokens_out = list.tokens;
     *count_out = list.count;
     list = (mics_token_list){.memory = tokenizer->memory};
@@ -155,9 +151,9 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
                              (long long)count);
         total += bytes;
     }
-    void *block = NULL;
-    MICS_TRY(mics_alloc(tokenizer->memory, MICS_MEM_HOST, total + 1, &block));
-    char *text = block, *at = block;
+    char *text = NULL;
+    MICS_TRY(MICS_NEW(tokenizer->memory, total + 1, &text));
+    char *at = text;
     for (int64_t i = 0; i < count; i++) {
         const char *part = tokenizer->ops->text(tokenizer, tokens[i], &bytes);
         memcpy(at, part, bytes);

@@ -171,10 +171,9 @@ static mics_progress_mode choose_mode(FILE *stream)
 mics_status mics_progress_open(mics_memory *memory, FILE *stream, mics_progress_mode mode,
                                int64_t log_every, mics_progress **progress_out)
 {
-    void *block = NULL;
     const char *no_colour = getenv("NO_COLOR");
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_progress), &block));
-    mics_progress *progress = block;
+    mics_progress *progress = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &progress));
     progress->memory = memory;
     progress->stream = stream != NULL ? stream : stdout;
     progress->mode = mode == MICS_PROGRESS_AUTO ? choose_mode(progress->stream) : mode;

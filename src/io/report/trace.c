@@ -43,17 +43,13 @@ struct mics_trace {
 
 mics_status mics_trace_open(mics_memory *memory, const char *path, mics_trace **trace_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_trace), &block));
-    mics_trace *trace = block;
+    mics_trace *trace = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &trace));
     mics_status status = MICS_OK;
-    const size_t capacity = strlen(path) + sizeof ".aside";
     trace->memory = trace->text.memory = trace->notes.memory = memory;
     trace->fd = -1;
     MICS_TRY_OUT(mics_strdup(memory, path, &trace->path));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
-    trace->aside = block;
-    snprintf(trace->aside, capacity, "%s.aside", path);
+    MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &trace->aside));
     MICS_TRY_OUT(mics_file_create(trace->aside, 0, &trace->fd));
     mics_text_printf(&trace->text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
     MICS_TRY_OUT(mics_text_status(&trace->text));
@@ -304,9 +300,8 @@ mics_status mics_trace_finish(mics_trace *trace)
     }
     trace->status = mics_file_close_written(trace->fd, trace->aside, trace->status);
     trace->fd = -1;
-    if (trace->status == MICS_OK && rename(trace->aside, trace->path) != 0)
-        fail(trace, mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", trace->aside, trace->path,
-                              strerror(errno)));
+    if (trace->status == MICS_OK)
+        trace->status = mics_file_rename(trace->aside, trace->path);
     if (trace->status == MICS_OK)
         return mics_file_sync_dir_of(trace->path);
     unlink(trace->aside);
