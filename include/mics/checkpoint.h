@@ -123,6 +123,15 @@ typedef struct mics_checkpoint mics_checkpoint;
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
 
+/* Finds the newest checkpoint under `dir` but the one whose folder is called `but`: a complete one if
+ * there is one, else the newest with a manifest.
+ *
+ * Owns:    the caller frees *path_out with mics_free; NULL: there is none.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
+                                  char **path_out);
+
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2, and

@@ -140,26 +140,13 @@ const mics_json_value *mics_json_root(const mics_json *json)
 
 mics_json_type mics_json_type_of(const mics_json_value *value)
 {
-    if (value == NULL)
-        return MICS_JSON_NULL;
-    switch (json_typeof(tree_of(value))) {
-    case JSON_OBJECT:
-        return MICS_JSON_OBJECT;
-    case JSON_ARRAY:
-        return MICS_JSON_ARRAY;
-    case JSON_STRING:
-        return MICS_JSON_STRING;
-    case JSON_INTEGER:
-        return MICS_JSON_INT;
-    case JSON_REAL:
-        return MICS_JSON_REAL;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return MICS_JSON_BOOL;
-    case JSON_NULL:
-        break;
-    }
-    return MICS_JSON_NULL;
+    static const mics_json_type types[] = {
+        [JSON_OBJECT] = MICS_JSON_OBJECT, [JSON_ARRAY] = MICS_JSON_ARRAY,
+        [JSON_STRING] = MICS_JSON_STRING, [JSON_INTEGER] = MICS_JSON_INT,
+        [JSON_REAL] = MICS_JSON_REAL,     [JSON_TRUE] = MICS_JSON_BOOL,
+        [JSON_FALSE] = MICS_JSON_BOOL,    [JSON_NULL] = MICS_JSON_NULL,
+    };
+    return value != NULL ? types[json_typeof(tree_of(value))] : MICS_JSON_NULL;
 }
 
 const char *mics_json_type_text(mics_json_type type)

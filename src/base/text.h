@@ -8,6 +8,7 @@
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -32,6 +33,9 @@ void mics_text_write_quoted(FILE *out, const char *text);
 /* A number with as few digits as give its bits back (but up to 6 in any case, which "%g" shortens);
  * 32 bytes hold any. Returns `text`. */
 char *mics_text_real(double value, char *text, size_t capacity);
+
+/* Whether a text ends so. */
+bool mics_text_ends(const char *text, const char *end);
 
 /* MICS_OK, or the first failure (already logged). */
 mics_status mics_text_status(const mics_text *text);

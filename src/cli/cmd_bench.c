@@ -153,9 +153,9 @@ static mics_status open_subject(bench_job *job)
         .batch = options->batch,
         .sequence = options->sequence,
         .threads = (int32_t)options->threads,
-        .ranks = run_world_ranks(job->world),
-        .nodes = run_world_nodes(job->world),
-        .ranks_here = run_world_ranks_here(job->world),
+        .ranks = job->world->ranks,
+        .nodes = job->world->nodes,
+        .ranks_here = job->world->ranks_here,
         .seconds = job->options->seconds,
     };
     return bench_subject_open(job->memory, &spec, &job->subject);
@@ -165,7 +165,7 @@ static mics_status check_options(const bench_job *job)
 {
     if (job->options->seconds == 0)
         return mics_fail(MICS_ERR_INVALID, "mics bench: --seconds 0 measures nothing");
-    if (job->options->wanted != LINKS || run_world_ranks(job->world) > 1)
+    if (job->options->wanted != LINKS || job->world->ranks > 1)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "mics bench comm: one rank has no links; give --ranks 2 or more, or mpirun");
@@ -175,8 +175,8 @@ static mics_status check_options(const bench_job *job)
 static mics_status open_file(bench_job *job)
 {
     const bench_place place = {.per_node =
-                                   run_world_ranks(job->world) / run_world_nodes(job->world)};
-    if (!run_world_is_first(job->world))
+                                   job->world->ranks / job->world->nodes};
+    if (job->world->first != 0)
         return MICS_OK;
     MICS_TRY(bench_file_read(job->memory, job->options->out, &job->there, &job->cluster));
     if (!job->there) {
@@ -191,12 +191,12 @@ static mics_status share_out(bench_job *job)
 {
     const half other = job->options->wanted == LINKS ? COMPUTE : LINKS;
     int64_t lacks = 0;
-    if (run_world_is_first(job->world))
+    if (job->world->first == 0)
         lacks = !job->there;
     MICS_TRY(run_world_max(job->world, &lacks, 1));
     const double seconds = job->options->seconds * (lacks ? 1 - OTHER_SHARE : 1);
     job->seconds[job->options->wanted] = seconds;
-    job->seconds[other] = lacks && (other == COMPUTE || run_world_ranks(job->world) > 1)
+    job->seconds[other] = lacks && (other == COMPUTE || job->world->ranks > 1)
                               ? job->options->seconds * OTHER_SHARE
                               : 0;
     return MICS_OK;
@@ -296,7 +296,7 @@ static mics_status print(const bench_job *job)
 
 static mics_status finish(bench_job *job)
 {
-    if (!run_world_is_first(job->world))
+    if (job->world->first != 0)
         return MICS_OK;
     take_in(job);
     MICS_TRY(mics_cluster_finish(&job->cluster));

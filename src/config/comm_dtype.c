@@ -16,10 +16,11 @@ void mics_config_fill_comm_dtypes(config *run)
     // communication_data_type is of all gradients, wherever they are sent.
     const bool typed = run->comm_type != NULL && strcmp(run->comm_type, "fp32") != 0;
     const mics_comm_dtype grads_intra = typed ? MICS_COMM_BF16 : intra;
-    run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_wire(run->params_dtype)};
-    run->run.grads_dtype = (mics_comm_dtypes){grads_intra, mics_config_wire(run->grads_dtype)};
+    run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_comm_dtype(run->params_dtype)};
+    run->run.grads_dtype =
+        (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->grads_dtype)};
     run->run.boundary_dtype =
-        (mics_comm_dtypes){grads_intra, mics_config_wire(run->boundary_dtype)};
+        (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->boundary_dtype)};
 }
 
 // ---- keys without effect ----

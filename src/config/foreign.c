@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of DeepSpeed and SageMaker that have no counterpart here. What cannot change results is a
 // hint and taken; what would change them may only stand there switched off.
-#include "config/foreign.h"
+#include "config/keys.h"
 #include <string.h>
 
 #define HINT NULL

@@ -140,7 +140,7 @@ mics_collectives mics_config_collectives(const char *text)
     return (mics_collectives)mics_config_index_of(collectives, text);
 }
 
-mics_comm_dtype mics_config_wire(const char *text)
+mics_comm_dtype mics_config_comm_dtype(const char *text)
 {
     return (mics_comm_dtype)mics_config_index_of(boundary_dtypes, text);
 }

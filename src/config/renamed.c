@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys by the names that they had once: in a run file they are errors that say what to write, in
 // stored text they are translated.
-#include "config/renamed.h"
 #include "config/keys.h"
 #include "config/value.h"
 #include <stdio.h>
@@ -10,10 +9,24 @@
 
 enum { VALUE_BYTES = 64 };
 
+typedef enum renamed_form {
+    RENAMED_AS_IT_IS,    // the value stays
+    RENAMED_BF16_SWITCH, // "bf16" becomes true; other values are to be left out
+    RENAMED_SECTION,     // an object whose keys have rows of their own
+    RENAMED_GONE         // there is no such key any more
+} renamed_form;
+
+typedef struct renamed_key {
+    const char *old_path, *new_path; // new_path NULL: RENAMED_GONE
+    renamed_form form;
+    const char *note; // what else is to be known; may be NULL
+} renamed_key;
+
 #define INTRA_KEY "run.comm_dtype.bf16_intra_node"
 #define INTER_NOTE "it is for links between nodes; inside nodes: " INTRA_KEY
 #define INTRA_NOTE "inside nodes " INTRA_KEY " is for parameters and gradients alike"
 
+// A key that is renamed or removed needs its line here.
 static const renamed_key rows[] = {
     {"run.breadth", "run.layered_micro_steps", RENAMED_AS_IT_IS, NULL},
     {"run.whole_below", "run.param_persistence_threshold", RENAMED_AS_IT_IS, NULL},
@@ -29,12 +42,6 @@ static const renamed_key rows[] = {
     {"run.wire.reduce_inside", INTRA_KEY, RENAMED_BF16_SWITCH, INTRA_NOTE},
     {"run.wire.second_hop_inside", INTRA_KEY, RENAMED_BF16_SWITCH, INTRA_NOTE},
 };
-
-const renamed_key *mics_config_renamed(int32_t *count_out)
-{
-    *count_out = sizeof rows / sizeof *rows;
-    return rows;
-}
 
 // ---- in a run file ----
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Opening and closing a run file.
+#include "base/text.h"
 #include "config/keys.h"
 #include "config/value.h"
 #include "mics/log.h"
@@ -101,7 +102,7 @@ static mics_status name_out(config *run, const char *path)
     char out[PATH_BYTES];
     const char *name = path + folder_bytes(path);
     size_t bytes = strlen(name);
-    if (bytes > 5 && strcmp(name + bytes - 5, ".json") == 0)
+    if (bytes > 5 && mics_text_ends(name, ".json"))
         bytes -= 5;
     snprintf(out, sizeof out, "runs/%.*s", (int)bytes, name);
     MICS_TRY(mics_strdup(run->memory, out, &run->out));

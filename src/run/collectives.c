@@ -57,7 +57,7 @@ static mics_status measure(const mics_job *job, run_rank *rank, const run_collec
 static mics_status check_links(const mics_job *job, run_rank *rank, bool library, found *there)
 {
     const mics_measure_spec spec = spec_of(job, rank, library);
-    if (!there->read || !run_world_is_mpi(job->world))
+    if (!there->read || !job->world->mpi)
         return MICS_OK;
     MICS_TRY(mics_measure_check(&spec, &there->timings, &there->read));
     mics_memory_reset_peak(rank->memory);
@@ -110,7 +110,7 @@ static mics_status settle_rank(void *ctx, run_rank *rank)
     mics_measure_plan(job->schedule, library, &collectives.timings);
     if (collectives.timings.row_count > 0)
         MICS_TRY(settle_by_times(job, rank, library, &collectives));
-    if (rank->comm->rank == run_world_first_rank(job->world)) // one a process
+    if (rank->comm->rank == job->world->first) // one a process
         job->collectives = collectives;
     return MICS_OK;
 }
@@ -161,7 +161,7 @@ mics_status run_collectives_settle(mics_job *job)
     if (is_settled(job))
         return MICS_OK;
     MICS_TRY(run_world_run(job->world, settle_rank, job));
-    mics_log_hold(!run_world_is_first(job->world));
+    mics_log_hold(job->world->first != 0);
     return run_world_agree(job->world, choose(job));
 }
 

@@ -102,7 +102,7 @@ mics_status run_place_find(run_rank *rank, int32_t per_node, run_place *place_ou
     const mics_comm_group ring = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "who is on which host"};
-    const bool mpi = run_world_is_mpi(rank->world);
+    const bool mpi = rank->world->mpi;
     mics_status status =
         mics_alloc(rank->memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(record), &block);
     MICS_TRY_OUT(mics_comm_agree(comm, status));

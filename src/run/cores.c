@@ -31,7 +31,7 @@ static mics_status share_masks(run_world *world, const mics_machine *machine, cp
                                int32_t *cores_out)
 {
     // Ranks are numbered node by node.
-    const int32_t here = run_world_ranks_here(world), rank = run_world_first_rank(world);
+    const int32_t here = world->ranks_here, rank = world->first;
     const int32_t quota = machine->quota_cores < here ? 1 : machine->quota_cores / here;
     cpu_set_t mine;
     CPU_ZERO(&mine);
@@ -49,11 +49,11 @@ mics_status run_cores_read(run_world *world, mics_memory *memory, int32_t *cores
     cpu_set_t *masks = NULL;
     mics_machine machine = {0};
     *cores_out = 0;
-    if (!run_world_is_mpi(world))
+    if (!world->mpi)
         return MICS_OK;
     mics_status mine = mics_machine_read(&machine);
     if (mine == MICS_OK)
-        mine = MICS_NEW(memory, run_world_ranks(world), &masks);
+        mine = MICS_NEW(memory, world->ranks, &masks);
     mics_status status = run_world_agree(world, mine);
     if (status == MICS_OK && mine == MICS_OK)
         status = share_masks(world, &machine, masks, cores_out);

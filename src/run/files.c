@@ -3,6 +3,7 @@
 // Small things with paths and files.
 #include "files.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -43,8 +44,7 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
 
 bool run_is_shard(const char *path)
 {
-    size_t length = strlen(path);
-    return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
+    return mics_text_ends(path, ".bin");
 }
 
 bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading parameters by range into the engine.
 #include "import.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,16 +20,10 @@ run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_opti
     return states;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 // Older exports of GPT-2 keep causal masks as tensors, and some the tied table twice.
 static bool is_no_parameter(const mics_model *model, const char *name)
 {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+    return mics_text_ends(name, ".attn.bias") || mics_text_ends(name, ".attn.masked_bias") ||
            (model->tied && strcmp(name, "lm_head.weight") == 0);
 }
 

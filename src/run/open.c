@@ -64,12 +64,12 @@ static mics_status load_run(const mics_job_spec *spec, mics_job *job)
 
 static mics_status open_model(mics_job *job)
 {
-    size_t staging = run_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
-    MICS_TRY(run_job_open_model(job, run_world_ranks(job->world), run_world_nodes(job->world),
-                                run_world_ranks_here(job->world), staging));
-    job->budget.shares = run_world_shares(job->world);
+    size_t staging = job->world->mpi ? mics_comm_mpi_staging_bytes() : 0;
+    MICS_TRY(run_job_open_model(job, job->world->ranks, job->world->nodes, job->world->ranks_here,
+                                staging));
+    job->budget.shares = job->world->shares;
     if (job->run->share_params && !job->budget.shares && !job->budget.accelerator.used &&
-        run_world_is_first(job->world) && run_world_ranks(job->world) > run_world_nodes(job->world))
+        job->world->first == 0 && job->world->ranks > job->world->nodes)
         mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
                                 "common here (or --nodes says otherwise than the launcher), so "
                                 "gathers copy");
@@ -79,7 +79,7 @@ static mics_status open_model(mics_job *job)
 static mics_status open_schedule(mics_job *job)
 {
     const mics_collectives wanted = job->run->collectives;
-    if (wanted == MICS_COLLECTIVES_LIBRARY && !run_world_is_mpi(job->world))
+    if (wanted == MICS_COLLECTIVES_LIBRARY && !job->world->mpi)
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
                               "\"library\" is the MPI library's all-gather, and these ranks are "
                               "threads; use \"ring\" or \"two-stage\", or mpirun");
@@ -140,7 +140,7 @@ static void say_kept(const mics_job *job)
 // Opens the engines.
 static mics_status start(mics_job *job)
 {
-    const int32_t here = run_world_is_mpi(job->world) ? 1 : run_world_ranks(job->world);
+    const int32_t here = job->world->mpi ? 1 : job->world->ranks;
     MICS_TRY(run_collectives_settle(job));
     MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
     run_job_tell_phase(job,
@@ -161,7 +161,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_first(job->world, open_data, job));
     if (job->finished)
         return MICS_OK;
-    if (run_world_is_first(job->world)) {
+    if (job->world->first == 0) {
         say_hints(job->run);
         say_kept(job);
     }

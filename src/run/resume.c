@@ -6,8 +6,6 @@
 #include "files.h"
 #include "job.h"
 #include "mics/log.h"
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,50 +211,20 @@ static mics_status choose(mics_job *job, const char *resume)
     return status;
 }
 
-// The step that a folder is named after, "step-00000012"; -1 for other names.
-static int64_t step_of_name(const char *name)
-{
-    static const char prefix[] = "step-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return -1;
-    char *end = NULL;
-    errno = 0;
-    long long step = strtoll(name + sizeof prefix - 1, &end, 10);
-    return errno == 0 && end != name + sizeof prefix - 1 && *end == '\0' ? (int64_t)step : -1;
-}
-
-// Folders of the run that are not the one that was chosen; the highest step with a manifest.
-static int64_t other_step(const mics_job *job)
-{
-    int64_t best = -1;
-    const char *slash = strrchr(job->checkpoint_path, '/');
-    const char *chosen = slash != NULL ? slash + 1 : job->checkpoint_path;
-    DIR *dir = opendir(job->checkpoints_dir);
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        const int64_t step = step_of_name(entry->d_name);
-        char path[4096];
-        if (step <= best || strcmp(entry->d_name, chosen) == 0)
-            continue;
-        int length =
-            snprintf(path, sizeof path, "%s/%s/manifest.json", job->checkpoints_dir, entry->d_name);
-        if (length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0)
-            best = step;
-    }
-    if (dir != NULL)
-        closedir(dir);
-    return best;
-}
-
 void run_job_advise_older(const mics_job *job)
 {
-    char text[4200];
-    const bool ours = lies_in(job->checkpoint_path, job->checkpoints_dir);
-    const int64_t step = ours ? other_step(job) : -1;
-    if (step >= 0)
-        snprintf(text, sizeof text, "--resume %s/step-%08lld goes on from that step",
-                 job->checkpoints_dir, (long long)step);
+    const char *slash = strrchr(job->checkpoint_path, '/');
+    char text[RUN_PATH_BYTES + 100], *other = NULL;
+    const bool muted = mics_log_mute(true); // what is wrong with others is not asked
+    if (lies_in(job->checkpoint_path, job->checkpoints_dir))
+        (void)mics_checkpoint_other(job->memory, job->checkpoints_dir,
+                                    slash != NULL ? slash + 1 : job->checkpoint_path, &other);
+    mics_log_mute(muted);
+    if (other != NULL)
+        snprintf(text, sizeof text, "--resume %s goes on from that step", other);
     else
         snprintf(text, sizeof text, "restore it, or resume from another checkpoint");
+    mics_free(job->memory, other);
     mics_log_add(text);
 }
 

@@ -144,7 +144,7 @@ static mics_status setup(run_trainer *self)
 
 static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
 {
-    return &job->trainers[rank->comm->rank - run_world_first_rank(job->world)];
+    return &job->trainers[rank->comm->rank - job->world->first];
 }
 
 mics_status run_trainer_open(void *ctx, run_rank *rank)
@@ -229,7 +229,7 @@ static mics_status agree_to_save(void *ctx, mics_status mine)
 // One rank a process hears what is asked of the process.
 static bool hears(const run_trainer *self)
 {
-    return self->rank->comm->rank == run_world_first_rank(self->rank->world);
+    return self->rank->comm->rank == self->rank->world->first;
 }
 
 static void tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)

@@ -7,36 +7,9 @@
 // the others learn of it from their communicators, which do not log it.
 #include "world.h"
 #include "mics/log.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-
-typedef struct rank_thread {
-    run_rank rank;
-    pthread_t thread;
-    bool started;
-    mics_status status; // of the newest call
-} rank_thread;
-
-struct run_world {
-    mics_memory *memory;
-    mics_thread_world *threads; // NULL under MPI
-    bool mpi;
-    int32_t ranks, nodes, ranks_here;
-    int32_t first;      // rank of here[0]
-    rank_thread *here;  // ranks of this process
-    int32_t here_count; // all of them with threads, one under MPI
-    // What the ranks' threads do, which live as long as the world: `call` numbers what they are
-    // asked for.
-    pthread_mutex_t mutex; // guards the rest
-    pthread_cond_t asked, answered;
-    int64_t call;
-    int32_t busy; // ranks that have not answered the newest call
-    bool ends;
-    mics_status (*rank_main)(void *ctx, run_rank *rank);
-    void *ctx;
-};
 
 // ---- agreement with one voice ----
 
@@ -87,7 +60,7 @@ static mics_status check_nodes(run_world *world)
 
 static mics_status open_rank(run_world *world, int32_t index, mics_comm *inner)
 {
-    rank_thread *here = &world->here[index];
+    run_rank_thread *here = &world->here[index];
     mics_status status = mics_comm_count_open_take(here->rank.memory, inner,
                                                    world->ranks / world->nodes, &here->rank.comm);
     if (status != MICS_OK)
@@ -158,6 +131,7 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
         run_world_close(world);
         return status;
     }
+    world->shares = world->here[0].rank.comm->ranks_sharing % (world->ranks / world->nodes) == 0;
     *world_out = world;
     return MICS_OK;
 }
@@ -191,43 +165,6 @@ void run_world_close(run_world *world)
     pthread_mutex_destroy(&world->mutex);
     mics_free(world->memory, world->here);
     mics_free(world->memory, world);
-}
-
-// ---- questions ----
-
-int32_t run_world_ranks(const run_world *world)
-{
-    return world->ranks;
-}
-
-int32_t run_world_nodes(const run_world *world)
-{
-    return world->nodes;
-}
-
-bool run_world_is_mpi(const run_world *world)
-{
-    return world->mpi;
-}
-
-bool run_world_is_first(const run_world *world)
-{
-    return world->first == 0;
-}
-
-int32_t run_world_first_rank(const run_world *world)
-{
-    return world->first;
-}
-
-bool run_world_shares(const run_world *world)
-{
-    return world->here[0].rank.comm->ranks_sharing % (world->ranks / world->nodes) == 0;
-}
-
-int32_t run_world_ranks_here(const run_world *world)
-{
-    return world->ranks_here;
 }
 
 // ---- setup ----
@@ -300,7 +237,7 @@ mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx),
 
 // ---- running ----
 
-static void answer(run_world *world, rank_thread *here)
+static void answer(run_world *world, run_rank_thread *here)
 {
     mics_comm *comm = here->rank.comm;
     const int32_t named = comm->ranks > 1 ? comm->rank : -1;
@@ -316,7 +253,7 @@ static void answer(run_world *world, rank_thread *here)
 // One thread a rank for all calls: what a rank opens may be bound to the thread that opened it.
 static void *serve_rank(void *argument)
 {
-    rank_thread *here = argument;
+    run_rank_thread *here = argument;
     run_world *world = here->rank.world;
     int64_t answered = 0;
     pthread_mutex_lock(&world->mutex);
@@ -345,7 +282,7 @@ static mics_status worse(mics_status a, mics_status b)
 static mics_status start_threads(run_world *world)
 {
     for (int32_t i = 0; i < world->here_count; i++) {
-        rank_thread *here = &world->here[i];
+        run_rank_thread *here = &world->here[i];
         if (here->started)
             continue;
         here->started = pthread_create(&here->thread, NULL, serve_rank, here) == 0;

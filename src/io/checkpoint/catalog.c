@@ -161,17 +161,15 @@ mics_status mics_catalog_load(mics_memory *memory, char *const *paths, int32_t c
 {
     mics_catalog catalog = {0};
     int64_t total = 0;
-    mics_status status = load_files(memory, paths, count, step, &catalog);
-    if (status == MICS_OK)
-        status = sort_shards(memory, &catalog, &total);
-    if (status == MICS_OK)
-        status = tile_units(memory, paths, total, &catalog);
-    if (status == MICS_OK)
-        status = check_empty_shards(&catalog, paths);
-    if (status == MICS_OK)
-        *catalog_out = catalog;
-    else
-        mics_catalog_fini(memory, &catalog);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(load_files(memory, paths, count, step, &catalog));
+    MICS_TRY_OUT(sort_shards(memory, &catalog, &total));
+    MICS_TRY_OUT(tile_units(memory, paths, total, &catalog));
+    MICS_TRY_OUT(check_empty_shards(&catalog, paths));
+    *catalog_out = catalog;
+    return MICS_OK;
+out:
+    mics_catalog_fini(memory, &catalog);
     return status;
 }
 
@@ -192,8 +190,7 @@ static int compare_name(const void *key, const void *unit)
 
 const mics_catalog_unit *mics_catalog_find(const mics_catalog *catalog, const char *name)
 {
-    if (catalog->unit_count == 0)
-        return NULL;
-    return bsearch(name, catalog->units, (size_t)catalog->unit_count, sizeof *catalog->units,
-                   compare_name);
+    return catalog->unit_count == 0 ? NULL
+                                    : bsearch(name, catalog->units, (size_t)catalog->unit_count,
+                                              sizeof *catalog->units, compare_name);
 }

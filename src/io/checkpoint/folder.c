@@ -3,6 +3,7 @@
 // Finding and removing checkpoints in a run's folder.
 #include "io/checkpoint/folder.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <dirent.h>
 #include <errno.h>
@@ -62,13 +63,6 @@ static bool parse_step_name(const char *name, int64_t *step_out)
     return true;
 }
 
-static bool ends_in(const char *name, const char *suffix)
-{
-    size_t bytes = strlen(name);
-    size_t suffix_bytes = strlen(suffix);
-    return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
-}
-
 // True for the names of files that a save writes into a step's folder.
 static bool written_by_save(const char *name)
 {
@@ -79,10 +73,10 @@ static bool written_by_save(const char *name)
             return true;
     }
     if (strncmp(name, "rank-", 5) == 0)
-        return ends_in(name, ".mics");
+        return mics_text_ends(name, ".mics");
     if (strcmp(name, "tokenizer.json") == 0 || strncmp(name, "tokenizer-g", 11) == 0)
-        return ends_in(name, ".json");
-    return strncmp(name, "tokenizer", 9) == 0 && ends_in(name, ".json.tmp");
+        return mics_text_ends(name, ".json");
+    return strncmp(name, "tokenizer", 9) == 0 && mics_text_ends(name, ".json.tmp");
 }
 
 // ---- folders ----
@@ -214,14 +208,13 @@ static mics_status inspect_manifest(mics_memory *memory, const char *folder, con
 static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t step,
                                 step_state *state_out)
 {
-    char *folder = NULL;
-    char *path = NULL;
+    char *folder = NULL, *path = NULL;
+    mics_status status = MICS_OK;
     *state_out = (step_state){.step = step};
-    mics_status status = mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder);
-    if (status == MICS_OK)
-        status = mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path);
-    if (status == MICS_OK)
-        status = inspect_manifest(memory, folder, path, state_out);
+    MICS_TRY_OUT(mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder));
+    MICS_TRY_OUT(mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path));
+    MICS_TRY_OUT(inspect_manifest(memory, folder, path, state_out));
+out:
     mics_free(memory, path);
     mics_free(memory, folder);
     return status;
@@ -327,6 +320,22 @@ mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
     found_out->name = mics_ckpt_step_name(state.step);
     found_out->serial = state.serial;
     return MICS_OK;
+}
+
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
+                                  char **path_out)
+{
+    step_state *states = NULL;
+    size_t count = 0;
+    *path_out = NULL;
+    mics_status status = list_states(memory, dir, &states, &count);
+    for (size_t i = 0; status == MICS_OK && i < count && *path_out == NULL; i++) {
+        const mics_ckpt_name name = mics_ckpt_step_name(states[i].step);
+        if (strcmp(name.text, but) != 0)
+            status = mics_file_join(memory, dir, name.text, path_out);
+    }
+    mics_free(memory, states);
+    return status;
 }
 
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out)

@@ -349,21 +349,17 @@ mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manif
 {
     mics_manifest manifest = {0};
     int64_t version = 0;
-    mics_status status = mics_json_load(memory, path, TEXT_MAX, &manifest.json);
-    if (status == MICS_OK)
-        status = read_version(manifest.json, &version);
-    if (status == MICS_OK)
-        status = check_tail(path, mics_json_text(manifest.json));
-    if (status == MICS_OK)
-        status = read_meta(manifest.json, version, &manifest);
-    if (status == MICS_OK)
-        status = read_files(memory, &manifest);
-    if (status == MICS_OK)
-        status = read_units(memory, &manifest);
-    if (status == MICS_OK)
-        *manifest_out = manifest;
-    else
-        mics_manifest_fini(memory, &manifest);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_json_load(memory, path, TEXT_MAX, &manifest.json));
+    MICS_TRY_OUT(read_version(manifest.json, &version));
+    MICS_TRY_OUT(check_tail(path, mics_json_text(manifest.json)));
+    MICS_TRY_OUT(read_meta(manifest.json, version, &manifest));
+    MICS_TRY_OUT(read_files(memory, &manifest));
+    MICS_TRY_OUT(read_units(memory, &manifest));
+    *manifest_out = manifest;
+    return MICS_OK;
+out:
+    mics_manifest_fini(memory, &manifest);
     return status;
 }
 

@@ -114,13 +114,12 @@ mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
     mics_checkpoint *checkpoint = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &checkpoint));
     checkpoint->memory = memory;
-    mics_status status = open_folder(checkpoint, path);
-    if (status != MICS_OK) {
+    const mics_status status = open_folder(checkpoint, path);
+    if (status == MICS_OK)
+        *checkpoint_out = checkpoint;
+    else
         mics_checkpoint_close(checkpoint);
-        return status;
-    }
-    *checkpoint_out = checkpoint;
-    return MICS_OK;
+    return status;
 }
 
 void mics_checkpoint_close(mics_checkpoint *checkpoint)

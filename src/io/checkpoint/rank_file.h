@@ -1,37 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A rank file: what one rank held, with a checksum for each MiB. Written is version 2; read are both.
+// docs/formats.md has both; numbers of bytes in comments here count from where it does.
 //
-// All numbers are little-endian. H is header_bytes, R shards, S states of all shards together.
-//
-//   at  bytes  prefix
-//    0      8  "MICSCKP2"
-//    8      8  header_bytes: length of the header, which begins at 24
-//   16      8  XXH3-64 of the header
-//
-//   at  bytes  header (offsets from 24)
-//    0      8  step
-//    8      4  rank
-//   12      4  writers: rank files of this checkpoint
-//   16      4  chunk_bytes: 1048576
-//   20      4  states: S
-//   24      8  file_bytes: length of the whole file
-//   32      4  shards: R
-//   36      4  names_bytes: length of the names, a multiple of 8
-//   40   40 R  shards: unit_elems, begin, end (8 each), name_at, name_bytes (4 each), states (4), 0 (4)
-//        24 S  states, in the order of shards: data_offset (8), name_at, name_bytes (4 each), dtype (4
-//              characters, "F32" and a NUL), 0 (4)
-//         ...  names, each ending in a NUL; zeros up to a multiple of 8
-//         ...  XXH3-64 of every chunk, 8 bytes each: for each shard, for each state, for each chunk
-//
-// A name_at counts from the names' start; a name_bytes is without the NUL.
-//
-// Data: for each shard, for each state, end - begin fp32. Each begins on the next multiple of 64,
-// and the file ends on one; the gaps are zeros. A state's last chunk may be short. So every
-// offset follows from the lengths, and a reader refuses any other.
-//
-// Version 1 ("MICSCKP1") has 3 states a shard, "param", "exp_avg" and "exp_avg_sq", which stand in the
-// shards: unit_elems, begin, end, data_offset[3] (8 each), name_at, name_bytes (4 each). `states` is 3.
+// Every offset follows from the lengths before it, and a reader refuses any other. Version 1
+// ("MICSCKP1") has 3 states a shard, which stand in the shards' records: unit_elems, begin, end,
+// data_offset[3] (8 bytes each), name_at, name_bytes (4 each). `states` is 3.
 #ifndef MICS_CHECKPOINT_RANK_FILE_H
 #define MICS_CHECKPOINT_RANK_FILE_H
 

@@ -275,18 +275,15 @@ mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank
     MICS_TRY(mics_file_open_read(path, &fd, &in.size));
     mics_status status = read_header(memory, fd, &in, &file);
     close(fd);
-    if (status == MICS_OK)
-        status = decode_fixed(&in, &file);
-    if (status == MICS_OK)
-        status = MICS_NEW(memory, file.count, &file.shards);
-    if (status == MICS_OK)
-        status = MICS_NEW(memory, in.total_states, &file.states);
-    if (status == MICS_OK)
-        status = decode_shards(&in, &file);
-    if (status == MICS_OK)
-        *file_out = file;
-    else
-        mics_rank_file_fini(memory, &file);
+    MICS_TRY_OUT(status);
+    MICS_TRY_OUT(decode_fixed(&in, &file));
+    MICS_TRY_OUT(MICS_NEW(memory, file.count, &file.shards));
+    MICS_TRY_OUT(MICS_NEW(memory, in.total_states, &file.states));
+    MICS_TRY_OUT(decode_shards(&in, &file));
+    *file_out = file;
+    return MICS_OK;
+out:
+    mics_rank_file_fini(memory, &file);
     return status;
 }
 

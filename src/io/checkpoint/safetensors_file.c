@@ -224,17 +224,15 @@ mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, in
     mics_safetensors_file file = {.fd = -1};
     int64_t size = 0;
     opening in = {0};
-    mics_status status = mics_strdup(memory, path, &file.path);
-    if (status == MICS_OK)
-        status = mics_file_open_read(path, &file.fd, &size);
-    if (status == MICS_OK)
-        status = read_header(memory, path, size, &file, &in);
-    if (status == MICS_OK)
-        status = read_slots(memory, &in, number, &file);
-    if (status == MICS_OK)
-        *file_out = file;
-    else
-        mics_safetensors_file_fini(memory, &file);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_strdup(memory, path, &file.path));
+    MICS_TRY_OUT(mics_file_open_read(path, &file.fd, &size));
+    MICS_TRY_OUT(read_header(memory, path, size, &file, &in));
+    MICS_TRY_OUT(read_slots(memory, &in, number, &file));
+    *file_out = file;
+    return MICS_OK;
+out:
+    mics_safetensors_file_fini(memory, &file);
     return status;
 }
 

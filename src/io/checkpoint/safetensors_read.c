@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading safetensors: one file, or those that an index names, as one set of tensors.
 //
-// Invariants: `by_name` holds every index into `slots` once, in ascending order of names, and no
-// two names are equal. An open reader is not changed, so any number of threads may read it.
+// Invariant: `slots` are in ascending order of names, and no two are equal. An open reader is not
+// changed, so any number of threads may read it.
 #include "base/file.h"
+#include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
 #include "mics/log.h"
 #include "mics/safetensors.h"
@@ -26,23 +27,16 @@ struct mics_safetensors {
     int32_t file_count;
     mics_safetensors_slot *slots;
     int32_t count;
-    int32_t *by_name;
 };
 
 // ---- opening ----
-
-static mics_status reserve_slots(mics_safetensors *reader, int32_t count)
-{
-    MICS_TRY(MICS_NEW(reader->memory, count, &reader->slots));
-    return MICS_NEW(reader->memory, count, &reader->by_name);
-}
 
 static mics_status open_single(mics_safetensors *reader, const char *path)
 {
     MICS_TRY(MICS_NEW(reader->memory, 1, &reader->files));
     MICS_TRY(mics_safetensors_file_open(reader->memory, path, 0, &reader->files[0]));
     reader->file_count = 1;
-    MICS_TRY(reserve_slots(reader, reader->files[0].count));
+    MICS_TRY(MICS_NEW(reader->memory, reader->files[0].count, &reader->slots));
     reader->count = reader->files[0].count;
     if (reader->count > 0)
         memcpy(reader->slots, reader->files[0].slots,
@@ -145,7 +139,7 @@ static mics_status open_promises(mics_safetensors *reader, const char *index, co
     for (int32_t i = 0; i < count; i++)
         files += i == 0 || strcmp(promises[i - 1].file, promises[i].file) != 0;
     MICS_TRY(MICS_NEW(reader->memory, files, &reader->files));
-    MICS_TRY(reserve_slots(reader, count));
+    MICS_TRY(MICS_NEW(reader->memory, count, &reader->slots));
     for (int32_t first = 0; first < count;) {
         int32_t taken = 0;
         MICS_TRY(open_promised(reader, index, dir, promises + first, count - first, &taken));
@@ -178,8 +172,7 @@ out:
 
 static mics_status open_folder(mics_safetensors *reader, const char *path)
 {
-    char *index = NULL;
-    char *single = NULL;
+    char *index = NULL, *single = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_INDEX, &index));
     MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_SINGLE, &single));
@@ -197,29 +190,19 @@ out:
     return status;
 }
 
-static int compare_by_name(const void *left, const void *right, void *slots)
-{
-    return compare_slot_names((const mics_safetensors_slot *)slots + *(const int32_t *)left,
-                              (const mics_safetensors_slot *)slots + *(const int32_t *)right);
-}
-
 static mics_status open_path(mics_safetensors *reader, const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    size_t length = strlen(path);
     if (S_ISDIR(info.st_mode))
         MICS_TRY(open_folder(reader, path));
-    else if (length > 5 && strcmp(path + length - 5, ".json") == 0)
+    else if (mics_text_ends(path, ".json"))
         MICS_TRY(open_index(reader, path));
     else
         MICS_TRY(open_single(reader, path));
     // JSON refuses a key that comes twice, so names differ within a file and within an index.
-    for (int32_t i = 0; i < reader->count; i++)
-        reader->by_name[i] = i;
-    qsort_r(reader->by_name, (size_t)reader->count, sizeof *reader->by_name, compare_by_name,
-            reader->slots);
+    qsort(reader->slots, (size_t)reader->count, sizeof *reader->slots, compare_slot_names);
     return MICS_OK;
 }
 
@@ -229,13 +212,12 @@ mics_status mics_safetensors_open(mics_memory *memory, const char *path,
     mics_safetensors *reader = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &reader));
     reader->memory = memory;
-    mics_status status = open_path(reader, path);
-    if (status != MICS_OK) {
+    const mics_status status = open_path(reader, path);
+    if (status == MICS_OK)
+        *reader_out = reader;
+    else
         mics_safetensors_close(reader);
-        return status;
-    }
-    *reader_out = reader;
-    return MICS_OK;
+    return status;
 }
 
 void mics_safetensors_close(mics_safetensors *reader)
@@ -247,7 +229,6 @@ void mics_safetensors_close(mics_safetensors *reader)
         mics_safetensors_file_fini(memory, &reader->files[i]);
     mics_free(memory, reader->files);
     mics_free(memory, reader->slots);
-    mics_free(memory, reader->by_name);
     mics_free(memory, reader);
 }
 
@@ -265,20 +246,10 @@ const mics_tensor_info *mics_safetensors_at(const mics_safetensors *reader, int3
 
 static const mics_safetensors_slot *find_slot(const mics_safetensors *reader, const char *name)
 {
-    int32_t low = 0;
-    int32_t high = reader->count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        const mics_safetensors_slot *slot = &reader->slots[reader->by_name[middle]];
-        int order = strcmp(name, slot->info.name);
-        if (order == 0)
-            return slot;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    const mics_safetensors_slot key = {.info = {.name = name}};
+    return reader->count == 0 ? NULL
+                              : bsearch(&key, reader->slots, (size_t)reader->count,
+                                        sizeof *reader->slots, compare_slot_names);
 }
 
 const mics_tensor_info *mics_safetensors_find(const mics_safetensors *reader, const char *name)

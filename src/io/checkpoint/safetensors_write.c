@@ -237,12 +237,9 @@ static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_
 // True for the files that make a folder hold a model.
 static bool is_model_file(const char *name)
 {
-    static const char suffix[] = ".safetensors";
-    size_t bytes = strlen(name);
     if (strcmp(name, MICS_SAFETENSORS_SINGLE) == 0 || strcmp(name, MICS_SAFETENSORS_INDEX) == 0)
         return true;
-    return strncmp(name, "model-", 6) == 0 && bytes > sizeof suffix &&
-           strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
+    return strncmp(name, "model-", 6) == 0 && mics_text_ends(name, ".safetensors");
 }
 
 // Makes the folder, or sees that it holds no model.
@@ -308,11 +305,10 @@ static mics_status put(mics_safetensors_writer *writer, const void *data, size_t
 // Brings the current file to disk and opens the next, if there is one.
 static mics_status close_shard(mics_safetensors_writer *writer)
 {
-    mics_status status = flush(writer);
     int fd = writer->fd;
+    const mics_status flushed = flush(writer);
     writer->fd = -1;
-    status = mics_file_close_written(fd, writer->shards[writer->shard].aside, status);
-    MICS_TRY(status);
+    MICS_TRY(mics_file_close_written(fd, writer->shards[writer->shard].aside, flushed));
     writer->shard++;
     return writer->shard < writer->shard_count ? open_shard(writer) : MICS_OK;
 }
@@ -384,19 +380,17 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
     MICS_TRY(MICS_NEW(memory, 1, &writer));
     writer->memory = memory;
     writer->fd = -1;
-    mics_status status = mics_strdup(memory, dir, &writer->dir);
-    if (status == MICS_OK)
-        status = plan(writer, entries, count, max_shard_bytes);
-    if (status == MICS_OK)
-        status = prepare_folder(writer);
-    if (status == MICS_OK) {
-        status = begin(writer);
-        if (status != MICS_OK)
-            discard(writer);
-    }
-    if (status == MICS_OK)
-        *writer_out = writer;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_strdup(memory, dir, &writer->dir));
+    MICS_TRY_OUT(plan(writer, entries, count, max_shard_bytes));
+    MICS_TRY_OUT(prepare_folder(writer));
+    status = begin(writer);
+    if (status != MICS_OK)
+        discard(writer);
     else
+        *writer_out = writer;
+out:
+    if (status != MICS_OK)
         free_writer(writer);
     return status;
 }

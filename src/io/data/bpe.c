@@ -11,7 +11,7 @@
 // behind it. (Hugging Face's library looks for those marked "normalized" in a second pass; without
 // a normalizer that differs only where one of them overlaps one that is not marked.)
 #include "io/data/bpe.h"
-#include "io/data/utf8.h"
+#include "base/utf8.h"
 #include <string.h>
 #include <xxhash.h>
 

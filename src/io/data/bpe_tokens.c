@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The tokens of a tokenizer.json: the model's words and the added ones, by id and by their bytes.
+#include "base/utf8.h"
 #include "io/data/bpe.h"
-#include "io/data/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

@@ -5,6 +5,7 @@
 // Invariants of an open corpus:
 //   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
 //   2. Every token was found to be in [0, vocab) at opening.
+#include "base/text.h"
 #include "io/data/shard.h"
 #include "io/data/text_shard.h"
 #include "mics/data.h"
@@ -92,15 +93,9 @@ static mics_status add_shard(const opening *o, const char *path, const char *sha
     return check_tokens(o, path, &next->shard);
 }
 
-static bool ends_in_bin(const char *path)
-{
-    size_t bytes = strlen(path);
-    return bytes >= 4 && strcmp(path + bytes - 4, ".bin") == 0;
-}
-
 static mics_status add_file(opening *o, const char *path)
 {
-    if (ends_in_bin(path))
+    if (mics_text_ends(path, ".bin"))
         return add_shard(o, path, path);
     if (o->tokenizer == NULL || o->cache_dir == NULL)
         return mics_fail(MICS_ERR_INVALID,

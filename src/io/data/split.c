@@ -4,7 +4,7 @@
 // comes from the splitter's mics_memory.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "io/data/split.h"
-#include "io/data/utf8.h"
+#include "base/utf8.h"
 #include "mics/log.h"
 #include <pcre2.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 //   2. While `status` is MICS_OK, what was written and `text` together are whole entries.
 #include "base/file.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "mics/log.h"
 #include "mics/report.h"
 #include <errno.h>
@@ -62,32 +63,14 @@ out:
 
 // ---- values ----
 
-// Bytes of the UTF-8 character at `text`, which ends in a NUL; 0: it is none (RFC 3629).
-static size_t character_bytes(const char *text)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    const size_t bytes = c[0] < 0x80                   ? 1
-                         : c[0] >= 0xc2 && c[0] < 0xe0 ? 2
-                         : c[0] >= 0xe0 && c[0] < 0xf0 ? 3
-                         : c[0] >= 0xf0 && c[0] < 0xf5 ? 4
-                                                       : 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    const bool overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
-    const bool beyond = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90);
-    return overlong || beyond ? 0 : bytes;
-}
-
 // A name as a JSON string, cut and cleaned as the header says.
 static void put_name(mics_text *text, const char *name)
 {
     char clean[NAME_BYTES];
     size_t used = 0;
     while (*name != '\0') {
-        const size_t bytes = character_bytes(name);
-        const size_t taken = bytes > 0 ? bytes : 1;
+        const int32_t bytes = mics_utf8_char(name, strlen(name));
+        const size_t taken = bytes > 0 ? (size_t)bytes : 1;
         if (used + taken >= sizeof clean)
             break;
         memcpy(clean + used, bytes > 0 ? name : "?", taken);

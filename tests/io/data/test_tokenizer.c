@@ -5,7 +5,7 @@
 #include "base/capture.h"
 #include "io/data/bpe.h"
 #include "io/data/scratch.h"
-#include "io/data/utf8.h"
+#include "base/utf8.h"
 #include "mics/clock.h"
 #include "mics/rng.h"
 #include <pthread.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8 as RFC 3629 allows it: no overlong forms, no surrogates, nothing above U+10FFFF.
-#ifndef MICS_DATA_UTF8_H
-#define MICS_DATA_UTF8_H
+#ifndef MICS_BASE_UTF8_H
+#define MICS_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
