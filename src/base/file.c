@@ -15,8 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WHOLE_MAX = 256 << 20 };
-
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
 {
     size_t capacity = strlen(dir) + strlen(name) + 2;
@@ -241,29 +239,27 @@ mics_status mics_file_read_at(int fd, const char *path, void *data, size_t bytes
     return MICS_OK;
 }
 
-mics_status mics_file_read_whole(mics_memory *memory, const char *path, void **data_out,
-                                 size_t *bytes_out)
+mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t max_bytes,
+                                 char **text_out, size_t *bytes_out)
 {
     int fd = -1;
     int64_t bytes = 0;
-    void *data = NULL;
-    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
+    char *text = NULL;
     mics_status status = MICS_OK;
-    if (bytes > WHOLE_MAX)
-        status = mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes; at most %d are read", path,
-                           (long long)bytes, WHOLE_MAX);
-    if (status == MICS_OK)
-        status = mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &data);
-    if (status == MICS_OK)
-        status = mics_file_read_at(fd, path, data, (size_t)bytes, 0);
-    close(fd);
-    if (status != MICS_OK) {
-        mics_free(memory, data);
-        return status;
-    }
-    *data_out = data;
+    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
+    if ((uint64_t)bytes > max_bytes)
+        status = mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, more than the %zu expected of it",
+                           path, (long long)bytes, max_bytes);
+    MICS_TRY_OUT(status);
+    MICS_TRY_OUT(MICS_NEW(memory, bytes + 1, &text));
+    MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
+    *text_out = text;
     *bytes_out = (size_t)bytes;
-    return MICS_OK;
+    text = NULL;
+out:
+    mics_free(memory, text);
+    close(fd);
+    return status;
 }
 
 mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes)

@@ -54,9 +54,12 @@ mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t by
 /* Reads `bytes` at `offset`; a file that ends earlier is MICS_ERR_FORMAT. Threads: any. */
 mics_status mics_file_read_at(int fd, const char *path, void *data, size_t bytes, int64_t offset);
 
-/* Reads a whole file of at most 256 MiB. Owns: the caller frees *data_out with mics_free. */
-mics_status mics_file_read_whole(mics_memory *memory, const char *path, void **data_out,
-                                 size_t *bytes_out);
+/* Reads a whole file, refusing more than max_bytes; a NUL stands behind it. Owns: the caller frees
+ * *text_out with mics_free. */
+mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t max_bytes,
+                                 char **text_out, size_t *bytes_out);
+
+enum { MICS_FILE_MAX_WHOLE = 256 << 20 }; // bytes of files whose length nothing else bounds
 
 /* Writes a file and brings it to disk; one that could not be completed is removed. */
 mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes);

@@ -80,24 +80,10 @@ out:
 mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_bytes,
                            mics_json **json_out)
 {
-    mics_status status = MICS_OK;
     char *text = NULL;
-    int fd = -1;
-    int64_t bytes = 0;
-    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
-    if ((uint64_t)bytes > max_bytes) {
-        status = mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, more than the %zu expected of it",
-                           path, (long long)bytes, max_bytes);
-        goto out;
-    }
-    MICS_TRY_OUT(MICS_NEW(memory, bytes + 1, &text));
-    MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
-    status = open_take(memory, path, text, (size_t)bytes, json_out);
-    text = NULL;
-out:
-    mics_free(memory, text);
-    close(fd);
-    return status;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(memory, path, max_bytes, &text, &bytes));
+    return open_take(memory, path, text, bytes, json_out);
 }
 
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,

@@ -87,14 +87,16 @@ void mics_memory_fail_after(mics_memory *memory, int64_t countdown)
     pthread_mutex_unlock(&memory->mutex);
 }
 
-// Counts a call, and says whether it is the one that a test wants to fail.
-static bool told_to_fail(mics_memory *memory)
+// Counts a call, and fails the one that a test wants to fail.
+static mics_status count_call(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 {
     pthread_mutex_lock(&memory->mutex);
     memory->stats.allocations++;
-    bool fails = memory->countdown != 0 && --memory->countdown == 0;
+    const bool fails = memory->countdown != 0 && --memory->countdown == 0;
     pthread_mutex_unlock(&memory->mutex);
-    return fails;
+    return fails ? mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail",
+                             bytes, mics_memory_tag_text(tag))
+                 : MICS_OK;
 }
 
 static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
@@ -138,9 +140,7 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s", bytes,
                          mics_memory_tag_text(tag));
     size_t counted = mics_memory_block_bytes(bytes);
-    if (told_to_fail(memory))
-        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
-                         mics_memory_tag_text(tag));
+    MICS_TRY(count_call(memory, tag, bytes));
     char *base = aligned_alloc(MICS_ALIGNMENT, counted + MICS_ALIGNMENT);
     if (base == NULL)
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: the system has no more",
@@ -176,9 +176,7 @@ void mics_free(mics_memory *memory, void *block)
 
 mics_status mics_memory_book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 {
-    if (told_to_fail(memory))
-        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
-                         mics_memory_tag_text(tag));
+    MICS_TRY(count_call(memory, tag, bytes));
     book(memory, tag, mics_memory_block_bytes(bytes));
     return MICS_OK;
 }

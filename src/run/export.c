@@ -116,7 +116,7 @@ static mics_status write_beside(const mics_saved *saved, const char *dir)
 {
     const char *config = saved->meta->model_json;
     size_t bytes = 0;
-    const char *tokenizer = run_tokenizer_text(saved->tokenizer, &bytes);
+    const char *tokenizer = mics_tokenizer_text(saved->tokenizer, &bytes);
     MICS_TRY(mics_file_replace(saved->memory, dir, "config.json", config, strlen(config)));
     if (tokenizer != NULL)
         MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", tokenizer, bytes));

@@ -52,9 +52,3 @@ bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
     enum { BYTES = 256 };
     return only_shards && strcmp(tokenizer, "bytes") == 0 && vocab != BYTES;
 }
-
-const char *run_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
-{
-    *bytes_out = 0;
-    return tokenizer != NULL ? mics_tokenizer_text(tokenizer, bytes_out) : NULL;
-}

@@ -24,7 +24,4 @@ bool run_is_shard(const char *path);
  */
 bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
 
-/* As mics_tokenizer_text; NULL for a NULL tokenizer. */
-const char *run_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
-
 #endif

@@ -184,12 +184,12 @@ static bool find_products(products *to)
 static mics_status load_products(const products *with, run_rank *rank, const char *path,
                                  bool *taken_out)
 {
-    void *bytes = NULL;
+    char *bytes = NULL;
     size_t size = 0;
     *taken_out = false;
     if (access(path, R_OK) != 0)
         return MICS_OK;
-    MICS_TRY(mics_file_read_whole(rank->memory, path, &bytes, &size));
+    MICS_TRY(mics_file_read_whole(rank->memory, path, MICS_FILE_MAX_WHOLE, &bytes, &size));
     *taken_out = with->load(rank->device, bytes, size) == MICS_OK;
     mics_free(rank->memory, bytes);
     return MICS_OK;

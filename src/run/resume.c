@@ -104,10 +104,11 @@ static mics_status check_model(const mics_job *job, const mics_checkpoint_meta *
 static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     size_t our_bytes = 0, their_bytes = 0;
-    const char *ours = run_tokenizer_text(job->tokenizer, &our_bytes);
-    void *theirs = NULL;
+    const char *ours = mics_tokenizer_text(job->tokenizer, &our_bytes);
+    char *theirs = NULL;
     if (strcmp(meta->tokenizer, "bytes") != 0)
-        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &theirs, &their_bytes));
+        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, MICS_FILE_MAX_WHOLE, &theirs,
+                                      &their_bytes));
     bool same = (ours == NULL) == (theirs == NULL) && our_bytes == their_bytes &&
                 (ours == NULL || memcmp(ours, theirs, our_bytes) == 0);
     mics_free(job->memory, theirs);

@@ -282,7 +282,7 @@ static mics_status save_waiting(run_trainer *self, int64_t step)
         meta.scaler = scaler_of(self->engine);
     MICS_TRY(mics_engine_download(self->engine));
     fill_shards(self);
-    meta.tokenizer_text = run_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->shards,
                                               rank < writers ? job->model->unit_count : 0);
     mics_engine_release(self->engine);

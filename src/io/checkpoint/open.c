@@ -78,9 +78,10 @@ static mics_status check_tokenizer(mics_checkpoint *checkpoint, const char *fold
     mics_memory *memory = checkpoint->memory;
     MICS_TRY(mics_file_join(memory, folder, file->name, &checkpoint->tokenizer_path));
     checkpoint->meta.tokenizer = checkpoint->tokenizer_path;
-    void *text = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, &text, &bytes));
+    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, MICS_FILE_MAX_WHOLE, &text,
+                                  &bytes));
     bool same = (int64_t)bytes == file->bytes && XXH3_64bits(text, bytes) == file->hash;
     mics_free(memory, text);
     if (!same)

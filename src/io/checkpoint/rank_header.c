@@ -48,6 +48,12 @@ static int64_t offset_of(const mics_rank_file *file, const unsigned char *at)
     return MICS_RANK_FILE_PREFIX + (at - file->header);
 }
 
+static mics_status damaged(const decoder *in, const mics_rank_file *file, const unsigned char *at,
+                           const char *what)
+{
+    return malformed(in->path, offset_of(file, at), what);
+}
+
 // ---- prefix ----
 
 static mics_status read_version(const char *path, const unsigned char *magic, int *version_out)
@@ -148,10 +154,10 @@ static mics_status decode_name(const decoder *in, const mics_rank_file *file,
 {
     const uint64_t at = get_u32(record), bytes = get_u32(record + 4);
     if (bytes < 1 || bytes > MICS_RANK_FILE_NAME_MAX || at + bytes + 1 > in->names_bytes)
-        return malformed(in->path, offset_of(file, record), "a name lies outside the names");
+        return damaged(in, file, record, "a name lies outside the names");
     const unsigned char *name = in->names + at;
     if (memchr(name, '\0', bytes + 1) != name + bytes)
-        return malformed(in->path, offset_of(file, record), "a name does not end where it should");
+        return damaged(in, file, record, "a name does not end where it should");
     *name_out = (const char *)name;
     return MICS_OK;
 }
@@ -163,17 +169,15 @@ static mics_status take_state(decoder *in, mics_rank_file *file, const mics_rank
     const int64_t elems = shard->end - shard->begin;
     const int64_t hash_bytes = mics_rank_file_chunks(elems) * MICS_RANK_FILE_HASH_BYTES;
     if (get_u64(record) != (uint64_t)in->next_data)
-        return malformed(in->path, offset_of(file, record),
-                         "the data does not lie where the lengths before it put it");
+        return damaged(in, file, record,
+                       "the data does not lie where the lengths before it put it");
     if (in->hashes_end - in->next_hash < hash_bytes)
-        return malformed(in->path, offset_of(file, record),
-                         "the header holds too few checksums for this state");
+        return damaged(in, file, record, "the header holds too few checksums for this state");
     file->states[in->state_count++] = (mics_rank_state){name, in->next_data, in->next_hash};
     in->next_hash += hash_bytes;
     in->next_data += mics_size_round_up(elems * 4, MICS_RANK_FILE_ALIGN);
     if (in->next_data > in->size)
-        return malformed(in->path, offset_of(file, record),
-                         "the state's data runs past the end of the file");
+        return damaged(in, file, record, "the state's data runs past the end of the file");
     return MICS_OK;
 }
 
@@ -205,16 +209,14 @@ static mics_status decode_states(decoder *in, mics_rank_file *file, const unsign
         const unsigned char *state = in->states + in->state_count * MICS_RANK_FILE_STATE_BYTES;
         const char *name = NULL;
         if (in->state_count >= in->total_states)
-            return malformed(in->path, offset_of(file, record + 32),
-                             "the shards have more states than the header says");
+            return damaged(in, file, record + 32,
+                           "the shards have more states than the header says");
         MICS_TRY(decode_name(in, file, state + 8, &name));
         MICS_TRY(check_dtype(in, file, name, state));
         if (get_u32(state + 20) != 0)
-            return malformed(in->path, offset_of(file, state + 20),
-                             "a state's record ends in no 0");
+            return damaged(in, file, state + 20, "a state's record ends in no 0");
         if (mics_rank_shard_find(shard, name) != NULL)
-            return malformed(in->path, offset_of(file, state + 8),
-                             "a state has the name of another of its shard");
+            return damaged(in, file, state + 8, "a state has the name of another of its shard");
         MICS_TRY(take_state(in, file, shard, name, state));
         shard->state_count++;
     }

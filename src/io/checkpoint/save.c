@@ -217,9 +217,10 @@ static mics_status store_tokenizer(save_job *job)
         return MICS_OK;
     if (meta->tokenizer_text != NULL)
         return store_tokenizer_text(job, meta->tokenizer_text, meta->tokenizer_bytes);
-    void *text = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &text, &bytes));
+    MICS_TRY(
+        mics_file_read_whole(job->memory, meta->tokenizer, MICS_FILE_MAX_WHOLE, &text, &bytes));
     mics_status status = store_tokenizer_text(job, text, bytes);
     mics_free(job->memory, text);
     return status;

@@ -80,8 +80,9 @@ void mics_tokenizer_close(mics_tokenizer *tokenizer)
 
 const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
 {
-    *bytes_out = tokenizer->file_text != NULL ? strlen(tokenizer->file_text) : 0;
-    return tokenizer->file_text;
+    const char *text = tokenizer != NULL ? tokenizer->file_text : NULL;
+    *bytes_out = text != NULL ? strlen(text) : 0;
+    return text;
 }
 
 int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer)
