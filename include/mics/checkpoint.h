@@ -26,7 +26,7 @@ extern "C" {
 // as torch.optim calls it: "exp_avg", "exp_avg_sq", "momentum_buffer".
 #define MICS_STATE_PARAM "param"
 
-enum { MICS_SHARD_STATES_MAX = 8 };
+enum { MICS_MAX_SHARD_STATES = 8 };
 
 // One state of a shard.
 typedef struct mics_shard_state {
@@ -40,8 +40,8 @@ typedef struct mics_optimizer_shard {
     const char *unit;    // unit's name
     int64_t unit_elems;  // length of the unit's flat buffer without the mesh's padding
     int64_t begin, end;  // 0 <= begin <= end <= unit_elems
-    int32_t state_count; // 1 to MICS_SHARD_STATES_MAX; alike in all shards of a unit, in order too
-    mics_shard_state states[MICS_SHARD_STATES_MAX];
+    int32_t state_count; // 1 to MICS_MAX_SHARD_STATES; alike in all shards of a unit, in order too
+    mics_shard_state states[MICS_MAX_SHARD_STATES];
 } mics_optimizer_shard;
 
 // Where dynamic loss scaling is (fp16): mics_scaler of the engine.
@@ -102,7 +102,7 @@ typedef struct mics_checkpoint_writer {
  * filled the disk. Nothing else in DIR is touched. When `agree` is given it is called one to three
  * times.
  *
- * Needs:   pieces: (count), count >= 0.
+ * Needs:   shards: (count), count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO (path, cause and, when the disk is full, bytes); MICS_ERR_INVALID;
  * MICS_ERR_UNSUPPORTED (a state that is not fp32); MICS_ERR_FORMAT (shards that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
  * returned. The checkpoints that were there before are then still there. Collective: yes.

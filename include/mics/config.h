@@ -48,7 +48,7 @@ typedef enum mics_collectives {
     MICS_COLLECTIVES_AUTO,      // gathers as measured, reductions in two stages
     MICS_COLLECTIVES_MEASURED,  // both as measured
     MICS_COLLECTIVES_RING,      // one ring each
-    MICS_COLLECTIVES_TWO_STAGE, // between equal local ranks, and inside nodes
+    MICS_COLLECTIVES_TWO_STAGE, // among equal local ranks, and intra-node
     MICS_COLLECTIVES_LIBRARY    // gathers by the transport's own, reductions in two stages
 } mics_collectives;
 

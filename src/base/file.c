@@ -122,7 +122,7 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
     mics_size_text((double)bytes, text, sizeof text);
     bool full = cause == ENOSPC || cause == EDQUOT;
     return mics_fail(MICS_ERR_IO, "%s: cannot write %lld bytes (%s): %s%s", path, (long long)bytes,
-                     text, strerror(cause), full ? "; make room there" : "");
+                     text, strerror(cause), full ? "; free space there" : "");
 }
 
 // Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.

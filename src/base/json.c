@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEPTH_LIMIT = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
+enum { MAX_DEPTH = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
 
 struct mics_json {
     mics_memory *memory;
@@ -42,9 +42,9 @@ static const mics_json_value *value_of(const json_t *tree)
 static mics_status parse_text(mics_json *json, size_t bytes)
 {
     mics_json_place place = {0};
-    if (mics_json_text_too_deep(json->text, bytes, DEPTH_LIMIT, &place))
+    if (mics_json_text_too_deep(json->text, bytes, MAX_DEPTH, &place))
         return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: nested deeper than %d levels", json->name,
-                         (int)place.line, (int)place.column, DEPTH_LIMIT);
+                         (int)place.line, (int)place.column, MAX_DEPTH);
     json_error_t error;
     json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (json->root != NULL)
@@ -315,9 +315,9 @@ static mics_status value_from_text(const mics_json *json, const char *path, cons
                                    json_t **value_out)
 {
     mics_json_place place;
-    if (mics_json_text_too_deep(text, strlen(text), DEPTH_LIMIT, &place))
+    if (mics_json_text_too_deep(text, strlen(text), MAX_DEPTH, &place))
         return mics_fail(MICS_ERR_INVALID, "%s, --set %s: nested deeper than %d levels", json->name,
-                         path, DEPTH_LIMIT);
+                         path, MAX_DEPTH);
     json_error_t error;
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (value == NULL)
@@ -330,17 +330,17 @@ static mics_status value_from_text(const mics_json *json, const char *path, cons
 }
 
 // Splits a copy of a dotted path in place.
-static mics_status split_path(const mics_json *json, char *copy, const char *keys_out[DEPTH_LIMIT],
+static mics_status split_path(const mics_json *json, char *copy, const char *keys_out[MAX_DEPTH],
                               int32_t *count_out)
 {
     int32_t count = 0;
     for (char *key = copy; key != NULL; count++) {
         char *dot = strchr(key, '.');
-        if (count == DEPTH_LIMIT || *key == '\0' || key == dot)
+        if (count == MAX_DEPTH || *key == '\0' || key == dot)
             return mics_fail(MICS_ERR_INVALID,
                              "%s, --set: the path needs 1 to %d keys with dots between, as in "
                              "optimizer.params.lr",
-                             json->name, DEPTH_LIMIT);
+                             json->name, MAX_DEPTH);
         keys_out[count] = key;
         if (dot != NULL)
             *dot = '\0';
@@ -393,7 +393,7 @@ mics_status mics_json_set(mics_json *json, const char *path, const char *text)
 {
     mics_status status = MICS_OK;
     char *copy = NULL;
-    const char *keys[DEPTH_LIMIT];
+    const char *keys[MAX_DEPTH];
     int32_t count = 0;
     json_t *value = NULL;
     json_t *override = json_string(path);

@@ -11,7 +11,7 @@
 
 enum { FIRST_CAPACITY = 4096 };
 
-// Makes room for `more` bytes and the NUL.
+// Reserves `more` bytes and the NUL.
 static bool reserve(mics_text *text, size_t more)
 {
     if (text->status != MICS_OK)

@@ -88,9 +88,9 @@ static mics_status check_inter(const config *run, const reach *r, const dtype_ke
     if (!counts || strcmp(of->said, "fp32") == 0 || of->links.inter)
         return MICS_OK;
     snprintf(said, sizeof said, "\"%s\"", of->said);
-    snprintf(why, sizeof why, "%s not sent between nodes", of->what);
+    snprintf(why, sizeof why, "%s not sent inter-node", of->what);
     if (of->links.intra)
-        snprintf(instead, sizeof instead, ", or set %s, for links inside nodes", intra_key);
+        snprintf(instead, sizeof instead, ", or set %s, for intra-node links", intra_key);
     else if (r->ranks > r->per_node)
         snprintf(instead, sizeof instead, ", or take a sharding with %s", of->needs);
     return refuse(run, r, of->path, said, why, instead);
@@ -101,12 +101,12 @@ static mics_status check_intra(const config *run, const reach *r, links all)
     if (!run->bf16_intra_node || !mics_config_given(run, intra_key))
         return MICS_OK;
     if (!all.intra)
-        return refuse(run, r, intra_key, "true", "nothing is sent inside nodes",
+        return refuse(run, r, intra_key, "true", "nothing is sent intra-node",
                       r->per_node > 1 && !r->stages ? ", or take run.collectives \"two-stage\""
                                                     : "");
     if (r->sharding.params > r->per_node && strcmp(run->params_dtype, "fp32") == 0)
         return mics_json_fail(run->run.json, intra_key, MICS_ERR_INVALID,
-                              "parameters as bf16 inside nodes and fp32 between them would save "
+                              "parameters as bf16 intra-node and fp32 inter-node would save "
                               "where it costs least; write %s \"bf16\" too",
                               params_key);
     return MICS_OK;

@@ -43,7 +43,7 @@ static bool is_open(const config *run, const key *row)
 }
 
 // Lists the keys whose kept value is not what the run file alone would give.
-static void note(config *run, const key *row, const char *before)
+static void list_kept(config *run, const key *row, const char *before)
 {
     char after[VALUE_TEXT_BYTES];
     const size_t used = strlen(run->kept_text);
@@ -64,7 +64,7 @@ static mics_status keep_value(config *run, int32_t index)
     mics_config_field_text(run, row, before, sizeof before);
     MICS_TRY(mics_config_take(run, row, value));
     run->states[index] = KEY_FROM_CHECKPOINT;
-    note(run, row, before);
+    list_kept(run, row, before);
     return MICS_OK;
 }
 
@@ -110,12 +110,12 @@ static void keep_sharding(config *run)
 
 // ---- the beginning ----
 
-// Rounding inside nodes is one switch now; what was rounded in part is not rounded from here on.
+// Rounding intra-node is one switch now; what was rounded in part is not rounded from here on.
 static void warn_mixed(const config *run, bool mixed)
 {
     if (mixed && !mics_config_given(run, "run.comm_dtype.bf16_intra_node"))
         mics_log(MICS_LOG_WARNING,
-                 "%s: some of what is sent inside nodes was rounded to bf16 (run.wire), which no "
+                 "%s: some of what is sent intra-node was rounded to bf16 (run.wire), which no "
                  "key says any more; it is sent as it is held now. "
                  "run.comm_dtype.bf16_intra_node true rounds all of it",
                  mics_json_name(run->kept));

@@ -202,7 +202,7 @@ mics_status mics_config_fail_refused(const config *run);
 
 /* Gives the values of a stored run.json their keys' names of today; old names stay beside them.
  *
- * *mixed_out: what was sent inside nodes was rounded in part, which no key says any more; then
+ * *mixed_out: what was sent intra-node was rounded in part, which no key says any more; then
  * run.comm_dtype.bf16_intra_node is false.
  * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID, where an old name's section is no object.
  */

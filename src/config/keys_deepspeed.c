@@ -135,7 +135,7 @@ static const key rows[] = {
         .help = "as run.log_every, in DeepSpeed's words"),
     CHOICE("communication_data_type", comm_type, comm_types, NULL,
            .help = "gradients everywhere, in DeepSpeed's words: run.comm_dtype.grads and "
-                   ".boundary, and inside nodes",
+                   ".boundary, and intra-node",
            .refusal = "fp16 would need loss scaling; use \"bf16\", which has fp32's range"),
 };
 

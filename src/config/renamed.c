@@ -23,8 +23,8 @@ typedef struct renamed_key {
 } renamed_key;
 
 #define INTRA_KEY "run.comm_dtype.bf16_intra_node"
-#define INTER_NOTE "it is for links between nodes; inside nodes: " INTRA_KEY
-#define INTRA_NOTE "inside nodes " INTRA_KEY " is for parameters and gradients alike"
+#define INTER_NOTE "it is for inter-node links; intra-node: " INTRA_KEY
+#define INTRA_NOTE "intra-node " INTRA_KEY " is for parameters and gradients alike"
 
 // A key that is renamed or removed needs its line here.
 static const renamed_key rows[] = {
@@ -129,22 +129,21 @@ bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_v
 
 // ---- in stored text ----
 
-// Whether one kind of numbers was rounded to bf16 inside nodes.
-static bool was_bf16_inside(const mics_json *json, const char *between, const char *inside)
+// Whether one kind of numbers was rounded to bf16 intra-node.
+static bool was_bf16_intra(const mics_json *json, const char *inter, const char *intra)
 {
-    const char *text = mics_json_string(mics_json_at(json, inside));
+    const char *text = mics_json_string(mics_json_at(json, intra));
     if (text == NULL || strcmp(text, "auto") == 0)
-        text = mics_json_string(mics_json_at(json, between));
+        text = mics_json_string(mics_json_at(json, inter));
     return text != NULL && strcmp(text, "bf16") == 0;
 }
 
 // Three keys became one switch.
 static mics_status translate_intra(mics_json *json, bool *mixed_out)
 {
-    const bool params = was_bf16_inside(json, "run.wire.gather", "run.wire.gather_inside");
-    const bool grads = was_bf16_inside(json, "run.wire.reduce", "run.wire.reduce_inside");
-    const bool boundary =
-        was_bf16_inside(json, "run.wire.second_hop", "run.wire.second_hop_inside");
+    const bool params = was_bf16_intra(json, "run.wire.gather", "run.wire.gather_inside");
+    const bool grads = was_bf16_intra(json, "run.wire.reduce", "run.wire.reduce_inside");
+    const bool boundary = was_bf16_intra(json, "run.wire.second_hop", "run.wire.second_hop_inside");
     // With communication_data_type, which says it of gradients, the switch is left to parameters.
     const bool typed = mics_json_string(mics_json_at(json, "communication_data_type")) != NULL;
     const bool all = params && grads && boundary;

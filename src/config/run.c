@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
+enum { MAX_RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
 
 // ---- --set ----
 
@@ -184,7 +184,7 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
                           int32_t set_count, mics_run **run_out)
 {
     mics_json *json = NULL;
-    MICS_TRY(mics_json_load(memory, path, RUN_FILE_BYTES, &json));
+    MICS_TRY(mics_json_load(memory, path, MAX_RUN_FILE_BYTES, &json));
     return open_take(memory, json, sets, set_count, run_out);
 }
 

@@ -121,7 +121,7 @@ static void put(writer *out, const char *text)
     size_t bytes = strlen(text);
     if (out->cut)
         return;
-    if (out->used + bytes + sizeof "..." > out->capacity) { // room for the dots stays
+    if (out->used + bytes + sizeof "..." > out->capacity) { // space for the dots stays
         out->cut = true;
         text = "...";
         bytes = out->used + sizeof "..." > out->capacity ? 0 : strlen(text);
@@ -135,18 +135,18 @@ static void put_string(writer *out, const char *string)
 {
     put(out, "\"");
     for (const char *at = string; *at != '\0' && !out->cut;) {
-        char piece[8] = {0};
+        char letter[8] = {0};
         size_t bytes = 1;
         if ((unsigned char)*at < ' ' || *at == 127) {
-            snprintf(piece, sizeof piece, "\\u%04x", (unsigned char)*at);
+            snprintf(letter, sizeof letter, "\\u%04x", (unsigned char)*at);
         } else {
             size_t begin = *at == '"' || *at == '\\' ? 1 : 0;
-            piece[0] = '\\';
+            letter[0] = '\\';
             while (bytes < 4 && ((unsigned char)at[bytes] & 0xc0) == 0x80) // a UTF-8 letter whole
                 bytes++;
-            memcpy(piece + begin, at, bytes);
+            memcpy(letter + begin, at, bytes);
         }
-        put(out, piece);
+        put(out, letter);
         at += bytes;
     }
     put(out, "\"");

@@ -35,7 +35,7 @@ static mics_status share_masks(run_world *world, const mics_machine *machine, cp
     const int32_t quota = machine->quota_cores < here ? 1 : machine->quota_cores / here;
     cpu_set_t mine;
     CPU_ZERO(&mine);
-    // More processors than the set holds: not known.
+    // More cores than the set holds: not known.
     if (sched_getaffinity(0, sizeof mine, &mine) != 0)
         CPU_ZERO(&mine);
     MICS_TRY(run_world_gather(world, &mine, sizeof mine, masks));

@@ -66,20 +66,20 @@ static mics_status write_tensors(const mics_saved *saved, mics_safetensors_write
 }
 
 // A tensor is never cut, so a file may be larger than what was asked for.
-static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t most)
+static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t max_bytes)
 {
     int32_t larger = 0;
-    for (int32_t i = 0; i < count && most > 0; i++) {
+    for (int32_t i = 0; i < count && max_bytes > 0; i++) {
         int64_t elems = 1;
         for (int32_t dim = 0; dim < entries[i].dims; dim++)
             elems *= entries[i].shape[dim];
-        larger += elems > most / (int64_t)sizeof(float);
+        larger += elems > max_bytes / (int64_t)sizeof(float);
     }
     if (larger > 0)
         mics_log(MICS_LOG_WARNING,
                  "%d tensors are larger than --max-shard-bytes %lld; each has a larger file of its "
                  "own",
-                 (int)larger, (long long)most);
+                 (int)larger, (long long)max_bytes);
 }
 
 static mics_status write_model(const mics_saved *saved, const char *dir, int64_t max_file_bytes)

@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *piece)
+run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *owned)
 {
     const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
     run_states states = {
-        .count = 1 + def->states, .names = {MICS_STATE_PARAM}, .data = {piece->params}};
+        .count = 1 + def->states, .names = {MICS_STATE_PARAM}, .data = {owned->params}};
     for (int32_t state = 0; state < def->states; state++) {
         states.names[1 + state] = def->state_names[state];
-        states.data[1 + state] = piece->states[state];
+        states.data[1 + state] = owned->states[state];
     }
     return states;
 }
@@ -84,26 +84,26 @@ mics_status run_import_check(const mics_model *model, const mics_safetensors *re
 
 // Elements of one parameter that lie in the shard; what lies between parameters stays zero.
 static mics_status fill_param(const mics_param *param, const mics_safetensors *reader,
-                              const mics_engine_optimizer_shard *piece)
+                              const mics_engine_optimizer_shard *owned)
 {
     int64_t begin = param->offset, end = param->offset + param->elems;
-    if (begin < piece->shard.begin)
-        begin = piece->shard.begin;
-    if (end > piece->shard.end)
-        end = piece->shard.end;
+    if (begin < owned->shard.begin)
+        begin = owned->shard.begin;
+    if (end > owned->shard.end)
+        end = owned->shard.end;
     if (begin >= end)
         return MICS_OK;
     return mics_safetensors_read(reader, find_tensor(reader, param)->name, begin - param->offset,
-                                 end - begin, piece->shard_params + (begin - piece->shard.begin));
+                                 end - begin, owned->shard_params + (begin - owned->shard.begin));
 }
 
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
+        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
         for (int32_t i = 0; i < model->units[unit].param_count; i++)
-            MICS_TRY(fill_param(&model->units[unit].params[i], reader, &piece));
+            MICS_TRY(fill_param(&model->units[unit].params[i], reader, &owned));
     }
     return mics_engine_upload(engine);
 }
@@ -113,13 +113,13 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
-        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
-        const run_states states = run_states_of(optimizer, &piece);
-        if (piece.range.begin == piece.range.end)
+        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
+        const run_states states = run_states_of(optimizer, &owned);
+        if (owned.range.begin == owned.range.end)
             continue;
         for (int32_t i = 0; i < states.count; i++)
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, states.names[i],
-                                          piece.range.begin, piece.range.end, states.data[i]));
+                                          owned.range.begin, owned.range.end, states.data[i]));
     }
     return mics_engine_upload(engine);
 }
@@ -129,11 +129,11 @@ mics_status run_params_fill(const mics_model *model, const mics_checkpoint *chec
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
-        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
-        int64_t end = piece.shard.end < of->elems ? piece.shard.end : of->elems;
-        if (piece.shard.begin < end)
+        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
+        int64_t end = owned.shard.end < of->elems ? owned.shard.end : of->elems;
+        if (owned.shard.begin < end)
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAM,
-                                          piece.shard.begin, end, piece.shard_params));
+                                          owned.shard.begin, end, owned.shard_params));
     }
     return mics_engine_upload(engine);
 }

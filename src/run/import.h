@@ -25,7 +25,7 @@ typedef struct run_states {
  *
  * Owns:    nothing; data is the engine's, for as long as it has its host copy.     Pure.
  */
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *piece);
+run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *owned);
 
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
  * attention masks and a tied LM head, which are no parameters.

@@ -86,7 +86,7 @@ static mics_status open_schedule(mics_job *job)
     if (job->budget.accelerator.used &&
         (wanted == MICS_COLLECTIVES_MEASURED || wanted == MICS_COLLECTIVES_LIBRARY))
         return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
-                              "\"measured\" and \"library\" are of the processor's collectives; on "
+                              "\"measured\" and \"library\" are of the CPU's collectives; on "
                               "cuda use \"auto\", \"two-stage\" or \"ring\"");
     MICS_TRY(run_job_open_schedule(job));
     return run_check_memory(job->memory, job->run, job->schedule, &job->budget);

@@ -126,16 +126,15 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out)
     return MICS_OK;
 }
 
-static mics_status check_fits(const mics_saved *saved)
+mics_status run_saved_check_fits(const mics_saved *saved, const char *what, double bytes)
 {
     mics_machine machine;
     char needed[32], there[32];
-    const double bytes = param_bytes(saved->model);
     MICS_TRY(mics_machine_read(&machine));
     if (bytes <= (double)machine.memory_available_bytes)
         return MICS_OK;
-    return mics_fail(MICS_ERR_MEMORY, "%s: the model needs %s of memory, %s are available",
-                     saved->path, mics_size_text(bytes, needed, sizeof needed),
+    return mics_fail(MICS_ERR_MEMORY, "%s: %s needs %s of memory, %s are available", saved->path,
+                     what, mics_size_text(bytes, needed, sizeof needed),
                      mics_size_text((double)machine.memory_available_bytes, there, sizeof there));
 }
 
@@ -155,7 +154,7 @@ static mics_status read_params(mics_saved *saved)
 {
     if (saved->params != NULL)
         return MICS_OK;
-    MICS_TRY(check_fits(saved));
+    MICS_TRY(run_saved_check_fits(saved, "the model", param_bytes(saved->model)));
     MICS_TRY(MICS_NEW(saved->memory, saved->model->unit_count, &saved->params));
     for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
         MICS_TRY(read_unit(saved, unit));

@@ -24,6 +24,10 @@ struct mics_saved {
     float **params;   // by unit, the flat buffers; NULL until mics_saved_load
 };
 
+/* Whether what needs so many bytes has them on this machine: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_IO,
+ * logged. */
+mics_status run_saved_check_fits(const mics_saved *saved, const char *what, double bytes);
+
 /* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's
  * data are damaged, and writes it. Returns `status`.
  */

@@ -20,7 +20,7 @@ typedef struct variant {
     bool recompute;
 } variant;
 
-// Appends to a line as far as there is room.
+// Appends to a line as far as it holds more.
 MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, ...)
 {
     size_t used = strlen(text);

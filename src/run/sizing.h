@@ -14,7 +14,7 @@
 
 // What ranks on GPUs compute with.
 typedef struct run_accelerator {
-    bool used; // else the ranks compute on the processor
+    bool used; // else the ranks compute on CPUs
     const mics_kernels
         *kernels; // NULL where this machine has no GPU, for what is sized and not run
     mics_dtype dtype;

@@ -27,10 +27,10 @@ struct run_trace {
     mics_step_time *times; // by step, by entry
 };
 
-// ---- room ----
+// ---- memory ----
 
-static mics_status make_room(mics_memory *memory, int64_t steps, int32_t entries,
-                             run_traced_step **steps_out, mics_step_time **times_out)
+static mics_status alloc_kept(mics_memory *memory, int64_t steps, int32_t entries,
+                              run_traced_step **steps_out, mics_step_time **times_out)
 {
     MICS_TRY(MICS_NEW(memory, steps, steps_out));
     return MICS_NEW(memory, steps * entries, times_out);
@@ -52,7 +52,7 @@ mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trac
     trace->last = last;
     trace->entries = job->schedule->lists[MICS_PHASE_TRAIN].count;
     mics_status status =
-        make_room(rank->memory, last - first + 1, trace->entries, &trace->steps, &trace->times);
+        alloc_kept(rank->memory, last - first + 1, trace->entries, &trace->steps, &trace->times);
     if (status == MICS_OK)
         *trace_out = trace;
     else
@@ -87,23 +87,17 @@ static void keep(run_trace *trace, const mics_engine *engine, int64_t step,
 static mics_status send(mics_comm *comm, int32_t to, const void *data, size_t bytes,
                         const char *what)
 {
-    return mics_comm_exchange(comm, &(mics_exchange){.to = to,
-                                                     .from = MICS_RANK_NONE,
-                                                     .send = data,
-                                                     .bytes = bytes,
-                                                     .reduce = MICS_REDUCE_COPY,
-                                                     .what = what});
+    const mics_exchange exchange = {
+        .to = to, .from = MICS_RANK_NONE, .send = data, .bytes = bytes, .what = what};
+    return mics_comm_exchange(comm, &exchange);
 }
 
 static mics_status receive(mics_comm *comm, int32_t from, void *data, size_t bytes,
                            const char *what)
 {
-    return mics_comm_exchange(comm, &(mics_exchange){.to = MICS_RANK_NONE,
-                                                     .from = from,
-                                                     .recv = data,
-                                                     .bytes = bytes,
-                                                     .reduce = MICS_REDUCE_COPY,
-                                                     .what = what});
+    const mics_exchange exchange = {
+        .to = MICS_RANK_NONE, .from = from, .recv = data, .bytes = bytes, .what = what};
+    return mics_comm_exchange(comm, &exchange);
 }
 
 static const char clock_what[] = "clock of a rank, for the trace";
@@ -160,7 +154,7 @@ static mics_status give(const run_trace *trace)
 
 // ---- rank 0 ----
 
-// Takes the other ranks into room for one.
+// Takes the other ranks, one after another in the same memory.
 static mics_status take_others(const run_trace *trace, run_trace_file *file, run_traced_step *steps,
                                mics_step_time *times)
 {
@@ -183,7 +177,7 @@ static mics_status take(const run_trace *trace)
     run_traced_step *steps = NULL;
     mics_step_time *times = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(make_room(memory, trace->count, trace->entries, &steps, &times));
+    MICS_TRY_OUT(alloc_kept(memory, trace->count, trace->entries, &steps, &times));
     MICS_TRY_OUT(run_trace_file_open(trace->job, memory, trace->count, &file));
     run_trace_file_add(file, &mine);
     MICS_TRY_OUT(take_others(trace, file, steps, times));

@@ -11,7 +11,7 @@
 #include "trace.h"
 #include <stdio.h>
 
-enum { NAME_BYTES = 128, MOST_ARGS = 8 };
+enum { NAME_BYTES = 128, MAX_ARGS = 8 };
 
 typedef enum figure {
     STEP,
@@ -119,7 +119,7 @@ static const char *unit_name(const run_trace_file *file, const mics_step *step)
 // The texts and figures that an event points to.
 typedef struct event_text {
     char name[NAME_BYTES], group[NAME_BYTES];
-    mics_trace_arg args[MOST_ARGS];
+    mics_trace_arg args[MAX_ARGS];
     int32_t arg_count;
 } event_text;
 

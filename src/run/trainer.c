@@ -45,15 +45,15 @@ static void fill_shards(run_trainer *self)
 {
     const mics_model *model = self->job->model;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_engine_optimizer_shard piece =
+        const mics_engine_optimizer_shard owned =
             mics_engine_optimizer_shard_get(self->engine, unit);
-        const run_states states = run_states_of(&self->job->run->optimizer, &piece);
+        const run_states states = run_states_of(&self->job->run->optimizer, &owned);
         mics_optimizer_shard *shard = &self->shards[unit];
         *shard = (mics_optimizer_shard){
             .unit = model->units[unit].name,
             .unit_elems = model->units[unit].elems,
-            .begin = piece.range.begin,
-            .end = piece.range.end,
+            .begin = owned.range.begin,
+            .end = owned.range.end,
             .state_count = states.count,
         };
         for (int32_t i = 0; i < states.count; i++)
@@ -137,7 +137,7 @@ static mics_status setup(run_trainer *self)
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
     MICS_TRY(run_rank_agree(self->rank, open_all(self)));
-    MICS_TRY(run_gpu_time_products(self->job, self->rank, self->engine));
+    MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;
 }
@@ -347,7 +347,7 @@ static mics_status check_sent(const run_trainer *self, const mics_step_result *r
     if (result->sent.intra == expected.intra && result->sent.inter == expected.inter)
         return MICS_OK;
     return mics_fail(MICS_ERR_COMM,
-                     "sent %lld bytes inside and %lld between nodes in a step, but the schedule "
+                     "sent %lld bytes intra-node and %lld inter-node in a step, but the schedule "
                      "says %lld and %lld; this is a defect of mics, please report it",
                      (long long)result->sent.intra, (long long)result->sent.inter,
                      (long long)expected.intra, (long long)expected.inter);

@@ -16,9 +16,9 @@
 // All-gathers one value a rank; `gathered` holds comm->ranks of them.
 static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, const char *what)
 {
-    mics_comm_group ring = {
+    mics_comm_group all = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank}, .what = what};
-    return mics_comm_all_gather(comm, &ring, gathered, bytes);
+    return mics_comm_all_gather(comm, &all, gathered, bytes);
 }
 
 // *heard_out: the agreement itself went well, so all ranks know.

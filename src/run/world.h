@@ -25,7 +25,7 @@ typedef struct run_rank {
     run_world *world;
     mics_memory *memory; // counts this rank's memory alone
     mics_comm *comm;     // counting; free for use while no engine holds it
-    mics_device *device; // NULL: the processor; closed after the comm
+    mics_device *device; // NULL: the CPU; closed after the comm
     bool agreed;         // its failure is known to all ranks, so that nobody must be stopped
 } run_rank;
 

@@ -236,7 +236,7 @@ static void test_old_names(void **state)
 }
 
 // Six keys became four: what they said together is kept where it can still be said. What was
-// rounded in part inside nodes is not rounded there any more, and a warning says so.
+// rounded in part intra-node is not rounded there any more, and a warning says so.
 static void test_old_dtypes(void **state)
 {
     (void)state;

@@ -59,13 +59,13 @@ static void test_lines(void **state)
                   "{\"layered_micro_steps\": 3}");
     check_refused(RUN_OF("\"wire\": {\"gather\": \"bf16\"}"), MICS_ERR_INVALID,
                   "run.json:3: run.wire.gather: is run.comm_dtype.params now: write \"run\": "
-                  "{\"comm_dtype\": {\"params\": \"bf16\"}}; it is for links between nodes; inside "
-                  "nodes: run.comm_dtype.bf16_intra_node");
+                  "{\"comm_dtype\": {\"params\": \"bf16\"}}; it is for inter-node links; "
+                  "intra-node: run.comm_dtype.bf16_intra_node");
     check_refused(RUN_OF("\"wire\": {\"gather_inside\": \"bf16\"}"), MICS_ERR_INVALID,
                   "run.wire.gather_inside: is run.comm_dtype.bf16_intra_node now: write \"run\": "
                   "{\"comm_dtype\": {\"bf16_intra_node\": true}}");
     check_refused(RUN_OF("\"wire\": {\"gather_inside\": \"fp32\"}"), MICS_ERR_INVALID,
-                  "run.wire.gather_inside: is no key any more; leave it out; inside nodes");
+                  "run.wire.gather_inside: is no key any more; leave it out; intra-node");
     check_refused(RUN_OF("\"wire\": {}"), MICS_ERR_INVALID,
                   "run.wire: is run.comm_dtype now, and has other keys");
     check_refused(RUN_OF("\"wire\": 3"), MICS_ERR_INVALID, "run.wire: is run.comm_dtype now");

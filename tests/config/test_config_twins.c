@@ -90,7 +90,7 @@ static void test_collectives(void **state)
                   "run.hierarchical: unknown key");
 }
 
-// "params grads boundary" between nodes, then the same inside them.
+// "params grads boundary" inter-node, then the same intra-node.
 static void check_dtypes(const char *text, const char *expected)
 {
     char found[64];

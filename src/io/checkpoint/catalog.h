@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // All shards of all rank files of a checkpoint, by unit and place. Made when a checkpoint is
-// opened, and by rank 0 before it publishes one.
+// opened, and by rank 0 before it commits one.
 #ifndef MICS_CHECKPOINT_CATALOG_H
 #define MICS_CHECKPOINT_CATALOG_H
 

@@ -15,8 +15,8 @@
 
 #define FORMAT_NAME "mics-checkpoint"
 
-enum { FORMAT_VERSION = 2, LIST_MAX = 1 << 20 };
-static const size_t TEXT_MAX = (size_t)256 << 20;
+enum { FORMAT_VERSION = 2, MAX_LIST = 1 << 20 };
+static const size_t MAX_TEXT = (size_t)256 << 20;
 
 // The end of the text, which the checksum does not cover: prefix, 16 hexadecimal digits, suffix.
 #define TAIL_PREFIX "  \"xxh3\": \""
@@ -297,9 +297,9 @@ static mics_status read_meta(const place *root, int64_t version, mics_manifest *
 static mics_status find_array(const place *root, const char *key, const mics_json_value **array_out)
 {
     MICS_TRY(member(root, key, MICS_JSON_ARRAY, array_out));
-    if (mics_json_count(*array_out) > LIST_MAX)
+    if (mics_json_count(*array_out) > MAX_LIST)
         return mics_fail(MICS_ERR_FORMAT, "%s: more than %d %s", mics_json_name(root->json),
-                         LIST_MAX, key);
+                         MAX_LIST, key);
     return MICS_OK;
 }
 
@@ -345,7 +345,7 @@ mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manif
     mics_manifest manifest = {0};
     int64_t version = 0;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, TEXT_MAX, &manifest.json));
+    MICS_TRY_OUT(mics_json_load(memory, path, MAX_TEXT, &manifest.json));
     const place root = {manifest.json, mics_json_root(manifest.json), "the manifest"};
     MICS_TRY_OUT(read_version(&root, &version));
     MICS_TRY_OUT(check_tail(path, mics_json_text(manifest.json)));

@@ -22,7 +22,7 @@ enum {
     MICS_RANK_FILE_HASH_BYTES = 8,
     MICS_RANK_FILE_ALIGN = 64,      // of data
     MICS_RANK_FILE_CHUNK = 1 << 20, // bytes of data under one checksum
-    MICS_RANK_FILE_NAME_MAX = 4096  // bytes of a name
+    MICS_RANK_FILE_MAX_NAME = 4096  // bytes of a name
 };
 
 #define MICS_RANK_FILE_MAGIC "MICSCKP" // before one character that is the version's
@@ -30,10 +30,10 @@ enum {
 
 // The header of 1 TB of data has 8 MB. A file that claims more than this asks for memory, not to be
 // read.
-#define MICS_RANK_FILE_HEADER_MAX ((int64_t)1 << 30)
+#define MICS_RANK_FILE_MAX_HEADER ((int64_t)1 << 30)
 
 // A unit of 2^55 elements is beyond any machine, and its bytes and offsets still fit in 63 bits.
-#define MICS_RANK_FILE_ELEMS_MAX ((int64_t)1 << 55)
+#define MICS_RANK_FILE_MAX_ELEMS ((int64_t)1 << 55)
 
 // Who wrote a rank file, and when.
 typedef struct mics_rank_file_id {
@@ -53,7 +53,7 @@ typedef struct mics_rank_shard {
     const char *unit; // inside the file's header
     int64_t unit_elems;
     int64_t begin, end;
-    int32_t state_count;           // 1 to MICS_SHARD_STATES_MAX, with different names
+    int32_t state_count;           // 1 to MICS_MAX_SHARD_STATES, with different names
     const mics_rank_state *states; // inside the file's
 } mics_rank_shard;
 

@@ -76,7 +76,7 @@ static mics_status read_header(mics_memory *memory, int fd, decoder *in, mics_ra
     MICS_TRY(read_version(in->path, prefix, &in->version));
     uint64_t bytes = get_u64(prefix + 8);
     if (bytes < MICS_RANK_FILE_FIXED || bytes > (uint64_t)(in->size - MICS_RANK_FILE_PREFIX) ||
-        bytes > (uint64_t)MICS_RANK_FILE_HEADER_MAX)
+        bytes > (uint64_t)MICS_RANK_FILE_MAX_HEADER)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset 8: a header of %llu bytes in a file of %lld bytes; the file "
                          "is damaged",
@@ -153,7 +153,7 @@ static mics_status decode_name(const decoder *in, const mics_rank_file *file,
                                const unsigned char *record, const char **name_out)
 {
     const uint64_t at = get_u32(record), bytes = get_u32(record + 4);
-    if (bytes < 1 || bytes > MICS_RANK_FILE_NAME_MAX || at + bytes + 1 > in->names_bytes)
+    if (bytes < 1 || bytes > MICS_RANK_FILE_MAX_NAME || at + bytes + 1 > in->names_bytes)
         return damaged(in, file, record, "a name lies outside the names");
     const unsigned char *name = in->names + at;
     if (memchr(name, '\0', bytes + 1) != name + bytes)
@@ -201,10 +201,10 @@ static mics_status decode_states(decoder *in, mics_rank_file *file, const unsign
                                  mics_rank_shard *shard)
 {
     const uint32_t count = get_u32(record + 32);
-    if (count < 1 || count > MICS_SHARD_STATES_MAX || get_u32(record + 36) != 0)
+    if (count < 1 || count > MICS_MAX_SHARD_STATES || get_u32(record + 36) != 0)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %" PRId64 ": a shard with %u states; 1 to %d can be read",
-                         in->path, offset_of(file, record + 32), count, (int)MICS_SHARD_STATES_MAX);
+                         in->path, offset_of(file, record + 32), count, (int)MICS_MAX_SHARD_STATES);
     for (uint32_t i = 0; i < count; i++) {
         const unsigned char *state = in->states + in->state_count * MICS_RANK_FILE_STATE_BYTES;
         const char *name = NULL;
@@ -239,7 +239,7 @@ static mics_status decode_shard(decoder *in, mics_rank_file *file, const unsigne
     uint64_t unit_elems = get_u64(record);
     uint64_t begin = get_u64(record + 8);
     uint64_t end = get_u64(record + 16);
-    if (unit_elems < 1 || unit_elems > (uint64_t)MICS_RANK_FILE_ELEMS_MAX || begin > end ||
+    if (unit_elems < 1 || unit_elems > (uint64_t)MICS_RANK_FILE_MAX_ELEMS || begin > end ||
         end > unit_elems)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %lld: elements %llu to %llu of a unit of %llu", in->path,

@@ -200,7 +200,7 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
     unsigned char prefix[MICS_SAFETENSORS_PREFIX];
     MICS_TRY(mics_file_read_at(file->fd, path, prefix, sizeof prefix, 0));
     uint64_t bytes = get_u64(prefix);
-    if (bytes > MICS_SAFETENSORS_HEADER_MAX || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
+    if (bytes > MICS_SAFETENSORS_MAX_HEADER || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset 0: a header of %llu bytes in a file of %lld; not a "
                          "safetensors file, or cut short",

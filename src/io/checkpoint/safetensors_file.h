@@ -15,7 +15,7 @@
 
 enum {
     MICS_SAFETENSORS_PREFIX = 8,             // bytes of the header's length
-    MICS_SAFETENSORS_HEADER_MAX = 100000000, // bytes, as the reference implementation has it
+    MICS_SAFETENSORS_MAX_HEADER = 100000000, // bytes, as the reference implementation has it
 };
 
 typedef struct mics_safetensors_slot {

@@ -19,7 +19,7 @@
 enum {
     CONVERT_BYTES = 16384, // converted at once, on the stack
 };
-static const size_t INDEX_MAX = (size_t)256 << 20; // bytes of an index
+static const size_t MAX_INDEX = (size_t)256 << 20; // bytes of an index
 
 struct mics_safetensors {
     mics_memory *memory;
@@ -156,7 +156,7 @@ static mics_status open_index(mics_safetensors *reader, const char *path)
     char *dir = NULL;
     int32_t count = 0;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, INDEX_MAX, &index));
+    MICS_TRY_OUT(mics_json_load(memory, path, MAX_INDEX, &index));
     MICS_TRY_OUT(read_promises(memory, index, &promises, &count));
     MICS_TRY_OUT(mics_strdup(memory, path, &dir));
     char *slash = strrchr(dir, '/');
@@ -337,9 +337,9 @@ static mics_status read_converted(const mics_safetensors_file *file, const conve
     if (how->convert == NULL)
         return mics_file_read_at(file->fd, file->path, data_out, (size_t)count * 4, offset);
     unsigned char raw[CONVERT_BYTES];
-    int64_t most = CONVERT_BYTES / how->elem_bytes;
+    int64_t max = CONVERT_BYTES / how->elem_bytes;
     while (count > 0) {
-        int64_t now = count < most ? count : most;
+        int64_t now = count < max ? count : max;
         MICS_TRY(
             mics_file_read_at(file->fd, file->path, raw, (size_t)(now * how->elem_bytes), offset));
         how->convert(raw, now, data_out);

@@ -24,7 +24,7 @@
 
 enum {
     BUFFER_BYTES = 1 << 20, // gathers small appends into large writes
-    SHARDS_MAX = 99999,     // five digits in the names
+    MAX_SHARDS = 99999,     // five digits in the names
     NAME_BYTES = 64,
 };
 
@@ -120,8 +120,7 @@ static mics_status measure(mics_safetensors_writer *writer, const mics_safetenso
 // Cuts the tensors, in order, into files of at most max_bytes; a larger tensor has its own.
 static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes)
 {
-    size_t most = writer->tensor_count > 0 ? (size_t)writer->tensor_count : 1;
-    MICS_TRY(MICS_NEW(writer->memory, most, &writer->shards));
+    MICS_TRY(MICS_NEW(writer->memory, writer->tensor_count + 1, &writer->shards));
     writer->shard_count = 1;
     shard *now = &writer->shards[0];
     for (int32_t i = 0; i < writer->tensor_count; i++) {
@@ -134,10 +133,10 @@ static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes
         now->count++;
         now->data_bytes += bytes;
     }
-    if (writer->shard_count > SHARDS_MAX)
+    if (writer->shard_count > MAX_SHARDS)
         return mics_fail(MICS_ERR_INVALID,
                          "safetensors: %d files of at most %lld bytes; at most %d files are made",
-                         (int)writer->shard_count, (long long)max_bytes, SHARDS_MAX);
+                         (int)writer->shard_count, (long long)max_bytes, MAX_SHARDS);
     return MICS_OK;
 }
 
@@ -176,11 +175,11 @@ static mics_status compose_header(mics_safetensors_writer *writer,
     mics_text_printf(&text, "%*s", (int)((8 - text.used % 8) % 8), "");
     mics_status status = mics_text_status(&text);
     size_t json_bytes = text.used - MICS_SAFETENSORS_PREFIX;
-    if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_HEADER_MAX)
+    if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_MAX_HEADER)
         status =
             mics_fail(MICS_ERR_INVALID,
                       "%s: a header of %zu bytes; readers take at most %d: allow smaller files",
-                      now->path, json_bytes, MICS_SAFETENSORS_HEADER_MAX);
+                      now->path, json_bytes, MICS_SAFETENSORS_MAX_HEADER);
     if (status != MICS_OK) {
         mics_text_fini(&text);
         return status;

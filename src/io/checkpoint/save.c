@@ -18,7 +18,7 @@
 //      config.json; fsync of the folder; manifest.json aside, fsync, read back, rename, fsync of
 //      the folder; `latest` aside, fsync, rename, fsync; only then it removes what is no longer
 //      needed. agree.
-// Only rank 0 publishes, and only when it knows of every other rank's success. So when it knows of
+// Only rank 0 commits, and only when it knows of every other rank's success. So when it knows of
 // a failure, it can remove the files of this save: nothing lists them, and nothing will.
 #include "base/file.h"
 #include "base/text.h"
@@ -43,8 +43,8 @@ typedef struct save_job {
     int32_t count;
     char *folder;       // dir/step-...
     int64_t generation; // -1: not found out yet
-    bool published;     // the manifest's rename was tried
-    // Rank 0 while it publishes:
+    bool committed;     // the manifest's rename was tried
+    // Rank 0 while it commits:
     mics_manifest manifest; // its arrays are the job's
     mics_ckpt_name *names;  // of the rank files
     mics_ckpt_name tokenizer_name;
@@ -118,7 +118,7 @@ static mics_status read_generation(mics_memory *memory, const char *path, int64_
     return MICS_OK;
 }
 
-// Every writer finds the same generation, because none publishes before all have written.
+// Every writer finds the same generation, because none commits before all have written.
 static mics_status find_generation(save_job *job)
 {
     char *path = NULL;
@@ -148,7 +148,7 @@ static mics_status write_shards(save_job *job)
     return mics_file_sync_dir(job->folder);
 }
 
-// ---- rank 0: publishing ----
+// ---- rank 0: the commit ----
 
 static mics_status list_files(save_job *job)
 {
@@ -238,7 +238,7 @@ static mics_status rename_manifest(save_job *job, const mics_text *text)
     MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
     MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
     MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
-    job->published = true;
+    job->committed = true;
     status = mics_file_rename(aside, target);
 out:
     mics_manifest_fini(memory, &check);
@@ -283,7 +283,7 @@ static void tidy(const save_job *job)
     mics_log_demote(before);
 }
 
-static mics_status publish(save_job *job)
+static mics_status commit(save_job *job)
 {
     if (job->writer->rank != 0)
         return MICS_OK;
@@ -345,8 +345,8 @@ mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writ
     if (status == MICS_OK)
         status = agree(&job, write_shards(&job));
     if (status == MICS_OK)
-        status = agree(&job, publish(&job));
-    if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.published)
+        status = agree(&job, commit(&job));
+    if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.committed)
         discard(&job);
     job_fini(&job);
     return status;

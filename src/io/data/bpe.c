@@ -15,7 +15,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { FILE_LIMIT = 256 << 20, IDENTITY_VERSION = 1 };
+enum { MAX_FILE_BYTES = 256 << 20, IDENTITY_VERSION = 1 };
 
 // One encoder's work.
 typedef struct bpe_work {
@@ -24,7 +24,7 @@ typedef struct bpe_work {
     mics_split_work *split;
     mics_token_list *list; // of the feed in progress
     char *prefixed;        // a segment behind the space that add_prefix_space asks for
-    size_t prefixed_bytes; // room there
+    size_t prefixed_bytes; // of its block
 } bpe_work;
 
 // ---- segments: text without added tokens ----
@@ -246,7 +246,7 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
     mics_bpe *bpe = NULL;
     char *text = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, FILE_LIMIT, &json));
+    MICS_TRY_OUT(mics_json_load(memory, path, MAX_FILE_BYTES, &json));
     MICS_TRY_OUT(mics_strdup(memory, mics_json_text(json), &text)); // JSON holds no NUL
     MICS_TRY_OUT(mics_bpe_load(memory, json, &bpe));
     *tokenizer_out = (mics_tokenizer){

@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 enum {
-    PIECE_LIMIT = 1 << 30,
+    MAX_PIECE = 1 << 30,
     CACHED_BYTES = 24,
     CACHED_TOKENS = 8,
     CACHE_SLOTS = 1 << 14 // 1 MiB: a second-level cache's size
@@ -38,7 +38,7 @@ typedef struct cache_slot {
 
 struct mics_bpe_merger {
     const mics_bpe *bpe;
-    int32_t capacity;                 // bytes of the longest piece there is room for
+    int32_t capacity;                 // bytes of the longest piece that the arrays hold
     int32_t *token, *next, *previous; // (capacity)
     candidate *heap;                  // (2 * capacity): n - 1 at first, two more for each merge
     int32_t heap_count;
@@ -169,10 +169,10 @@ static mics_status merge_piece(mics_bpe_merger *merger, const char *piece, size_
     int32_t whole = bpe->ignore_merges ? mics_bpe_find_word(bpe, piece, bytes) : -1;
     if (whole >= 0)
         return mics_token_list_append(list, &whole, 1);
-    if (bytes > PIECE_LIMIT)
+    if (bytes > MAX_PIECE)
         return mics_fail(MICS_ERR_INVALID,
                          "%zu bytes without a place to cut are more than a tokenizer merges (%d)",
-                         bytes, PIECE_LIMIT);
+                         bytes, MAX_PIECE);
     MICS_TRY(reserve(merger, bytes));
     int32_t length = (int32_t)bytes;
     for (int32_t i = 0; i < length; i++) {

@@ -42,7 +42,7 @@ static bool read_parts(const mics_json_value *merge, const char *parts[2], size_
     return mics_json_count(merge) == 2 && parts[0] != NULL && parts[1] != NULL;
 }
 
-// What reading the merges needs: room for two parts, each unspelled from at most twice `longest`.
+// What reading the merges needs: space for two parts, each unspelled from at most twice `longest`.
 typedef struct reader {
     const mics_json *json;
     mics_bpe *bpe;

@@ -9,7 +9,7 @@
 
 // Far above any vocabulary in use (the largest have about 260 000), so that one wild id does not
 // cost gigabytes.
-enum { TOKEN_LIMIT = 1 << 22 };
+enum { MAX_TOKENS = 1 << 22 };
 
 // ---- byte-level letters ----
 
@@ -54,10 +54,9 @@ static mics_status check_id(const mics_json *json, const char *path, const char 
                             const mics_json_value *id)
 {
     if (mics_json_type_of(id) != MICS_JSON_INT || mics_json_int(id) < 0 ||
-        mics_json_int(id) >= TOKEN_LIMIT)
+        mics_json_int(id) >= MAX_TOKENS)
         return mics_json_fail(json, path, MICS_ERR_FORMAT,
-                              "the id of \"%.60s\" is not an integer in [0, %d)", text,
-                              TOKEN_LIMIT);
+                              "the id of \"%.60s\" is not an integer in [0, %d)", text, MAX_TOKENS);
     return MICS_OK;
 }
 

@@ -67,7 +67,7 @@ static mics_status check_tokens(const opening *o, const char *path, const mics_s
     return MICS_OK;
 }
 
-static mics_status make_room(mics_corpus *corpus)
+static mics_status reserve(mics_corpus *corpus)
 {
     if (corpus->count < corpus->capacity)
         return MICS_OK;
@@ -84,7 +84,7 @@ static mics_status make_room(mics_corpus *corpus)
 static mics_status add_shard(const opening *o, const char *path, const char *shard_path)
 {
     mics_corpus *corpus = o->corpus;
-    MICS_TRY(make_room(corpus));
+    MICS_TRY(reserve(corpus));
     part *next = &corpus->parts[corpus->count];
     MICS_TRY(mics_shard_open(shard_path, &next->shard));
     next->begin = corpus->tokens;

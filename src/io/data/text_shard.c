@@ -22,7 +22,7 @@
 
 enum {
     WINDOW_BYTES = 1 << 20,
-    WINDOW_LIMIT = 4 << 20, // a piece of this length takes 176 MiB to merge
+    MAX_WINDOW = 4 << 20, // a piece of this length takes 176 MiB to merge
     PROGRESS_EVERY_US = 5000000
 };
 
@@ -71,12 +71,12 @@ static mics_status source_open(mics_memory *memory, const char *path, source *s)
 // Fills the window up.
 static mics_status source_fill(source *s)
 {
-    size_t got = 0, room = s->capacity - s->filled;
-    MICS_TRY(mics_file_read_up_to(s->file, s->path, s->window + s->filled, room, s->read, &got));
+    size_t got = 0, space = s->capacity - s->filled;
+    MICS_TRY(mics_file_read_up_to(s->file, s->path, s->window + s->filled, space, s->read, &got));
     (void)XXH3_128bits_update(s->hash, s->window + s->filled, got); // fails only without a state
     s->filled += got;
     s->read += (int64_t)got;
-    s->ended = got < room;
+    s->ended = got < space;
     return MICS_OK;
 }
 
@@ -122,15 +122,15 @@ static void show_progress(const source *s, double start_us, double *shown_us)
     *shown_us = now_us;
 }
 
-// One turn: fill the window, tokenize what is certain, write its tokens.
-static mics_status turn(source *s, mics_encoder *encoder, mics_token_list *list,
-                        mics_shard_writer *writer)
+// One round: fill the window, tokenize what is certain, write its tokens.
+static mics_status advance(source *s, mics_encoder *encoder, mics_token_list *list,
+                           mics_shard_writer *writer)
 {
     size_t consumed = 0;
     MICS_TRY(source_fill(s));
     list->count = 0;
     MICS_TRY(mics_encoder_feed(encoder, s->window, s->filled, !s->ended, list, &consumed));
-    if (consumed == 0 && !s->ended && s->capacity < WINDOW_LIMIT)
+    if (consumed == 0 && !s->ended && s->capacity < MAX_WINDOW)
         MICS_TRY(source_widen(s));
     else if (consumed == 0 && !s->ended)
         MICS_TRY(mics_encoder_feed(encoder, s->window, s->filled, false, list, &consumed));
@@ -148,7 +148,7 @@ static mics_status tokenize(source *s, const mics_tokenizer *tokenizer, mics_sha
         MICS_TRY_OUT(mics_shard_append(writer, &tokenizer->separator, 1));
     MICS_TRY_OUT(mics_encoder_open(tokenizer, false, &encoder));
     while (!s->ended) {
-        MICS_TRY_OUT(turn(s, &encoder, &list, writer));
+        MICS_TRY_OUT(advance(s, &encoder, &list, writer));
         show_progress(s, start_us, &shown_us);
     }
 out:

@@ -18,7 +18,7 @@
 #define PLAIN_EVERY_US 5e6 // between plain lines when log_every is 0
 #define LIVE_EVERY_US 1e5  // between two drawings of the live line
 
-enum { LINE_BYTES = 512, BAR_CELLS = 20, BAR_LEAST = 4, DEFAULT_COLUMNS = 80, MOST_COLUMNS = 400 };
+enum { LINE_BYTES = 512, BAR_CELLS = 20, BAR_LEAST = 4, DEFAULT_COLUMNS = 80, MAX_COLUMNS = 400 };
 
 struct mics_progress {
     mics_memory *memory;
@@ -70,7 +70,7 @@ static double seconds_left(const mics_progress *progress, const mics_metrics *me
     return left * metrics->step_ms / 1e3;
 }
 
-// How much room the numbers may take; a narrow terminal shows them all, with fewer digits.
+// How much of the line the numbers may take; a narrow terminal shows them all, with fewer digits.
 typedef enum numbers_width { WIDE, NARROW, NARROWEST } numbers_width;
 
 static void numbers_text(const mics_progress *progress, const mics_metrics *metrics,
@@ -96,15 +96,15 @@ static int terminal_columns(const mics_progress *progress)
 {
     struct winsize size = {0};
     if (ioctl(fileno(progress->stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col < MOST_COLUMNS ? size.ws_col : MOST_COLUMNS;
+        return size.ws_col < MAX_COLUMNS ? size.ws_col : MAX_COLUMNS;
     return DEFAULT_COLUMNS;
 }
 
-// A bar of what room the rest of the line leaves: 20 cells, fewer, or none. Returns its length.
-static int bar_text(const mics_metrics *metrics, int room, char text[BAR_CELLS + 4])
+// A bar of the columns that the rest of the line leaves: 20 cells, fewer, or none. Returns its length.
+static int bar_text(const mics_metrics *metrics, int columns, char text[BAR_CELLS + 4])
 {
     double share = (double)metrics->step / (double)(metrics->steps > 0 ? metrics->steps : 1);
-    int cells = room - 3 < BAR_CELLS ? room - 3 : BAR_CELLS; // brackets and a space
+    int cells = columns - 3 < BAR_CELLS ? columns - 3 : BAR_CELLS; // brackets and a space
     text[0] = '\0';
     if (cells < BAR_LEAST)
         return 0;

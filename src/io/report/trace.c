@@ -20,14 +20,14 @@
 enum {
     FLUSH_BYTES = 1 << 16,
     NAME_BYTES = 256, // with the NUL
-    MOST_PROCESSES = 1 << 24,
+    MAX_PROCESSES = 1 << 24,
     // Viewers show a thread whose number is that of its process before all others: ours begin above
     // any process, and no two processes share one.
-    FIRST_THREAD = MOST_PROCESSES,
+    FIRST_THREAD = MAX_PROCESSES,
 };
 
-static const double MOST_US = 1e15;
-static const double MOST_EXACT = 9007199254740992.0; // 2^53: integers that a double holds
+static const double MAX_US = 1e15;
+static const double MAX_EXACT = 9007199254740992.0; // 2^53: integers that a double holds
 
 struct mics_trace {
     mics_memory *memory;
@@ -35,8 +35,8 @@ struct mics_trace {
     int fd;          // of `aside`; -1: closed
     int64_t written; // bytes of it
     int64_t entries, arrows;
-    mics_text text;  // entries that are not written yet
-    mics_text notes; // members of otherData, each behind a comma
+    mics_text text;    // entries that are not written yet
+    mics_text figures; // members of otherData, each behind a comma
     mics_status status;
 };
 
@@ -47,7 +47,7 @@ mics_status mics_trace_open(mics_memory *memory, const char *path, mics_trace **
     mics_trace *trace = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &trace));
     mics_status status = MICS_OK;
-    trace->memory = trace->text.memory = trace->notes.memory = memory;
+    trace->memory = trace->text.memory = trace->figures.memory = memory;
     trace->fd = -1;
     MICS_TRY_OUT(mics_strdup(memory, path, &trace->path));
     MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &trace->aside));
@@ -86,7 +86,7 @@ static void put_real(mics_text *text, double value)
     char digits[32];
     if (!isfinite(value))
         mics_text_printf(text, "null");
-    else if (value == trunc(value) && fabs(value) < MOST_EXACT)
+    else if (value == trunc(value) && fabs(value) < MAX_EXACT)
         mics_text_printf(text, "%" PRId64, (int64_t)value);
     else
         mics_text_printf(text, "%s", mics_text_real(value, digits, sizeof digits));
@@ -130,7 +130,7 @@ static bool begin_entry(mics_trace *trace, const char *phase, int32_t process, i
 {
     if (trace->status != MICS_OK)
         return false;
-    if (process < 0 || process >= MOST_PROCESSES || track < -1 || track >= MICS_TRACE_TRACKS) {
+    if (process < 0 || process >= MAX_PROCESSES || track < -1 || track >= MICS_TRACE_TRACKS) {
         fail(trace, mics_fail(MICS_ERR_INVALID, "%s: no trace has process %d, track %d",
                               trace->path, (int)process, (int)track));
         return false;
@@ -196,7 +196,7 @@ static void put_args(mics_text *text, const mics_trace_arg *args, int32_t count)
 
 static bool is_time(double us)
 {
-    return fabs(us) <= MOST_US; // false for NaN
+    return fabs(us) <= MAX_US; // false for NaN
 }
 
 void mics_trace_write(mics_trace *trace, const mics_trace_event *event)
@@ -242,27 +242,27 @@ void mics_trace_arrow(mics_trace *trace, const mics_trace_event *from, const mic
 
 // ---- figures about the whole ----
 
-static mics_text *begin_note(mics_trace *trace, const char *name)
+static mics_text *begin_figure(mics_trace *trace, const char *name)
 {
-    mics_text_printf(&trace->notes, ",\n");
-    put_name(&trace->notes, name);
-    mics_text_printf(&trace->notes, ": ");
-    return &trace->notes;
+    mics_text_printf(&trace->figures, ",\n");
+    put_name(&trace->figures, name);
+    mics_text_printf(&trace->figures, ": ");
+    return &trace->figures;
 }
 
 void mics_trace_note_text(mics_trace *trace, const char *name, const char *text)
 {
-    put_name(begin_note(trace, name), text);
+    put_name(begin_figure(trace, name), text);
 }
 
 void mics_trace_note_real(mics_trace *trace, const char *name, double value)
 {
-    put_real(begin_note(trace, name), value);
+    put_real(begin_figure(trace, name), value);
 }
 
 void mics_trace_note_reals(mics_trace *trace, const char *name, const double *values, int32_t count)
 {
-    mics_text *text = begin_note(trace, name);
+    mics_text *text = begin_figure(trace, name);
     mics_text_printf(text, "[");
     for (int32_t i = 0; i < count; i++) {
         mics_text_printf(text, i > 0 ? ", " : "");
@@ -275,10 +275,10 @@ void mics_trace_note_reals(mics_trace *trace, const char *name, const double *va
 
 mics_status mics_trace_finish(mics_trace *trace)
 {
-    fail(trace, mics_text_status(&trace->notes));
+    fail(trace, mics_text_status(&trace->figures));
     if (trace->status == MICS_OK) {
         mics_text_printf(&trace->text, "\n],\n\"otherData\": {%s\n}}\n",
-                         trace->notes.used > 0 ? trace->notes.bytes + 1 : "");
+                         trace->figures.used > 0 ? trace->figures.bytes + 1 : "");
         flush(trace);
     }
     trace->status = mics_file_close_written(trace->fd, trace->aside, trace->status);
@@ -300,7 +300,7 @@ void mics_trace_close(mics_trace *trace)
         unlink(trace->aside);
     }
     mics_text_fini(&trace->text);
-    mics_text_fini(&trace->notes);
+    mics_text_fini(&trace->figures);
     mics_free(trace->memory, trace->aside);
     mics_free(trace->memory, trace->path);
     mics_free(trace->memory, trace);
