@@ -8,8 +8,7 @@
 #include <stdint.h>
 
 /* Bytes of the character at the head of a text: 1 to 4; 0 when its first byte begins none; -1 when
- * the text ends inside what may become one. Needs bytes >= 1.
- */
+ * the text ends inside what may become one. Needs bytes >= 1. */
 int32_t mics_utf8_char(const char *text, size_t bytes);
 
 /* Bytes of the longest head of a text that is whole characters. */

@@ -173,10 +173,7 @@ mics_comm_dtype mics_config_comm_dtype(const char *text);
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);
 
-/* take.c: stores a key's default; checks a value and stores it.
- *
- * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_MEMORY, one line.
- */
+/* take.c: stores a key's default; checks a value and stores it. */
 void mics_config_store_default(config *run, const key *row);
 mics_status mics_config_take(config *run, const key *row, const mics_json_value *value);
 
@@ -192,7 +189,7 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
 mics_status mics_config_begin_keep(config *run);
 mics_status mics_config_keep(config *run);
 
-/* refuse.c: keeps a key that cannot be honoured, so that the file's others are told too; MICS_OK. */
+/* refuse.c: keeps a key that cannot be honoured, so that the others are told too; MICS_OK. */
 mics_status mics_config_refuse(config *run, const char *path, mics_status status,
                                const char *format, ...) MICS_PRINTF(4, 5);
 /* MICS_OK when none was kept; else the first one's status, one line with all. */
@@ -209,8 +206,7 @@ mics_status mics_config_fail_refused(const config *run);
 mics_status mics_config_translate(mics_json *json, bool *mixed_out);
 
 /* Refuses a key by a name that it had once, or that is no key any more, and says what to write
- * instead (mics_config_refuse). Returns: false when `path` is no such key.
- */
+ * instead (mics_config_refuse). Returns: false when `path` is no such key. */
 bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
 
 // ---- the parts of a load, in their order ----

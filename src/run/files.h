@@ -10,9 +10,7 @@
 #include <stdbool.h>
 
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
- *
- * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none.    Owns: mics_free *folder_out.
- */
+ * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
 
 /* Whether a file is a token shard by its name. */

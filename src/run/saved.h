@@ -29,8 +29,7 @@ struct mics_saved {
 mics_status run_saved_check_fits(const mics_saved *saved, const char *what, double bytes);
 
 /* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's
- * data are damaged, and writes it. Returns `status`.
- */
+ * data are damaged, and writes it. Returns `status`. */
 mics_status run_saved_speak(mics_status status);
 
 #endif

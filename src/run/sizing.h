@@ -62,10 +62,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               const run_budget *budget, mics_schedule **schedule_out);
 
 /* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
- * which changes would fit (found by making their schedules).
- *
- * Returns: MICS_OK; MICS_ERR_MEMORY.
- */
+ * which changes would fit (found by making their schedules). */
 mics_status run_check_memory(mics_memory *memory, const mics_run *run,
                              const mics_schedule *schedule, const run_budget *budget);
 

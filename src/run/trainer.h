@@ -45,16 +45,12 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank);
 /* Saves the newest step unless it is saved. Returns: as mics_job_save. */
 mics_status run_trainer_save(void *ctx, run_rank *rank);
 
-/* Calls job->write once, on rank 0, while the others wait for it as for files.
- *
- * Returns: what it returned, on all ranks.
- */
+/* Calls job->write once, on rank 0, while the others wait for it as for files. Returns: what it
+ * returned, on all ranks. */
 mics_status run_trainer_write(void *ctx, run_rank *rank);
 
 /* Frees what the rank holds, also after a failure; who ends later is waited for as for files.
- *
- * Returns: MICS_OK; MICS_ERR_IO: the last metrics did not reach the disk.
- */
+ * Returns: MICS_OK; MICS_ERR_IO: the last metrics did not reach the disk. */
 mics_status run_trainer_close(void *ctx, run_rank *rank);
 
 #endif

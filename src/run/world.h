@@ -73,8 +73,7 @@ void run_world_close(run_world *world);
 // Setup, collective over processes: the next four come before run_world_run.
 
 /* Agrees whether all statuses are good; the line of the lowest process that failed is written, and
- * no other. Returns: that process' status, the same on all.
- */
+ * no other. Returns: that process' status, the same on all. */
 mics_status run_world_agree(run_world *world, mics_status mine);
 
 /* Calls `prepare` on the first process, and then on the others, which find done what all need only
@@ -99,12 +98,11 @@ mics_status run_world_gather(run_world *world, const void *mine, size_t bytes, v
 mics_status run_world_run(run_world *world, mics_status (*rank_main)(void *ctx, run_rank *rank),
                           void *ctx);
 
-/* As run_world_agree, inside a rank and over ranks, before the engine. Marks a failure as agreed. */
+/* As run_world_agree, of ranks, before the engine. Marks a failure as agreed. */
 mics_status run_rank_agree(run_rank *rank, mics_status mine);
 
-/* The largest of every rank's value, by element; on all ranks. Needs the comm to be free, and
- * 1 <= count <= RUN_MAX_VALUES.
- */
+/* The largest of every rank's value, by element; on all ranks. Needs the comm to be free, and 1 <=
+ * count <= RUN_MAX_VALUES. */
 enum { RUN_MAX_VALUES = 32 };
 mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count);
 

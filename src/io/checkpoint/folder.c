@@ -104,42 +104,29 @@ static const char *next_entry(DIR *folder)
     return NULL;
 }
 
-// A list of steps that have a folder.
-typedef struct step_list {
-    int64_t *steps;
-    size_t count;
-    size_t capacity;
-} step_list;
-
-static mics_status append_step(mics_memory *memory, step_list *list, int64_t step)
+static int names_step(const struct dirent *entry)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
-        void *block = list->steps;
-        MICS_TRY(mics_realloc(memory, MICS_MEM_HOST, capacity * sizeof *list->steps, &block));
-        list->steps = block;
-        list->capacity = capacity;
-    }
-    list->steps[list->count++] = step;
-    return MICS_OK;
+    int64_t step = 0;
+    return parse_step_name(entry->d_name, &step);
 }
 
-// Lists the steps of `dir`; none when it does not exist. The caller frees list_out->steps.
-static mics_status list_steps(mics_memory *memory, const char *dir, step_list *list_out)
+// Lists the steps of `dir`; none when it does not exist. The caller frees *steps_out.
+static mics_status list_steps(mics_memory *memory, const char *dir, int64_t **steps_out,
+                              int *count_out)
 {
-    DIR *folder = opendir(dir);
-    if (folder == NULL && errno == ENOENT)
-        return MICS_OK;
-    if (folder == NULL)
+    struct dirent **entries = NULL;
+    int count = scandir(dir, &entries, names_step, NULL);
+    if (count < 0 && errno != ENOENT)
         return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", dir, strerror(errno));
-    mics_status status = MICS_OK;
-    const char *name;
-    int64_t step = 0;
-    while (status == MICS_OK && (name = next_entry(folder)) != NULL) {
-        if (parse_step_name(name, &step))
-            status = append_step(memory, list_out, step);
+    count = count < 0 ? 0 : count;
+    const mics_status status = MICS_NEW(memory, count, steps_out);
+    for (int i = 0; i < count; i++) {
+        if (status == MICS_OK)
+            (void)parse_step_name(entries[i]->d_name, &(*steps_out)[i]);
+        free(entries[i]);
     }
-    closedir(folder);
+    free(entries);
+    *count_out = count;
     return status;
 }
 
@@ -237,14 +224,15 @@ static int compare_states(const void *left, const void *right)
 static mics_status list_states(mics_memory *memory, const char *dir, step_state **states_out,
                                size_t *count_out)
 {
-    step_list list = {0};
+    int64_t *steps = NULL;
     step_state *states = NULL;
+    int step_count = 0;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(list_steps(memory, dir, &list));
-    MICS_TRY_OUT(MICS_NEW(memory, list.count, &states));
+    MICS_TRY_OUT(list_steps(memory, dir, &steps, &step_count));
+    MICS_TRY_OUT(MICS_NEW(memory, step_count, &states));
     size_t count = 0;
-    for (size_t i = 0; i < list.count; i++) {
-        MICS_TRY_OUT(inspect_step(memory, dir, list.steps[i], &states[count]));
+    for (int i = 0; i < step_count; i++) {
+        MICS_TRY_OUT(inspect_step(memory, dir, steps[i], &states[count]));
         count += states[count].listed ? 1 : 0;
     }
     qsort(states, count, sizeof *states, compare_states);
@@ -253,7 +241,7 @@ static mics_status list_states(mics_memory *memory, const char *dir, step_state 
     states = NULL;
 out:
     mics_free(memory, states);
-    mics_free(memory, list.steps);
+    mics_free(memory, steps);
     return status;
 }
 
@@ -405,18 +393,19 @@ static bool is_leftover(const char *path)
 
 mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step)
 {
-    step_list list = {0};
-    mics_status status = list_steps(memory, dir, &list);
-    for (size_t i = 0; status == MICS_OK && i < list.count; i++) {
-        if (list.steps[i] == step)
+    int64_t *steps = NULL;
+    int count = 0;
+    mics_status status = list_steps(memory, dir, &steps, &count);
+    for (int i = 0; status == MICS_OK && i < count; i++) {
+        if (steps[i] == step)
             continue;
         char *path = NULL;
-        status = mics_file_join(memory, dir, mics_ckpt_step_name(list.steps[i]).text, &path);
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(steps[i]).text, &path);
         if (status == MICS_OK && is_leftover(path))
             remove_folder(path);
         mics_free(memory, path);
     }
-    mics_free(memory, list.steps);
+    mics_free(memory, steps);
     return status;
 }
 

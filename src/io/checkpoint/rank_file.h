@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank file: what one rank held, with a checksum for each MiB. Written is version 2; read are both.
-// docs/formats.md has both; numbers of bytes in comments here count from where it does.
+// A rank file: what one rank held, with a checksum for each MiB. Written is version 2, read are 1
+// and 2; docs/formats.md describes them.
 //
 // Every offset follows from the lengths before it, and a reader refuses any other. Version 1
 // ("MICSCKP1") has 3 states a shard, which stand in the shards' records: unit_elems, begin, end,
@@ -68,18 +68,12 @@ typedef struct mics_rank_file {
     uint64_t header_hash;
 } mics_rank_file;
 
-/* Checks shards before anything is written.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID (which shard, and why); MICS_ERR_UNSUPPORTED (its state's dtype).
- */
+/* Checks shards before anything is written. Returns: MICS_OK; MICS_ERR_INVALID (which shard, and
+ * why); MICS_ERR_UNSUPPORTED (its state's dtype). */
 mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t count);
 
 /* Writes a file and brings it to disk, one chunk at a time straight from the shards. A file that
- * could not be completed is removed.
- *
- * Needs:   shards that mics_rank_file_check passed.
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
- */
+ * could not be completed is removed. Needs: shards that mics_rank_file_check passed. */
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
                                  const mics_optimizer_shard *shards, int32_t count);
 

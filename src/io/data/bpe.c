@@ -174,11 +174,13 @@ static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_ou
     return MICS_OK;
 }
 
-static const char *bpe_text(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out)
+static size_t bpe_text(const mics_tokenizer *tokenizer, int32_t token, char *to)
 {
     const mics_bpe *bpe = tokenizer->ctx;
-    *bytes_out = bpe->spans[token].bytes; // an id that no token has stands for nothing
-    return bpe->blob + bpe->spans[token].begin;
+    const mics_bpe_span *span = &bpe->spans[token]; // an id that no token has stands for nothing
+    if (to != NULL)
+        memcpy(to, bpe->blob + span->begin, span->bytes);
+    return span->bytes;
 }
 
 static void bpe_close(void *ctx)

@@ -7,7 +7,6 @@
 //   2. Every token was found to be in [0, vocab) at opening.
 #include "base/text.h"
 #include "io/data/shard.h"
-#include "io/data/text_shard.h"
 #include "mics/data.h"
 #include "mics/log.h"
 #include <errno.h>

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text goes through a window that slides: the encoder consumes what later text cannot change, the
 // rest moves to the front, and the file fills the window up again.
-#include "io/data/text_shard.h"
 #include "base/file.h"
 #include "io/data/shard.h"
 #include "io/data/tokenizer.h"

@@ -24,21 +24,12 @@ static mics_status bytes_feed(mics_encoder *encoder, const char *text, size_t by
     return MICS_OK;
 }
 
-static const char *bytes_text(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out)
+static size_t bytes_text(const mics_tokenizer *tokenizer, int32_t token, char *to)
 {
     (void)tokenizer;
-    static const char all[256] = {
-#define ROW(r)                                                                                     \
-    (char)(r), (char)(r + 1), (char)(r + 2), (char)(r + 3), (char)(r + 4), (char)(r + 5),          \
-        (char)(r + 6), (char)(r + 7), (char)(r + 8), (char)(r + 9), (char)(r + 10),                \
-        (char)(r + 11), (char)(r + 12), (char)(r + 13), (char)(r + 14), (char)(r + 15)
-        ROW(0x00), ROW(0x10), ROW(0x20), ROW(0x30), ROW(0x40), ROW(0x50),
-        ROW(0x60), ROW(0x70), ROW(0x80), ROW(0x90), ROW(0xA0), ROW(0xB0),
-        ROW(0xC0), ROW(0xD0), ROW(0xE0), ROW(0xF0)
-#undef ROW
-    };
-    *bytes_out = 1;
-    return &all[token];
+    if (to != NULL)
+        *to = (char)(unsigned char)token;
+    return 1;
 }
 
 static const mics_tokenizer_ops bytes_ops = {
@@ -141,12 +132,12 @@ out:
 mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
                                   int64_t count, char **text_out, size_t *bytes_out)
 {
-    size_t total = 0, bytes = 0;
+    size_t total = 0;
     for (int64_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab)
             return mics_fail(MICS_ERR_INVALID, "token %d at index %lld is not in [0, %d)",
                              (int)tokens[i], (long long)i, (int)tokenizer->vocab);
-        tokenizer->ops->text(tokenizer, tokens[i], &bytes);
+        const size_t bytes = tokenizer->ops->text(tokenizer, tokens[i], NULL);
         if (bytes > SIZE_MAX - 1 - total)
             return mics_fail(MICS_ERR_MEMORY, "%lld tokens make a text beyond all memory",
                              (long long)count);
@@ -155,11 +146,8 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
     char *text = NULL;
     MICS_TRY(MICS_NEW(tokenizer->memory, total + 1, &text));
     char *at = text;
-    for (int64_t i = 0; i < count; i++) {
-        const char *part = tokenizer->ops->text(tokenizer, tokens[i], &bytes);
-        memcpy(at, part, bytes);
-        at += bytes;
-    }
+    for (int64_t i = 0; i < count; i++)
+        at += tokenizer->ops->text(tokenizer, tokens[i], at);
     *text_out = text;
     *bytes_out = total;
     return MICS_OK;
