@@ -71,19 +71,11 @@ mics_status mics_file_sync_dir_of(const char *path)
     return mics_file_sync_dir(folder);
 }
 
-// Makes one folder whose parent exists. `slash` is its last '/', or NULL; the path is restored.
-static mics_status make_dir(char *path, char *slash)
+// Makes one folder whose parent exists.
+static mics_status make_dir(const char *path)
 {
-    if (mkdir(path, 0777) == 0) {
-        if (slash == NULL)
-            return mics_file_sync_dir(".");
-        if (slash == path)
-            return mics_file_sync_dir("/");
-        *slash = '\0';
-        mics_status status = mics_file_sync_dir(path);
-        *slash = '/';
-        return status;
-    }
+    if (mkdir(path, 0777) == 0)
+        return mics_file_sync_dir_of(path);
     int cause = errno;
     struct stat info;
     // Some file systems name another cause than EEXIST for a folder that exists.
@@ -101,15 +93,12 @@ mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
     size_t end = status == MICS_OK ? strlen(copy) : 0;
     while (end > 1 && copy[end - 1] == '/')
         copy[--end] = '\0';
-    char *slash = NULL;
     for (size_t i = 1; status == MICS_OK && i <= end; i++) {
-        bool ends_name = (copy[i] == '/' || copy[i] == '\0') && copy[i - 1] != '/';
-        if (!ends_name)
+        const char kept = copy[i];
+        if ((kept != '/' && kept != '\0') || copy[i - 1] == '/')
             continue;
-        char kept = copy[i];
         copy[i] = '\0';
-        slash = strrchr(copy, '/');
-        status = make_dir(copy, slash);
+        status = make_dir(copy);
         copy[i] = kept;
     }
     mics_free(memory, copy);

@@ -51,11 +51,6 @@ typedef struct key {
     const char *refusal;        // why another value cannot be honoured, and what would work
 } key;
 
-typedef struct key_table {
-    const key *rows;
-    int32_t count;
-} key_table;
-
 typedef enum key_state {
     KEY_ABSENT,
     KEY_FROM_FILE,
@@ -138,10 +133,7 @@ typedef struct config {
     refusals refused;                     // only while loading
 } config;
 
-// keys_own.c, keys_deepspeed.c
-extern const key_table mics_config_own_keys, mics_config_deepspeed_keys;
-
-/* The keys of both tables, in the order of explain and docs/config.md. */
+/* The honoured keys, in the order of explain and docs/config.md. */
 int32_t mics_config_key_count(void);
 const key *mics_config_key(int32_t index);
 

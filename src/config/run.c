@@ -17,12 +17,12 @@ enum { MAX_RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
 // A text key takes what stands behind the = as it is, so that "run.out=2024" is a folder's name.
 static mics_status set_text(config *run, const char *path, const char *text)
 {
-    char *quoted = NULL;
-    size_t capacity = 6 * strlen(text) + 8; // each byte as \u0000, quotes and space for dots
-    MICS_TRY(MICS_NEW(run->memory, capacity, &quoted));
-    mics_config_string_text(text, quoted, capacity);
-    mics_status status = mics_json_set(run->run.json, path, quoted);
-    mics_free(run->memory, quoted);
+    mics_text quoted = {.memory = run->memory};
+    mics_text_quoted(&quoted, text);
+    mics_status status = mics_text_status(&quoted);
+    if (status == MICS_OK)
+        status = mics_json_set(run->run.json, path, quoted.bytes);
+    mics_text_fini(&quoted);
     return status;
 }
 

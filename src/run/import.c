@@ -8,18 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *owned)
-{
-    const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
-    run_states states = {
-        .count = 1 + def->states, .names = {MICS_STATE_PARAM}, .data = {owned->params}};
-    for (int32_t state = 0; state < def->states; state++) {
-        states.names[1 + state] = def->state_names[state];
-        states.data[1 + state] = owned->states[state];
-    }
-    return states;
-}
-
 // Older exports of GPT-2 keep causal masks as tensors, and some the tied table twice.
 static bool is_no_parameter(const mics_model *model, const char *name)
 {
@@ -108,18 +96,28 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
     return mics_engine_upload(engine);
 }
 
+static mics_status fill_states(const mics_unit *unit, const mics_optimizer_def *def,
+                               const mics_checkpoint *checkpoint,
+                               const mics_engine_optimizer_shard *owned)
+{
+    const mics_range range = owned->range;
+    if (range.begin == range.end)
+        return MICS_OK;
+    MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, MICS_STATE_PARAM,
+                                  range.begin, range.end, owned->params));
+    for (int32_t state = 0; state < def->states; state++)
+        MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, def->state_names[state],
+                                      range.begin, range.end, owned->states[state]));
+    return MICS_OK;
+}
+
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine)
 {
+    const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_unit *of = &model->units[unit];
         const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
-        const run_states states = run_states_of(optimizer, &owned);
-        if (owned.range.begin == owned.range.end)
-            continue;
-        for (int32_t i = 0; i < states.count; i++)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, states.names[i],
-                                          owned.range.begin, owned.range.end, states.data[i]));
+        MICS_TRY(fill_states(&model->units[unit], def, checkpoint, &owned));
     }
     return mics_engine_upload(engine);
 }

@@ -12,19 +12,6 @@
 #include "mics/safetensors.h"
 #include "mics/status.h"
 
-// The states of a shard in a checkpoint: the parameters, then what the optimizer keeps of them.
-enum { RUN_MAX_STATES = 1 + MICS_OPTIMIZER_STATES };
-
-typedef struct run_states {
-    int32_t count;
-    const char *names[RUN_MAX_STATES];
-    float *data[RUN_MAX_STATES]; // on the host; NULL where the rank owns nothing of the unit
-} run_states;
-
-/* The states of a unit's optimizer shard, as checkpoints name them. Owns: nothing; data is the
- * engine's, for as long as it has its host copy. Pure. */
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *owned);
-
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
  * attention masks and a tied LM head, which are no parameters.
  *

@@ -40,25 +40,28 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
 
 // ---- opening ----
 
+static void add_state(mics_optimizer_shard *shard, const char *name, const float *data)
+{
+    shard->states[shard->state_count++] =
+        (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
+}
+
 // As long as the engine has them on the host.
 static void fill_shards(run_trainer *self)
 {
     const mics_model *model = self->job->model;
+    const mics_optimizer_def *def = mics_optimizer_def_get(self->job->run->optimizer.kind);
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_engine_optimizer_shard owned =
             mics_engine_optimizer_shard_get(self->engine, unit);
-        const run_states states = run_states_of(&self->job->run->optimizer, &owned);
         mics_optimizer_shard *shard = &self->shards[unit];
-        *shard = (mics_optimizer_shard){
-            .unit = model->units[unit].name,
-            .unit_elems = model->units[unit].elems,
-            .begin = owned.range.begin,
-            .end = owned.range.end,
-            .state_count = states.count,
-        };
-        for (int32_t i = 0; i < states.count; i++)
-            shard->states[i] = (mics_shard_state){
-                .name = states.names[i], .dtype = MICS_DTYPE_FP32, .data = states.data[i]};
+        *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
+                                        .unit_elems = model->units[unit].elems,
+                                        .begin = owned.range.begin,
+                                        .end = owned.range.end};
+        add_state(shard, MICS_STATE_PARAM, owned.params);
+        for (int32_t state = 0; state < def->states; state++)
+            add_state(shard, def->state_names[state], owned.states[state]);
     }
 }
 

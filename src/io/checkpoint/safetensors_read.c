@@ -260,91 +260,21 @@ const mics_tensor_info *mics_safetensors_find(const mics_safetensors *reader, co
 
 // ---- reading ----
 
-static float float_of_bits(uint32_t bits)
+static mics_status read_converted(const mics_safetensors_file *file,
+                                  const mics_safetensors_dtype *dtype, int64_t offset,
+                                  int64_t count, float *data_out)
 {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-// IEEE 754 binary16, subnormals, infinities and NaN payloads included; every value is exact in
-// fp32.
-static float float_of_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-    uint32_t exponent = (half >> 10) & 0x1fu;
-    uint32_t fraction = half & 0x3ffu;
-    if (exponent == 0x1f)
-        return float_of_bits(sign | 0x7f800000u | fraction << 13);
-    if (exponent != 0)
-        return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
-    float magnitude = (float)fraction * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-}
-
-// Converts `count` elements of raw bytes, at any alignment.
-typedef void (*converter)(const unsigned char *raw, int64_t count, float *data_out);
-
-static void convert_f16(const unsigned char *raw, int64_t count, float *data_out)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, raw + 2 * i, sizeof half);
-        data_out[i] = float_of_half(half);
-    }
-}
-
-static void convert_bf16(const unsigned char *raw, int64_t count, float *data_out)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t high;
-        memcpy(&high, raw + 2 * i, sizeof high);
-        data_out[i] = float_of_bits((uint32_t)high << 16);
-    }
-}
-
-static void convert_f64(const unsigned char *raw, int64_t count, float *data_out)
-{
-    for (int64_t i = 0; i < count; i++) {
-        double value;
-        memcpy(&value, raw + 8 * i, sizeof value);
-        data_out[i] = (float)value;
-    }
-}
-
-// How a dtype becomes fp32. F32 is read straight to where it is wanted: no converter.
-typedef struct conversion {
-    const char *dtype;
-    int64_t elem_bytes;
-    converter convert;
-} conversion;
-
-static const conversion CONVERSIONS[] = {
-    {"F32", 4, NULL}, {"F16", 2, convert_f16}, {"BF16", 2, convert_bf16}, {"F64", 8, convert_f64}};
-
-static const conversion *find_conversion(const char *dtype)
-{
-    for (size_t i = 0; i < sizeof CONVERSIONS / sizeof *CONVERSIONS; i++) {
-        if (strcmp(CONVERSIONS[i].dtype, dtype) == 0)
-            return &CONVERSIONS[i];
-    }
-    return NULL;
-}
-
-static mics_status read_converted(const mics_safetensors_file *file, const conversion *how,
-                                  int64_t offset, int64_t count, float *data_out)
-{
-    if (how->convert == NULL)
+    const int64_t elem_bytes = dtype->bits / 8;
+    if (dtype->convert == NULL)
         return mics_file_read_at(file->fd, file->path, data_out, (size_t)count * 4, offset);
     unsigned char raw[CONVERT_BYTES];
-    int64_t max = CONVERT_BYTES / how->elem_bytes;
+    int64_t max = CONVERT_BYTES / elem_bytes;
     while (count > 0) {
         int64_t now = count < max ? count : max;
-        MICS_TRY(
-            mics_file_read_at(file->fd, file->path, raw, (size_t)(now * how->elem_bytes), offset));
-        how->convert(raw, now, data_out);
+        MICS_TRY(mics_file_read_at(file->fd, file->path, raw, (size_t)(now * elem_bytes), offset));
+        dtype->convert(raw, now, data_out);
         data_out += now;
-        offset += now * how->elem_bytes;
+        offset += now * elem_bytes;
         count -= now;
     }
     return MICS_OK;
@@ -365,10 +295,10 @@ mics_status mics_safetensors_read(const mics_safetensors *reader, const char *na
                          "has %lld",
                          file->path, (long long)begin, (long long)count, name,
                          (long long)slot->info.elems);
-    const conversion *how = find_conversion(slot->info.dtype);
-    if (how == NULL)
+    if (!slot->dtype->readable)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "%s: tensor \"%.200s\" is %s; only F32, F16, BF16 and F64 are read",
                          file->path, name, slot->info.dtype);
-    return read_converted(file, how, slot->offset + begin * how->elem_bytes, count, data_out);
+    return read_converted(file, slot->dtype, slot->offset + begin * (slot->dtype->bits / 8), count,
+                          data_out);
 }

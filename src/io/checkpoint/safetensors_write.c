@@ -47,8 +47,7 @@ struct mics_safetensors_writer {
     int32_t tensor_count;
     shard *shards;
     int32_t shard_count;
-    char *index;      // text of the index; NULL for a single file
-    char *index_path; // NULL for a single file
+    char *index; // text of the index; NULL for a single file
 
     int32_t shard;
     int fd;
@@ -225,11 +224,8 @@ static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_
         MICS_TRY(name_shard(writer, i));
         MICS_TRY(compose_header(writer, entries, &writer->shards[i]));
     }
-    if (writer->shard_count > 1) {
+    if (writer->shard_count > 1)
         MICS_TRY(compose_index(writer, entries));
-        MICS_TRY(mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
-                                &writer->index_path));
-    }
     return MICS_NEW(writer->memory, BUFFER_BYTES, &writer->buffer);
 }
 
@@ -346,7 +342,6 @@ static void free_writer(mics_safetensors_writer *writer)
     mics_free(memory, writer->shards);
     mics_free(memory, writer->elems);
     mics_free(memory, writer->index);
-    mics_free(memory, writer->index_path);
     mics_free(memory, writer->buffer);
     mics_free(memory, writer->dir);
     mics_free(memory, writer);
@@ -358,8 +353,11 @@ static void discard(mics_safetensors_writer *writer)
 {
     if (writer->fd >= 0)
         close(writer->fd);
-    if (writer->index_path != NULL)
-        unlink(writer->index_path);
+    char *index = NULL;
+    if (writer->index != NULL &&
+        mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX, &index) == MICS_OK)
+        unlink(index);
+    mics_free(writer->memory, index);
     for (int32_t i = 0; i < writer->shard_count; i++) {
         unlink(writer->shards[i].aside);
         unlink(writer->shards[i].path);

@@ -71,18 +71,18 @@ static double seconds_left(const mics_progress *progress, const mics_metrics *me
 }
 
 // How much of the line the numbers may take; a narrow terminal shows them all, with fewer digits.
-typedef enum numbers_width { WIDE, NARROW, NARROWEST } numbers_width;
+typedef enum numbers_digits { MANY, FEWER, FEWEST } numbers_digits;
 
 static void numbers_text(const mics_progress *progress, const mics_metrics *metrics,
-                         numbers_width width, char *text, size_t capacity)
+                         numbers_digits digits, char *text, size_t capacity)
 {
     char rate[32], left[32];
     rate_text(metrics->tokens_per_s, rate, sizeof rate);
     duration_text(seconds_left(progress, metrics), left, sizeof left);
-    if (width == WIDE)
+    if (digits == MANY)
         snprintf(text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
                  metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
-    else if (width == NARROW)
+    else if (digits == FEWER)
         snprintf(text, capacity, "loss %.4f lr %.1e norm %.3f %s tok/s %.0f ms/step %s left",
                  metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else
@@ -124,9 +124,9 @@ static int compose_live(mics_progress *progress, const mics_metrics *metrics)
     const int columns = terminal_columns(progress) - 1;
     int length = 0;
     snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, metrics->step, metrics->steps);
-    for (int width = WIDE; width <= NARROWEST; width++) {
-        numbers_text(progress, metrics, (numbers_width)width, numbers, sizeof numbers);
-        length = (int)(strlen(steps) + strlen(numbers)) + (width == WIDE ? 2 : 1);
+    for (int digits = MANY; digits <= FEWEST; digits++) {
+        numbers_text(progress, metrics, (numbers_digits)digits, numbers, sizeof numbers);
+        length = (int)(strlen(steps) + strlen(numbers)) + (digits == MANY ? 2 : 1);
         if (length <= columns)
             break;
     }
@@ -153,7 +153,7 @@ static void draw_live(mics_progress *progress, const mics_metrics *metrics)
 static void print_plain(mics_progress *progress, const mics_metrics *metrics)
 {
     char numbers[LINE_BYTES / 2];
-    numbers_text(progress, metrics, WIDE, numbers, sizeof numbers);
+    numbers_text(progress, metrics, MANY, numbers, sizeof numbers);
     fprintf(progress->stream, "step %" PRId64 "/%" PRId64 "  %s\n", metrics->step, metrics->steps,
             numbers);
 }
