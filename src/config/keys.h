@@ -107,8 +107,10 @@ typedef struct config {
     text_list train, validation;
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
-    bool bf16, fp16;                // the same as precision, in DeepSpeed's words
-    double loss_scale;              // as asked for
+    mics_run_device asked_device;   // in the run file
+    mics_run_precision asked_precision;
+    bool bf16, fp16;   // the same as precision, in DeepSpeed's words
+    double loss_scale; // as asked for
     int64_t scale_power;
     // Batch sizes as asked for; 0: not given.
     int64_t train_batch, micro_batch, micro_steps;

@@ -116,6 +116,12 @@ typedef struct writer {
     bool cut;
 } writer;
 
+static writer begin(char *text, size_t capacity)
+{
+    text[0] = '\0';
+    return (writer){.text = text, .capacity = capacity};
+}
+
 static void put(writer *out, const char *text)
 {
     size_t bytes = strlen(text);
@@ -211,8 +217,7 @@ static void put_value(writer *out, const mics_json_value *value)
 
 bool mics_config_value_whole(const mics_json_value *value, char *text, size_t capacity)
 {
-    writer out = {.text = text, .capacity = capacity};
-    text[0] = '\0';
+    writer out = begin(text, capacity);
     put_value(&out, value);
     return !out.cut;
 }
@@ -225,8 +230,7 @@ char *mics_config_value_text(const mics_json_value *value, char *text, size_t ca
 
 char *mics_config_string_text(const char *string, char *text, size_t capacity)
 {
-    writer out = {.text = text, .capacity = capacity};
-    text[0] = '\0';
+    writer out = begin(text, capacity);
     put_string(&out, string);
     return text;
 }
@@ -234,8 +238,7 @@ char *mics_config_string_text(const char *string, char *text, size_t capacity)
 char *mics_config_strings_text(const char *const *strings, int32_t count, char *text,
                                size_t capacity)
 {
-    writer out = {.text = text, .capacity = capacity};
-    text[0] = '\0';
+    writer out = begin(text, capacity);
     put(&out, "[");
     for (int32_t i = 0; i < count && !out.cut; i++) {
         put(&out, i == 0 ? "" : ", ");

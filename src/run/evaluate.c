@@ -3,7 +3,6 @@
 // Loss of a checkpoint on texts. Every token but the first is predicted exactly once: whole windows
 // in batches, then the windows that fill no batch, then the tokens that fill no window.
 #include "base/file.h"
-#include "files.h"
 #include "import.h"
 #include "mics/comm.h"
 #include "mics/device.h"

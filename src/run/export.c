@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
 #include "base/file.h"
-#include "files.h"
 #include "mics/log.h"
 #include "mics/safetensors.h"
 #include "saved.h"

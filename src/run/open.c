@@ -5,7 +5,6 @@
 // Setup is alike in all processes, each of which holds its error line back; they agree, and one
 // speaks.
 #include "cores.h"
-#include "files.h"
 #include "gpu.h"
 #include "job.h"
 #include "mics/log.h"

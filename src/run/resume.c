@@ -3,9 +3,9 @@
 // Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
 #include "base/file.h"
-#include "files.h"
 #include "job.h"
 #include "mics/log.h"
+#include "saved.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
 #include "base/file.h"
-#include "files.h"
 #include "gpu.h"
 #include "import.h"
 #include "mics/clock.h"
