@@ -11,11 +11,9 @@
 #include "base/json_text.h"
 #include <ctype.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MAX_DEPTH = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
 

@@ -3,7 +3,6 @@
 // Walks a run file beside the tables of keys: every key is known, and is taken or refused.
 #include "config/keys.h"
 #include "config/value.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communication dtypes, and which keys of run.comm_dtype would have no effect.
 #include "config/keys.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "config/keys.h"
 #include "config/value.h"
 #include "mics/log.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

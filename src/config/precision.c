@@ -3,9 +3,7 @@
 // run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and
 // what they become.
 #include "config/keys.h"
-#include "mics/log.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char device_key[] = "run.device";

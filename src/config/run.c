@@ -3,7 +3,6 @@
 // Opening and closing a run file.
 #include "base/text.h"
 #include "config/keys.h"
-#include "config/value.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>

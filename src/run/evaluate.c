@@ -8,7 +8,6 @@
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include "saved.h"
 
 enum { BATCH_TOKENS = 2048 }; // of a whole batch, about

@@ -4,7 +4,6 @@
 #include "gpu.h"
 #include "job.h"
 #include "mics/device.h"
-#include "mics/log.h"
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>

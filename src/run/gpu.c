@@ -22,27 +22,30 @@ static bool on_gpu(const mics_job *job)
 
 // ---- what the run file comes to ----
 
-// NULL where this process has a GPU for the run, else why not. It does not look where the run is for
-// the CPU.
-static const char *find_why_not(const mics_run *run)
+// NULL where this process has a GPU that can be used, else why not.
+static const char *find_why_not(const mics_cuda_findings *found)
 {
-    if (run->device == MICS_RUN_DEVICE_CPU)
-        return "run.device is cpu";
-    const mics_cuda_findings *found = mics_cuda_find();
     if (found->devices == 0)
         return found->why_not;
     return mics_kernels_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
 }
 
+// The same for a run; GPUs are not looked for where it is for the CPU.
+static const char *why_not_for(const mics_run *run)
+{
+    return run->device == MICS_RUN_DEVICE_CPU ? "run.device is cpu"
+                                              : find_why_not(mics_cuda_find());
+}
+
 mics_status run_gpu_resolve_unseen(mics_run *run)
 {
     const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
-    return mics_run_resolve_device(run, asked ? NULL : find_why_not(run));
+    return mics_run_resolve_device(run, asked ? NULL : why_not_for(run));
 }
 
 mics_status run_gpu_resolve_all(run_world *world, mics_run *run)
 {
-    const char *why_not = find_why_not(run);
+    const char *why_not = why_not_for(run);
     int64_t lacks = why_not != NULL;
     MICS_TRY(run_world_max(world, &lacks, 1));
     if (lacks && why_not == NULL)
@@ -292,38 +295,32 @@ void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *s
 
 const char *run_gpu_numbers(mics_run_precision precision)
 {
-    switch (precision) {
-    case MICS_RUN_PRECISION_BF16:
-        return "bf16 with fp32 masters";
-    case MICS_RUN_PRECISION_FP16:
-        return "fp16 with fp32 masters and loss scaling";
-    case MICS_RUN_PRECISION_TF32:
-        return "fp32, GEMMs of tf32";
-    default:
-        return "fp32";
-    }
+    static const char *const texts[] = {
+        [MICS_RUN_PRECISION_AUTO] = "fp32",
+        [MICS_RUN_PRECISION_FP32] = "fp32",
+        [MICS_RUN_PRECISION_TF32] = "fp32, GEMMs of tf32",
+        [MICS_RUN_PRECISION_BF16] = "bf16 with fp32 masters",
+        [MICS_RUN_PRECISION_FP16] = "fp16 with fp32 masters and loss scaling",
+    };
+    return texts[precision];
 }
 
 void run_gpu_why(mics_job *job)
 {
     const mics_run *run = job->run;
     const size_t bytes = sizeof job->device_why;
+    const char *asked = run->device_auto ? "auto" : mics_run_device_text(run->device);
+    const mics_cuda_findings *found = mics_cuda_find();
     mics_device_info info = {.name = "GPU"};
     if (run->device == MICS_RUN_DEVICE_CPU && !run->device_auto) {
         snprintf(job->device_why, bytes, "run.device is \"cpu\"");
-        return;
-    }
-    const mics_cuda_findings *found = mics_cuda_find();
-    const bool here = found->devices > 0 && mics_kernels_cuda() != NULL;
-    if (!here) {
-        snprintf(job->device_why, bytes, "%s: %s",
-                 run->device_auto ? "run.device is \"auto\", and no GPU can be used here"
-                                  : "run.device is \"cuda\", though none can be used here",
-                 found->devices == 0 ? found->why_not : "the plugin has no kernels");
+    } else if (find_why_not(found) != NULL) {
+        snprintf(job->device_why, bytes, "run.device is \"%s\", %s here: %s", asked,
+                 run->device_auto ? "and no GPU can be used" : "though none can be used",
+                 find_why_not(found));
     } else {
         mics_cuda_device_info(0, &info);
-        snprintf(job->device_why, bytes, "run.device is \"%s\", and %d GPU%s here: %s",
-                 run->device_auto ? "auto" : "cuda", (int)found->devices,
-                 found->devices == 1 ? " is" : "s are", info.name);
+        snprintf(job->device_why, bytes, "run.device is \"%s\", and %d GPU%s here: %s", asked,
+                 (int)found->devices, found->devices == 1 ? " is" : "s are", info.name);
     }
 }

@@ -10,8 +10,6 @@
 #include "mics/log.h"
 #include "trainer.h"
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 // How long ranks wait for each other while the run, which says it, could not be read.
 static const double SETUP_TIMEOUT_S = 60;

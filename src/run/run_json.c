@@ -3,7 +3,6 @@
 // The resolved run as a run file: the rows of its keys, nested again.
 #include "base/text.h"
 #include "job.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

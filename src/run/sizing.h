@@ -6,7 +6,6 @@
 
 #include "mics/cluster.h"
 #include "mics/config.h"
-#include "mics/device.h"
 #include "mics/kernels.h"
 #include "mics/model.h"
 #include "mics/schedule.h"

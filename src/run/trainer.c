@@ -14,7 +14,6 @@
 #include "mics/log.h"
 #include "overlap.h"
 #include <math.h>
-#include <string.h>
 
 // ---- batches ----
 

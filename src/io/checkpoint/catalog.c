@@ -115,24 +115,12 @@ static mics_status tile_unit(const mics_catalog *catalog, char *const *paths, in
     return MICS_OK;
 }
 
-static int64_t count_units(const mics_catalog *catalog, int64_t total)
-{
-    int64_t units = 0;
-    for (int64_t i = 0; i < total; i++) {
-        if (i == 0 ||
-            strcmp(catalog->shards[i - 1].shard->unit, catalog->shards[i].shard->unit) != 0)
-            units++;
-    }
-    return units;
-}
-
 static mics_status tile_units(mics_memory *memory, char *const *paths, int64_t total,
                               mics_catalog *catalog)
 {
-    int64_t units = count_units(catalog, total);
-    if (units > INT32_MAX)
-        return mics_fail(MICS_ERR_FORMAT, "%s: too many units", paths[0]);
-    MICS_TRY(MICS_NEW(memory, units, &catalog->units));
+    if (total > INT32_MAX)
+        return mics_fail(MICS_ERR_FORMAT, "%s: too many shards", paths[0]);
+    MICS_TRY(MICS_NEW(memory, total, &catalog->units)); // or fewer
     for (int64_t first = 0; first < total;) {
         mics_catalog_unit *unit = &catalog->units[catalog->unit_count];
         MICS_TRY(tile_unit(catalog, paths, first, total, unit));

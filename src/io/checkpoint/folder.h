@@ -9,7 +9,6 @@
 #include "io/checkpoint/manifest.h"
 #include "mics/memory.h"
 #include "mics/status.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 #define MICS_LATEST_NAME "latest"

@@ -12,7 +12,6 @@
 #include "mics/size.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>

@@ -10,7 +10,6 @@
 #include "mics/log.h"
 #include "mics/size.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>

@@ -9,9 +9,7 @@
 #include "io/data/shard.h"
 #include "mics/data.h"
 #include "mics/log.h"
-#include <errno.h>
 #include <glob.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

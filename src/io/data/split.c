@@ -7,7 +7,6 @@
 #include "base/utf8.h"
 #include "mics/log.h"
 #include <pcre2.h>
-#include <string.h>
 
 enum { PATTERN_BYTES = 1 << 16, JIT_STACK_START = 32 << 10, JIT_STACK_LIMIT = 1 << 20 };
 

@@ -215,8 +215,6 @@ static bool is_due(const mics_progress *progress, const mics_metrics *metrics)
 
 void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
 {
-    if (progress->mode == MICS_PROGRESS_OFF)
-        return;
     bool due = is_due(progress, metrics);
     if (!progress->started) {
         progress->started = true;
@@ -235,8 +233,6 @@ void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
 
 void mics_progress_note(mics_progress *progress, const char *format, ...)
 {
-    if (progress->mode == MICS_PROGRESS_OFF)
-        return;
     va_list args;
     va_start(args, format);
     if (progress->open)

@@ -10,10 +10,8 @@
 #include "base/utf8.h"
 #include "mics/log.h"
 #include "mics/report.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
