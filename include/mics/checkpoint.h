@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-// The state that every shard has: the master parameters. What an optimizer keeps beside them is called
-// as torch.optim calls it: "exp_avg", "exp_avg_sq", "momentum_buffer".
+// The state that every shard has: the master parameters. What an optimizer keeps beside them has
+// the name that torch.optim gives it: "exp_avg", "exp_avg_sq", "momentum_buffer".
 #define MICS_STATE_PARAM "param"
 
 enum { MICS_MAX_SHARD_STATES = 8 };
@@ -104,8 +104,9 @@ typedef struct mics_checkpoint_writer {
  *
  * Needs:   shards: (count), count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO (path, cause and, when the disk is full, bytes); MICS_ERR_INVALID;
- * MICS_ERR_UNSUPPORTED (a state that is not fp32); MICS_ERR_FORMAT (shards that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
- * returned. The checkpoints that were there before are then still there. Collective: yes.
+ *          MICS_ERR_UNSUPPORTED (a state that is not fp32); MICS_ERR_FORMAT (shards that do not
+ *          tile: which unit and element); MICS_ERR_MEMORY; what agree returned. After a failure the
+ *          checkpoints that were there before are still there.        Collective: yes.
  */
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
                                  const mics_checkpoint_meta *meta,
@@ -118,13 +119,14 @@ typedef struct mics_checkpoint mics_checkpoint;
  * warning. Complete: a valid manifest, and its files with their lengths.
  *
  * Owns:    the caller frees *path_out with mics_free.
- * Returns: MICS_OK with *path_out = NULL when nothing was ever saved there, else its folder; MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in
- * their place would be a loss; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Returns: MICS_OK with its folder, or *path_out = NULL when nothing was ever saved there;
+ *          MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in their
+ *          place would be a loss; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
 
-/* Finds the newest checkpoint under `dir` but the one whose folder is called `but`: a complete one if
- * there is one, else the newest with a manifest.
+/* Finds the newest checkpoint under `dir` but the one whose folder is called `but`: of the complete
+ * ones, if there are some, else of those with a manifest.
  *
  * Owns:    the caller frees *path_out with mics_free; NULL: there is none.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
@@ -134,8 +136,8 @@ mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const ch
 
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2, and
- *          the program that wrote it); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2,
+ *          and the program that wrote it); MICS_ERR_MEMORY.
  * Owns:    close with mics_checkpoint_close.
  */
 mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
@@ -149,15 +151,16 @@ void mics_checkpoint_close(mics_checkpoint *checkpoint);
  */
 const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
 
-/* Reads elements [begin, end) of the state `state` of a unit, checking the checksum of every chunk it
+/* Reads elements [begin, end) of a state of a unit, checking the checksum of every chunk that it
  * touches. Version 1 has the states "param", "exp_avg" and "exp_avg_sq".
  *
  * Shapes:  data_out: (end - begin).
  * Units:   elements, fp32.
  * Needs:   begin <= end <= unit_elems; unit_elems as the caller's model has it.
  * Returns: MICS_OK; MICS_ERR_INVALID (no such unit, or of another length: both said; no such state:
- * those that it has are said); MICS_ERR_FORMAT (a checksum differs: file and offset); MICS_ERR_IO;
- * MICS_ERR_MEMORY. Threads: any, one checkpoint in several threads at once.
+ *          those that it has are said); MICS_ERR_FORMAT (a checksum differs: file and offset);
+ *          MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Threads: any, one checkpoint in several threads at once.
  */
 mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit,
                                  int64_t unit_elems, const char *state, int64_t begin, int64_t end,

@@ -162,7 +162,7 @@ mics_status mics_run_parse(mics_memory *memory, const char *name, const char *te
 /* Frees; NULL is allowed. */
 void mics_run_close(mics_run *run);
 
-/* For a run that goes on from a checkpoint: takes from `text`, the resolved run that is stored
+/* For a run that resumes from a checkpoint: takes from `text`, the resolved run that is stored
  * there (run.json), what decides the training's numbers and the run file leaves open. So no later
  * default changes a running training. Names of earlier versions are translated. "sharding": "auto"
  * keeps the stored degrees where mics_run_resolve is asked for as many ranks. Rows of explain say

@@ -110,7 +110,8 @@ void mics_free(mics_memory *memory, void *block);
  */
 mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block);
 
-/* Counts a block that lies elsewhere, in a device's memory, as mics_alloc would count it; unbook: it is gone.
+/* Counts a block that lies elsewhere, in a device's memory, as mics_alloc would count it; unbook:
+ * it is gone.
  *
  * Needs:   what is unbooked was booked, by the same tag and bytes.
  * Returns: MICS_OK; MICS_ERR_MEMORY (told to fail; nothing is counted).   Threads: any.

@@ -53,12 +53,12 @@ typedef struct mics_run_values {
     mics_sharding sharding;   // all 0: "auto"
 } mics_run_values;
 
-// Builds a model that is none of ours, with the calls of model.h. A description, which is JSON, says
-// which: what the builder would read from a file. Checkpoints and exports hold it as config.json.
+// Builds a model that is none of ours, with the calls of model.h. A description in JSON says which:
+// what the builder would read from a file. Checkpoints and exports hold it as config.json.
 typedef struct mics_model_builder {
     void *ctx;
-    // Opens a model and adds all of it; what it returns counts only where no builder call failed. It
-    // runs once in each process that opens the job or the checkpoint, and must do the same in all.
+    // Opens a model and adds all of it; what it returns counts only where no builder call failed.
+    // Runs once in each process that opens the job or the checkpoint, and must do the same in all.
     // On failure it leaves *model_out alone.
     mics_status (*build)(void *ctx, mics_memory *memory, const mics_json *description,
                          mics_model **model_out);

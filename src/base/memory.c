@@ -124,8 +124,8 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     pthread_mutex_unlock(&memory->mutex);
 }
 
-// Arenas are walked through whole, by kernels and by other processes that copy from them: with small
-// pages looking these up costs much of that. The kernel may say no; nothing depends on it.
+// Arenas are read whole, by kernels and by other processes that copy from them: looking small pages
+// up costs much of that. The kernel may say no; nothing depends on it.
 static void ask_for_large_pages(char *base, size_t bytes)
 {
     const size_t before = (LARGE_PAGE - (uintptr_t)base % LARGE_PAGE) % LARGE_PAGE;

@@ -174,8 +174,7 @@ static mics_status check_options(const bench_job *job)
 // The first process knows the file.
 static mics_status open_file(bench_job *job)
 {
-    const bench_place place = {.per_node =
-                                   job->world->ranks / job->world->nodes};
+    const bench_place place = {.per_node = job->world->ranks / job->world->nodes};
     if (job->world->first != 0)
         return MICS_OK;
     MICS_TRY(bench_file_read(job->memory, job->options->out, &job->there, &job->cluster));

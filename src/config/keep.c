@@ -10,8 +10,8 @@
 
 static const char precision_key[] = "run.precision", collectives_key[] = "run.collectives";
 
-// Precision is open where the file says nothing of it, in our words or DeepSpeed's, nor asks for the
-// CPU, which leaves no choice.
+// Precision is open where the file says nothing of it, in our words or DeepSpeed's, nor asks for
+// the CPU, which leaves no choice.
 static bool is_precision_open(const config *run)
 {
     return strcmp(run->precision, "auto") == 0 && strcmp(run->device, "cpu") != 0 &&

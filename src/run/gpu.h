@@ -8,8 +8,8 @@
 #include "mics/engine.h"
 #include "world.h"
 
-/* Settles run.device and run.precision (mics_run_resolve_device) of what is sized and not run: "cuda"
- * needs no GPU then. */
+/* Settles run.device and run.precision (mics_run_resolve_device) of what is sized and not run:
+ * "cuda" needs no GPU then. */
 mics_status run_gpu_resolve_unseen(mics_run *run);
 
 /* The same for all processes: "auto" is the CPU where one of them has no GPU.   Collective: over
@@ -22,8 +22,8 @@ run_accelerator run_gpu_accelerator(const mics_run *run);
 // The next two do nothing for a run on the CPU. They return MICS_OK, or what was wrong, logged and
 // agreed on by all ranks.       Collective: over ranks.
 
-/* Opens a rank's GPU, and lets its collectives take the GPU's buffers: before the engine. The device
- * is closed with the world. */
+/* Opens a rank's GPU, and lets its collectives take the GPU's buffers: before the engine. The world
+ * closes it. */
 mics_status run_gpu_open(const mics_job *job, run_rank *rank);
 
 /* With run.gemm_autotune: all ranks take the algorithms of OUT/products.bin. Where it has none for

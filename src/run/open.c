@@ -303,7 +303,7 @@ static mics_status write_saved(mics_job *job, void *write_ctx)
     return status;
 }
 
-// What the job goes on from need not be the newest in its folder, nor be there at all.
+// What the job resumed from need not be the newest in its folder, nor be there at all.
 static const char *newest_of(const mics_job *job)
 {
     const bool resumed =

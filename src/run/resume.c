@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
+// Whether a run resumes from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
 #include "base/file.h"
 #include "job.h"

@@ -80,7 +80,7 @@ static mics_status open_engine(run_trainer *self)
     return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
-// A run that goes on scales its losses as the one did that it goes on from.
+// A resumed run takes the loss scale of its checkpoint.
 static void fill_scaler(run_trainer *self)
 {
     const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
@@ -309,7 +309,7 @@ static mics_status save(run_trainer *self, int64_t step)
     tell_phase(self, step, true, files_s);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
     MICS_TRY(save_waiting(self, step));
-    // Whoever goes on from here has none either.
+    // A run that resumes from here has none either.
     mics_engine_forget_residual(self->engine);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
     self->saved = true;

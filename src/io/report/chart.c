@@ -230,7 +230,8 @@ static void place_labels(drawing *d)
     }
 }
 
-// A thin line from the curve's end to its mark and its name, which is dark: not all of the colours can be read as text.
+// A thin line from the curve's end to its mark and its name, which is dark: not all of the colours
+// can be read as text.
 static void draw_label(drawing *d, int32_t series)
 {
     const double x = x_of(d, d->last[series]), label_x = WIDTH - RIGHT + 24;

@@ -100,7 +100,7 @@ static int terminal_columns(const mics_progress *progress)
     return DEFAULT_COLUMNS;
 }
 
-// A bar of the columns that the rest of the line leaves: 20 cells, fewer, or none. Returns its length.
+// A bar of the columns that are left: 20 cells, fewer, or none. Returns its length.
 static int bar_text(const mics_metrics *metrics, int columns, char text[BAR_CELLS + 4])
 {
     double share = (double)metrics->step / (double)(metrics->steps > 0 ? metrics->steps : 1);
