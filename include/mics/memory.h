@@ -97,7 +97,8 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
  */
 mics_status mics_new(mics_memory *memory, size_t count, size_t elem_bytes, void *pointer_out);
 #define MICS_NEW(memory, count, pointer)                                                           \
-    mics_new(memory, (size_t)(count), sizeof **(pointer), pointer)
+    mics_new(memory, (size_t)(count), sizeof **(pointer), /* NOLINT(bugprone-sizeof-expression) */ \
+             pointer)
 
 /* Gives a block back; NULL is allowed. Threads: any. */
 void mics_free(mics_memory *memory, void *block);

@@ -137,15 +137,15 @@ static const key rows[] = {
                  "boundary; 0: none")},
     {SECTION("run.comm_dtype", .help = "what is sent as fewer bits than it is held in")},
     {CHOICE("run.comm_dtype.params", params_dtype, dtypes, "fp32", .flags = KEY_KEPT,
-            .help = "parameters, inter-node; \"bf16\" halves the bytes of gathers, and computes "
+            .help = "inter-node parameters; \"bf16\" halves the bytes of gathers, and computes "
                     "with parameters of 8 significant bits",
             .refusal = "parameters carry no error feedback, so fewer bits are not built")},
     {CHOICE("run.comm_dtype.grads", grads_dtype, dtypes, "fp32", .flags = KEY_KEPT,
-            .help = "gradients in each micro-step, inter-node; \"bf16\" rounds each contribution "
+            .help = "inter-node gradients in each micro-step; \"bf16\" rounds each contribution "
                     "to 8 significant bits",
             .refusal = "\"int8\" is for run.comm_dtype.boundary")},
     {CHOICE("run.comm_dtype.boundary", boundary_dtype, boundary_dtypes, "fp32", .flags = KEY_KEPT,
-            .help = "gradients at the accumulation boundary, inter-node; \"int8\" sends 3/8 of "
+            .help = "inter-node gradients at the accumulation boundary; \"int8\" sends 3/8 of "
                     "an all-reduce's bytes, with error feedback")},
     {SWITCH("run.comm_dtype.bf16_intra_node", bf16_intra_node, false, .flags = KEY_KEPT,
             .help = "all three intra-node: true: as bf16; false: as they are held")},

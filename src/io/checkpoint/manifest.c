@@ -377,26 +377,3 @@ void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest)
     mics_json_close(manifest->json);
     *manifest = (mics_manifest){0};
 }
-
-mics_status mics_manifest_paths(mics_memory *memory, const char *folder,
-                                const mics_manifest *manifest, char ***paths_out)
-{
-    char **paths = NULL;
-    MICS_TRY(MICS_NEW(memory, manifest->file_count, &paths));
-    for (int32_t i = 0; i < manifest->file_count; i++) {
-        mics_status status = mics_file_join(memory, folder, manifest->files[i].name, &paths[i]);
-        if (status != MICS_OK) {
-            mics_manifest_paths_free(memory, paths, manifest->file_count);
-            return status;
-        }
-    }
-    *paths_out = paths;
-    return MICS_OK;
-}
-
-void mics_manifest_paths_free(mics_memory *memory, char **paths, int32_t count)
-{
-    for (int32_t i = 0; paths != NULL && i < count; i++)
-        mics_free(memory, paths[i]);
-    mics_free(memory, paths);
-}

@@ -59,6 +59,7 @@ typedef struct mics_rank_shard {
 
 // A file's header as read. Zero it before; free it with mics_rank_file_fini.
 typedef struct mics_rank_file {
+    char *path;
     unsigned char *header;
     mics_rank_shard *shards;
     mics_rank_state *states; // of all shards

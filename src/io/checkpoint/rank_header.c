@@ -273,17 +273,19 @@ mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank
     int fd = -1;
     decoder in = {.path = path};
     mics_rank_file file = {0};
-    MICS_TRY(mics_file_open_read(path, &fd, &in.size));
-    mics_status status = read_header(memory, fd, &in, &file);
-    close(fd);
-    MICS_TRY_OUT(status);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_strdup(memory, path, &file.path));
+    MICS_TRY_OUT(mics_file_open_read(path, &fd, &in.size));
+    MICS_TRY_OUT(read_header(memory, fd, &in, &file));
     MICS_TRY_OUT(decode_fixed(&in, &file));
     MICS_TRY_OUT(MICS_NEW(memory, file.count, &file.shards));
     MICS_TRY_OUT(MICS_NEW(memory, in.total_states, &file.states));
     MICS_TRY_OUT(decode_shards(&in, &file));
     *file_out = file;
-    return MICS_OK;
+    file = (mics_rank_file){0};
 out:
+    if (fd >= 0)
+        close(fd);
     mics_rank_file_fini(memory, &file);
     return status;
 }
@@ -293,6 +295,7 @@ void mics_rank_file_fini(mics_memory *memory, mics_rank_file *file)
     mics_free(memory, file->states);
     mics_free(memory, file->shards);
     mics_free(memory, file->header);
+    mics_free(memory, file->path);
     *file = (mics_rank_file){0};
 }
 

@@ -47,7 +47,6 @@ typedef struct save_job {
     mics_manifest manifest; // its arrays are the job's
     mics_ckpt_name *names;  // of the rank files
     mics_ckpt_name tokenizer_name;
-    char **paths;
     mics_catalog catalog;
 } save_job;
 
@@ -160,20 +159,22 @@ static mics_status list_files(save_job *job)
         job->names[i] = mics_ckpt_rank_name(i, job->generation);
         manifest->files[i].name = job->names[i].text;
     }
-    return mics_manifest_paths(job->memory, job->folder, manifest, &job->paths);
+    return MICS_OK;
 }
 
 // A file that its rank has written and that is not here lies on a disk of that rank's node.
-static mics_status check_shared(const save_job *job)
+static mics_status check_shared(const save_job *job, int32_t rank)
 {
-    for (int32_t i = 0; i < job->manifest.file_count; i++) {
-        if (access(job->paths[i], F_OK) != 0)
-            return mics_fail(MICS_ERR_IO,
-                             "%s: rank %d has written it, but rank 0 does not find it: %s; "
-                             "checkpoints need a file system that all nodes share",
-                             job->paths[i], (int)i, strerror(errno));
-    }
-    return MICS_OK;
+    char *path = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_file_join(job->memory, job->folder, job->names[rank].text, &path));
+    if (access(path, F_OK) != 0)
+        status = mics_fail(MICS_ERR_IO,
+                           "%s: rank %d has written it, but rank 0 does not find it: %s; "
+                           "checkpoints need a file system that all nodes share",
+                           path, (int)rank, strerror(errno));
+    mics_free(job->memory, path);
+    return status;
 }
 
 // Reads back what all ranks wrote, and describes it in the manifest.
@@ -182,9 +183,9 @@ static mics_status describe(save_job *job)
     mics_manifest *manifest = &job->manifest;
     mics_catalog *catalog = &job->catalog;
     MICS_TRY(list_files(job));
-    MICS_TRY(check_shared(job));
-    MICS_TRY(
-        mics_catalog_load(job->memory, job->paths, manifest->file_count, job->meta->step, catalog));
+    for (int32_t i = 0; i < manifest->file_count; i++)
+        MICS_TRY(check_shared(job, i));
+    MICS_TRY(mics_catalog_load(job->memory, job->folder, manifest, job->meta->step, catalog));
     for (int32_t i = 0; i < manifest->file_count; i++) {
         manifest->files[i].bytes = catalog->files[i].file_bytes;
         manifest->files[i].hash = catalog->files[i].header_hash;
@@ -323,7 +324,6 @@ static void job_fini(save_job *job)
 {
     mics_memory *memory = job->memory;
     mics_catalog_fini(memory, &job->catalog);
-    mics_manifest_paths_free(memory, job->paths, job->manifest.file_count);
     mics_free(memory, job->manifest.files);
     mics_free(memory, job->manifest.units);
     mics_free(memory, job->names);
