@@ -10,7 +10,7 @@
 // In the order of mics_run_device, mics_run_precision and mics_collectives.
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
-static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
+static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
@@ -126,9 +126,8 @@ static const key rows[] = {
          .help = "micro-batches in flight (layered accumulation): a unit is gathered once for so "
                  "many; takes activations for each")},
     {CHOICE("run.collectives", collectives, collectives, "auto", .flags = KEY_KEPT,
-            .help =
-                "algorithm of gathers and reductions; \"auto\": gathers as measured, reductions "
-                "in two stages")},
+            .help = "algorithm of gathers and reductions; \"auto\": gathers as a short timing "
+                    "finds, reductions in two stages")},
     {INT("run.param_persistence_threshold", run.param_persistence_threshold, 0, MAX_ELEMS,
          ELEMS_OF_64_KIB, .flags = KEY_KEPT,
          .help = "units of fewer elements stay whole on every rank; 0: none")},
@@ -191,14 +190,19 @@ static const key rows[] = {
     {REAL("optimizer.params.lr", lr, 0, 1e6, 1e-3, .flags = KEY_KEPT,
           .help = "learning rate; the scheduler's peak unless it has warmup_max_lr")},
     {.path = "optimizer.params.betas",
-     .type = KEY_BETAS,
-     FIELD(betas),
+     .type = KEY_SETTINGS,
      .flags = KEY_KEPT,
-     .low = 0,
-     .high = 0.9999999,
+     FIELD(run.optimizer.settings),
+     .setting = "beta1",
+     .count = 2,
      .help = "decay of the two moments; default [0.9, 0.999]"},
-    {REAL("optimizer.params.eps", eps, 1e-30, 1, 1e-8, .flags = KEY_KEPT,
-          .help = "added to the root of the second moment")},
+    {.path = "optimizer.params.eps",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "eps",
+     .count = 1,
+     .help = "added to the root of the second moment"},
     {REAL("optimizer.params.weight_decay", run.optimizer.weight_decay, 0, 1e3, 0, .flags = KEY_KEPT,
           .help = "decoupled weight decay, of matrices and embeddings")},
     {SWITCH("optimizer.params.adam_w_mode", adam_w_mode, true, .flags = KEY_KEPT,
@@ -349,6 +353,11 @@ void mics_config_set_origin(config *run, const char *path, const char *origin)
 mics_collectives mics_config_collectives(const char *text)
 {
     return (mics_collectives)mics_config_index_of(collectives, text);
+}
+
+const char *mics_config_collectives_text(mics_collectives of)
+{
+    return collectives[of];
 }
 
 mics_comm_dtype mics_config_comm_dtype(const char *text)

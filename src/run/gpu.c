@@ -15,6 +15,10 @@ enum { STAGING_BYTES = 4 << 20 };
 // Kinds of groups, each on one of the channels; and one behind the last, to compare with.
 enum { MAX_GROUPS = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
 
+// What gathers in one ring run over, which are timed before any schedule has them.
+static const mics_step whole_gather = {
+    .axis = MICS_AXIS_PARTITION, .stage = MICS_STAGE_WHOLE, .stream = MICS_STREAM_INTER};
+
 static bool on_gpu(const mics_job *job)
 {
     return job->budget.accelerator.used;
@@ -131,6 +135,10 @@ static int32_t list_groups(const mics_job *job, int32_t rank, mics_comm_group gr
             count += known == count;
         }
     }
+    if (job->times_gathers) {
+        groups[count] = group_of(mesh, &whole_gather, rank, blocks + count * mesh->ranks);
+        count++;
+    }
     return count;
 }
 
@@ -144,8 +152,8 @@ static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *bloc
         .device = rank->device,
         .transport = MICS_TRANSPORT_AUTO,
         .piece_bytes = STAGING_BYTES,
-        .rings = groups,
-        .ring_count = list_groups(job, rank->comm->rank, groups, blocks),
+        .groups = groups,
+        .group_count = list_groups(job, rank->comm->rank, groups, blocks),
         .timeout_s = job->run->comm_timeout_s,
     };
     MICS_TRY(mics_comm_device_open_take(rank->memory, mics_comm_count_inner(rank->comm), &spec,
@@ -156,7 +164,7 @@ static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *bloc
 
 mics_status run_gpu_open(const mics_job *job, run_rank *rank)
 {
-    if (!on_gpu(job))
+    if (!on_gpu(job) || rank->device != NULL)
         return MICS_OK;
     MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
     int32_t *blocks = NULL;
@@ -256,9 +264,11 @@ mics_status run_gpu_autotune(const mics_job *job, run_rank *rank, mics_engine *e
 {
     tuner with = {.time = NULL};
     char *path = NULL;
-    if (!on_gpu(job) || !job->run->gemm_autotune)
-        return MICS_OK;
     mics_status status = MICS_OK;
+    if (!on_gpu(job))
+        return MICS_OK;
+    if (!job->run->gemm_autotune)
+        return run_rank_agree(rank, mics_engine_autotune(engine));
     if (!find_tuner(&with))
         status = mics_fail(MICS_ERR_UNSUPPORTED,
                            "the plugin cannot time GEMMs; set run.gemm_autotune false");
@@ -268,7 +278,8 @@ mics_status run_gpu_autotune(const mics_job *job, run_rank *rank, mics_engine *e
     if (status == MICS_OK && path != NULL)
         status = choose_algorithms(&with, job, rank, engine, path);
     mics_free(rank->memory, path);
-    return status;
+    MICS_TRY(status);
+    return run_rank_agree(rank, mics_engine_autotune(engine));
 }
 
 void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec)

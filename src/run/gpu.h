@@ -22,14 +22,14 @@ run_accelerator run_gpu_accelerator(const mics_run *run);
 // The next two do nothing for a run on the CPU. They return MICS_OK, or what was wrong, logged and
 // agreed on by all ranks.       Collective: over ranks.
 
-/* Opens a rank's GPU, and lets its collectives take the GPU's buffers: before the engine. The world
- * closes it. */
+/* Opens a rank's GPU, and lets its collectives take the GPU's buffers: before the engine; nothing
+ * where that was done before. The world closes it. */
 mics_status run_gpu_open(const mics_job *job, run_rank *rank);
 
-/* With run.gemm_autotune: all ranks take the algorithms of OUT/products.bin. Where it has none for
- * this GPU, rank 0 times the GEMMs of a step for some seconds first, and keeps what it found there.
- * So a run that is resumed computes the same bits as one that was not stopped. Before the first
- * step. */
+/* Runs each GEMM of a step once, so that the library loads its kernels before collectives run. With
+ * run.gemm_autotune all ranks take the algorithms of OUT/products.bin first. Where it has none for
+ * this GPU, rank 0 times the GEMMs for some seconds, and keeps what it found there. So a run that is
+ * resumed computes the same bits as one that was not stopped. Before the first step. */
 mics_status run_gpu_autotune(const mics_job *job, run_rank *rank, mics_engine *engine);
 
 /* What an engine's spec says of the device. */
