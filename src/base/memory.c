@@ -202,8 +202,10 @@ mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes,
 mics_status mics_strdup(mics_memory *memory, const char *text, char **copy_out)
 {
     size_t bytes = strlen(text) + 1;
-    MICS_TRY(MICS_NEW(memory, bytes, copy_out));
-    memcpy(*copy_out, text, bytes);
+    void *copy = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes, &copy));
+    memcpy(copy, text, bytes);
+    *copy_out = copy;
     return MICS_OK;
 }
 
