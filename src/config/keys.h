@@ -167,7 +167,7 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler);
 /* What values of run.collectives, run.comm_dtype, run.device and run.precision name. */
 mics_collectives mics_config_collectives(const char *text);
 mics_comm_dtype mics_config_comm_dtype(const char *text);
-const char *mics_config_collectives_text(mics_collectives collectives);
+const char *mics_config_collectives_text(mics_collectives of);
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);
 
