@@ -22,11 +22,11 @@
 extern "C" {
 #endif
 
-// The state that every shard has: the master parameters. What an optimizer keeps beside them is called
-// as torch.optim calls it: "exp_avg", "exp_avg_sq", "momentum_buffer".
+// The state that every shard has: the master parameters. What an optimizer keeps beside them has
+// the name that torch.optim gives it: "exp_avg", "exp_avg_sq", "momentum_buffer".
 #define MICS_STATE_PARAM "param"
 
-enum { MICS_SHARD_STATES_MAX = 8 };
+enum { MICS_MAX_SHARD_STATES = 8 };
 
 // One state of a shard.
 typedef struct mics_shard_state {
@@ -40,8 +40,8 @@ typedef struct mics_optimizer_shard {
     const char *unit;    // unit's name
     int64_t unit_elems;  // length of the unit's flat buffer without the mesh's padding
     int64_t begin, end;  // 0 <= begin <= end <= unit_elems
-    int32_t state_count; // 1 to MICS_SHARD_STATES_MAX; alike in all shards of a unit, in order too
-    mics_shard_state states[MICS_SHARD_STATES_MAX];
+    int32_t state_count; // 1 to MICS_MAX_SHARD_STATES; alike in all shards of a unit, in order too
+    mics_shard_state states[MICS_MAX_SHARD_STATES];
 } mics_optimizer_shard;
 
 // Where dynamic loss scaling is (fp16): mics_scaler of the engine.
@@ -102,10 +102,11 @@ typedef struct mics_checkpoint_writer {
  * filled the disk. Nothing else in DIR is touched. When `agree` is given it is called one to three
  * times.
  *
- * Needs:   pieces: (count), count >= 0.
+ * Needs:   shards: (count), count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO (path, cause and, when the disk is full, bytes); MICS_ERR_INVALID;
- * MICS_ERR_UNSUPPORTED (a state that is not fp32); MICS_ERR_FORMAT (shards that do not tile: which unit and element); MICS_ERR_MEMORY; what agree
- * returned. The checkpoints that were there before are then still there. Collective: yes.
+ *          MICS_ERR_UNSUPPORTED (a state that is not fp32); MICS_ERR_FORMAT (shards that do not
+ *          tile: which unit and element); MICS_ERR_MEMORY; what agree returned. After a failure the
+ *          checkpoints that were there before are still there.        Collective: yes.
  */
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
                                  const mics_checkpoint_meta *meta,
@@ -118,15 +119,25 @@ typedef struct mics_checkpoint mics_checkpoint;
  * warning. Complete: a valid manifest, and its files with their lengths.
  *
  * Owns:    the caller frees *path_out with mics_free.
- * Returns: MICS_OK with *path_out = NULL when nothing was ever saved there, else its folder; MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in
- * their place would be a loss; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Returns: MICS_OK with its folder, or *path_out = NULL when nothing was ever saved there;
+ *          MICS_ERR_FORMAT when there are checkpoints and none is complete: a new run in their
+ *          place would be a loss; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
 
+/* Finds the newest checkpoint under `dir` but the one whose folder is called `but`: of the complete
+ * ones, if there are some, else of those with a manifest.
+ *
+ * Owns:    the caller frees *path_out with mics_free; NULL: there is none.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
+                                  char **path_out);
+
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2, and
- *          the program that wrote it); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2,
+ *          and the program that wrote it); MICS_ERR_MEMORY.
  * Owns:    close with mics_checkpoint_close.
  */
 mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
@@ -140,15 +151,16 @@ void mics_checkpoint_close(mics_checkpoint *checkpoint);
  */
 const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
 
-/* Reads elements [begin, end) of the state `state` of a unit, checking the checksum of every chunk it
+/* Reads elements [begin, end) of a state of a unit, checking the checksum of every chunk that it
  * touches. Version 1 has the states "param", "exp_avg" and "exp_avg_sq".
  *
  * Shapes:  data_out: (end - begin).
  * Units:   elements, fp32.
  * Needs:   begin <= end <= unit_elems; unit_elems as the caller's model has it.
  * Returns: MICS_OK; MICS_ERR_INVALID (no such unit, or of another length: both said; no such state:
- * those that it has are said); MICS_ERR_FORMAT (a checksum differs: file and offset); MICS_ERR_IO;
- * MICS_ERR_MEMORY. Threads: any, one checkpoint in several threads at once.
+ *          those that it has are said); MICS_ERR_FORMAT (a checksum differs: file and offset);
+ *          MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Threads: any, one checkpoint in several threads at once.
  */
 mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit,
                                  int64_t unit_elems, const char *state, int64_t begin, int64_t end,

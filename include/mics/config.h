@@ -47,7 +47,7 @@ typedef struct mics_lr {
 typedef enum mics_collectives {
     MICS_COLLECTIVES_AUTO,        // gathers as a timing finds, reductions in two stages
     MICS_COLLECTIVES_RING,        // one ring each
-    MICS_COLLECTIVES_TWO_STAGE,   // between equal local ranks, and inside nodes
+    MICS_COLLECTIVES_TWO_STAGE,   // among equal local ranks, and intra-node
     MICS_COLLECTIVES_RING_GATHERS // gathers in one ring, reductions in two stages
 } mics_collectives;
 
@@ -140,6 +140,7 @@ typedef struct mics_run {
  * every key and fills the run. Relative paths in it are relative to the working directory;
  * model.config must exist, unless it is MICS_MODEL_OF_PROGRAM.
  *
+ * Needs:   sets: (set_count), set_count >= 0.
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED: one line
  *          with file, line, key; MICS_ERR_MEMORY.
  * Owns:    close with mics_run_close.
@@ -150,7 +151,9 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
 /* The same for the text of a run file; error lines call it `name`, and without run.out it trains
  * into runs/`name`.
  *
- * Returns, Owns: as mics_run_load.
+ * Needs:   as mics_run_load.
+ * Returns: as mics_run_load.
+ * Owns:    close with mics_run_close.
  */
 mics_status mics_run_parse(mics_memory *memory, const char *name, const char *text,
                            const char *const *sets, int32_t set_count, mics_run **run_out);
@@ -158,7 +161,7 @@ mics_status mics_run_parse(mics_memory *memory, const char *name, const char *te
 /* Frees; NULL is allowed. */
 void mics_run_close(mics_run *run);
 
-/* For a run that goes on from a checkpoint: takes from `text`, the resolved run that is stored
+/* For a run that resumes from a checkpoint: takes from `text`, the resolved run that is stored
  * there (run.json), what decides the training's numbers and the run file leaves open. So no later
  * default changes a running training. Names of earlier versions are translated. "sharding": "auto"
  * keeps the stored degrees where mics_run_resolve is asked for as many ranks. Rows of explain say
@@ -173,7 +176,7 @@ mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
 
 /* "KEY VALUE, ...": what mics_run_keep took that the run file alone would not give; "": nothing.
  *
- * Owns: the text is the run's.
+ * Returns: never NULL.    Owns: it is the run's.
  */
 const char *mics_run_kept_text(const mics_run *run);
 
@@ -223,6 +226,7 @@ mics_status mics_run_check_comm_dtypes(const mics_run *run, int32_t ranks, int32
 /* Candidate number `index` for "sharding": "auto": mics(p) with the smallest p first, over the p
  * that the mesh allows. Take the first whose memory fits and store it in run->sharding.
  *
+ * Needs:   index >= 0; a mesh that is none has no candidates.
  * Returns: false when there is no such candidate (sharding_out untouched).      Pure.
  */
 bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
@@ -231,6 +235,7 @@ bool mics_sharding_candidate(int32_t ranks, int32_t nodes, int32_t index,
 /* Candidate number `index` for run.prefetch where it is "auto": 3, 2, 1, 0. Take the first whose
  * memory fits and store it in run->prefetch.
  *
+ * Needs:   nothing: beyond the ends there is none.
  * Returns: false when there is no such candidate (prefetch_out untouched).      Pure.
  */
 bool mics_prefetch_candidate(int32_t index, int32_t *prefetch_out);
@@ -240,6 +245,8 @@ bool mics_prefetch_candidate(int32_t index, int32_t *prefetch_out);
  * DeepSpeed's kinds give what DeepSpeed uses in that step: its schedulers start at iteration -1,
  * so step 1 takes the rate at the start of the warm-up (0 for WarmupCosineLR) and step k that of
  * iteration k - 2.
+ * Units:   of the optimizer's step, as optimizer.params.lr.
+ * Needs:   step >= 1; lr as a run has it.
  * Source:  deepspeed/runtime/lr_schedules.py.
  */
 double mics_lr_at(const mics_lr *lr, int64_t step);
@@ -253,8 +260,11 @@ typedef struct mics_run_row {
     bool hint;          // another engine's, taken without effect
 } mics_run_row;
 
-/* Rows of keys that are given or have a value. Call after mics_run_resolve; values are read from
- * the run, so what the caller stored in run->sharding and run->prefetch shows. */
+/* Rows of keys that are given or have a value. Values are read from the run, so what the caller
+ * stored in run->sharding and run->prefetch shows.
+ *
+ * Needs:   mics_run_resolve; 0 <= index < mics_run_row_count().
+ */
 int32_t mics_run_row_count(const mics_run *run);
 mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
 

@@ -34,7 +34,7 @@ mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
 void mics_tokenizer_close(mics_tokenizer *tokenizer);
 
 /* The tokenizer.json as it was read at opening, whatever became of the file since; NULL, and 0
- * bytes, for "bytes". Lives as long as the tokenizer; a NUL stands behind it. */
+ * bytes, for "bytes" and for NULL. Lives as long as the tokenizer; a NUL stands behind it. */
 const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
 
 /* Number of token ids: every id is below it. */

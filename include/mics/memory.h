@@ -86,6 +86,20 @@ void mics_memory_fail_after(mics_memory *memory, int64_t countdown);
  */
 mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block_out);
 
+/* Allocates zeroed elements, tagged MICS_MEM_HOST: MICS_NEW(memory, count, &list) takes their size
+ * from the pointer that it fills in.
+ *
+ * pointer_out: the address of a pointer to such elements.
+ * Units:   elem_bytes: bytes.
+ * Needs:   count >= 0; 0 gives a valid block of no use.
+ * Returns: MICS_OK; MICS_ERR_MEMORY, also for a size that is none (*pointer_out untouched).
+ * Owns:    the block is the caller's; give it back with mics_free.      Threads: any.
+ */
+mics_status mics_new(mics_memory *memory, size_t count, size_t elem_bytes, void *pointer_out);
+#define MICS_NEW(memory, count, pointer)                                                           \
+    mics_new(memory, (size_t)(count), sizeof **(pointer), /* NOLINT(bugprone-sizeof-expression) */ \
+             pointer)
+
 /* Gives a block back; NULL is allowed. Threads: any. */
 void mics_free(mics_memory *memory, void *block);
 
@@ -97,7 +111,8 @@ void mics_free(mics_memory *memory, void *block);
  */
 mics_status mics_realloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block);
 
-/* Counts a block that lies elsewhere, in a device's memory, as mics_alloc would count it; unbook: it is gone.
+/* Counts a block that lies elsewhere, in a device's memory, as mics_alloc would count it; unbook:
+ * it is gone.
  *
  * Needs:   what is unbooked was booked, by the same tag and bytes.
  * Returns: MICS_OK; MICS_ERR_MEMORY (told to fail; nothing is counted).   Threads: any.

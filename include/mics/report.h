@@ -36,10 +36,9 @@ typedef struct mics_metrics {
 // ---- progress ----
 
 typedef enum mics_progress_mode {
-    MICS_PROGRESS_AUTO,  // live on a terminal (isatty, TERM not "dumb"), else plain
-    MICS_PROGRESS_LIVE,  // one line that is written over
-    MICS_PROGRESS_PLAIN, // a line each log_every steps, or every few seconds when that is 0
-    MICS_PROGRESS_OFF    // nothing
+    MICS_PROGRESS_AUTO, // live on a terminal (isatty, TERM not "dumb"), else plain
+    MICS_PROGRESS_LIVE, // one line that is written over
+    MICS_PROGRESS_PLAIN // a line each log_every steps, or every few seconds when that is 0
 } mics_progress_mode;
 
 typedef struct mics_progress mics_progress;

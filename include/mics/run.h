@@ -53,12 +53,12 @@ typedef struct mics_run_values {
     mics_sharding sharding;   // all 0: "auto"
 } mics_run_values;
 
-// Builds a model that is none of ours, with the calls of model.h. A description, which is JSON, says
-// which: what the builder would read from a file. Checkpoints and exports hold it as config.json.
+// Builds a model that is none of ours, with the calls of model.h. A description in JSON says which:
+// what the builder would read from a file. Checkpoints and exports hold it as config.json.
 typedef struct mics_model_builder {
     void *ctx;
-    // Opens a model and adds all of it; what it returns counts only where no builder call failed. It
-    // runs once in each process that opens the job or the checkpoint, and must do the same in all.
+    // Opens a model and adds all of it; what it returns counts only where no builder call failed.
+    // Runs once in each process that opens the job or the checkpoint, and must do the same in all.
     // On failure it leaves *model_out alone.
     mics_status (*build)(void *ctx, mics_memory *memory, const mics_json *description,
                          mics_model **model_out);
@@ -69,7 +69,7 @@ typedef struct mics_job_phase {
     int32_t rank;       // of this process; -1: all ranks are its threads
     const char *out;    // the run's folder
     int64_t step;       // that runs or is saved; what the run begins with before training
-    int64_t saved_step; // newest checkpoint; 0: none
+    int64_t saved_step; // newest checkpoint; 0: none, or of step 0
     bool saving;
     double seconds; // that saving may take, at most; else 0
 } mics_job_phase;
@@ -172,7 +172,8 @@ mics_status mics_job_train(mics_job *job, int64_t steps);
  */
 mics_status mics_job_evaluate(mics_job *job, double *loss_out);
 
-/* Saves a checkpoint of the step that was done last; nothing when that is saved already.
+/* Saves a checkpoint of the step that was done last, 0 before training; nothing when that is saved
+ * already.
  *
  * Returns: MICS_OK: it survives the loss of any process; as mics_job_train.
  * Collective: over processes.
@@ -240,7 +241,7 @@ typedef struct mics_job_facts {
     bool finished;                            // no step is left
     int64_t start_step;                       // optimizer steps that were done before
     int64_t step;                             // that are done
-    int64_t saved_step;                       // in the newest checkpoint; 0: none
+    int64_t saved_step;                       // in the newest checkpoint; 0: as in phase
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 

@@ -38,7 +38,7 @@ void mics_safetensors_close(mics_safetensors *reader);
 /* Number of tensors that are seen. */
 int32_t mics_safetensors_count(const mics_safetensors *reader);
 
-/* A tensor by its number, in the order of the files.
+/* A tensor by its number, in ascending order of names.
  *
  * Needs:   0 <= index < mics_safetensors_count().
  * Returns: never NULL; it lives as long as the reader.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of number formats.
 #include "mics/dtype.h"
+#include "mics/comm_dtype.h"
 
 const char *mics_dtype_text(mics_dtype dtype)
 {
@@ -11,4 +12,11 @@ const char *mics_dtype_text(mics_dtype dtype)
         [MICS_DTYPE_FP16] = "fp16",
     };
     return dtype >= 0 && dtype < MICS_DTYPES ? texts[dtype] : "unknown";
+}
+
+const char *mics_comm_dtype_text(mics_comm_dtype dtype)
+{
+    static const char *const texts[] = {
+        [MICS_COMM_FP32] = "fp32", [MICS_COMM_BF16] = "bf16", [MICS_COMM_INT8] = "int8"};
+    return (unsigned)dtype < MICS_COMM_DTYPES ? texts[dtype] : "unknown precision";
 }

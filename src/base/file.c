@@ -15,16 +15,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WHOLE_MAX = 256 << 20 };
-
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
 {
     size_t capacity = strlen(dir) + strlen(name) + 2;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
-    snprintf(block, capacity, "%s/%s", dir, name);
-    *path_out = block;
+    MICS_TRY(MICS_NEW(memory, capacity, path_out));
+    snprintf(*path_out, capacity, "%s/%s", dir, name);
     return MICS_OK;
+}
+
+mics_status mics_file_suffixed(mics_memory *memory, const char *path, const char *suffix,
+                               char **path_out)
+{
+    size_t capacity = strlen(path) + strlen(suffix) + 1;
+    MICS_TRY(MICS_NEW(memory, capacity, path_out));
+    snprintf(*path_out, capacity, "%s%s", path, suffix);
+    return MICS_OK;
+}
+
+mics_status mics_file_rename(const char *from, const char *to)
+{
+    if (rename(from, to) == 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
 bool mics_file_plain_name(const char *name)
@@ -59,19 +71,11 @@ mics_status mics_file_sync_dir_of(const char *path)
     return mics_file_sync_dir(folder);
 }
 
-// Makes one folder whose parent exists. `slash` is its last '/', or NULL; the path is restored.
-static mics_status make_dir(char *path, char *slash)
+// Makes one folder whose parent exists.
+static mics_status make_dir(const char *path)
 {
-    if (mkdir(path, 0777) == 0) {
-        if (slash == NULL)
-            return mics_file_sync_dir(".");
-        if (slash == path)
-            return mics_file_sync_dir("/");
-        *slash = '\0';
-        mics_status status = mics_file_sync_dir(path);
-        *slash = '/';
-        return status;
-    }
+    if (mkdir(path, 0777) == 0)
+        return mics_file_sync_dir_of(path);
     int cause = errno;
     struct stat info;
     // Some file systems name another cause than EEXIST for a folder that exists.
@@ -89,15 +93,12 @@ mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
     size_t end = status == MICS_OK ? strlen(copy) : 0;
     while (end > 1 && copy[end - 1] == '/')
         copy[--end] = '\0';
-    char *slash = NULL;
     for (size_t i = 1; status == MICS_OK && i <= end; i++) {
-        bool ends_name = (copy[i] == '/' || copy[i] == '\0') && copy[i - 1] != '/';
-        if (!ends_name)
+        const char kept = copy[i];
+        if ((kept != '/' && kept != '\0') || copy[i - 1] == '/')
             continue;
-        char kept = copy[i];
         copy[i] = '\0';
-        slash = strrchr(copy, '/');
-        status = make_dir(copy, slash);
+        status = make_dir(copy);
         copy[i] = kept;
     }
     mics_free(memory, copy);
@@ -110,7 +111,7 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
     mics_size_text((double)bytes, text, sizeof text);
     bool full = cause == ENOSPC || cause == EDQUOT;
     return mics_fail(MICS_ERR_IO, "%s: cannot write %lld bytes (%s): %s%s", path, (long long)bytes,
-                     text, strerror(cause), full ? "; make room there" : "");
+                     text, strerror(cause), full ? "; free space there" : "");
 }
 
 // Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
@@ -227,29 +228,27 @@ mics_status mics_file_read_at(int fd, const char *path, void *data, size_t bytes
     return MICS_OK;
 }
 
-mics_status mics_file_read_whole(mics_memory *memory, const char *path, void **data_out,
-                                 size_t *bytes_out)
+mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t max_bytes,
+                                 char **text_out, size_t *bytes_out)
 {
     int fd = -1;
     int64_t bytes = 0;
-    void *data = NULL;
-    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
+    char *text = NULL;
     mics_status status = MICS_OK;
-    if (bytes > WHOLE_MAX)
-        status = mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes; at most %d are read", path,
-                           (long long)bytes, WHOLE_MAX);
-    if (status == MICS_OK)
-        status = mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &data);
-    if (status == MICS_OK)
-        status = mics_file_read_at(fd, path, data, (size_t)bytes, 0);
-    close(fd);
-    if (status != MICS_OK) {
-        mics_free(memory, data);
-        return status;
-    }
-    *data_out = data;
+    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
+    if ((uint64_t)bytes > max_bytes)
+        status = mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, more than the %zu expected of it",
+                           path, (long long)bytes, max_bytes);
+    MICS_TRY_OUT(status);
+    MICS_TRY_OUT(MICS_NEW(memory, bytes + 1, &text));
+    MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
+    *text_out = text;
     *bytes_out = (size_t)bytes;
-    return MICS_OK;
+    text = NULL;
+out:
+    mics_free(memory, text);
+    close(fd);
+    return status;
 }
 
 mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes)
@@ -270,17 +269,11 @@ mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *
     char *aside = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(memory, dir, name, &target));
-    size_t capacity = strlen(target) + sizeof ".tmp";
-    void *block = NULL;
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
-    aside = block;
-    snprintf(aside, capacity, "%s.tmp", target);
+    MICS_TRY_OUT(mics_file_suffixed(memory, target, ".tmp", &aside));
     MICS_TRY_OUT(mics_file_write_whole(aside, text, bytes));
-    if (rename(aside, target) != 0) {
-        status =
-            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));
+    status = mics_file_rename(aside, target);
+    if (status != MICS_OK)
         unlink(aside);
-    }
 out:
     mics_free(memory, aside);
     mics_free(memory, target);

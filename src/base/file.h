@@ -14,6 +14,13 @@
 /* "dir/name". Owns: the caller frees *path_out with mics_free. */
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out);
 
+/* The path with a suffix. Owns: the caller frees *path_out with mics_free. */
+mics_status mics_file_suffixed(mics_memory *memory, const char *path, const char *suffix,
+                               char **path_out);
+
+/* Renames, and replaces what is there. */
+mics_status mics_file_rename(const char *from, const char *to);
+
 /* True when `name` is a plain file name: not empty, no '/', not "." or "..". */
 bool mics_file_plain_name(const char *name);
 
@@ -47,9 +54,12 @@ mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t by
 /* Reads `bytes` at `offset`; a file that ends earlier is MICS_ERR_FORMAT. Threads: any. */
 mics_status mics_file_read_at(int fd, const char *path, void *data, size_t bytes, int64_t offset);
 
-/* Reads a whole file of at most 256 MiB. Owns: the caller frees *data_out with mics_free. */
-mics_status mics_file_read_whole(mics_memory *memory, const char *path, void **data_out,
-                                 size_t *bytes_out);
+/* Reads a whole file, refusing more than max_bytes; a NUL stands behind it. Owns: the caller frees
+ * *text_out with mics_free. */
+mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t max_bytes,
+                                 char **text_out, size_t *bytes_out);
+
+enum { MICS_FILE_MAX_WHOLE = 256 << 20 }; // bytes of files whose length nothing else bounds
 
 /* Writes a file and brings it to disk; one that could not be completed is removed. */
 mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes);

@@ -11,13 +11,11 @@
 #include "base/json_text.h"
 #include <ctype.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { DEPTH_LIMIT = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
+enum { MAX_DEPTH = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
 
 struct mics_json {
     mics_memory *memory;
@@ -42,9 +40,9 @@ static const mics_json_value *value_of(const json_t *tree)
 static mics_status parse_text(mics_json *json, size_t bytes)
 {
     mics_json_place place = {0};
-    if (mics_json_text_too_deep(json->text, bytes, DEPTH_LIMIT, &place))
+    if (mics_json_text_too_deep(json->text, bytes, MAX_DEPTH, &place))
         return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: nested deeper than %d levels", json->name,
-                         (int)place.line, (int)place.column, DEPTH_LIMIT);
+                         (int)place.line, (int)place.column, MAX_DEPTH);
     json_error_t error;
     json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (json->root != NULL)
@@ -61,13 +59,11 @@ static mics_status open_take(mics_memory *memory, const char *name, char *text, 
                              mics_json **json_out)
 {
     mics_json *json = NULL;
-    void *block = NULL;
-    mics_status status = mics_alloc(memory, MICS_MEM_HOST, sizeof *json, &block);
+    mics_status status = MICS_NEW(memory, 1, &json);
     if (status != MICS_OK) {
         mics_free(memory, text);
         return status;
     }
-    json = block;
     json->memory = memory;
     json->text = text;
     MICS_TRY_OUT(mics_strdup(memory, name, &json->name));
@@ -82,31 +78,17 @@ out:
 mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_bytes,
                            mics_json **json_out)
 {
-    mics_status status = MICS_OK;
-    void *text = NULL;
-    int fd = -1;
-    int64_t bytes = 0;
-    MICS_TRY(mics_file_open_read(path, &fd, &bytes));
-    if ((uint64_t)bytes > max_bytes) {
-        status = mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, more than the %zu expected of it",
-                           path, (long long)bytes, max_bytes);
-        goto out;
-    }
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes + 1, &text));
-    MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
-    status = open_take(memory, path, text, (size_t)bytes, json_out);
-    text = NULL;
-out:
-    mics_free(memory, text);
-    close(fd);
-    return status;
+    char *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(memory, path, max_bytes, &text, &bytes));
+    return open_take(memory, path, text, bytes, json_out);
 }
 
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
                             mics_json **json_out)
 {
-    void *copy = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes + 1, &copy));
+    char *copy = NULL;
+    MICS_TRY(MICS_NEW(memory, bytes + 1, &copy));
     if (bytes != 0)
         memcpy(copy, text, bytes);
     return open_take(memory, name, copy, bytes, json_out);
@@ -142,26 +124,13 @@ const mics_json_value *mics_json_root(const mics_json *json)
 
 mics_json_type mics_json_type_of(const mics_json_value *value)
 {
-    if (value == NULL)
-        return MICS_JSON_NULL;
-    switch (json_typeof(tree_of(value))) {
-    case JSON_OBJECT:
-        return MICS_JSON_OBJECT;
-    case JSON_ARRAY:
-        return MICS_JSON_ARRAY;
-    case JSON_STRING:
-        return MICS_JSON_STRING;
-    case JSON_INTEGER:
-        return MICS_JSON_INT;
-    case JSON_REAL:
-        return MICS_JSON_REAL;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return MICS_JSON_BOOL;
-    case JSON_NULL:
-        break;
-    }
-    return MICS_JSON_NULL;
+    static const mics_json_type types[] = {
+        [JSON_OBJECT] = MICS_JSON_OBJECT, [JSON_ARRAY] = MICS_JSON_ARRAY,
+        [JSON_STRING] = MICS_JSON_STRING, [JSON_INTEGER] = MICS_JSON_INT,
+        [JSON_REAL] = MICS_JSON_REAL,     [JSON_TRUE] = MICS_JSON_BOOL,
+        [JSON_FALSE] = MICS_JSON_BOOL,    [JSON_NULL] = MICS_JSON_NULL,
+    };
+    return value != NULL ? types[json_typeof(tree_of(value))] : MICS_JSON_NULL;
 }
 
 const char *mics_json_type_text(mics_json_type type)
@@ -344,9 +313,9 @@ static mics_status value_from_text(const mics_json *json, const char *path, cons
                                    json_t **value_out)
 {
     mics_json_place place;
-    if (mics_json_text_too_deep(text, strlen(text), DEPTH_LIMIT, &place))
+    if (mics_json_text_too_deep(text, strlen(text), MAX_DEPTH, &place))
         return mics_fail(MICS_ERR_INVALID, "%s, --set %s: nested deeper than %d levels", json->name,
-                         path, DEPTH_LIMIT);
+                         path, MAX_DEPTH);
     json_error_t error;
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (value == NULL)
@@ -359,17 +328,17 @@ static mics_status value_from_text(const mics_json *json, const char *path, cons
 }
 
 // Splits a copy of a dotted path in place.
-static mics_status split_path(const mics_json *json, char *copy, const char *keys_out[DEPTH_LIMIT],
+static mics_status split_path(const mics_json *json, char *copy, const char *keys_out[MAX_DEPTH],
                               int32_t *count_out)
 {
     int32_t count = 0;
     for (char *key = copy; key != NULL; count++) {
         char *dot = strchr(key, '.');
-        if (count == DEPTH_LIMIT || *key == '\0' || key == dot)
+        if (count == MAX_DEPTH || *key == '\0' || key == dot)
             return mics_fail(MICS_ERR_INVALID,
                              "%s, --set: the path needs 1 to %d keys with dots between, as in "
                              "optimizer.params.lr",
-                             json->name, DEPTH_LIMIT);
+                             json->name, MAX_DEPTH);
         keys_out[count] = key;
         if (dot != NULL)
             *dot = '\0';
@@ -422,7 +391,7 @@ mics_status mics_json_set(mics_json *json, const char *path, const char *text)
 {
     mics_status status = MICS_OK;
     char *copy = NULL;
-    const char *keys[DEPTH_LIMIT];
+    const char *keys[MAX_DEPTH];
     int32_t count = 0;
     json_t *value = NULL;
     json_t *override = json_string(path);

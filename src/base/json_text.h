@@ -15,15 +15,12 @@ typedef struct mics_json_place {
 } mics_json_place;
 
 /* True when arrays and objects nest deeper than `limit`; *place_out is then the first bracket that
- * does. The text may hold anything.
- */
+ * does. The text may hold anything. */
 bool mics_json_text_too_deep(const char *text, size_t bytes, int32_t limit,
                              mics_json_place *place_out);
 
-/* Line of the key at a dotted path; 0 when there is none, or it is written with escapes.
- *
- * Needs:   text that a JSON parser has accepted, and is followed by a NUL.
- */
+/* Line of the key at a dotted path; 0 when there is none, or it is written with escapes. Needs:
+ * text that a JSON parser has accepted, and is followed by a NUL. */
 int32_t mics_json_text_line(const char *text, const char *path, size_t path_bytes);
 
 #endif

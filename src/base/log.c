@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The log sink, with what the process' errors came to (the library's only mutable globals), the rank
-// that a thread speaks for, and the line that it keeps back.
+// The log sink, with what the process' errors came to (the library's only mutable globals), the
+// rank that a thread speaks for, and the line that it keeps back.
 #include "mics/log.h"
 #include <errno.h>
 #include <stdarg.h>

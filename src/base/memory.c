@@ -87,14 +87,16 @@ void mics_memory_fail_after(mics_memory *memory, int64_t countdown)
     pthread_mutex_unlock(&memory->mutex);
 }
 
-// Counts a call, and says whether it is the one that a test wants to fail.
-static bool told_to_fail(mics_memory *memory)
+// Counts a call, and fails the one that a test wants to fail.
+static mics_status count_call(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 {
     pthread_mutex_lock(&memory->mutex);
     memory->stats.allocations++;
-    bool fails = memory->countdown != 0 && --memory->countdown == 0;
+    const bool fails = memory->countdown != 0 && --memory->countdown == 0;
     pthread_mutex_unlock(&memory->mutex);
-    return fails;
+    return fails ? mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail",
+                             bytes, mics_memory_tag_text(tag))
+                 : MICS_OK;
 }
 
 static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
@@ -122,8 +124,8 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     pthread_mutex_unlock(&memory->mutex);
 }
 
-// Arenas are walked through whole, by kernels and by other processes that copy from them: with small
-// pages looking these up costs much of that. The kernel may say no; nothing depends on it.
+// Arenas are read whole, by kernels and by other processes that copy from them: looking small pages
+// up costs much of that. The kernel may say no; nothing depends on it.
 static void ask_for_large_pages(char *base, size_t bytes)
 {
     const size_t before = (LARGE_PAGE - (uintptr_t)base % LARGE_PAGE) % LARGE_PAGE;
@@ -138,9 +140,7 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s", bytes,
                          mics_memory_tag_text(tag));
     size_t counted = mics_memory_block_bytes(bytes);
-    if (told_to_fail(memory))
-        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
-                         mics_memory_tag_text(tag));
+    MICS_TRY(count_call(memory, tag, bytes));
     char *base = aligned_alloc(MICS_ALIGNMENT, counted + MICS_ALIGNMENT);
     if (base == NULL)
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: the system has no more",
@@ -151,6 +151,17 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
     void *block = base + MICS_ALIGNMENT;
     *header_of(block) = (block_header){.bytes = bytes, .tag = tag};
     *block_out = block;
+    return MICS_OK;
+}
+
+mics_status mics_new(mics_memory *memory, size_t count, size_t elem_bytes, void *pointer_out)
+{
+    void *block = NULL;
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(count, elem_bytes, &bytes))
+        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu times %zu bytes", count, elem_bytes);
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, bytes, &block));
+    memcpy(pointer_out, &block, sizeof block);
     return MICS_OK;
 }
 
@@ -165,9 +176,7 @@ void mics_free(mics_memory *memory, void *block)
 
 mics_status mics_memory_book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 {
-    if (told_to_fail(memory))
-        return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: told to fail", bytes,
-                         mics_memory_tag_text(tag));
+    MICS_TRY(count_call(memory, tag, bytes));
     book(memory, tag, mics_memory_block_bytes(bytes));
     return MICS_OK;
 }

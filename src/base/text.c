@@ -5,14 +5,13 @@
 // Invariant: bytes == NULL, or used < capacity and bytes[used] == '\0'.
 #include "base/text.h"
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_CAPACITY = 4096 };
 
-// Makes room for `more` bytes and the NUL.
+// Reserves `more` bytes and the NUL.
 static bool reserve(mics_text *text, size_t more)
 {
     if (text->status != MICS_OK)
@@ -102,6 +101,12 @@ char *mics_text_real(double value, char *text, size_t capacity)
             break;
     }
     return text;
+}
+
+bool mics_text_ends(const char *text, const char *end)
+{
+    const size_t bytes = strlen(text), tail = strlen(end);
+    return bytes >= tail && strcmp(text + bytes - tail, end) == 0;
 }
 
 mics_status mics_text_status(const mics_text *text)

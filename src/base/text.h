@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A text that grows while it is written, with JSON strings in it; and numbers as text. A failed allocation sticks: later
-// calls do nothing, and mics_text_status tells it once at the end.
+// A text that grows while it is written, with JSON strings in it; and numbers as text. A failed
+// allocation sticks: later calls do nothing, and mics_text_status tells it once at the end.
 #ifndef MICS_BASE_TEXT_H
 #define MICS_BASE_TEXT_H
 
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -26,12 +27,15 @@ void mics_text_printf(mics_text *text, const char *format, ...) MICS_PRINTF(2, 3
 /* Appends `string` as a JSON string with its quotes. Bytes from 0x80 on are taken as UTF-8. */
 void mics_text_quoted(mics_text *text, const char *string);
 
-/* Writes `string` to a stream as a JSON string with its quotes; its bytes from 0x80 on as they are. */
+/* Writes a JSON string with its quotes to a stream; bytes from 0x80 on as they are. */
 void mics_text_write_quoted(FILE *out, const char *text);
 
 /* A number with as few digits as give its bits back (but up to 6 in any case, which "%g" shortens);
  * 32 bytes hold any. Returns `text`. */
 char *mics_text_real(double value, char *text, size_t capacity);
+
+/* Whether a text ends so. */
+bool mics_text_ends(const char *text, const char *end);
 
 /* MICS_OK, or the first failure (already logged). */
 mics_status mics_text_status(const mics_text *text);

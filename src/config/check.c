@@ -3,7 +3,6 @@
 // Walks a run file beside the tables of keys: every key is known, and is taken or refused.
 #include "config/keys.h"
 #include "config/value.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -45,9 +44,9 @@ static const char *nearest_path(const char *parent, const char *name)
             names[listed] = mics_config_leaf(path);
             paths[listed++] = path;
         }
-        const char *near = mics_json_nearest(name, names, listed);
-        for (int32_t i = 0; near != NULL && i < listed; i++) {
-            if (names[i] == near)
+        const char *nearest = mics_json_nearest(name, names, listed);
+        for (int32_t i = 0; nearest != NULL && i < listed; i++) {
+            if (names[i] == nearest)
                 return paths[i];
         }
     }
@@ -73,10 +72,10 @@ static void list_children(const char *parent, char *list, size_t capacity)
 static mics_status fail_unknown(const config *run, const char *parent, const char *path,
                                 const char *name)
 {
-    const char *near = nearest_path(parent, name);
-    if (near != NULL)
+    const char *nearest = nearest_path(parent, name);
+    if (nearest != NULL)
         return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
-                              "unknown key; did you mean %s?", near);
+                              "unknown key; did you mean %s?", nearest);
     char list[LIST_BYTES];
     list_children(parent, list, sizeof list);
     return mics_json_fail(run->run.json, path, MICS_ERR_INVALID, "unknown key; known here: %s",

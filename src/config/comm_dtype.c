@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communication dtypes, and which keys of run.comm_dtype would have no effect.
 #include "config/keys.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -16,10 +15,11 @@ void mics_config_fill_comm_dtypes(config *run)
     // communication_data_type is of all gradients, wherever they are sent.
     const bool typed = run->comm_type != NULL && strcmp(run->comm_type, "fp32") != 0;
     const mics_comm_dtype grads_intra = typed ? MICS_COMM_BF16 : intra;
-    run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_wire(run->params_dtype)};
-    run->run.grads_dtype = (mics_comm_dtypes){grads_intra, mics_config_wire(run->grads_dtype)};
+    run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_comm_dtype(run->params_dtype)};
+    run->run.grads_dtype =
+        (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->grads_dtype)};
     run->run.boundary_dtype =
-        (mics_comm_dtypes){grads_intra, mics_config_wire(run->boundary_dtype)};
+        (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->boundary_dtype)};
 }
 
 // ---- keys without effect ----
@@ -87,9 +87,9 @@ static mics_status check_inter(const config *run, const reach *r, const dtype_ke
     if (!counts || strcmp(of->said, "fp32") == 0 || of->links.inter)
         return MICS_OK;
     snprintf(said, sizeof said, "\"%s\"", of->said);
-    snprintf(why, sizeof why, "%s not sent between nodes", of->what);
+    snprintf(why, sizeof why, "%s not sent inter-node", of->what);
     if (of->links.intra)
-        snprintf(instead, sizeof instead, ", or set %s, for links inside nodes", intra_key);
+        snprintf(instead, sizeof instead, ", or set %s, for intra-node links", intra_key);
     else if (r->ranks > r->per_node)
         snprintf(instead, sizeof instead, ", or take a sharding with %s", of->needs);
     return refuse(run, r, of->path, said, why, instead);
@@ -100,12 +100,12 @@ static mics_status check_intra(const config *run, const reach *r, links all)
     if (!run->bf16_intra_node || !mics_config_given(run, intra_key))
         return MICS_OK;
     if (!all.intra)
-        return refuse(run, r, intra_key, "true", "nothing is sent inside nodes",
+        return refuse(run, r, intra_key, "true", "nothing is sent intra-node",
                       r->per_node > 1 && !r->stages ? ", or take run.collectives \"two-stage\""
                                                     : "");
     if (r->sharding.params > r->per_node && strcmp(run->params_dtype, "fp32") == 0)
         return mics_json_fail(run->run.json, intra_key, MICS_ERR_INVALID,
-                              "parameters as bf16 inside nodes and fp32 between them would save "
+                              "parameters as bf16 intra-node and fp32 inter-node would save "
                               "where it costs least; write %s \"bf16\" too",
                               params_key);
     return MICS_OK;

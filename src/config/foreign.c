@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of DeepSpeed and SageMaker that have no counterpart here. What cannot change results is a
 // hint and taken; what would change them may only stand there switched off.
-#include "config/foreign.h"
+#include "config/keys.h"
 #include <string.h>
 
 #define HINT NULL
@@ -68,7 +68,7 @@ static const foreign_key rows[] = {
     {"zero_optimization.zero_quantized_nontrainable_weights", OFF,
      "all parameters are trained; use false"},
     {"zero_optimization.zero_quantized_gradients", OFF,
-     "write \"run\": {\"comm_dtype\": {\"boundary\": \"int8\"}} instead: between nodes, at the "
+     "write \"run\": {\"comm_dtype\": {\"boundary\": \"int8\"}} instead: inter-node, at the "
      "accumulation boundary alone, with error feedback"},
     {"zero_optimization.zeropp_loco_param", OFF,
      "run.comm_dtype.boundary \"int8\" has error feedback; leave it out"},

@@ -3,17 +3,15 @@
 // What a resumed run keeps of the one that its checkpoint is of: resolved values of keys that
 // decide what is computed, where the run file leaves them open.
 #include "config/keys.h"
-#include "config/renamed.h"
 #include "config/value.h"
 #include "mics/log.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char precision_key[] = "run.precision", collectives_key[] = "run.collectives";
 
-// Precision is open where the file says nothing of it, in our words or DeepSpeed's, nor asks for the
-// CPU, which leaves no choice.
+// Precision is open where the file says nothing of it, in our words or DeepSpeed's, nor asks for
+// the CPU, which leaves no choice.
 static bool is_precision_open(const config *run)
 {
     return strcmp(run->precision, "auto") == 0 && strcmp(run->device, "cpu") != 0 &&
@@ -44,7 +42,7 @@ static bool is_open(const config *run, const key *row)
 }
 
 // Lists the keys whose kept value is not what the run file alone would give.
-static void note(config *run, const key *row, const char *before)
+static void list_kept(config *run, const key *row, const char *before)
 {
     char after[VALUE_TEXT_BYTES];
     const size_t used = strlen(run->kept_text);
@@ -65,7 +63,7 @@ static mics_status keep_value(config *run, int32_t index)
     mics_config_field_text(run, row, before, sizeof before);
     MICS_TRY(mics_config_take(run, row, value));
     run->states[index] = KEY_FROM_CHECKPOINT;
-    note(run, row, before);
+    list_kept(run, row, before);
     return MICS_OK;
 }
 
@@ -109,39 +107,24 @@ static void keep_sharding(config *run)
     run->kept_degrees[2] = int_at(json, "sharding.optimizer");
 }
 
-// ---- from outside ----
+// ---- the beginning ----
 
-static mics_status check_mixed(const config *run, bool mixed)
+// Rounding intra-node is one switch now; what was rounded in part is not rounded from here on.
+static void warn_mixed(const config *run, bool mixed)
 {
-    if (!mixed || mics_config_given(run, "run.comm_dtype"))
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: rounded what travels inside nodes in part (run.wire), which no key says "
-                     "any more; say in the run file what run.comm_dtype shall be (docs/config.md)",
-                     mics_json_name(run->kept));
+    if (mixed && !mics_config_given(run, "run.comm_dtype.bf16_intra_node"))
+        mics_log(MICS_LOG_WARNING,
+                 "%s: some of what is sent intra-node was rounded to bf16 (run.wire), which no "
+                 "key says any more; it is sent as it is held now. "
+                 "run.comm_dtype.bf16_intra_node true rounds all of it",
+                 mics_json_name(run->kept));
 }
 
-static mics_status keep(config *run)
+mics_status mics_config_begin_keep(config *run)
 {
     bool mixed = false;
     MICS_TRY(mics_config_translate(run->kept, &mixed));
-    MICS_TRY(check_mixed(run, mixed));
+    warn_mixed(run, mixed);
     keep_sharding(run);
-    return mics_config_fill(run);
-}
-
-mics_status mics_run_keep(mics_run *public_run, const char *name, const char *text)
-{
-    config *run = (config *)public_run; // invariant 1 of keys.h
-    MICS_TRY(mics_json_parse(run->memory, name, text, strlen(text), &run->kept));
-    const mics_status status = keep(run);
-    mics_json_close(run->kept);
-    run->kept = NULL;
-    return status;
-}
-
-const char *mics_run_kept_text(const mics_run *public_run)
-{
-    const config *run = (const config *)public_run; // invariant 1 of keys.h
-    return run->kept_text;
+    return MICS_OK;
 }

@@ -1,29 +1,314 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Looking keys up: the tables of honoured keys, one behind the other.
-#include "config/key_rows.h"
+// The keys that are honoured: our own sections, then those of DeepSpeed and SageMaker, with
+// DeepSpeed's defaults; and looking them up.
+#include "config/keys.h"
+#include "config/value.h"
 #include <assert.h>
 #include <string.h>
 
-enum { TABLES = 2 };
+// In the order of mics_run_device, mics_run_precision and mics_collectives.
+static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
+static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
+// In the order of mics_comm_dtype.
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
 
-static const key_table *const tables[TABLES] = {&mics_config_own_keys, &mics_config_deepspeed_keys};
+// As fp32.
+#define ELEMS_OF_64_KIB 16384
+#define ELEMS_OF_1_MIB 262144
+
+static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", NULL};
+// In the order of mics_lr_kind, MICS_LR_CONSTANT apart.
+static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD",
+                                         NULL};
+static const char *const warmups[] = {"log", "linear", NULL};
+static const char *const comm_types[] = {"fp32", "bf16", "bfp16", NULL};
+
+#define BY_PRECISION "auto: as run.precision"
+#define IN_FP16 "; only for fp16"
+
+#define FIELD(member) .at = offsetof(config, member), .bytes = sizeof(((config *)0)->member)
+#define SHOW(member)                                                                               \
+    .show_at = offsetof(config, member), .show_bytes = sizeof(((config *)0)->member)
+
+// What a row of a type has: path and field; range, choices and default, where the type has them;
+// then the rest by name, `.help` at least.
+#define SECTION(name, ...) .path = (name), .type = KEY_SECTION, __VA_ARGS__
+#define TEXT(name, field, ...) .path = (name), .type = KEY_TEXT, FIELD(field), __VA_ARGS__
+#define CHOICE(name, field, list, usual, ...)                                                      \
+    .path = (name), .type = KEY_CHOICE, FIELD(field), .choices = (list), .text = (usual),          \
+    __VA_ARGS__
+#define SWITCH(name, field, usual, ...)                                                            \
+    .path = (name), .type = KEY_SWITCH, FIELD(field), .high = 1, .value = (usual), __VA_ARGS__
+#define NUMBER(name, of, field, from, to, usual, ...)                                              \
+    .path = (name), .type = (of), FIELD(field), .low = (from), .high = (to), .value = (usual),     \
+    __VA_ARGS__
+#define INT(name, ...) NUMBER(name, KEY_INT, __VA_ARGS__)
+#define REAL(name, ...) NUMBER(name, KEY_REAL, __VA_ARGS__)
+#define BYTES(name, ...) NUMBER(name, KEY_BYTES, __VA_ARGS__)
+
+// Larger than any real run; what lies beyond is a mistake, and products stay far from overflow.
+#define MAX_STEPS 1e12
+#define MAX_RANKS 1048576
+#define MAX_ELEMS 9.3e18 // of a unit; others write the largest integer for "all"
+
+static const key rows[] = {
+    // ---- model ----
+    {SECTION("model", .flags = KEY_REQUIRED, .help = "what is trained")},
+    {TEXT("model.config", run.model_config, .flags = KEY_REQUIRED,
+          .help = "a Hugging Face config.json")},
+    {TEXT("model.init", run.model_init, .text = "random",
+          .help = "\"random\", or a folder of safetensors to start from")},
+    {REAL("model.dropout", dropout, 0, 0, 0,
+          .help = "0 trains without dropout, whatever the model's config says",
+          .refusal = "dropout is not built; 0 trains without it")},
+    // ---- data ----
+    {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
+    {NUMBER("data.train", KEY_TEXTS, train, 1, 65536, 0, .flags = KEY_REQUIRED,
+            .help = "text files or .bin token shards: paths or globs")},
+    {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0,
+            .help = "the same for validation; none: the last twentieth of data.train is held out")},
+    {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
+          .help = "\"bytes\", or a Hugging Face tokenizer.json")},
+    {INT("data.sequence_length", run.sequence_length, 0, MAX_RANKS * 1024.0, 0,
+         .automatic = "auto: the model's positions",
+         .help = "tokens of a sequence; 0: the model's positions")},
+    // ---- run ----
+    {SECTION("run", .flags = KEY_REQUIRED, .help = "how long, and where to")},
+    {INT("run.steps", run.steps, 1, MAX_STEPS, 0, .flags = KEY_REQUIRED,
+         .help = "optimizer steps")},
+    {INT("run.seed", run.seed, 0, 9.3e18, 1, .flags = KEY_KEPT,
+         .help = "of initial weights and the order of samples")},
+    {TEXT("run.out", run.out, .automatic = "auto: runs/ and the run file's name",
+          .help = "folder of metrics and checkpoints")},
+    {INT("run.checkpoint_every", run.checkpoint_every, 0, MAX_STEPS, 0,
+         .help = "steps between checkpoints; 0: only at the end")},
+    {INT("run.keep_checkpoints", run.keep_checkpoints, 0, 1e6, 2,
+         .help = "newest checkpoints that are kept; 0: all")},
+    {INT("run.validate_every", run.validate_every, 0, MAX_STEPS, 0,
+         .help = "steps between validations; 0: only before and after")},
+    {INT("run.validation_batches", run.validation_batches, 0, 1e9, 8, .flags = KEY_KEPT,
+         .help = "global batches that a validation reads; 0: no validation, nothing held out")},
+    {INT("run.log_every", run.log_every, 0, MAX_STEPS, 0,
+         .help = "steps between plain progress lines; 0: one every few seconds")},
+    {TEXT("run.cluster", run.cluster, .text = "none",
+          .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is "
+                  "planned; \"none\": the smallest mics(p) that fits")},
+    {INT("run.trace_step", run.trace_step, 0, MAX_STEPS, 0,
+         .help = "step from which trace.json in run.out shows what every rank did when; 0: none")},
+    {INT("run.trace_steps", run.trace_steps, 1, 1000, 1, .help = "how many steps that is")},
+    {REAL("run.peak_tflops", run.peak_tflops, 0, 1e6, 0,
+          .help = "a rank's peak in TFLOP/s, for mfu in metrics.jsonl; 0: unknown, mfu is null")},
+    {CHOICE("run.precision", precision, precisions, "auto", .flags = KEY_KEPT,
+            .help = "dtype of weights and arithmetic; \"bf16\" and \"fp16\" keep fp32 master "
+                    "weights; \"auto\": bf16 on cuda, fp32 on cpu, which has no other",
+            .refusal = "no other precision is built")},
+    {CHOICE("run.device", device, devices, "auto",
+            .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
+            .refusal = "there are no other devices")},
+    {SWITCH("run.gemm_autotune", run.gemm_autotune, false, .flags = KEY_KEPT,
+            .help = "on cuda: true: each GEMM by the algorithm that is fastest here, kept in "
+                    "OUT/products.bin; false: by cuBLASLt's first choice")},
+    {SWITCH("run.graphs", run.graphs, false,
+            .help = "on cuda: the kernels of a unit's forward or backward are launched as one CUDA "
+                    "graph; same bits")},
+    {INT("run.threads", run.threads, 0, 4096, 0, .automatic = "auto: its share of the node's cores",
+         .help = "CPU threads of a rank; 0: its share of the node's cores")},
+    {BYTES("run.memory_limit", run.memory_limit_bytes, 0, 9.2e18, 0,
+           .automatic = "auto: what the machine has available",
+           .help = "memory that a rank may use; 0: its share of what the machine has available")},
+    {INT("run.prefetch", prefetch, 0, 1024, 1, SHOW(run.prefetch),
+         .automatic = "auto: the deepest of 3, 2, 1, 0 whose memory fits",
+         .help = "units that are gathered ahead of the one that computes")},
+    {INT("run.layered_micro_steps", run.layered_micro_steps, 1, 1024, 1, .flags = KEY_KEPT,
+         .help = "micro-batches in flight (layered accumulation): a unit is gathered once for so "
+                 "many; takes activations for each")},
+    {CHOICE("run.collectives", collectives, collectives, "auto", .flags = KEY_KEPT,
+            .help = "algorithm of gathers and reductions; \"auto\": gathers as a short timing "
+                    "finds, reductions in two stages")},
+    {INT("run.param_persistence_threshold", run.param_persistence_threshold, 0, MAX_ELEMS,
+         ELEMS_OF_64_KIB, .flags = KEY_KEPT,
+         .help = "units of fewer elements stay whole on every rank; 0: none")},
+    {INT("run.coalesce_below", run.coalesce_below, 0, MAX_ELEMS, ELEMS_OF_1_MIB, .flags = KEY_KEPT,
+         .help = "units of fewer elements share messages of at most so many at the accumulation "
+                 "boundary; 0: none")},
+    {SECTION("run.comm_dtype", .help = "what is sent as fewer bits than it is held in")},
+    {CHOICE("run.comm_dtype.params", params_dtype, dtypes, "fp32", .flags = KEY_KEPT,
+            .help = "inter-node parameters; \"bf16\" halves the bytes of gathers, and computes "
+                    "with parameters of 8 significant bits",
+            .refusal = "parameters carry no error feedback, so fewer bits are not built")},
+    {CHOICE("run.comm_dtype.grads", grads_dtype, dtypes, "fp32", .flags = KEY_KEPT,
+            .help = "inter-node gradients in each micro-step; \"bf16\" rounds each contribution "
+                    "to 8 significant bits",
+            .refusal = "\"int8\" is for run.comm_dtype.boundary")},
+    {CHOICE("run.comm_dtype.boundary", boundary_dtype, boundary_dtypes, "fp32", .flags = KEY_KEPT,
+            .help = "inter-node gradients at the accumulation boundary; \"int8\" sends 3/8 of "
+                    "an all-reduce's bytes, with error feedback")},
+    {SWITCH("run.comm_dtype.bf16_intra_node", bf16_intra_node, false, .flags = KEY_KEPT,
+            .help = "all three intra-node: true: as bf16; false: as they are held")},
+    {SWITCH("run.recompute", run.recompute, false, .flags = KEY_KEPT,
+            .help = "activation recomputation: keep only each unit's input, and run its forward "
+                    "again in backward")},
+    {SWITCH("run.share_params", run.share_params, true,
+            .help = "ranks that share a node's memory share its parameters, where P fits into a "
+                    "node: gathers then copy nothing (CPU only)")},
+    {REAL("run.comm_timeout_s", run.comm_timeout_s, 0.1, 1e6, 300,
+          .help = "seconds after which a collective that has not ended is an error; where ranks "
+                  "wait for files, an hour or 12 times as long")},
+    // ---- sharding ----
+    {SECTION("sharding", .automatic = "auto: the smallest mics(p) whose memory fits",
+             .help = "ranks that share one copy of each state, or \"auto\": the smallest mics(p) "
+                     "that fits")},
+    {INT("sharding.params", params, 1, MAX_RANKS, 0, SHOW(run.sharding.params),
+         .automatic = "auto: 1", .help = "ranks over which the parameters are sharded (P)")},
+    {INT("sharding.grads", grads, 1, MAX_RANKS, 0, SHOW(run.sharding.grads),
+         .automatic = "auto: as sharding.params",
+         .help = "ranks over which the gradients are sharded (G)")},
+    {INT("sharding.optimizer", optimizer_degree, 1, MAX_RANKS, 0, SHOW(run.sharding.optimizer),
+         .automatic = "auto: as sharding.grads",
+         .help = "ranks over which master weights and moments are sharded (O)")},
+    // ---- batch ----
+    {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch),
+         .automatic = "auto: micro-batch x micro-steps x ranks",
+         .help = "sequences of a step, of all ranks")},
+    {INT("train_micro_batch_size_per_gpu", micro_batch, 1, MAX_RANKS, 0, SHOW(run.micro_batch),
+         .automatic = "auto: train_batch_size / (micro-steps x ranks)",
+         .help = "sequences of a micro-step, of one rank")},
+    {INT("gradient_accumulation_steps", micro_steps, 1, MAX_RANKS, 0, SHOW(run.micro_steps),
+         .automatic = "auto: train_batch_size / (micro-batch x ranks), or 1",
+         .help = "micro-steps of a step")},
+    {REAL("gradient_clipping", run.clip, 0, 1e30, 0, .flags = KEY_KEPT,
+          .help = "largest norm of all gradients together; 0: no clipping")},
+    // ---- optimizer ----
+    {SECTION("optimizer", .help = "AdamW when absent")},
+    {CHOICE("optimizer.type", optimizer, optimizers, "AdamW", .flags = KEY_KEPT,
+            .help = "all are AdamW, as in DeepSpeed while adam_w_mode is true",
+            .refusal = "only AdamW is built")},
+    {SECTION("optimizer.params", .help = "its numbers")},
+    {REAL("optimizer.params.lr", lr, 0, 1e6, 1e-3, .flags = KEY_KEPT,
+          .help = "learning rate; the scheduler's peak unless it has warmup_max_lr")},
+    {.path = "optimizer.params.betas",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "beta1",
+     .count = 2,
+     .help = "decay of the two moments; default [0.9, 0.999]"},
+    {.path = "optimizer.params.eps",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "eps",
+     .count = 1,
+     .help = "added to the root of the second moment"},
+    {REAL("optimizer.params.weight_decay", run.optimizer.weight_decay, 0, 1e3, 0, .flags = KEY_KEPT,
+          .help = "decoupled weight decay, of matrices and embeddings")},
+    {SWITCH("optimizer.params.adam_w_mode", adam_w_mode, true, .flags = KEY_KEPT,
+            .help =
+                "decoupled weight decay; false only without weight decay, where it is the same")},
+    // ---- scheduler ----
+    {SECTION("scheduler", .help = "a constant learning rate when absent")},
+    {CHOICE("scheduler.type", scheduler, schedulers, NULL,
+            .help = "DeepSpeed's three, and WSD: linear warm-up, stable, linear decay",
+            .refusal = "only these four are built")},
+    {SECTION("scheduler.params", .help = "its numbers")},
+    {REAL("scheduler.params.warmup_min_lr", warmup_min_lr, 0, 1e6, 0,
+          .flags = KEY_WARMUP | KEY_DECAY, .automatic = "auto: 0",
+          .help = "learning rate where the warm-up starts")},
+    {REAL("scheduler.params.warmup_max_lr", warmup_max_lr, 0, 1e6, 0,
+          .flags = KEY_WARMUP | KEY_DECAY, .automatic = "auto: optimizer.params.lr",
+          .help = "learning rate after the warm-up; goes before optimizer.params.lr")},
+    {INT("scheduler.params.warmup_num_steps", warmup_steps, 0, MAX_STEPS, 1000,
+         .flags = KEY_KEPT | KEY_SCHEDULERS,
+         .help = "steps of the warm-up; 0 only for WSD, and 1 counts as 2 for the others, as in "
+                 "DeepSpeed")},
+    {CHOICE("scheduler.params.warmup_type", warmup_type, warmups, "log",
+            .flags = KEY_KEPT | KEY_WARMUP | KEY_DECAY | KEY_COSINE,
+            .help = "shape of the warm-up")},
+    {INT("scheduler.params.total_num_steps", total_steps, 1, MAX_STEPS, 0,
+         .flags = KEY_DECAY | KEY_COSINE | KEY_WSD, .automatic = "auto: run.steps",
+         .help = "step at which the decay ends")},
+    {REAL("scheduler.params.warmup_min_ratio", warmup_min_ratio, 0, 1, 0,
+          .flags = KEY_KEPT | KEY_COSINE,
+          .help = "share of the learning rate where the warm-up starts")},
+    {REAL("scheduler.params.cos_min_ratio", cos_min_ratio, 0, 1, 1e-4,
+          .flags = KEY_KEPT | KEY_COSINE,
+          .help = "share of the learning rate that is left in the end")},
+    {INT("scheduler.params.decay_num_steps", decay_steps, 0, MAX_STEPS, 0, .flags = KEY_WSD,
+         .automatic = "auto: a tenth of total_num_steps",
+         .help = "steps of the decay, the last ones of total_num_steps")},
+    {REAL("scheduler.params.min_ratio", min_ratio, 0, 1, 0, .flags = KEY_KEPT | KEY_WSD,
+          .help = "share of the learning rate that is left in the end")},
+    // ---- sharding ----
+    {SECTION("zero_optimization",
+             .help = "the sharding in DeepSpeed's words; not together with \"sharding\"")},
+    {INT("zero_optimization.stage", zero_stage, 0, 3, 0,
+         .help = "0: ddp, 1: zero1, 2: zero2, 3: zero3, or by the next two keys")},
+    {INT("zero_optimization.mics_shard_size", shard_size, -1, MAX_RANKS, -1,
+         .help = "p of mics(p), with stage 3; -1: off")},
+    {SWITCH("zero_optimization.mics_hierarchical_params_gather", hierarchical, false,
+            .help = "true: run.collectives \"two-stage\", false: \"ring\", in DeepSpeed's words")},
+    {INT("zero_optimization.zero_hpz_partition_size", hpz_size, 0, MAX_RANKS, 1,
+         .help = "p of hpz(p), with stage 3; 0 or 1: off")},
+    {SWITCH("zero_optimization.overlap_comm", overlap, true,
+            .help = "false: nothing is gathered ahead (run.prefetch 0)")},
+    {INT("zero_optimization.stage3_param_persistence_threshold", zero_threshold, 0, MAX_ELEMS, 0,
+         .automatic = "auto: run.param_persistence_threshold",
+         .help = "as run.param_persistence_threshold, in DeepSpeed's words, but by unit and not by "
+                 "parameter")},
+    {INT("sharded_data_parallel_degree", sdp_degree, 1, MAX_RANKS, 0, .automatic = "auto: off",
+         .help = "p of mics(p), in SageMaker's words")},
+    {SWITCH("sdp_hierarchical_allgather", sdp_hierarchical, false,
+            .help = "true: run.collectives \"two-stage\", false: \"ring\", in SageMaker's words")},
+    {INT("hybrid_shard_degree", hybrid_degree, 1, MAX_RANKS, 0, .automatic = "auto: off",
+         .help = "p of mics(p), in SageMaker's words")},
+    {INT("sdp_param_persistence_threshold", sdp_threshold, 0, MAX_ELEMS, 0,
+         .automatic = "auto: run.param_persistence_threshold",
+         .help = "as run.param_persistence_threshold, in SageMaker's words, but by unit and not by "
+                 "parameter")},
+    // ---- precision ----
+    {SECTION("bf16", .help = "bf16 with fp32 masters")},
+    {SWITCH("bf16.enabled", bf16, false, .automatic = BY_PRECISION,
+            .help = "as run.precision \"bf16\", in DeepSpeed's words")},
+    {SECTION("fp16", .help = "fp16 with fp32 masters and loss scaling")},
+    {SWITCH("fp16.enabled", fp16, false, .automatic = BY_PRECISION,
+            .help = "as run.precision \"fp16\", in DeepSpeed's words")},
+    {REAL("fp16.loss_scale", loss_scale, 0, 1e30, 0, .flags = KEY_KEPT,
+          .help =
+              "factor of the loss; 0: as large as gradients allow, found while training" IN_FP16)},
+    {INT("fp16.initial_scale_power", scale_power, 0, 60, 16, .flags = KEY_KEPT,
+         .help = "the factor that is found starts at 2 to this power" IN_FP16)},
+    {INT("fp16.loss_scale_window", run.loss_scale.window, 1, MAX_STEPS, 1000, .flags = KEY_KEPT,
+         .help = "good steps in a row after which the factor doubles" IN_FP16)},
+    {INT("fp16.hysteresis", run.loss_scale.hysteresis, 1, 1e6, 2, .flags = KEY_KEPT,
+         .help = "steps that overflow before the factor halves; the step itself is left out at "
+                 "once" IN_FP16)},
+    {REAL("fp16.min_loss_scale", run.loss_scale.least, 1e-30, 1e30, 1, .flags = KEY_KEPT,
+          .help =
+              "the factor does not go below; a step that overflows there ends the run" IN_FP16)},
+    {SWITCH("fp16.consecutive_hysteresis", run.loss_scale.consecutive_hysteresis, false,
+            .flags = KEY_KEPT,
+            .help = "true: a good step gives hysteresis back, not only a doubling" IN_FP16)},
+    // ---- other keys of DeepSpeed ----
+    {INT("steps_per_print", steps_per_print, 1, 9.3e18, 0, .automatic = "auto: run.log_every",
+         .help = "as run.log_every, in DeepSpeed's words")},
+    {CHOICE("communication_data_type", comm_type, comm_types, NULL,
+            .help = "gradients everywhere, in DeepSpeed's words: run.comm_dtype.grads and "
+                    ".boundary, and intra-node",
+            .refusal = "fp16 would need loss scaling; use \"bf16\", which has fp32's range")},
+};
+_Static_assert(sizeof rows / sizeof *rows <= CONFIG_MAX_KEYS, "raise CONFIG_MAX_KEYS");
 
 int32_t mics_config_key_count(void)
 {
-    int32_t count = 0;
-    for (int i = 0; i < TABLES; i++)
-        count += tables[i]->count;
-    assert(count <= CONFIG_MAX_KEYS);
-    return count;
+    return sizeof rows / sizeof *rows;
 }
 
 const key *mics_config_key(int32_t index)
 {
-    int table = 0;
-    for (; table + 1 < TABLES && index >= tables[table]->count; table++)
-        index -= tables[table]->count;
-    return &tables[table]->rows[index];
+    return &rows[index];
 }
 
 int32_t mics_config_find(const char *path)
@@ -63,11 +348,46 @@ void mics_config_set_origin(config *run, const char *path, const char *origin)
     run->origins[index] = origin;
 }
 
-int mics_config_index_of(const char *const *choices, const char *text)
+// ---- values that are names ----
+
+mics_collectives mics_config_collectives(const char *text)
 {
-    int at = 0;
-    while (choices[at] != NULL && strcmp(choices[at], text) != 0)
-        at++;
-    assert(choices[at] != NULL);
-    return at;
+    return (mics_collectives)mics_config_index_of(collectives, text);
+}
+
+const char *mics_config_collectives_text(mics_collectives of)
+{
+    return collectives[of];
+}
+
+mics_comm_dtype mics_config_comm_dtype(const char *text)
+{
+    return (mics_comm_dtype)mics_config_index_of(boundary_dtypes, text);
+}
+
+mics_run_device mics_config_device(const char *text)
+{
+    return (mics_run_device)mics_config_index_of(devices, text);
+}
+
+mics_run_precision mics_config_precision(const char *text)
+{
+    return (mics_run_precision)mics_config_index_of(precisions, text);
+}
+
+const char *mics_run_device_text(mics_run_device device)
+{
+    return devices[device];
+}
+
+const char *mics_run_precision_text(mics_run_precision precision)
+{
+    return precisions[precision];
+}
+
+mics_lr_kind mics_config_lr_kind(const char *scheduler)
+{
+    if (scheduler == NULL)
+        return MICS_LR_CONSTANT;
+    return (mics_lr_kind)(MICS_LR_WARMUP + mics_config_index_of(schedulers, scheduler));
 }

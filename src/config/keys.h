@@ -10,7 +10,6 @@
 #ifndef MICS_CONFIG_KEYS_H
 #define MICS_CONFIG_KEYS_H
 
-#include "config/foreign.h"
 #include "mics/config.h"
 
 typedef enum key_type {
@@ -55,11 +54,6 @@ typedef struct key {
     const char *refusal;        // why another value cannot be honoured, and what would work
 } key;
 
-typedef struct key_table {
-    const key *rows;
-    int32_t count;
-} key_table;
-
 typedef enum key_state {
     KEY_ABSENT,
     KEY_FROM_FILE,
@@ -69,7 +63,24 @@ typedef enum key_state {
     KEY_FROM_CHECKPOINT // absent, and kept by mics_run_keep
 } key_state;
 
-enum { CONFIG_MAX_KEYS = 160, CONFIG_PATH_BYTES = 160, VALUE_TEXT_BYTES = 160 };
+// A key of another engine that is known and not honoured: one list of data, in foreign.c.
+typedef struct foreign_key {
+    const char *path;
+    // What it may say: NULL, anything, as it cannot change results (a hint); FOREIGN_OFF, only
+    // values that switch it off; else only this value, as JSON. "auto" is always taken: it is the
+    // other engine's default, which is off.
+    const char *only;
+    const char *why; // what is here in its place; for what is not taken also what would work
+} foreign_key;
+
+#define FOREIGN_OFF "off"
+
+enum {
+    CONFIG_MAX_KEYS = 160,
+    CONFIG_MAX_FOREIGN = 192,
+    CONFIG_PATH_BYTES = 160,
+    VALUE_TEXT_BYTES = 160
+};
 
 typedef struct text_list {
     const char **texts;
@@ -99,8 +110,10 @@ typedef struct config {
     text_list train, validation;
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
-    bool bf16, fp16;                // the same as precision, in DeepSpeed's words
-    double loss_scale;              // as asked for
+    mics_run_device asked_device;   // in the run file
+    mics_run_precision asked_precision;
+    bool bf16, fp16;   // the same as precision, in DeepSpeed's words
+    double loss_scale; // as asked for
     int64_t scale_power;
     // Batch sizes as asked for; 0: not given.
     int64_t train_batch, micro_batch, micro_steps;
@@ -125,18 +138,16 @@ typedef struct config {
     refusals refused;                     // only while loading
 } config;
 
-// keys_own.c, keys_deepspeed.c
-extern const key_table mics_config_own_keys, mics_config_deepspeed_keys;
-
-/* The keys of both tables, in the order of explain and docs/config.md.
- *
- * Needs:   0 <= index < mics_config_key_count().
- */
+/* The honoured keys, in the order of explain and docs/config.md. */
 int32_t mics_config_key_count(void);
 const key *mics_config_key(int32_t index);
 
 /* Index of a key by its path, or -1. */
 int32_t mics_config_find(const char *path);
+
+/* The same of the foreign keys. */
+const foreign_key *mics_config_foreign(int32_t *count_out);
+int32_t mics_config_find_foreign(const char *path);
 
 /* Last name of a dotted path. */
 const char *mics_config_leaf(const char *path);
@@ -153,18 +164,14 @@ void mics_config_set_origin(config *run, const char *path, const char *origin);
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
-/* What run.collectives and keys of run.comm_dtype name. */
+/* What values of run.collectives, run.comm_dtype, run.device and run.precision name. */
 mics_collectives mics_config_collectives(const char *text);
-const char *mics_config_collectives_text(mics_collectives collectives);
-mics_comm_dtype mics_config_wire(const char *text);
-/* What run.device and run.precision name. */
+mics_comm_dtype mics_config_comm_dtype(const char *text);
+const char *mics_config_collectives_text(mics_collectives of);
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);
 
-/* take.c: stores a key's default; checks a value and stores it.
- *
- * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_MEMORY, one line.
- */
+/* take.c: stores a key's default; checks a value and stores it. */
 void mics_config_store_default(config *run, const key *row);
 mics_status mics_config_take(config *run, const key *row, const mics_json_value *value);
 
@@ -174,54 +181,51 @@ int32_t mics_config_setting(const config *run, const key *row);
 /* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);
 
-/* keep.c: stores what run->kept says for keys that the file leaves open; nothing where it is NULL.
+/* keep.c: translates run->kept, and takes its sharding; then stores what it says for keys that the
+ * file leaves open, or nothing where it is NULL.
  *
  * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, one
  *          line that names the stored text.
  */
+mics_status mics_config_begin_keep(config *run);
 mics_status mics_config_keep(config *run);
 
-/* run.c: everything that the file's values lead to, from the beginning.
- *
- * Returns: MICS_OK; what mics_run_load returns.
- */
-mics_status mics_config_fill(config *run);
-
-/* refuse.c: notes a key that cannot be honoured, so that the file's others are told too.
- *
- * Returns: MICS_OK.
- */
+/* refuse.c: keeps a key that cannot be honoured, so that the others are told too; MICS_OK. */
 mics_status mics_config_refuse(config *run, const char *path, mics_status status,
                                const char *format, ...) MICS_PRINTF(4, 5);
-/* Returns: MICS_OK when nothing was noted; else the first one's status, one line with all. */
+/* MICS_OK when none was kept; else the first one's status, one line with all. */
 mics_status mics_config_fail_refused(const config *run);
 
-// check.c: applies defaults, then stores and checks every key of run->run.json.
-mics_status mics_config_check(config *run);
+// ---- renamed.c: keys by the names that they had once ----
 
-// optimizer.c: fills run.lr and the like from what is stored.
-mics_status mics_config_fill_optimizer(config *run);
-
-// comm_dtype.c: what is sent as which type, once keys that say the same are one.
-void mics_config_fill_comm_dtypes(config *run);
-
-/* renamed.c: refuses a key by a name that it had once, or that is no key any more, and says what to
- * write instead (mics_config_refuse).
+/* Gives the values of a stored run.json their keys' names of today; old names stay beside them.
  *
- * Returns: false when `path` is no such key; then nothing was noted.
+ * *mixed_out: what was sent intra-node was rounded in part, which no key says any more; then
+ * run.comm_dtype.bf16_intra_node is false.
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID, where an old name's section is no object.
  */
+mics_status mics_config_translate(mics_json *json, bool *mixed_out);
+
+/* Refuses a key by a name that it had once, or that is no key any more, and says what to write
+ * instead (mics_config_refuse). Returns: false when `path` is no such key. */
 bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
 
 /* What to write in place of a text that a key took once; NULL: it never did. */
 const char *mics_config_renamed_text(const char *path, const char *text);
 
-// twins.c: brings keys together that say the same in two ways.
-mics_status mics_config_join_twins(config *run);
+// ---- the parts of a load, in their order ----
 
-// precision.c: run.device, run.precision and what DeepSpeed says of them, as far as the file knows.
-mics_status mics_config_join_precision(config *run);
-
+// check.c: applies defaults, then stores and checks every key of run->run.json.
+mics_status mics_config_check(config *run);
 // resolve.c: what can be said about batch and sharding before the ranks are known.
 mics_status mics_config_check_sources(config *run);
+// twins.c: brings keys together that say the same in two ways.
+mics_status mics_config_join_twins(config *run);
+// comm_dtype.c: what is sent as which type, once they are.
+void mics_config_fill_comm_dtypes(config *run);
+// precision.c: run.device, run.precision and what DeepSpeed says of them, as far as the file knows.
+mics_status mics_config_join_precision(config *run);
+// optimizer.c: fills run.lr and the like from what is stored.
+mics_status mics_config_fill_optimizer(config *run);
 
 #endif

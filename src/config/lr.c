@@ -9,19 +9,9 @@
 
 #define PI 3.14159265358979323846
 
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static double warmup_steps(const mics_lr *lr)
 {
-    return larger(2.0, (double)lr->warmup_steps);
+    return fmax(2.0, (double)lr->warmup_steps);
 }
 
 // Share of the warm-up that is done; needs 0 <= iteration < warmup_steps.
@@ -41,8 +31,8 @@ static double warmup_at(const mics_lr *lr, double iteration)
     if (iteration < steps)
         share = warmup_share(lr, iteration);
     else if (lr->kind == MICS_LR_WARMUP_DECAY)
-        share = larger(0.0, ((double)lr->total_steps - iteration) /
-                                larger(1.0, (double)lr->total_steps - steps));
+        share = fmax(0.0, ((double)lr->total_steps - iteration) /
+                              fmax(1.0, (double)lr->total_steps - steps));
     return lr->start + (lr->peak - lr->start) * share;
 }
 
@@ -53,10 +43,10 @@ static double cosine_at(const mics_lr *lr, double iteration)
     double steps = warmup_steps(lr);
     if (iteration < steps)
         return lr->peak * (lr->min_ratio + warmup_share(lr, iteration) * (1.0 - lr->min_ratio));
-    double decay_steps = larger(1.0, (double)lr->total_steps - steps);
-    double progress = smaller(1.0, (iteration - steps + 1.0) / decay_steps);
+    double decay_steps = fmax(1.0, (double)lr->total_steps - steps);
+    double progress = fmin(1.0, (iteration - steps + 1.0) / decay_steps);
     double share = (1.0 + cos(PI * progress)) / 2.0;
-    return lr->peak * larger(0.0, lr->end_ratio + (1.0 - lr->end_ratio) * share);
+    return lr->peak * fmax(0.0, lr->end_ratio + (1.0 - lr->end_ratio) * share);
 }
 
 // Linear to the peak, which step number warmup_steps is the first to take; stable; linear to the
@@ -65,7 +55,7 @@ static double wsd_at(const mics_lr *lr, double step)
 {
     if (step < (double)lr->warmup_steps)
         return lr->peak * step / (double)lr->warmup_steps;
-    double left = larger(0.0, (double)lr->total_steps - step);
+    double left = fmax(0.0, (double)lr->total_steps - step);
     if (left >= (double)lr->decay_steps) // without decay steps also past the end
         return lr->peak;
     double share = left / (double)lr->decay_steps;

@@ -3,9 +3,7 @@
 // run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and
 // what they become.
 #include "config/keys.h"
-#include "mics/log.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char device_key[] = "run.device";
@@ -52,34 +50,22 @@ mics_status mics_config_join_precision(config *run)
                               "bf16 and fp16 cannot both be enabled; leave one out");
     MICS_TRY(join_switch(run, "bf16.enabled", run->bf16, "bf16", "auto: bf16.enabled"));
     MICS_TRY(join_switch(run, "fp16.enabled", run->fp16, "fp16", "auto: fp16.enabled"));
-    run->run.device = mics_config_device(run->device);
-    run->run.precision = mics_config_precision(run->precision);
+    run->run.device = run->asked_device = mics_config_device(run->device);
+    run->run.precision = run->asked_precision = mics_config_precision(run->precision);
     return fill_loss_scale(run);
 }
 
 // ---- what becomes of it ----
 
-static bool was_auto(const config *run, const char *path, const char *origin)
-{
-    const int32_t index = mics_config_find(path);
-    return run->origins[index] == origin;
-}
-
-static const char found_gpu[] = "auto: a GPU was found";
-static const char found_none[] = "auto: no GPU can be used";
-static const char best_cuda[] = "auto: bf16 on cuda";
-static const char best_cpu[] = "auto: fp32 on cpu";
-static const char off_cuda[] = "auto: bf16.enabled is false";
-
 static mics_status settle_device(config *run, const char *why_not)
 {
-    // One that was settled by an earlier call is open again.
-    if (was_auto(run, device_key, found_gpu) || was_auto(run, device_key, found_none))
-        run->run.device = MICS_RUN_DEVICE_AUTO;
-    run->run.device_auto = run->run.device == MICS_RUN_DEVICE_AUTO;
+    run->run.device = run->asked_device;
+    run->run.device_auto = run->asked_device == MICS_RUN_DEVICE_AUTO;
     if (run->run.device_auto) {
         run->run.device = why_not == NULL ? MICS_RUN_DEVICE_CUDA : MICS_RUN_DEVICE_CPU;
-        mics_config_set_origin(run, device_key, why_not == NULL ? found_gpu : found_none);
+        mics_config_set_origin(run, device_key,
+                               why_not == NULL ? "auto: a GPU was found"
+                                               : "auto: no GPU can be used");
     }
     if (run->run.device == MICS_RUN_DEVICE_CUDA && why_not != NULL)
         return mics_json_fail(run->run.json, device_key, MICS_ERR_UNSUPPORTED, "\"cuda\": %s",
@@ -93,17 +79,18 @@ static bool is_bf16_off(const config *run)
     return mics_config_valued(run, "bf16.enabled") && !run->bf16;
 }
 
-static void settle_auto_precision(config *run)
+static void settle_precision(config *run)
 {
-    if (was_auto(run, precision_key, best_cuda) || was_auto(run, precision_key, best_cpu) ||
-        was_auto(run, precision_key, off_cuda))
-        run->run.precision = MICS_RUN_PRECISION_AUTO;
-    if (run->run.precision != MICS_RUN_PRECISION_AUTO)
+    run->run.precision = run->asked_precision;
+    if (run->asked_precision != MICS_RUN_PRECISION_AUTO)
         return;
     const bool cuda = run->run.device == MICS_RUN_DEVICE_CUDA;
     const bool halves = cuda && !is_bf16_off(run);
     run->run.precision = halves ? MICS_RUN_PRECISION_BF16 : MICS_RUN_PRECISION_FP32;
-    mics_config_set_origin(run, precision_key, halves ? best_cuda : cuda ? off_cuda : best_cpu);
+    mics_config_set_origin(run, precision_key,
+                           halves ? "auto: bf16 on cuda"
+                           : cuda ? "auto: bf16.enabled is false"
+                                  : "auto: fp32 on cpu");
 }
 
 static mics_status fail_on_cpu(const config *run, const char *why_not)
@@ -127,7 +114,7 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
 {
     config *run = (config *)public_run; // invariant 1 of keys.h
     MICS_TRY(settle_device(run, why_not));
-    settle_auto_precision(run);
+    settle_precision(run);
     run->device = mics_run_device_text(run->run.device);
     run->precision = mics_run_precision_text(run->run.precision);
     if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.precision != MICS_RUN_PRECISION_FP32)

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys by the names that they had once: in a run file they are errors that say what to write, in
 // stored text they are translated.
-#include "config/renamed.h"
 #include "config/keys.h"
 #include "config/value.h"
 #include <stdio.h>
@@ -11,10 +10,24 @@
 
 enum { VALUE_BYTES = 64 };
 
-#define INTRA_KEY "run.comm_dtype.bf16_intra_node"
-#define INTER_NOTE "it is for links between nodes; inside nodes: " INTRA_KEY
-#define INTRA_NOTE "inside nodes " INTRA_KEY " is for parameters and gradients alike"
+typedef enum renamed_form {
+    RENAMED_AS_IT_IS,    // the value stays
+    RENAMED_BF16_SWITCH, // "bf16" becomes true; other values are to be left out
+    RENAMED_SECTION,     // an object whose keys have rows of their own
+    RENAMED_GONE         // there is no such key any more
+} renamed_form;
 
+typedef struct renamed_key {
+    const char *old_path, *new_path; // new_path NULL: RENAMED_GONE
+    renamed_form form;
+    const char *note; // what else is to be known; may be NULL
+} renamed_key;
+
+#define INTRA_KEY "run.comm_dtype.bf16_intra_node"
+#define INTER_NOTE "it is for inter-node links; intra-node: " INTRA_KEY
+#define INTRA_NOTE "intra-node " INTRA_KEY " is for parameters and gradients alike"
+
+// A key that is renamed or removed needs its line here.
 static const renamed_key rows[] = {
     {"run.breadth", "run.layered_micro_steps", RENAMED_AS_IT_IS, NULL},
     {"run.whole_below", "run.param_persistence_threshold", RENAMED_AS_IT_IS, NULL},
@@ -46,12 +59,6 @@ const char *mics_config_renamed_text(const char *path, const char *text)
             return texts[i].new_text;
     }
     return NULL;
-}
-
-const renamed_key *mics_config_renamed(int32_t *count_out)
-{
-    *count_out = sizeof rows / sizeof *rows;
-    return rows;
 }
 
 // ---- in a run file ----
@@ -140,26 +147,26 @@ bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_v
 
 // ---- in stored text ----
 
-// Whether one kind of numbers was rounded to bf16 inside nodes.
-static bool was_bf16_inside(const mics_json *json, const char *between, const char *inside)
+// Whether one kind of numbers was rounded to bf16 intra-node.
+static bool was_bf16_intra(const mics_json *json, const char *inter, const char *intra)
 {
-    const char *text = mics_json_string(mics_json_at(json, inside));
+    const char *text = mics_json_string(mics_json_at(json, intra));
     if (text == NULL || strcmp(text, "auto") == 0)
-        text = mics_json_string(mics_json_at(json, between));
+        text = mics_json_string(mics_json_at(json, inter));
     return text != NULL && strcmp(text, "bf16") == 0;
 }
 
 // Three keys became one switch.
 static mics_status translate_intra(mics_json *json, bool *mixed_out)
 {
-    const bool params = was_bf16_inside(json, "run.wire.gather", "run.wire.gather_inside");
-    const bool grads = was_bf16_inside(json, "run.wire.reduce", "run.wire.reduce_inside");
-    const bool boundary =
-        was_bf16_inside(json, "run.wire.second_hop", "run.wire.second_hop_inside");
+    const bool params = was_bf16_intra(json, "run.wire.gather", "run.wire.gather_inside");
+    const bool grads = was_bf16_intra(json, "run.wire.reduce", "run.wire.reduce_inside");
+    const bool boundary = was_bf16_intra(json, "run.wire.second_hop", "run.wire.second_hop_inside");
     // With communication_data_type, which says it of gradients, the switch is left to parameters.
     const bool typed = mics_json_string(mics_json_at(json, "communication_data_type")) != NULL;
-    *mixed_out = !typed && (params != grads || params != boundary);
-    return *mixed_out ? MICS_OK : mics_json_set(json, INTRA_KEY, params ? "true" : "false");
+    const bool all = params && grads && boundary;
+    *mixed_out = !typed && !all && (params || grads || boundary);
+    return mics_json_set(json, INTRA_KEY, (typed ? params : all) ? "true" : "false");
 }
 
 static mics_status translate_texts(mics_json *json)

@@ -1,28 +1,27 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Opening and closing a run file.
+#include "base/text.h"
 #include "config/keys.h"
-#include "config/value.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
+enum { MAX_RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
 
 // ---- --set ----
 
 // A text key takes what stands behind the = as it is, so that "run.out=2024" is a folder's name.
 static mics_status set_text(config *run, const char *path, const char *text)
 {
-    char *quoted = NULL;
-    void *block = NULL;
-    size_t capacity = 6 * strlen(text) + 8; // each byte as \u0000, quotes and room for dots
-    MICS_TRY(mics_alloc(run->memory, MICS_MEM_HOST, capacity, &block));
-    quoted = mics_config_string_text(text, block, capacity);
-    mics_status status = mics_json_set(run->run.json, path, quoted);
-    mics_free(run->memory, block);
+    mics_text quoted = {.memory = run->memory};
+    mics_text_quoted(&quoted, text);
+    mics_status status = mics_text_status(&quoted);
+    if (status == MICS_OK)
+        status = mics_json_set(run->run.json, path, quoted.bytes);
+    mics_text_fini(&quoted);
     return status;
 }
 
@@ -102,7 +101,7 @@ static mics_status name_out(config *run, const char *path)
     char out[PATH_BYTES];
     const char *name = path + folder_bytes(path);
     size_t bytes = strlen(name);
-    if (bytes > 5 && strcmp(name + bytes - 5, ".json") == 0)
+    if (bytes > 5 && mics_text_ends(name, ".json"))
         bytes -= 5;
     snprintf(out, sizeof out, "runs/%.*s", (int)bytes, name);
     MICS_TRY(mics_strdup(run->memory, out, &run->out));
@@ -133,7 +132,8 @@ static void reset(config *run)
     memset(run->origins, 0, sizeof run->origins);
 }
 
-mics_status mics_config_fill(config *run)
+// Everything that the file's values lead to, from the beginning.
+static mics_status fill(config *run)
 {
     reset(run);
     MICS_TRY(mics_config_check(run));
@@ -158,19 +158,18 @@ mics_status mics_config_fill(config *run)
 static mics_status open_take(mics_memory *memory, mics_json *json, const char *const *sets,
                              int32_t set_count, mics_run **run_out)
 {
-    void *block = NULL;
-    mics_status status = mics_alloc(memory, MICS_MEM_HOST, sizeof(config), &block);
+    config *run = NULL;
+    mics_status status = MICS_NEW(memory, 1, &run);
     if (status != MICS_OK) {
         mics_json_close(json);
         return status;
     }
-    config *run = block;
     run->memory = memory;
     run->run.json = json;
     run->sets = sets;
     run->set_count = set_count;
     MICS_TRY_OUT(apply_sets(run));
-    MICS_TRY_OUT(mics_config_fill(run));
+    MICS_TRY_OUT(fill(run));
     run->sets = NULL;
     run->set_count = 0;
     *run_out = &run->run;
@@ -184,7 +183,7 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
                           int32_t set_count, mics_run **run_out)
 {
     mics_json *json = NULL;
-    MICS_TRY(mics_json_load(memory, path, RUN_FILE_BYTES, &json));
+    MICS_TRY(mics_json_load(memory, path, MAX_RUN_FILE_BYTES, &json));
     return open_take(memory, json, sets, set_count, run_out);
 }
 
@@ -194,6 +193,23 @@ mics_status mics_run_parse(mics_memory *memory, const char *name, const char *te
     mics_json *json = NULL;
     MICS_TRY(mics_json_parse(memory, name, text, strlen(text), &json));
     return open_take(memory, json, sets, set_count, run_out);
+}
+
+mics_status mics_run_keep(mics_run *public_run, const char *name, const char *text)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    MICS_TRY(mics_json_parse(run->memory, name, text, strlen(text), &run->kept));
+    mics_status status = mics_config_begin_keep(run);
+    if (status == MICS_OK)
+        status = fill(run);
+    mics_json_close(run->kept);
+    run->kept = NULL;
+    return status;
+}
+
+const char *mics_run_kept_text(const mics_run *public_run)
+{
+    return ((const config *)public_run)->kept_text; // invariant 1 of keys.h
 }
 
 void mics_run_close(mics_run *public_run)

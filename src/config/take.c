@@ -219,9 +219,7 @@ static mics_status take_texts(config *run, const key *row, const mics_json_value
                                       : mics_json_type_text(mics_json_type_of(text)));
     }
     text_list *list = (text_list *)((char *)run + row->at);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(run->memory, MICS_MEM_HOST, (size_t)count * sizeof *list->texts, &block));
-    list->texts = block;
+    MICS_TRY(MICS_NEW(run->memory, count, &list->texts));
     list->count = count;
     for (int32_t i = 0; i < count; i++)
         list->texts[i] = mics_json_string(alone ? value : mics_json_element(value, i));

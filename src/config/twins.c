@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys that say the same in two ways: one of them decides, and explain shows which.
 #include "config/keys.h"
-#include "mics/log.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 // Single values of a run file.
 #include "config/value.h"
 #include "base/text.h"
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -98,6 +98,15 @@ bool mics_config_value_off(const mics_json_value *value)
     return off;
 }
 
+int mics_config_index_of(const char *const *choices, const char *text)
+{
+    int at = 0;
+    while (choices[at] != NULL && strcmp(choices[at], text) != 0)
+        at++;
+    assert(choices[at] != NULL);
+    return at;
+}
+
 // ---- writing ----
 
 typedef struct writer {
@@ -106,12 +115,18 @@ typedef struct writer {
     bool cut;
 } writer;
 
+static writer begin(char *text, size_t capacity)
+{
+    text[0] = '\0';
+    return (writer){.text = text, .capacity = capacity};
+}
+
 static void put(writer *out, const char *text)
 {
     size_t bytes = strlen(text);
     if (out->cut)
         return;
-    if (out->used + bytes + sizeof "..." > out->capacity) { // room for the dots stays
+    if (out->used + bytes + sizeof "..." > out->capacity) { // space for the dots stays
         out->cut = true;
         text = "...";
         bytes = out->used + sizeof "..." > out->capacity ? 0 : strlen(text);
@@ -125,18 +140,18 @@ static void put_string(writer *out, const char *string)
 {
     put(out, "\"");
     for (const char *at = string; *at != '\0' && !out->cut;) {
-        char piece[8] = {0};
+        char letter[8] = {0};
         size_t bytes = 1;
         if ((unsigned char)*at < ' ' || *at == 127) {
-            snprintf(piece, sizeof piece, "\\u%04x", (unsigned char)*at);
+            snprintf(letter, sizeof letter, "\\u%04x", (unsigned char)*at);
         } else {
             size_t begin = *at == '"' || *at == '\\' ? 1 : 0;
-            piece[0] = '\\';
+            letter[0] = '\\';
             while (bytes < 4 && ((unsigned char)at[bytes] & 0xc0) == 0x80) // a UTF-8 letter whole
                 bytes++;
-            memcpy(piece + begin, at, bytes);
+            memcpy(letter + begin, at, bytes);
         }
-        put(out, piece);
+        put(out, letter);
         at += bytes;
     }
     put(out, "\"");
@@ -201,8 +216,7 @@ static void put_value(writer *out, const mics_json_value *value)
 
 bool mics_config_value_whole(const mics_json_value *value, char *text, size_t capacity)
 {
-    writer out = {.text = text, .capacity = capacity};
-    text[0] = '\0';
+    writer out = begin(text, capacity);
     put_value(&out, value);
     return !out.cut;
 }
@@ -215,8 +229,7 @@ char *mics_config_value_text(const mics_json_value *value, char *text, size_t ca
 
 char *mics_config_string_text(const char *string, char *text, size_t capacity)
 {
-    writer out = {.text = text, .capacity = capacity};
-    text[0] = '\0';
+    writer out = begin(text, capacity);
     put_string(&out, string);
     return text;
 }
@@ -224,8 +237,7 @@ char *mics_config_string_text(const char *string, char *text, size_t capacity)
 char *mics_config_strings_text(const char *const *strings, int32_t count, char *text,
                                size_t capacity)
 {
-    writer out = {.text = text, .capacity = capacity};
-    text[0] = '\0';
+    writer out = begin(text, capacity);
     put(&out, "[");
     for (int32_t i = 0; i < count && !out.cut; i++) {
         put(&out, i == 0 ? "" : ", ");

@@ -17,6 +17,9 @@ bool mics_config_bytes_parse(const char *text, int64_t *bytes_out);
  * "enabled" or "device" off, or an object or array that holds nothing else than such values. */
 bool mics_config_value_off(const mics_json_value *value);
 
+/* Where a text stands in a list of choices, which it was taken from; the list ends with NULL. */
+int mics_config_index_of(const char *const *choices, const char *text);
+
 // Writers put at most `capacity` bytes, with a closing NUL, and "..." where they had to cut.
 
 /* A value as JSON on one line. Returns false when it had to be cut. */

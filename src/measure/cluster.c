@@ -26,7 +26,7 @@ static mics_status check(const job *self)
 {
     if (self->spec->seconds == 0)
         return mics_fail(MICS_ERR_INVALID, "mics bench: --seconds 0 measures nothing");
-    if (self->spec->compute || run_world_ranks(self->world) > 1)
+    if (self->spec->compute || self->world->ranks > 1)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "mics bench comm: one rank has no links; give --ranks 2 or more, or mpirun");
@@ -37,8 +37,7 @@ static mics_status open_file(job *self)
 {
     if (!self->report->first)
         return MICS_OK;
-    return measure_file_open(self->memory, self->spec->out,
-                             run_world_ranks(self->world) / run_world_nodes(self->world),
+    return measure_file_open(self->memory, self->spec->out, self->world->ranks / self->world->nodes,
                              &self->report->updated, &self->report->cluster);
 }
 
@@ -51,7 +50,7 @@ static mics_status share_out(job *self)
     const double wanted_s = self->spec->seconds - other_s;
     self->compute_s = self->spec->compute ? wanted_s : other_s;
     self->links_s = self->spec->compute ? other_s : wanted_s;
-    if (run_world_ranks(self->world) == 1)
+    if (self->world->ranks == 1)
         self->links_s = 0;
     return MICS_OK;
 }
@@ -137,7 +136,7 @@ static mics_status finish(job *self)
 static mics_status run(job *self, bool *running_out)
 {
     mics_status mine = self->spec->status;
-    self->report->first = run_world_is_first(self->world);
+    self->report->first = self->world->first == 0;
     if (mine == MICS_OK)
         mine = check(self);
     if (mine == MICS_OK)

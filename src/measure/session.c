@@ -124,9 +124,9 @@ mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t 
     const int32_t ranks = rank->comm->ranks;
     *self = (measure_session){.rank = rank,
                               .place = {.ranks = ranks,
-                                        .nodes = run_world_nodes(rank->world),
-                                        .per_node = ranks / run_world_nodes(rank->world),
-                                        .mpi = run_world_is_mpi(rank->world)}};
+                                        .nodes = rank->world->nodes,
+                                        .per_node = ranks / rank->world->nodes,
+                                        .mpi = rank->world->mpi}};
     mics_status status = mics_machine_read(&machine);
     if (status == MICS_OK)
         status = mics_alloc(rank->memory, MICS_MEM_HOST,

@@ -34,8 +34,7 @@ static int64_t micro_batch(mics_run *run, const run_world *world)
 {
     static const char key[] = "train_micro_batch_size_per_gpu";
     const bool muted = mics_log_mute(true);
-    const mics_status status =
-        mics_run_resolve(run, run_world_ranks(world), run_world_nodes(world));
+    const mics_status status = mics_run_resolve(run, world->ranks, world->nodes);
     mics_log_mute(muted);
     if (status == MICS_OK)
         return run->micro_batch;
@@ -162,8 +161,8 @@ mics_status measure_subject_open(mics_memory *memory, const measure_spec *spec,
     else
         MICS_TRY(load_config(memory, spec->config, true, subject));
     MICS_TRY(set_batch(spec, &wished, subject));
-    return cut(memory, spec->seconds, run_world_ranks_here(world),
-               spec->run == NULL || wished.ignore_dropout, subject);
+    return cut(memory, spec->seconds, world->ranks_here, spec->run == NULL || wished.ignore_dropout,
+               subject);
 }
 
 void measure_subject_close(measure_subject *subject)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Clusters by name or file.
+#include "base/text.h"
 #include "mics/json.h"
 #include "mics/log.h"
 #include "mics/run.h"
@@ -11,9 +12,7 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 
 static bool is_file(const char *name)
 {
-    const size_t length = strlen(name);
-    return strchr(name, '/') != NULL || access(name, F_OK) == 0 ||
-           (length > 5 && strcmp(name + length - 5, ".json") == 0);
+    return strchr(name, '/') != NULL || access(name, F_OK) == 0 || mics_text_ends(name, ".json");
 }
 
 static mics_status load_cluster(mics_memory *memory, const char *path, mics_cluster *cluster_out)

@@ -242,7 +242,7 @@ static mics_status settle_rank(void *ctx, run_rank *rank)
     run_gather_times times;
     MICS_TRY(run_gpu_open(job, rank));
     MICS_TRY(run_gathers_time(rank, job->schedule, job->run->comm_timeout_s, &times));
-    if (rank->comm->rank == run_world_first_rank(job->world)) // one a process
+    if (rank->comm->rank == job->world->first) // one a process
         job->gather_times = times;
     return MICS_OK;
 }
@@ -263,7 +263,7 @@ static mics_status choose(mics_job *job)
     const bool ring = run_gathers_prefer_ring(&job->gather_times);
     mics_run_resolve_collectives(job->run,
                                  ring ? MICS_COLLECTIVES_RING_GATHERS : MICS_COLLECTIVES_TWO_STAGE);
-    if (run_world_is_first(job->world))
+    if (job->world->first == 0)
         say(&job->gather_times);
     if (ring)
         MICS_TRY(open_with_rings(job));
@@ -272,9 +272,10 @@ static mics_status choose(mics_job *job)
 
 mics_status run_collectives_settle(mics_job *job)
 {
-    if (!run_collectives_is_open(job))
+    job->times_gathers = run_collectives_is_open(job);
+    if (!job->times_gathers)
         return MICS_OK;
     MICS_TRY(run_world_run(job->world, settle_rank, job));
-    mics_log_hold(!run_world_is_first(job->world));
+    mics_log_hold(job->world->first != 0);
     return run_world_agree(job->world, choose(job));
 }

@@ -31,11 +31,11 @@ static mics_status share_masks(run_world *world, const mics_machine *machine, cp
                                int32_t *cores_out)
 {
     // Ranks are numbered node by node.
-    const int32_t here = run_world_ranks_here(world), rank = run_world_first_rank(world);
+    const int32_t here = world->ranks_here, rank = world->first;
     const int32_t quota = machine->quota_cores < here ? 1 : machine->quota_cores / here;
     cpu_set_t mine;
     CPU_ZERO(&mine);
-    // More processors than the set holds: not known.
+    // More cores than the set holds: not known.
     if (sched_getaffinity(0, sizeof mine, &mine) != 0)
         CPU_ZERO(&mine);
     MICS_TRY(run_world_gather(world, &mine, sizeof mine, masks));
@@ -46,18 +46,17 @@ static mics_status share_masks(run_world *world, const mics_machine *machine, cp
 
 mics_status run_cores_read(run_world *world, mics_memory *memory, int32_t *cores_out)
 {
-    void *block = NULL;
+    cpu_set_t *masks = NULL;
     mics_machine machine = {0};
     *cores_out = 0;
-    if (!run_world_is_mpi(world))
+    if (!world->mpi)
         return MICS_OK;
     mics_status mine = mics_machine_read(&machine);
     if (mine == MICS_OK)
-        mine = mics_alloc(memory, MICS_MEM_HOST, (size_t)run_world_ranks(world) * sizeof(cpu_set_t),
-                          &block);
+        mine = MICS_NEW(memory, world->ranks, &masks);
     mics_status status = run_world_agree(world, mine);
     if (status == MICS_OK && mine == MICS_OK)
-        status = share_masks(world, &machine, block, cores_out);
-    mics_free(memory, block);
+        status = share_masks(world, &machine, masks, cores_out);
+    mics_free(memory, masks);
     return status;
 }

@@ -3,13 +3,11 @@
 // Loss of a checkpoint on texts. Every token but the first is predicted exactly once: whole windows
 // in batches, then the windows that fill no batch, then the tokens that fill no window.
 #include "base/file.h"
-#include "files.h"
 #include "import.h"
 #include "mics/comm.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include "saved.h"
 
 enum { BATCH_TOKENS = 2048 }; // of a whole batch, about
@@ -68,14 +66,7 @@ static mics_status open_schedule(const evaluation *self, mics_schedule **schedul
     };
     MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     MICS_TRY(mics_schedule_open(self->saved->memory, &spec, schedule_out));
-    size_t needed = (*schedule_out)->ledger.total;
-    if (needed <= machine.memory_available_bytes)
-        return MICS_OK;
-    char text[2][32];
-    return mics_fail(
-        MICS_ERR_MEMORY, "%s: evaluation needs %s of memory, %s are available", self->saved->path,
-        mics_size_text((double)needed, text[0], sizeof text[0]),
-        mics_size_text((double)machine.memory_available_bytes, text[1], sizeof text[1]));
+    return run_saved_check_fits(self->saved, "evaluation", (double)(*schedule_out)->ledger.total);
 }
 
 static mics_status open_comm(mics_memory *memory, mics_thread_world **world_out,

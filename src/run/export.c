@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
 #include "base/file.h"
-#include "files.h"
 #include "mics/log.h"
 #include "mics/safetensors.h"
 #include "saved.h"
@@ -53,9 +52,9 @@ static mics_status write_tensor(const mics_saved *saved, const mics_unit *unit,
 
 static mics_status write_tensors(const mics_saved *saved, mics_safetensors_writer *writer)
 {
-    void *chunk = NULL;
+    float *chunk = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, CHUNK_ELEMS * sizeof(float), &chunk));
+    MICS_TRY(MICS_NEW(saved->memory, CHUNK_ELEMS, &chunk));
     for (int32_t u = 0; u < saved->model->unit_count && status == MICS_OK; u++) {
         const mics_unit *unit = &saved->model->units[u];
         for (int32_t i = 0; i < unit->param_count && status == MICS_OK; i++)
@@ -66,29 +65,28 @@ static mics_status write_tensors(const mics_saved *saved, mics_safetensors_write
 }
 
 // A tensor is never cut, so a file may be larger than what was asked for.
-static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t most)
+static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t max_bytes)
 {
     int32_t larger = 0;
-    for (int32_t i = 0; i < count && most > 0; i++) {
+    for (int32_t i = 0; i < count && max_bytes > 0; i++) {
         int64_t elems = 1;
         for (int32_t dim = 0; dim < entries[i].dims; dim++)
             elems *= entries[i].shape[dim];
-        larger += elems > most / (int64_t)sizeof(float);
+        larger += elems > max_bytes / (int64_t)sizeof(float);
     }
     if (larger > 0)
         mics_log(MICS_LOG_WARNING,
                  "%d tensors are larger than --max-shard-bytes %lld; each has a larger file of its "
                  "own",
-                 (int)larger, (long long)most);
+                 (int)larger, (long long)max_bytes);
 }
 
 static mics_status write_model(const mics_saved *saved, const char *dir, int64_t max_file_bytes)
 {
-    void *entries = NULL;
+    mics_safetensors_entry *entries = NULL;
     mics_safetensors_writer *writer = NULL;
     int32_t count = count_params(saved->model);
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
-                        (size_t)count * sizeof(mics_safetensors_entry), &entries));
+    MICS_TRY(MICS_NEW(saved->memory, count, &entries));
     list_tensors(saved->model, entries);
     warn_large(entries, count, max_file_bytes);
     mics_status status =
@@ -117,7 +115,7 @@ static mics_status write_beside(const mics_saved *saved, const char *dir)
 {
     const char *config = saved->meta->model_json;
     size_t bytes = 0;
-    const char *tokenizer = run_tokenizer_text(saved->tokenizer, &bytes);
+    const char *tokenizer = mics_tokenizer_text(saved->tokenizer, &bytes);
     MICS_TRY(mics_file_replace(saved->memory, dir, "config.json", config, strlen(config)));
     if (tokenizer != NULL)
         MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", tokenizer, bytes));

@@ -4,7 +4,6 @@
 #include "gpu.h"
 #include "job.h"
 #include "mics/device.h"
-#include "mics/log.h"
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>
@@ -33,8 +32,8 @@ static void fill_world(const mics_job *job, mics_job_facts *facts)
     facts->threads = job->budget.threads;
     if (job->world == NULL)
         return;
-    facts->mpi = run_world_is_mpi(job->world);
-    facts->first_rank = run_world_first_rank(job->world);
+    facts->mpi = job->world->mpi;
+    facts->first_rank = job->world->first;
 }
 
 static void fill_device(const mics_job *job, mics_job_facts *facts)

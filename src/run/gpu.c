@@ -3,7 +3,6 @@
 // Where a run computes. Ranks of a machine take its GPUs in turn.
 #include "gpu.h"
 #include "base/file.h"
-#include "collectives.h"
 #include "mics/clock.h"
 #include "mics/log.h"
 #include <stdio.h>
@@ -11,10 +10,10 @@
 #include <unistd.h>
 
 // Of page-locked memory, twice a channel, where collectives go through the host.
-enum { PIECE_BYTES = 4 << 20 };
+enum { STAGING_BYTES = 4 << 20 };
 
 // Kinds of groups, each on one of the channels; and one behind the last, to compare with.
-enum { MAX_RINGS = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
+enum { MAX_GROUPS = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
 
 // What gathers in one ring run over, which are timed before any schedule has them.
 static const mics_step whole_gather = {
@@ -27,25 +26,30 @@ static bool on_gpu(const mics_job *job)
 
 // ---- what the run file comes to ----
 
-const char *run_gpu_why_not(const mics_run *run)
+// NULL where this process has a GPU that can be used, else why not.
+static const char *find_why_not(const mics_cuda_findings *found)
 {
-    if (run->device == MICS_RUN_DEVICE_CPU)
-        return "run.device is cpu";
-    const mics_cuda_findings *found = mics_cuda_find();
     if (found->devices == 0)
         return found->why_not;
     return mics_kernels_cuda() != NULL ? NULL : "the plugin has no kernels; build it again";
 }
 
+// The same for a run; GPUs are not looked for where it is for the CPU.
+static const char *why_not_for(const mics_run *run)
+{
+    return run->device == MICS_RUN_DEVICE_CPU ? "run.device is cpu"
+                                              : find_why_not(mics_cuda_find());
+}
+
 mics_status run_gpu_resolve_unseen(mics_run *run)
 {
     const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
-    return mics_run_resolve_device(run, asked ? NULL : run_gpu_why_not(run));
+    return mics_run_resolve_device(run, asked ? NULL : why_not_for(run));
 }
 
 mics_status run_gpu_resolve_all(run_world *world, mics_run *run)
 {
-    const char *why_not = run_gpu_why_not(run);
+    const char *why_not = why_not_for(run);
     int64_t lacks = why_not != NULL;
     MICS_TRY(run_world_max(world, &lacks, 1));
     if (lacks && why_not == NULL)
@@ -91,15 +95,15 @@ static mics_status open_device(const mics_job *job, run_rank *rank)
     return MICS_OK;
 }
 
-static bool same_ring(const mics_comm_group *a, const mics_comm_group *b)
+static bool same_group(const mics_comm_group *a, const mics_comm_group *b)
 {
     return a->channel == b->channel && a->group.first == b->group.first &&
            a->group.stride == b->group.stride && a->group.size == b->group.size &&
            memcmp(a->block_of, b->block_of, (size_t)a->group.size * sizeof(int32_t)) == 0;
 }
 
-static mics_comm_group ring_of(const mics_mesh *mesh, const mics_step *step, int32_t rank,
-                               int32_t *block_of)
+static mics_comm_group group_of(const mics_mesh *mesh, const mics_step *step, int32_t rank,
+                                int32_t *block_of)
 {
     const mics_group_scope scope = mics_step_scope(step);
     const mics_group group = mics_mesh_group(mesh, step->axis, scope, rank);
@@ -111,10 +115,10 @@ static mics_comm_group ring_of(const mics_mesh *mesh, const mics_step *step, int
                              .what = mics_group_text(step->axis, scope)};
 }
 
-// The rank's ring of each group that the schedule has collectives of, once a channel; the agreement is the host's.
-// `blocks` holds MAX_RINGS times the world's ranks.
-static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rings[MAX_RINGS],
-                          int32_t *blocks)
+// Each group that the schedule has collectives of, once a channel; the agreement is the host's.
+// `blocks` holds MAX_GROUPS times the world's ranks.
+static int32_t list_groups(const mics_job *job, int32_t rank, mics_comm_group groups[MAX_GROUPS],
+                           int32_t *blocks)
 {
     const mics_mesh *mesh = &job->schedule->spec.mesh;
     int32_t count = 0;
@@ -124,15 +128,15 @@ static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rin
             const mics_step *step = &list->steps[i];
             if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE)
                 continue;
-            rings[count] = ring_of(mesh, step, rank, blocks + count * mesh->ranks);
+            groups[count] = group_of(mesh, step, rank, blocks + count * mesh->ranks);
             int32_t known = 0;
-            while (!same_ring(&rings[known], &rings[count]))
+            while (!same_group(&groups[known], &groups[count]))
                 known++;
             count += known == count;
         }
     }
-    if (run_collectives_is_open(job)) {
-        rings[count] = ring_of(mesh, &whole_gather, rank, blocks + count * mesh->ranks);
+    if (job->times_gathers) {
+        groups[count] = group_of(mesh, &whole_gather, rank, blocks + count * mesh->ranks);
         count++;
     }
     return count;
@@ -142,14 +146,14 @@ static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rin
 // rank's comm keeps it.
 static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *blocks)
 {
-    mics_comm_group rings[MAX_RINGS];
+    mics_comm_group groups[MAX_GROUPS];
     mics_comm *equipped = NULL;
     const mics_device_comm_spec spec = {
         .device = rank->device,
         .transport = MICS_TRANSPORT_AUTO,
-        .piece_bytes = PIECE_BYTES,
-        .groups = rings,
-        .group_count = list_rings(job, rank->comm->rank, rings, blocks),
+        .piece_bytes = STAGING_BYTES,
+        .groups = groups,
+        .group_count = list_groups(job, rank->comm->rank, groups, blocks),
         .timeout_s = job->run->comm_timeout_s,
     };
     MICS_TRY(mics_comm_device_open_take(rank->memory, mics_comm_count_inner(rank->comm), &spec,
@@ -163,91 +167,90 @@ mics_status run_gpu_open(const mics_job *job, run_rank *rank)
     if (!on_gpu(job) || rank->device != NULL)
         return MICS_OK;
     MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
-    void *blocks = NULL;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST,
-                        (size_t)MAX_RINGS * (size_t)rank->comm->ranks * sizeof(int32_t), &blocks));
+    int32_t *blocks = NULL;
+    MICS_TRY(MICS_NEW(rank->memory, (int64_t)MAX_GROUPS * rank->comm->ranks, &blocks));
     const mics_status status = equip_comm(job, rank, blocks);
     mics_free(rank->memory, blocks);
     return status;
 }
 
-// ---- how products are computed ----
+// ---- how GEMMs are computed ----
 
-static const char products_name[] = "products.bin";
-static const double TIMING_MOST_S = 30;
+static const char algorithms_name[] = "products.bin";
+static const double MAX_TIMING_S = 30;
 
 // What the plugin has for it.
-typedef struct products {
+typedef struct tuner {
     void (*time)(mics_device *device, double seconds);
     size_t (*save)(mics_device *device, void *bytes, size_t capacity);
     mics_status (*load)(mics_device *device, const void *bytes, size_t size);
     void (*count)(mics_device *device, int64_t *plans_out, int64_t *measured_out);
-} products;
+} tuner;
 
-static bool find_products(products *to)
+static bool find_tuner(tuner *to)
 {
     return find("mics_cuda_matmul_time", &to->time) && find("mics_cuda_matmul_save", &to->save) &&
            find("mics_cuda_matmul_load", &to->load) && find("mics_cuda_matmul_count", &to->count);
 }
 
 // Whether OUT has choices that this rank's GPU takes.
-static mics_status load_products(const products *with, run_rank *rank, const char *path,
-                                 bool *taken_out)
+static mics_status load_algorithms(const tuner *with, run_rank *rank, const char *path,
+                                   bool *taken_out)
 {
-    void *bytes = NULL;
+    char *bytes = NULL;
     size_t size = 0;
     *taken_out = false;
     if (access(path, R_OK) != 0)
         return MICS_OK;
-    MICS_TRY(mics_file_read_whole(rank->memory, path, &bytes, &size));
+    MICS_TRY(mics_file_read_whole(rank->memory, path, MICS_FILE_MAX_WHOLE, &bytes, &size));
     *taken_out = with->load(rank->device, bytes, size) == MICS_OK;
     mics_free(rank->memory, bytes);
     return MICS_OK;
 }
 
-static mics_status save_products(const products *with, const mics_job *job, run_rank *rank)
+static mics_status save_algorithms(const tuner *with, const mics_job *job, run_rank *rank)
 {
     const size_t size = with->save(rank->device, NULL, 0);
-    void *bytes = NULL;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, size, &bytes));
+    char *bytes = NULL;
+    MICS_TRY(MICS_NEW(rank->memory, size, &bytes));
     with->save(rank->device, bytes, size);
     const mics_status status =
-        mics_file_replace(rank->memory, job->run->out, products_name, bytes, size);
+        mics_file_replace(rank->memory, job->run->out, algorithms_name, bytes, size);
     mics_free(rank->memory, bytes);
     return status;
 }
 
-static mics_status time_products(const products *with, const mics_job *job, run_rank *rank,
-                                 mics_engine *engine)
+static mics_status time_gemms(const tuner *with, const mics_job *job, run_rank *rank,
+                              mics_engine *engine)
 {
     const double begin_us = mics_clock_us();
     int64_t plans = 0, measured = 0;
-    with->time(rank->device, TIMING_MOST_S);
+    with->time(rank->device, MAX_TIMING_S);
     const mics_status status = mics_engine_autotune(engine);
     with->time(rank->device, 0);
     MICS_TRY(status);
     with->count(rank->device, &plans, &measured);
-    MICS_TRY(save_products(with, job, rank));
-    mics_log(MICS_LOG_INFO, "%lld of %lld matrix products timed in %.1f s, kept in %s/%s",
+    MICS_TRY(save_algorithms(with, job, rank));
+    mics_log(MICS_LOG_INFO, "%lld of %lld GEMMs timed in %.1f s, kept in %s/%s",
              (long long)measured, (long long)plans, (mics_clock_us() - begin_us) * 1e-6,
-             job->run->out, products_name);
+             job->run->out, algorithms_name);
     return MICS_OK;
 }
 
-static mics_status choose_products(const products *with, const mics_job *job, run_rank *rank,
-                                   mics_engine *engine, const char *path)
+static mics_status choose_algorithms(const tuner *with, const mics_job *job, run_rank *rank,
+                                     mics_engine *engine, const char *path)
 {
     const bool first = rank->comm->rank == 0;
     bool taken = false;
     mics_status status = MICS_OK;
     if (first)
-        status = load_products(with, rank, path, &taken);
+        status = load_algorithms(with, rank, path, &taken);
     if (first && status == MICS_OK && !taken)
-        status = time_products(with, job, rank, engine);
+        status = time_gemms(with, job, rank, engine);
     MICS_TRY(run_rank_agree(rank, status));
     if (first)
         return run_rank_agree(rank, MICS_OK);
-    status = load_products(with, rank, path, &taken);
+    status = load_algorithms(with, rank, path, &taken);
     if (status == MICS_OK && !taken)
         mics_log(
             MICS_LOG_WARNING,
@@ -257,23 +260,23 @@ static mics_status choose_products(const products *with, const mics_job *job, ru
     return run_rank_agree(rank, status);
 }
 
-mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engine *engine)
+mics_status run_gpu_autotune(const mics_job *job, run_rank *rank, mics_engine *engine)
 {
-    products with = {.time = NULL};
+    tuner with = {.time = NULL};
     char *path = NULL;
     mics_status status = MICS_OK;
     if (!on_gpu(job))
         return MICS_OK;
     if (!job->run->gemm_autotune)
         return run_rank_agree(rank, mics_engine_autotune(engine));
-    if (!find_products(&with))
+    if (!find_tuner(&with))
         status = mics_fail(MICS_ERR_UNSUPPORTED,
-                           "the plugin cannot time products; set run.gemm_autotune false");
+                           "the plugin cannot time GEMMs; set run.gemm_autotune false");
     if (status == MICS_OK)
-        status = mics_file_join(rank->memory, job->run->out, products_name, &path);
+        status = mics_file_join(rank->memory, job->run->out, algorithms_name, &path);
     status = run_rank_agree(rank, status);
     if (status == MICS_OK && path != NULL)
-        status = choose_products(&with, job, rank, engine, path);
+        status = choose_algorithms(&with, job, rank, engine, path);
     mics_free(rank->memory, path);
     MICS_TRY(status);
     return run_rank_agree(rank, mics_engine_autotune(engine));
@@ -303,38 +306,32 @@ void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *s
 
 const char *run_gpu_numbers(mics_run_precision precision)
 {
-    switch (precision) {
-    case MICS_RUN_PRECISION_BF16:
-        return "bf16 with fp32 masters";
-    case MICS_RUN_PRECISION_FP16:
-        return "fp16 with fp32 masters and loss scaling";
-    case MICS_RUN_PRECISION_TF32:
-        return "fp32, products of tf32";
-    default:
-        return "fp32";
-    }
+    static const char *const texts[] = {
+        [MICS_RUN_PRECISION_AUTO] = "fp32",
+        [MICS_RUN_PRECISION_FP32] = "fp32",
+        [MICS_RUN_PRECISION_TF32] = "fp32, GEMMs of tf32",
+        [MICS_RUN_PRECISION_BF16] = "bf16 with fp32 masters",
+        [MICS_RUN_PRECISION_FP16] = "fp16 with fp32 masters and loss scaling",
+    };
+    return texts[precision];
 }
 
 void run_gpu_why(mics_job *job)
 {
     const mics_run *run = job->run;
     const size_t bytes = sizeof job->device_why;
+    const char *asked = run->device_auto ? "auto" : mics_run_device_text(run->device);
+    const mics_cuda_findings *found = mics_cuda_find();
     mics_device_info info = {.name = "GPU"};
     if (run->device == MICS_RUN_DEVICE_CPU && !run->device_auto) {
         snprintf(job->device_why, bytes, "run.device is \"cpu\"");
-        return;
-    }
-    const mics_cuda_findings *found = mics_cuda_find();
-    const bool here = found->devices > 0 && mics_kernels_cuda() != NULL;
-    if (!here) {
-        snprintf(job->device_why, bytes, "%s: %s",
-                 run->device_auto ? "run.device is \"auto\", and no GPU can be used here"
-                                  : "run.device is \"cuda\", though none can be used here",
-                 found->devices == 0 ? found->why_not : "the plugin has no kernels");
+    } else if (find_why_not(found) != NULL) {
+        snprintf(job->device_why, bytes, "run.device is \"%s\", %s here: %s", asked,
+                 run->device_auto ? "and no GPU can be used" : "though none can be used",
+                 find_why_not(found));
     } else {
         mics_cuda_device_info(0, &info);
-        snprintf(job->device_why, bytes, "run.device is \"%s\", and %d GPU%s here: %s",
-                 run->device_auto ? "auto" : "cuda", (int)found->devices,
-                 found->devices == 1 ? " is" : "s are", info.name);
+        snprintf(job->device_why, bytes, "run.device is \"%s\", and %d GPU%s here: %s", asked,
+                 (int)found->devices, found->devices == 1 ? " is" : "s are", info.name);
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// GPUs for the verbs that run or size a run: which device and numbers a run file comes to, and what
-// each rank opens.
+// GPUs of a run: which device and numbers a run file comes to, and what each rank opens.
 #ifndef MICS_RUN_GPU_H
 #define MICS_RUN_GPU_H
 
@@ -9,12 +8,8 @@
 #include "mics/engine.h"
 #include "world.h"
 
-/* Whether this process has a GPU for a run that may use one: NULL, or why not. Does not look where
- * the run is for the CPU. */
-const char *run_gpu_why_not(const mics_run *run);
-
-/* Settles run.device and run.precision (mics_run_resolve_device) of what is sized and not run: "cuda"
- * needs no GPU then. */
+/* Settles run.device and run.precision (mics_run_resolve_device) of what is sized and not run:
+ * "cuda" needs no GPU then. */
 mics_status run_gpu_resolve_unseen(mics_run *run);
 
 /* The same for all processes: "auto" is the CPU where one of them has no GPU.   Collective: over
@@ -24,21 +19,18 @@ mics_status run_gpu_resolve_all(run_world *world, mics_run *run);
 /* What ops and numbers a run on GPUs computes with; all 0 for the CPU. Needs run.device settled. */
 run_accelerator run_gpu_accelerator(const mics_run *run);
 
-/* Opens a rank's GPU, and lets its collectives take the GPU's buffers. Nothing for a run on the
- * CPU, or where that was done before. The device is closed with the world.
- *
- * Returns: MICS_OK; what was wrong, logged, agreed on by all ranks.   Collective: over ranks,
- *          before the engine. */
+// The next two do nothing for a run on the CPU. They return MICS_OK, or what was wrong, logged and
+// agreed on by all ranks.       Collective: over ranks.
+
+/* Opens a rank's GPU, and lets its collectives take the GPU's buffers: before the engine; nothing
+ * where that was done before. The world closes it. */
 mics_status run_gpu_open(const mics_job *job, run_rank *rank);
 
 /* Runs each GEMM of a step once, so that the library loads its kernels before collectives run. With
- * run.gemm_autotune first: takes the choices of OUT/products.bin; where there are none for this GPU,
- * rank 0 times the GEMMs, for at most some seconds, and keeps them there, and all ranks take them. So
- * a run that goes on computes the same bits as one that was not stopped.
- *
- * Returns: MICS_OK; what was wrong, logged, agreed on by all ranks.   Collective: over ranks,
- *          before the first step. */
-mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engine *engine);
+ * run.gemm_autotune all ranks take the algorithms of OUT/products.bin first. Where it has none for
+ * this GPU, rank 0 times the GEMMs for some seconds, and keeps what it found there. So a run that is
+ * resumed computes the same bits as one that was not stopped. Before the first step. */
+mics_status run_gpu_autotune(const mics_job *job, run_rank *rank, mics_engine *engine);
 
 /* What an engine's spec says of the device. */
 void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec);

@@ -2,33 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading parameters by range into the engine.
 #include "import.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *piece)
-{
-    const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
-    run_states states = {
-        .count = 1 + def->states, .names = {MICS_STATE_PARAM}, .data = {piece->params}};
-    for (int32_t state = 0; state < def->states; state++) {
-        states.names[1 + state] = def->state_names[state];
-        states.data[1 + state] = piece->states[state];
-    }
-    return states;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 // Older exports of GPT-2 keep causal masks as tensors, and some the tied table twice.
 static bool is_no_parameter(const mics_model *model, const char *name)
 {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+    return mics_text_ends(name, ".attn.bias") || mics_text_ends(name, ".attn.masked_bias") ||
            (model->tied && strcmp(name, "lm_head.weight") == 0);
 }
 
@@ -89,42 +72,52 @@ mics_status run_import_check(const mics_model *model, const mics_safetensors *re
 
 // Elements of one parameter that lie in the shard; what lies between parameters stays zero.
 static mics_status fill_param(const mics_param *param, const mics_safetensors *reader,
-                              const mics_engine_optimizer_shard *piece)
+                              const mics_engine_optimizer_shard *owned)
 {
     int64_t begin = param->offset, end = param->offset + param->elems;
-    if (begin < piece->shard.begin)
-        begin = piece->shard.begin;
-    if (end > piece->shard.end)
-        end = piece->shard.end;
+    if (begin < owned->shard.begin)
+        begin = owned->shard.begin;
+    if (end > owned->shard.end)
+        end = owned->shard.end;
     if (begin >= end)
         return MICS_OK;
     return mics_safetensors_read(reader, find_tensor(reader, param)->name, begin - param->offset,
-                                 end - begin, piece->shard_params + (begin - piece->shard.begin));
+                                 end - begin, owned->shard_params + (begin - owned->shard.begin));
 }
 
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine)
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
+        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
         for (int32_t i = 0; i < model->units[unit].param_count; i++)
-            MICS_TRY(fill_param(&model->units[unit].params[i], reader, &piece));
+            MICS_TRY(fill_param(&model->units[unit].params[i], reader, &owned));
     }
     return mics_engine_upload(engine);
+}
+
+static mics_status fill_states(const mics_unit *unit, const mics_optimizer_def *def,
+                               const mics_checkpoint *checkpoint,
+                               const mics_engine_optimizer_shard *owned)
+{
+    const mics_range range = owned->range;
+    if (range.begin == range.end)
+        return MICS_OK;
+    MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, MICS_STATE_PARAM,
+                                  range.begin, range.end, owned->params));
+    for (int32_t state = 0; state < def->states; state++)
+        MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, def->state_names[state],
+                                      range.begin, range.end, owned->states[state]));
+    return MICS_OK;
 }
 
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine)
 {
+    const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_unit *of = &model->units[unit];
-        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
-        const run_states states = run_states_of(optimizer, &piece);
-        if (piece.range.begin == piece.range.end)
-            continue;
-        for (int32_t i = 0; i < states.count; i++)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, states.names[i],
-                                          piece.range.begin, piece.range.end, states.data[i]));
+        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
+        MICS_TRY(fill_states(&model->units[unit], def, checkpoint, &owned));
     }
     return mics_engine_upload(engine);
 }
@@ -134,11 +127,11 @@ mics_status run_params_fill(const mics_model *model, const mics_checkpoint *chec
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_unit *of = &model->units[unit];
-        mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
-        int64_t end = piece.shard.end < of->elems ? piece.shard.end : of->elems;
-        if (piece.shard.begin < end)
+        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
+        int64_t end = owned.shard.end < of->elems ? owned.shard.end : of->elems;
+        if (owned.shard.begin < end)
             MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAM,
-                                          piece.shard.begin, end, piece.shard_params));
+                                          owned.shard.begin, end, owned.shard_params));
     }
     return mics_engine_upload(engine);
 }

@@ -12,21 +12,6 @@
 #include "mics/safetensors.h"
 #include "mics/status.h"
 
-// The states of a shard in a checkpoint: the parameters, then what the optimizer keeps of them.
-enum { RUN_MAX_STATES = 1 + MICS_OPTIMIZER_STATES };
-
-typedef struct run_states {
-    int32_t count;
-    const char *names[RUN_MAX_STATES];
-    float *data[RUN_MAX_STATES]; // on the host; NULL where the rank owns nothing of the unit
-} run_states;
-
-/* The states of a unit's optimizer shard, as checkpoints name them.
- *
- * Owns:    nothing; data is the engine's, for as long as it has its host copy.     Pure.
- */
-run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_optimizer_shard *piece);
-
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
  * attention masks and a tied LM head, which are no parameters.
  *
@@ -35,24 +20,18 @@ run_states run_states_of(const mics_optimizer *optimizer, const mics_engine_opti
 mics_status run_import_check(const mics_model *model, const mics_safetensors *reader,
                              const char *path);
 
-/* Fills this rank's parameter shards. Needs run_import_check to have passed.
- *
- * Returns: MICS_OK; what reading returned.       Threads: any, on one reader.   Collective: no.
- */
+/* Fills this rank's parameter shards. Needs run_import_check to have passed. Returns: MICS_OK; what
+ * reading returned. Threads: any, on one reader. Collective: no. */
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
 
-/* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync.
- *
- * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
- */
+/* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync. Returns:
+ * MICS_OK; what reading returned. Threads: any, on one checkpoint. Collective: no. */
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine);
 
-/* Fills this rank's parameter shards from a checkpoint, without the optimizer's state.
- *
- * Returns: MICS_OK; what reading returned.       Threads: any, on one checkpoint. Collective: no.
- */
+/* Fills this rank's parameter shards from a checkpoint, without the optimizer's state. Returns:
+ * MICS_OK; what reading returned. Threads: any, on one checkpoint. Collective: no. */
 mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
                             mics_engine *engine);
 

@@ -3,10 +3,10 @@
 // Opening and closing what a process' ranks share.
 #include "job.h"
 #include "base/file.h"
-#include "files.h"
 #include "gpu.h"
 #include "import.h"
 #include "mics/log.h"
+#include "saved.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -106,7 +106,7 @@ static mics_status lock_out(mics_job *job)
         status = mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", path,
                            strerror(errno));
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    bool first = run_world_is_first(job->world);
+    bool first = job->world->first == 0;
     // A file system without locks is no reason not to train.
     if (status == MICS_OK && first && fcntl(job->lock_file, F_SETLK, &byte) != 0 &&
         (errno == EACCES || errno == EAGAIN))
@@ -122,7 +122,7 @@ mics_status run_job_write_run_json(mics_job *job)
     mics_free(job->memory, job->run_json);
     job->run_json = NULL;
     MICS_TRY(run_run_text(job->memory, job->run, &job->run_json));
-    if (!run_world_is_first(job->world) || job->finished)
+    if (job->world->first != 0 || job->finished)
         return MICS_OK;
     MICS_TRY(mics_file_replace(job->memory, out, "run.json", job->run_json, strlen(job->run_json)));
     return mics_file_sync_dir(out);

@@ -31,6 +31,7 @@ struct mics_job {
     mics_model *model;
     run_budget budget;
     mics_schedule *schedule;
+    bool times_gathers;              // before it runs (collectives.h)
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
@@ -63,13 +64,11 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
                                size_t staging_bytes);
 
 /* The schedule for job->budget, which all processes must have alike: an automatic sharding is
- * chosen by it. Returns: as run_job_open_model.
- */
+ * chosen by it. Returns: as run_job_open_model. */
 mics_status run_job_open_schedule(mics_job *job);
 
 /* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Writes only
- * on the first process, and nothing before everything was found to be in order.
- */
+ * on the first process, and nothing before everything was found to be in order. */
 mics_status run_job_open_data(mics_job *job);
 
 /* Writes OUT/run.json, and keeps its text for checkpoints: again, once run.collectives is settled. */
@@ -105,13 +104,11 @@ mics_status run_model_build(mics_memory *memory, const mics_model_builder *build
                             const mics_json *config, bool allow_dropout, mics_model **model_out);
 
 /* Reads job->config, from the file that the run names where the program has not described its own
- * model, and builds job->model. Returns: as run_model_build; MICS_ERR_IO, MICS_ERR_FORMAT.
- */
+ * model, and builds job->model. Returns: as run_model_build; MICS_ERR_IO, MICS_ERR_FORMAT. */
 mics_status run_job_build_model(mics_job *job);
 
 /* Keeps the builder of a program's own model, and parses its description. Returns: MICS_OK;
- * MICS_ERR_FORMAT, MICS_ERR_INVALID: it is no object; MICS_ERR_MEMORY.
- */
+ * MICS_ERR_FORMAT, MICS_ERR_INVALID: it is no object; MICS_ERR_MEMORY. */
 mics_status run_job_take_builder(mics_job *job, const mics_job_spec *spec);
 
 // ---- values.c ----
@@ -123,27 +120,21 @@ mics_status run_values_load(mics_memory *memory, const mics_run_values *values,
 // ---- resume.c ----
 
 /* Finds what to resume from, if anything: sets checkpoint, and the run keeps what it has resolved
- * (mics_run_keep). Needs the run, not yet resolved.
- *
- * `resume`: "auto", "none" or a folder.
- */
+ * (mics_run_keep). Needs the run, not yet resolved. `resume`: "auto", "none" or a folder. */
 mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
 
 /* Checks that nobody saved since the checkpoint was chosen, and that it is of the same run: sets
- * start_step and finished. Needs the corpora open, and the output folder locked.
- */
+ * start_step and finished. Needs the corpora open, and the output folder locked. */
 mics_status run_job_resume(mics_job *job);
 
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
- * what job->checkpoint holds was found to be damaged.
- */
+ * what job->checkpoint holds was found to be damaged. */
 void run_job_advise_older(const mics_job *job);
 
 // ---- run_json.c ----
 
 /* The resolved run as a run file that gives the same run again. The caller frees *text_out with
- * mics_free.
- */
+ * mics_free. */
 mics_status run_run_text(mics_memory *memory, const mics_run *run, char **text_out);
 
 #endif

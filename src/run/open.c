@@ -6,14 +6,11 @@
 // speaks.
 #include "collectives.h"
 #include "cores.h"
-#include "files.h"
 #include "gpu.h"
 #include "job.h"
 #include "mics/log.h"
 #include "trainer.h"
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 // How long ranks wait for each other while the run, which says it, could not be read.
 static const double SETUP_TIMEOUT_S = 60;
@@ -25,9 +22,8 @@ bool mics_job_is_launched(void)
 
 static mics_status open_job(mics_memory *memory, mics_job **job_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_job), &block));
-    mics_job *job = block;
+    mics_job *job = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &job));
     job->memory = memory;
     job->lock_file = -1;
     *job_out = job;
@@ -47,19 +43,18 @@ static mics_status load_with(const mics_job_spec *spec, const char *const *sets,
 // With a set more where the program has a model of its own: that one in place of a file's.
 static mics_status load_run(const mics_job_spec *spec, mics_job *job)
 {
-    void *block = NULL;
+    const char **sets = NULL;
     MICS_TRY(spec->status);
     MICS_TRY(run_job_take_builder(job, spec));
     if (job->builder.build == NULL)
         return load_with(spec, spec->sets, spec->set_count, &job->run);
     const size_t count = (size_t)spec->set_count;
-    MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, (count + 1) * sizeof *spec->sets, &block));
-    const char **sets = block;
+    MICS_TRY(MICS_NEW(spec->memory, count + 1, &sets));
     for (size_t i = 0; i < count; i++)
         sets[i] = spec->sets[i];
     sets[count] = "model.config=" MICS_MODEL_OF_PROGRAM;
     const mics_status status = load_with(spec, sets, spec->set_count + 1, &job->run);
-    mics_free(spec->memory, block);
+    mics_free(spec->memory, sets);
     return status;
 }
 
@@ -67,12 +62,12 @@ static mics_status load_run(const mics_job_spec *spec, mics_job *job)
 
 static mics_status open_model(mics_job *job)
 {
-    size_t staging = run_world_is_mpi(job->world) ? mics_comm_mpi_staging_bytes() : 0;
-    MICS_TRY(run_job_open_model(job, run_world_ranks(job->world), run_world_nodes(job->world),
-                                run_world_ranks_here(job->world), staging));
-    job->budget.shares = run_world_shares(job->world);
+    size_t staging = job->world->mpi ? mics_comm_mpi_staging_bytes() : 0;
+    MICS_TRY(run_job_open_model(job, job->world->ranks, job->world->nodes, job->world->ranks_here,
+                                staging));
+    job->budget.shares = job->world->shares;
     if (job->run->share_params && !job->budget.shares && !job->budget.accelerator.used &&
-        run_world_is_first(job->world) && run_world_ranks(job->world) > run_world_nodes(job->world))
+        job->world->first == 0 && job->world->ranks > job->world->nodes)
         mics_log(MICS_LOG_INFO, "run.share_params: the processes of a node have no memory in "
                                 "common here (or --nodes says otherwise than the launcher), so "
                                 "gathers copy");
@@ -133,13 +128,9 @@ static void say_kept(const mics_job *job)
 // Opens the engines.
 static mics_status start(mics_job *job)
 {
-    const int32_t here = run_world_is_mpi(job->world) ? 1 : run_world_ranks(job->world);
-    void *block = NULL;
+    const int32_t here = job->world->mpi ? 1 : job->world->ranks;
     MICS_TRY(run_collectives_settle(job));
-    mics_status status =
-        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)here * sizeof(run_trainer), &block);
-    job->trainers = block;
-    MICS_TRY(run_world_agree(job->world, status));
+    MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
     run_job_tell_phase(job,
                        &(mics_job_phase){.step = job->start_step, .saved_step = job->start_step});
     return run_world_run(job->world, run_trainer_open, job);
@@ -158,7 +149,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_first(job->world, open_data, job));
     if (job->finished)
         return MICS_OK;
-    if (run_world_is_first(job->world)) {
+    if (job->world->first == 0) {
         say_hints(job->run);
         say_kept(job);
     }
@@ -266,9 +257,9 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out)
 
 mics_status mics_job_save(mics_job *job)
 {
-    return mics_job_facts_get(job).step == mics_job_facts_get(job).saved_step
-               ? job->failed
-               : ask(job, run_trainer_save);
+    const run_trainer *trainer = job->trainers; // NULL: finished before, so saved
+    const bool saved = trainer == NULL || (trainer->saved && trainer->step == trainer->saved_step);
+    return saved ? job->failed : ask(job, run_trainer_save);
 }
 
 // ---- what one rank writes of a saved job ----
@@ -303,7 +294,7 @@ static mics_status write_saved(mics_job *job, void *write_ctx)
     return status;
 }
 
-// What the job goes on from need not be the newest in its folder, nor be there at all.
+// What the job resumed from need not be the newest in its folder, nor be there at all.
 static const char *newest_of(const mics_job *job)
 {
     const bool resumed =

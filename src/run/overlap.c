@@ -8,16 +8,6 @@
 #include "overlap.h"
 #include <math.h>
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 // ---- the ends ----
 
 // What brings gradients together, also the way back of their sums.
@@ -62,12 +52,12 @@ static double last_reduce(const mics_step_list *list, const double *took_us, run
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
             const int32_t wait = step->wait[stream];
             if (wait >= last)
-                up_to = larger(up_to, chains[wait].earliest);
+                up_to = fmax(up_to, chains[wait].earliest);
         }
         if (up_to >= 0 && is_reduction(step))
             up_to += took_us[i];
         chains[i].earliest = up_to;
-        longest = larger(longest, up_to);
+        longest = fmax(longest, up_to);
     }
     return longest;
 }
@@ -80,7 +70,7 @@ static void note_wait(const mics_step_list *list, const double *took_us, run_cha
 {
     const int32_t needed_by =
         mics_step_is_comm(&list->steps[index]) ? chains[index].needed_by : index;
-    chains[wait].behind = larger(chains[wait].behind, took_us[index] + chains[index].behind);
+    chains[wait].behind = fmax(chains[wait].behind, took_us[index] + chains[index].behind);
     if (needed_by < chains[wait].needed_by)
         chains[wait].needed_by = needed_by;
 }
@@ -114,7 +104,7 @@ static void look_behind(const mics_step_list *list, const double *took_us, run_c
 static double after_collectives(const run_chain *chain, int stream, double *work)
 {
     *work += chain->work[stream];
-    return chain->work[stream] > 0 ? larger(*work, chain->from[stream] + chain->work[stream]) : 0;
+    return chain->work[stream] > 0 ? fmax(*work, chain->from[stream] + chain->work[stream]) : 0;
 }
 
 static double after_waits(const mics_step *step, const double *took_us, const run_chain *chains)
@@ -123,7 +113,7 @@ static double after_waits(const mics_step *step, const double *took_us, const ru
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         const int32_t wait = step->wait[stream];
         if (wait >= 0)
-            earliest = larger(earliest, chains[wait].earliest + took_us[wait]);
+            earliest = fmax(earliest, chains[wait].earliest + took_us[wait]);
     }
     return earliest;
 }
@@ -137,19 +127,19 @@ static void look_ahead(const mics_step_list *list, const double *took_us, run_ch
         run_chain *chain = &chains[i];
         chain->earliest = after_waits(step, took_us, chains);
         if (!mics_step_is_comm(step)) {
-            chain->earliest = larger(chain->earliest, computed);
+            chain->earliest = fmax(chain->earliest, computed);
             for (int stream = 0; stream < MICS_STREAMS; stream++)
                 chain->earliest =
-                    larger(chain->earliest, after_collectives(chain, stream, &work[stream]));
+                    fmax(chain->earliest, after_collectives(chain, stream, &work[stream]));
             if (step->kind == MICS_STEP_NORM)
-                chain->earliest = larger(chain->earliest, newest);
+                chain->earliest = fmax(chain->earliest, newest);
             computed = chain->earliest + took_us[i];
         } else if (chain->needed_by < list->count) {
             run_chain *first = &chains[chain->needed_by];
             first->work[step->stream] += took_us[i];
-            first->from[step->stream] = smaller(first->from[step->stream], chain->earliest);
+            first->from[step->stream] = fmin(first->from[step->stream], chain->earliest);
         }
-        newest = larger(newest, chain->earliest + took_us[i]);
+        newest = fmax(newest, chain->earliest + took_us[i]);
     }
 }
 
@@ -162,10 +152,10 @@ static double bound_by(const mics_step_list *list, const double *took_us, const 
     for (int32_t i = list->count - 1; i >= 0; i--) {
         if (list->steps[i].stream != stream)
             continue;
-        before = smaller(before, chains[i].earliest);
-        behind = smaller(behind, chains[i].behind);
+        before = fmin(before, chains[i].earliest);
+        behind = fmin(behind, chains[i].behind);
         work += took_us[i];
-        largest = larger(largest, before + work + behind);
+        largest = fmax(largest, before + work + behind);
     }
     return largest;
 }
@@ -174,9 +164,9 @@ static double find_ideal(const mics_step_list *list, const double *took_us, cons
 {
     double ideal = 0;
     for (int32_t i = 0; i < list->count; i++)
-        ideal = larger(ideal, chains[i].earliest + took_us[i] + chains[i].behind);
+        ideal = fmax(ideal, chains[i].earliest + took_us[i] + chains[i].behind);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        ideal = larger(ideal, bound_by(list, took_us, chains, (mics_stream)stream));
+        ideal = fmax(ideal, bound_by(list, took_us, chains, (mics_stream)stream));
     return ideal;
 }
 

@@ -28,10 +28,8 @@ typedef struct run_chain {
     double work[MICS_STREAMS], from[MICS_STREAMS];
 } run_chain;
 
-/* Sums up one run of a training list.
- *
- * Needs:   took_us[i]: how long entry i took; scratch: as many.       Pure.
- */
+/* Sums up one run of a training list. Needs: took_us[i]: how long entry i took; scratch: as many.
+ * Pure. */
 void run_overlap_sum(const mics_step_list *list, const double *took_us, run_chain *scratch,
                      run_overlap *overlap_out);
 

@@ -1,17 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run goes on from a checkpoint, and whether that is the same run. The mesh may be
+// Whether a run resumes from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
 #include "base/file.h"
-#include "files.h"
 #include "job.h"
 #include "mics/log.h"
-#include <dirent.h>
-#include <errno.h>
+#include "saved.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { RUN_MAX_BYTES = 1 << 20 };
 
@@ -58,12 +55,12 @@ static bool same_value(const mics_json_value *a, const mics_json_value *b)
 }
 
 // Keys that say where a config came from, and not what the model is.
-static bool is_note(const char *key)
+static bool is_remark(const char *key)
 {
-    static const char *const notes[] = {"_name_or_path", "architectures", "transformers_version",
-                                        "torch_dtype", "dtype"};
-    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
-        if (strcmp(key, notes[i]) == 0)
+    static const char *const keys[] = {"_name_or_path", "architectures", "transformers_version",
+                                       "torch_dtype", "dtype"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(key, keys[i]) == 0)
             return true;
     }
     return false;
@@ -77,7 +74,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const char *key = NULL;
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
-            if (is_note(key) || same_value(value, mics_json_get(walks[1 - walk], key)))
+            if (is_remark(key) || same_value(value, mics_json_get(walks[1 - walk], key)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
                              "%s: was made with another \"%s\" in the model's config than %s has; "
@@ -106,10 +103,11 @@ static mics_status check_model(const mics_job *job, const mics_checkpoint_meta *
 static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     size_t our_bytes = 0, their_bytes = 0;
-    const char *ours = run_tokenizer_text(job->tokenizer, &our_bytes);
-    void *theirs = NULL;
+    const char *ours = mics_tokenizer_text(job->tokenizer, &our_bytes);
+    char *theirs = NULL;
     if (strcmp(meta->tokenizer, "bytes") != 0)
-        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &theirs, &their_bytes));
+        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, MICS_FILE_MAX_WHOLE, &theirs,
+                                      &their_bytes));
     bool same = (ours == NULL) == (theirs == NULL) && our_bytes == their_bytes &&
                 (ours == NULL || memcmp(ours, theirs, our_bytes) == 0);
     mics_free(job->memory, theirs);
@@ -213,50 +211,20 @@ static mics_status choose(mics_job *job, const char *resume)
     return status;
 }
 
-// The step that a folder is named after, "step-00000012"; -1 for other names.
-static int64_t step_of_name(const char *name)
-{
-    static const char prefix[] = "step-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return -1;
-    char *end = NULL;
-    errno = 0;
-    long long step = strtoll(name + sizeof prefix - 1, &end, 10);
-    return errno == 0 && end != name + sizeof prefix - 1 && *end == '\0' ? (int64_t)step : -1;
-}
-
-// Folders of the run that are not the one that was chosen; the highest step with a manifest.
-static int64_t other_step(const mics_job *job)
-{
-    int64_t best = -1;
-    const char *slash = strrchr(job->checkpoint_path, '/');
-    const char *chosen = slash != NULL ? slash + 1 : job->checkpoint_path;
-    DIR *dir = opendir(job->checkpoints_dir);
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        const int64_t step = step_of_name(entry->d_name);
-        char path[4096];
-        if (step <= best || strcmp(entry->d_name, chosen) == 0)
-            continue;
-        int length =
-            snprintf(path, sizeof path, "%s/%s/manifest.json", job->checkpoints_dir, entry->d_name);
-        if (length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0)
-            best = step;
-    }
-    if (dir != NULL)
-        closedir(dir);
-    return best;
-}
-
 void run_job_advise_older(const mics_job *job)
 {
-    char text[4200];
-    const bool ours = lies_in(job->checkpoint_path, job->checkpoints_dir);
-    const int64_t step = ours ? other_step(job) : -1;
-    if (step >= 0)
-        snprintf(text, sizeof text, "--resume %s/step-%08lld goes on from that step",
-                 job->checkpoints_dir, (long long)step);
+    const char *slash = strrchr(job->checkpoint_path, '/');
+    char text[RUN_PATH_BYTES + 100], *other = NULL;
+    const bool muted = mics_log_mute(true); // what is wrong with others is not asked
+    if (lies_in(job->checkpoint_path, job->checkpoints_dir))
+        (void)mics_checkpoint_other(job->memory, job->checkpoints_dir,
+                                    slash != NULL ? slash + 1 : job->checkpoint_path, &other);
+    mics_log_mute(muted);
+    if (other != NULL)
+        snprintf(text, sizeof text, "--resume %s goes on from that step", other);
     else
         snprintf(text, sizeof text, "restore it, or resume from another checkpoint");
+    mics_free(job->memory, other);
     mics_log_add(text);
 }
 

@@ -3,7 +3,6 @@
 // The resolved run as a run file: the rows of its keys, nested again.
 #include "base/text.h"
 #include "job.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,18 +24,18 @@ static int compare_rows(const void *a, const void *b)
     return l - r;
 }
 
-static void write_strings(FILE *out, const char *const *texts, int32_t count)
+static void write_strings(mics_text *out, const char *const *texts, int32_t count)
 {
-    fputc('[', out);
+    mics_text_printf(out, "[");
     for (int32_t i = 0; i < count; i++) {
-        fputs(i > 0 ? ", " : "", out);
-        mics_text_write_quoted(out, texts[i]);
+        mics_text_printf(out, i > 0 ? ", " : "");
+        mics_text_quoted(out, texts[i]);
     }
-    fputc(']', out);
+    mics_text_printf(out, "]");
 }
 
 // Rows cut long values; paths are the ones that get long, so they come from the run itself.
-static void write_value(FILE *out, const mics_run *run, const row_text *row)
+static void write_value(mics_text *out, const mics_run *run, const row_text *row)
 {
     const struct {
         const char *key, *text;
@@ -47,7 +46,7 @@ static void write_value(FILE *out, const mics_run *run, const row_text *row)
                  {"run.out", run->out}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(row->key, texts[i].key) == 0 && texts[i].text != NULL) {
-            mics_text_write_quoted(out, texts[i].text);
+            mics_text_quoted(out, texts[i].text);
             return;
         }
     }
@@ -56,7 +55,7 @@ static void write_value(FILE *out, const mics_run *run, const row_text *row)
     else if (strcmp(row->key, "data.validation") == 0)
         write_strings(out, run->validation, run->validation_count);
     else
-        fputs(row->value, out);
+        mics_text_printf(out, "%s", row->value);
 }
 
 // Length of the section that two keys share, its last "." included.
@@ -78,40 +77,40 @@ static int depth_of(const char *key, size_t length)
     return depth;
 }
 
-static void indent(FILE *out, int depth)
+static void indent(mics_text *out, int depth)
 {
-    fprintf(out, "\n%*s", 2 * (depth + 1), "");
+    mics_text_printf(out, "\n%*s", 2 * (depth + 1), "");
 }
 
-static void write_rows(FILE *out, const mics_run *run, const row_text *rows, int32_t count)
+static void write_rows(mics_text *out, const mics_run *run, const row_text *rows, int32_t count)
 {
     const char *previous = "";
     int depth = 0;
-    fputc('{', out);
+    mics_text_printf(out, "{");
     for (int32_t i = 0; i < count; i++) {
         const char *key = rows[i].key;
         size_t shared = shared_section(previous, key);
         for (int open = depth_of(key, shared); depth > open; depth--) {
             indent(out, depth - 1);
-            fputc('}', out);
+            mics_text_printf(out, "}");
         }
         if (i > 0)
-            fputc(',', out);
+            mics_text_printf(out, ",");
         const char *part = key + shared;
         for (const char *dot; (dot = strchr(part, '.')) != NULL; part = dot + 1) {
             indent(out, depth++);
-            fprintf(out, "\"%.*s\": {", (int)(dot - part), part);
+            mics_text_printf(out, "\"%.*s\": {", (int)(dot - part), part);
         }
         indent(out, depth);
-        fprintf(out, "\"%s\": ", part);
+        mics_text_printf(out, "\"%s\": ", part);
         write_value(out, run, &rows[i]);
         previous = key;
     }
     for (; depth > 0; depth--) {
         indent(out, depth - 1);
-        fputc('}', out);
+        mics_text_printf(out, "}");
     }
-    fputs("\n}\n", out);
+    mics_text_printf(out, "\n}\n");
 }
 
 // A section that also stands as a value ("sharding": "auto"), resolved by rows below it.
@@ -172,23 +171,15 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
 
 mics_status run_run_text(mics_memory *memory, const mics_run *run, char **text_out)
 {
-    void *rows = NULL;
-    char *text = NULL;
-    size_t bytes = 0;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)mics_run_row_count(run) * sizeof(row_text),
-                        &rows));
-    int32_t count = collect_rows(run, rows);
-    FILE *out = open_memstream(&text, &bytes);
-    mics_status status = MICS_ERR_MEMORY;
-    if (out != NULL) {
-        write_rows(out, run, rows, count);
-        status = fclose(out) == 0 ? MICS_OK : MICS_ERR_MEMORY;
-    }
+    row_text *rows = NULL;
+    mics_text text = {.memory = memory};
+    MICS_TRY(MICS_NEW(memory, mics_run_row_count(run), &rows));
+    write_rows(&text, run, rows, collect_rows(run, rows));
     mics_free(memory, rows);
+    const mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_strdup(memory, text, text_out);
+        *text_out = text.bytes;
     else
-        mics_fail(status, "no memory for the text of the run");
-    free(text);
+        mics_text_fini(&text);
     return status;
 }

@@ -127,19 +127,13 @@ static mics_status open_writer(writer *self)
 {
     const mics_saved *saved = self->saved;
     const mics_model *model = saved->model;
-    void *window = NULL, *candidates = NULL;
     int32_t known = mics_tokenizer_vocab(saved->tokenizer);
     self->vocab = known < model->vocab ? known : (int32_t)model->vocab;
     self->capacity = saved->sequence;
     MICS_TRY(mics_decoder_open(saved->memory, model, (const float *const *)saved->params, NULL,
                                self->capacity, &self->decoder));
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, (size_t)self->capacity * sizeof(int32_t),
-                        &window));
-    self->window = window;
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST, (size_t)self->vocab * sizeof(candidate),
-                        &candidates));
-    self->candidates = candidates;
-    return MICS_OK;
+    MICS_TRY(MICS_NEW(saved->memory, self->capacity, &self->window));
+    return MICS_NEW(saved->memory, self->vocab, &self->candidates);
 }
 
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,

@@ -1,13 +1,63 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Opening a checkpoint in one process.
+// Finding and opening a checkpoint in one process.
 #include "saved.h"
-#include "files.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "job.h"
 #include "mics/device.h"
 #include "mics/log.h"
 #include "mics/size.h"
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
+
+// ---- finding it ----
+
+// PATH/NAME is there?
+static mics_status has(mics_memory *memory, const char *path, const char *name, bool *has_out)
+{
+    char *joined = NULL;
+    MICS_TRY(mics_file_join(memory, path, name, &joined));
+    *has_out = access(joined, F_OK) == 0;
+    mics_free(memory, joined);
+    return MICS_OK;
+}
+
+mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
+{
+    bool is_checkpoint = false, has_checkpoints = false;
+    char *dir = NULL, *found = NULL;
+    if (access(path, F_OK) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+    MICS_TRY(has(memory, path, "manifest.json", &is_checkpoint));
+    if (is_checkpoint)
+        return mics_strdup(memory, path, folder_out);
+    MICS_TRY(has(memory, path, "checkpoints", &has_checkpoints));
+    MICS_TRY(mics_file_join(memory, path, has_checkpoints ? "checkpoints" : ".", &dir));
+    mics_status status = mics_checkpoint_latest(memory, dir, &found);
+    mics_free(memory, dir);
+    MICS_TRY(status);
+    if (found == NULL)
+        return mics_fail(MICS_ERR_IO,
+                         "%s: holds no complete checkpoint; give a step's folder, or that of a run",
+                         path);
+    *folder_out = found;
+    return MICS_OK;
+}
+
+bool run_is_shard(const char *path)
+{
+    return mics_text_ends(path, ".bin");
+}
+
+bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
+{
+    enum { BYTES = 256 };
+    return only_shards && strcmp(tokenizer, "bytes") == 0 && vocab != BYTES;
+}
+
+// ---- opening ----
 
 // Neither what was trained on nor what was validated on is a text.
 static bool only_shards(const mics_json *run)
@@ -61,9 +111,8 @@ static mics_status open_saved(mics_saved *saved, const char *path,
 mics_status mics_saved_open(mics_memory *memory, const char *path,
                             const mics_model_builder *builder, mics_saved **saved_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_saved), &block));
-    mics_saved *saved = block;
+    mics_saved *saved = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &saved));
     saved->memory = memory;
     const mics_status status = open_saved(saved, path, builder);
     if (status == MICS_OK)
@@ -127,16 +176,15 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out)
     return MICS_OK;
 }
 
-static mics_status check_fits(const mics_saved *saved)
+mics_status run_saved_check_fits(const mics_saved *saved, const char *what, double bytes)
 {
     mics_machine machine;
     char needed[32], there[32];
-    const double bytes = param_bytes(saved->model);
     MICS_TRY(mics_machine_read(&machine));
     if (bytes <= (double)machine.memory_available_bytes)
         return MICS_OK;
-    return mics_fail(MICS_ERR_MEMORY, "%s: the model needs %s of memory, %s are available",
-                     saved->path, mics_size_text(bytes, needed, sizeof needed),
+    return mics_fail(MICS_ERR_MEMORY, "%s: %s needs %s of memory, %s are available", saved->path,
+                     what, mics_size_text(bytes, needed, sizeof needed),
                      mics_size_text((double)machine.memory_available_bytes, there, sizeof there));
 }
 
@@ -154,13 +202,10 @@ static mics_status read_unit(mics_saved *saved, int32_t unit)
 
 static mics_status read_params(mics_saved *saved)
 {
-    void *block = NULL;
     if (saved->params != NULL)
         return MICS_OK;
-    MICS_TRY(check_fits(saved));
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_HOST,
-                        (size_t)saved->model->unit_count * sizeof *saved->params, &block));
-    saved->params = block;
+    MICS_TRY(run_saved_check_fits(saved, "the model", param_bytes(saved->model)));
+    MICS_TRY(MICS_NEW(saved->memory, saved->model->unit_count, &saved->params));
     for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
         MICS_TRY(read_unit(saved, unit));
     return MICS_OK;

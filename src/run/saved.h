@@ -24,9 +24,25 @@ struct mics_saved {
     float **params;   // by unit, the flat buffers; NULL until mics_saved_load
 };
 
+/* Whether what needs so many bytes has them on this machine: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_IO,
+ * logged. */
+mics_status run_saved_check_fits(const mics_saved *saved, const char *what, double bytes);
+
 /* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's
- * data are damaged, and writes it. Returns `status`.
- */
+ * data are damaged, and writes it. Returns `status`. */
 mics_status run_saved_speak(mics_status status);
+
+/* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
+ * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */
+mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
+
+/* Whether a file is a token shard by its name. */
+bool run_is_shard(const char *path);
+
+/* Whether nobody can say what text a run's tokens are: all of its data are token shards
+ * (`only_shards`), and no tokenizer.json was given for them. Then data.tokenizer's default has no
+ * say. A model of exactly 256 tokens is taken to be one of bytes.
+ */
+bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
 
 #endif

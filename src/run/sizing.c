@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
+#include "mics/device.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <stdarg.h>
@@ -10,17 +11,7 @@
 
 enum { TEXT_BYTES = 640 };
 
-// What a trial changes of the run.
-typedef struct variant {
-    mics_sharding sharding;
-    int64_t micro_batch;
-    int32_t micro_steps;
-    int32_t prefetch;
-    int32_t layered_micro_steps;
-    bool recompute;
-} variant;
-
-// Appends to a line as far as there is room.
+// Appends to a line as far as it holds more.
 MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, ...)
 {
     size_t used = strlen(text);
@@ -82,16 +73,6 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
     return MICS_OK;
 }
 
-static variant variant_of(const mics_run *run)
-{
-    return (variant){.sharding = run->sharding,
-                     .micro_batch = run->micro_batch,
-                     .micro_steps = run->micro_steps,
-                     .prefetch = run->prefetch,
-                     .layered_micro_steps = run->layered_micro_steps,
-                     .recompute = run->recompute};
-}
-
 // Which algorithms run.collectives stands for; "auto", until gathers were timed (collectives.h).
 static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
 {
@@ -110,18 +91,18 @@ static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_s
         accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
 }
 
-static mics_status open_variant(mics_memory *memory, const mics_run *run, const mics_model *model,
-                                const run_budget *budget, const variant *as, mics_schedule **out)
+static mics_status open_schedule(mics_memory *memory, const mics_run *run, const mics_model *model,
+                                 const run_budget *budget, mics_schedule **out)
 {
     mics_schedule_spec spec = {
         .model = model,
-        .batch = {.sequences = as->micro_batch,
+        .batch = {.sequences = run->micro_batch,
                   .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
                   .threads = budget->threads},
-        .micro_steps = as->micro_steps,
-        .prefetch = as->prefetch,
-        .layered_micro_steps = as->layered_micro_steps,
-        .recompute = as->recompute,
+        .micro_steps = run->micro_steps,
+        .prefetch = run->prefetch,
+        .layered_micro_steps = run->layered_micro_steps,
+        .recompute = run->recompute,
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,
@@ -132,7 +113,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
     };
     choose_collectives(run, &spec);
     fill_accelerator(&budget->accelerator, &spec);
-    MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, as->sharding, &spec.mesh));
+    MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
     return mics_schedule_open(memory, &spec, out);
 }
 
@@ -159,25 +140,23 @@ static void say_smallest(const mics_run *run, const mics_schedule *schedule,
                  mics_size_text((double)budget->limit_bytes, limit, sizeof limit));
 }
 
-// The first sharding whose schedule fits, or the last, with the prefetch of `as`; or that which is
-// planned.
-static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
-                                   const mics_model *model, const run_budget *budget, variant *as,
-                                   mics_schedule **schedule_out)
+// The first sharding whose schedule fits, or the last; or that which is planned.
+static mics_status choose_sharding(mics_memory *memory, mics_run *run, const mics_model *model,
+                                   const run_budget *budget, mics_schedule **schedule_out)
 {
     bool planned = false;
     if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
-        MICS_TRY(run_plan_sharding(memory, run, model, budget, &as->sharding, &planned));
+        MICS_TRY(run_plan_sharding(memory, run, model, budget, &run->sharding, &planned));
     if (planned)
-        return open_variant(memory, run, model, budget, as, schedule_out);
+        return open_schedule(memory, run, model, budget, schedule_out);
     for (int32_t index = 0;; index++) {
         mics_sharding next;
         mics_schedule *schedule = NULL;
         bool more = run->sharding_auto &&
                     mics_sharding_candidate(budget->ranks, budget->nodes, index + 1, &next);
         if (run->sharding_auto)
-            (void)mics_sharding_candidate(budget->ranks, budget->nodes, index, &as->sharding);
-        MICS_TRY(open_variant(memory, run, model, budget, as, &schedule));
+            (void)mics_sharding_candidate(budget->ranks, budget->nodes, index, &run->sharding);
+        MICS_TRY(open_schedule(memory, run, model, budget, &schedule));
         if (!more || schedule->ledger.total <= budget->limit_bytes) {
             if (run->sharding_auto && schedule->ledger.total <= budget->limit_bytes)
                 say_smallest(run, schedule, budget);
@@ -189,15 +168,14 @@ static mics_status choose_sharding(mics_memory *memory, const mics_run *run,
 }
 
 // The deepest prefetch whose schedule fits, or the last; *schedule is made anew.
-static mics_status choose_prefetch(mics_memory *memory, const mics_run *run,
-                                   const mics_model *model, const run_budget *budget, variant *as,
-                                   mics_schedule **schedule)
+static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mics_model *model,
+                                   const run_budget *budget, mics_schedule **schedule)
 {
     bool fits = false;
-    for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &as->prefetch); index++) {
+    for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &run->prefetch); index++) {
         mics_schedule_close(*schedule);
         *schedule = NULL;
-        MICS_TRY(open_variant(memory, run, model, budget, as, schedule));
+        MICS_TRY(open_schedule(memory, run, model, budget, schedule));
         fits = (*schedule)->ledger.total <= budget->limit_bytes;
     }
     return MICS_OK;
@@ -211,14 +189,15 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               "is %lld, but %s has %lld positions; at most that many work",
                               (long long)run->sequence_length, run->model_config,
                               (long long)model->positions);
-    variant as = variant_of(run);
+    // What is chosen counts only where all of it succeeds. A copy is not for functions of config.h.
+    mics_run as = *run;
     mics_schedule *schedule = NULL;
     mics_status status = MICS_OK;
     if (!run->sharding_auto)
         MICS_TRY(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
-    MICS_TRY(choose_sharding(memory, run, model, budget, &as, &schedule));
+    MICS_TRY(choose_sharding(memory, &as, model, budget, &schedule));
     if (run->prefetch_auto)
-        MICS_TRY_OUT(choose_prefetch(memory, run, model, budget, &as, &schedule));
+        MICS_TRY_OUT(choose_prefetch(memory, &as, model, budget, &schedule));
     run->sharding = as.sharding;
     run->prefetch = as.prefetch;
     MICS_TRY_OUT(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
@@ -242,12 +221,12 @@ typedef struct search {
 
 // Memory of a variant; false when there is no schedule for it. What is wrong with a variant that
 // nobody asked for is nobody's error.
-static bool try_variant(const search *self, const variant *as, size_t *bytes_out)
+static bool try_variant(const search *self, const mics_run *as, size_t *bytes_out)
 {
     mics_schedule *schedule = NULL;
     const bool muted = mics_log_mute(true);
-    mics_status status =
-        open_variant(self->memory, self->run, self->model, self->budget, as, &schedule);
+    const mics_status status =
+        open_schedule(self->memory, as, self->model, self->budget, &schedule);
     mics_log_mute(muted);
     if (status == MICS_OK)
         *bytes_out = schedule->ledger.total;
@@ -256,7 +235,7 @@ static bool try_variant(const search *self, const variant *as, size_t *bytes_out
 }
 
 // Tries one change and adds its words to the list of what fits.
-static bool suggest(search *self, const variant *as, const char *words)
+static bool suggest(search *self, const mics_run *as, const char *words)
 {
     char size[32];
     size_t bytes = 0;
@@ -268,7 +247,7 @@ static bool suggest(search *self, const variant *as, const char *words)
 }
 
 // The largest micro-batch that fits, by halves, so that the global batch stays what it is.
-static bool suggest_micro_batch(search *self, variant as, const char *words)
+static bool suggest_micro_batch(search *self, mics_run as, const char *words)
 {
     char text[160];
     while (as.micro_batch % 2 == 0 && as.micro_steps <= INT32_MAX / 2) {
@@ -305,15 +284,15 @@ static void suggest_all(search *self, size_t needed)
     const mics_run *run = self->run;
     const run_budget *budget = self->budget;
     suggest_limit(self, needed);
-    variant as = variant_of(run);
+    mics_run as = *run;
     as.prefetch = 0;
     if (run->prefetch > 0)
         suggest(self, &as, "run.prefetch 0");
-    as = variant_of(run);
+    as = *run;
     as.layered_micro_steps = 1;
     if (run->layered_micro_steps > 1)
         suggest(self, &as, "run.layered_micro_steps 1");
-    as = variant_of(run);
+    as = *run;
     for (int32_t index = 0;
          mics_sharding_candidate(budget->ranks, budget->nodes, index, &as.sharding); index++) {
         int32_t p = as.sharding.params;
@@ -323,11 +302,11 @@ static void suggest_all(search *self, size_t needed)
         if (suggest(self, &as, words))
             break;
     }
-    as = variant_of(run);
+    as = *run;
     as.recompute = true;
     if (!run->recompute)
         suggest(self, &as, "run.recompute true");
-    suggest_micro_batch(self, variant_of(run), "");
+    suggest_micro_batch(self, *run, "");
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
     as.layered_micro_steps = 1;
     if (self->text[0] != '\0')

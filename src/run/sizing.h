@@ -6,7 +6,6 @@
 
 #include "mics/cluster.h"
 #include "mics/config.h"
-#include "mics/device.h"
 #include "mics/kernels.h"
 #include "mics/model.h"
 #include "mics/schedule.h"
@@ -14,7 +13,7 @@
 
 // What ranks on GPUs compute with.
 typedef struct run_accelerator {
-    bool used; // else the ranks compute on the processor
+    bool used; // else the ranks compute on CPUs
     const mics_kernels
         *kernels; // NULL where this machine has no GPU, for what is sized and not run
     mics_dtype dtype;
@@ -55,10 +54,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               const run_budget *budget, mics_schedule **schedule_out);
 
 /* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
- * which changes would fit (found by making their schedules).
- *
- * Returns: MICS_OK; MICS_ERR_MEMORY.
- */
+ * which changes would fit (found by making their schedules). */
 mics_status run_check_memory(mics_memory *memory, const mics_run *run,
                              const mics_schedule *schedule, const run_budget *budget);
 

@@ -22,7 +22,7 @@ void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase)
     mics_job_phase told = *phase;
     if (job->callbacks.phase == NULL)
         return;
-    told.rank = run_world_is_mpi(job->world) ? run_world_first_rank(job->world) : -1;
+    told.rank = job->world->mpi ? job->world->first : -1;
     told.out = job->run->out;
     job->callbacks.phase(job->callbacks.ctx, &told);
 }

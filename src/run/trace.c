@@ -27,18 +27,13 @@ struct run_trace {
     mics_step_time *times; // by step, by entry
 };
 
-// ---- room ----
+// ---- memory ----
 
-static mics_status make_room(mics_memory *memory, int64_t steps, int32_t entries,
-                             run_traced_step **steps_out, mics_step_time **times_out)
+static mics_status alloc_kept(mics_memory *memory, int64_t steps, int32_t entries,
+                              run_traced_step **steps_out, mics_step_time **times_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * sizeof **steps_out, &block));
-    *steps_out = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)steps * (size_t)entries * sizeof **times_out,
-                        &block));
-    *times_out = block;
-    return MICS_OK;
+    MICS_TRY(MICS_NEW(memory, steps, steps_out));
+    return MICS_NEW(memory, steps * entries, times_out);
 }
 
 mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trace_out)
@@ -46,19 +41,18 @@ mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trac
     const mics_run *run = job->run;
     const int64_t last = run->trace_step + run->trace_steps - 1;
     const int64_t first = run->trace_step > job->start_step ? run->trace_step : job->start_step + 1;
-    void *block = NULL;
     *trace_out = NULL;
     if (run->trace_step == 0 || first > last)
         return MICS_OK;
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, sizeof(run_trace), &block));
-    run_trace *trace = block;
+    run_trace *trace = NULL;
+    MICS_TRY(MICS_NEW(rank->memory, 1, &trace));
     trace->job = job;
     trace->rank = rank;
     trace->first = first;
     trace->last = last;
     trace->entries = job->schedule->lists[MICS_PHASE_TRAIN].count;
     mics_status status =
-        make_room(rank->memory, last - first + 1, trace->entries, &trace->steps, &trace->times);
+        alloc_kept(rank->memory, last - first + 1, trace->entries, &trace->steps, &trace->times);
     if (status == MICS_OK)
         *trace_out = trace;
     else
@@ -93,23 +87,17 @@ static void keep(run_trace *trace, const mics_engine *engine, int64_t step,
 static mics_status send(mics_comm *comm, int32_t to, const void *data, size_t bytes,
                         const char *what)
 {
-    return mics_comm_exchange(comm, &(mics_exchange){.to = to,
-                                                     .from = MICS_RANK_NONE,
-                                                     .send = data,
-                                                     .bytes = bytes,
-                                                     .reduce = MICS_REDUCE_COPY,
-                                                     .what = what});
+    const mics_exchange exchange = {
+        .to = to, .from = MICS_RANK_NONE, .send = data, .bytes = bytes, .what = what};
+    return mics_comm_exchange(comm, &exchange);
 }
 
 static mics_status receive(mics_comm *comm, int32_t from, void *data, size_t bytes,
                            const char *what)
 {
-    return mics_comm_exchange(comm, &(mics_exchange){.to = MICS_RANK_NONE,
-                                                     .from = from,
-                                                     .recv = data,
-                                                     .bytes = bytes,
-                                                     .reduce = MICS_REDUCE_COPY,
-                                                     .what = what});
+    const mics_exchange exchange = {
+        .to = MICS_RANK_NONE, .from = from, .recv = data, .bytes = bytes, .what = what};
+    return mics_comm_exchange(comm, &exchange);
 }
 
 static const char clock_what[] = "clock of a rank, for the trace";
@@ -166,7 +154,7 @@ static mics_status give(const run_trace *trace)
 
 // ---- rank 0 ----
 
-// Takes the other ranks into room for one.
+// Takes the other ranks, one after another in the same memory.
 static mics_status take_others(const run_trace *trace, run_trace_file *file, run_traced_step *steps,
                                mics_step_time *times)
 {
@@ -189,7 +177,7 @@ static mics_status take(const run_trace *trace)
     run_traced_step *steps = NULL;
     mics_step_time *times = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(make_room(memory, trace->count, trace->entries, &steps, &times));
+    MICS_TRY_OUT(alloc_kept(memory, trace->count, trace->entries, &steps, &times));
     MICS_TRY_OUT(run_trace_file_open(trace->job, memory, trace->count, &file));
     run_trace_file_add(file, &mine);
     MICS_TRY_OUT(take_others(trace, file, steps, times));

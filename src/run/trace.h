@@ -13,7 +13,7 @@
 // What one rank keeps of the steps to trace until it has seen the last of them.
 typedef struct run_trace run_trace;
 
-/* Makes room for the steps that the run file names and that are still to come.
+/* Allocates for the steps that the run file names and that are still to come.
  *
  * Returns: MICS_OK (*trace_out is NULL where there are none); MICS_ERR_MEMORY.
  * Owns:    close with run_trace_close; borrows job and rank.
@@ -59,10 +59,7 @@ mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_
 /* Adds a rank. Each once, in any order; `count` as given to open. */
 void run_trace_file_add(run_trace_file *file, const run_traced *traced);
 
-/* Adds the figures of all, completes the file, and notes a summary.
- *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
- */
+/* Adds the figures of all, completes the file, and tells a summary. */
 mics_status run_trace_file_finish(run_trace_file *file);
 void run_trace_file_close(run_trace_file *file);
 

@@ -11,44 +11,29 @@
 #include "trace.h"
 #include <stdio.h>
 
-enum { NAME_BYTES = 128, MOST_ARGS = 8 };
+enum { NAME_BYTES = 128, MAX_ARGS = 8 };
 
-typedef enum figure {
-    STEP,
-    COMPUTE_BUSY, // one a stream, in their order
-    INTRA_BUSY,
-    INTER_BUSY,
-    FIRST_GATHER,
-    LAST_REDUCE,
-    IDEAL,
-    EXPOSED,
-    EXPOSED_GATHER,
-    EXPOSED_REDUCE,
-    EXPOSED_SECOND_HOP,
-    EXPOSED_AGREE,
-    CLOCK_AHEAD,
-    CLOCK_ACCURACY,
-    FIGURES
-} figure;
-_Static_assert(INTER_BUSY - COMPUTE_BUSY == MICS_STREAM_INTER,
-               "busy figures stand as the streams do");
+// X(figure, name). Those of streams stand in their order.
+#define FIGURE_LIST(X)                                                                             \
+    X(STEP, "step_us")                                                                             \
+    X(COMPUTE_BUSY, "compute_busy_us")                                                             \
+    X(INTRA_BUSY, "intra_busy_us")                                                                 \
+    X(INTER_BUSY, "inter_busy_us")                                                                 \
+    X(FIRST_GATHER, "first_gather_us")                                                             \
+    X(LAST_REDUCE, "last_reduce_us")                                                               \
+    X(IDEAL, "ideal_us")                                                                           \
+    X(EXPOSED, "exposed_us")                                                                       \
+    X(EXPOSED_GATHER, "exposed_gather_us")                                                         \
+    X(EXPOSED_REDUCE, "exposed_reduce_us")                                                         \
+    X(EXPOSED_SECOND_HOP, "exposed_second_hop_us")                                                 \
+    X(EXPOSED_AGREE, "exposed_agree_us")                                                           \
+    X(CLOCK_AHEAD, "clock_ahead_us")                                                               \
+    X(CLOCK_ACCURACY, "clock_accuracy_us")
 
-static const char *const figure_names[FIGURES] = {
-    [STEP] = "step_us",
-    [COMPUTE_BUSY] = "compute_busy_us",
-    [INTRA_BUSY] = "intra_busy_us",
-    [INTER_BUSY] = "inter_busy_us",
-    [FIRST_GATHER] = "first_gather_us",
-    [LAST_REDUCE] = "last_reduce_us",
-    [IDEAL] = "ideal_us",
-    [EXPOSED] = "exposed_us",
-    [EXPOSED_GATHER] = "exposed_gather_us",
-    [EXPOSED_REDUCE] = "exposed_reduce_us",
-    [EXPOSED_SECOND_HOP] = "exposed_second_hop_us",
-    [EXPOSED_AGREE] = "exposed_agree_us",
-    [CLOCK_AHEAD] = "clock_ahead_us",
-    [CLOCK_ACCURACY] = "clock_accuracy_us",
-};
+#define FIGURE_ENUM(figure, name) figure,
+#define FIGURE_NAME(figure, name) name,
+typedef enum figure { FIGURE_LIST(FIGURE_ENUM) FIGURES } figure;
+static const char *const figure_names[FIGURES] = {FIGURE_LIST(FIGURE_NAME)};
 
 struct run_trace_file {
     const mics_job *job;
@@ -70,25 +55,19 @@ struct run_trace_file {
 static mics_status take_numbers(run_trace_file *file)
 {
     const size_t entries = (size_t)file->list->count, all = entries * (size_t)file->count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(file->memory, MICS_MEM_HOST,
-                        (entries + all + FIGURES * (size_t)file->ranks) * sizeof(double), &block));
-    file->numbers = block;
+    MICS_TRY(MICS_NEW(file->memory, entries + all + FIGURES * (size_t)file->ranks, &file->numbers));
     file->took = file->numbers;
     file->apart = file->took + entries;
     file->figures = file->apart + all;
-    MICS_TRY(mics_alloc(file->memory, MICS_MEM_HOST, entries * sizeof(run_chain), &block));
-    file->chains = block;
-    return MICS_OK;
+    return MICS_NEW(file->memory, entries, &file->chains);
 }
 
 mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_t count,
                                 run_trace_file **file_out)
 {
-    void *block = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_trace_file), &block));
-    run_trace_file *file = block;
+    run_trace_file *file = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &file));
     file->job = job;
     file->memory = memory;
     file->list = &job->schedule->lists[MICS_PHASE_TRAIN];
@@ -125,7 +104,7 @@ static const char *unit_name(const run_trace_file *file, const mics_step *step)
 // The texts and figures that an event points to.
 typedef struct event_text {
     char name[NAME_BYTES], group[NAME_BYTES];
-    mics_trace_arg args[MOST_ARGS];
+    mics_trace_arg args[MAX_ARGS];
     int32_t arg_count;
 } event_text;
 

@@ -8,14 +8,12 @@
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
 #include "base/file.h"
-#include "files.h"
 #include "gpu.h"
 #include "import.h"
 #include "mics/clock.h"
 #include "mics/log.h"
 #include "overlap.h"
 #include <math.h>
-#include <string.h>
 
 // ---- batches ----
 
@@ -40,35 +38,28 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
 
 // ---- opening ----
 
-static mics_status open_shards(run_trainer *self)
+static void add_state(mics_optimizer_shard *shard, const char *name, const float *data)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)self->job->model->unit_count * sizeof(mics_optimizer_shard),
-                        &block));
-    self->shards = block;
-    return MICS_OK;
+    shard->states[shard->state_count++] =
+        (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
 }
 
 // As long as the engine has them on the host.
 static void fill_shards(run_trainer *self)
 {
     const mics_model *model = self->job->model;
+    const mics_optimizer_def *def = mics_optimizer_def_get(self->job->run->optimizer.kind);
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_engine_optimizer_shard piece =
+        const mics_engine_optimizer_shard owned =
             mics_engine_optimizer_shard_get(self->engine, unit);
-        const run_states states = run_states_of(&self->job->run->optimizer, &piece);
         mics_optimizer_shard *shard = &self->shards[unit];
-        *shard = (mics_optimizer_shard){
-            .unit = model->units[unit].name,
-            .unit_elems = model->units[unit].elems,
-            .begin = piece.range.begin,
-            .end = piece.range.end,
-            .state_count = states.count,
-        };
-        for (int32_t i = 0; i < states.count; i++)
-            shard->states[i] = (mics_shard_state){
-                .name = states.names[i], .dtype = MICS_DTYPE_FP32, .data = states.data[i]};
+        *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
+                                        .unit_elems = model->units[unit].elems,
+                                        .begin = owned.range.begin,
+                                        .end = owned.range.end};
+        add_state(shard, MICS_STATE_PARAM, owned.params);
+        for (int32_t state = 0; state < def->states; state++)
+            add_state(shard, def->state_names[state], owned.states[state]);
     }
 }
 
@@ -83,16 +74,13 @@ static mics_status open_engine(run_trainer *self)
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };
-    void *row = NULL;
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
-    MICS_TRY(mics_alloc(self->rank->memory, MICS_MEM_HOST,
-                        (size_t)(run_job_sequence(job) + 1) * sizeof(int32_t), &row));
-    self->row = row;
-    return open_shards(self);
+    MICS_TRY(MICS_NEW(self->rank->memory, run_job_sequence(job) + 1, &self->row));
+    return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
-// A run that goes on scales its losses as the one did that it goes on from.
+// A resumed run takes the loss scale of its checkpoint.
 static void fill_scaler(run_trainer *self)
 {
     const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
@@ -150,14 +138,14 @@ static mics_status setup(run_trainer *self)
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
     MICS_TRY(run_rank_agree(self->rank, open_all(self)));
-    MICS_TRY(run_gpu_time_products(self->job, self->rank, self->engine));
+    MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;
 }
 
 static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
 {
-    return &job->trainers[rank->comm->rank - run_world_first_rank(job->world)];
+    return &job->trainers[rank->comm->rank - job->world->first];
 }
 
 mics_status run_trainer_open(void *ctx, run_rank *rank)
@@ -167,6 +155,7 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
     *self = (run_trainer){.job = job,
                           .rank = rank,
                           .step = job->start_step,
+                          .saved = job->checkpoint != NULL,
                           .saved_step = job->start_step,
                           .validation_first = NAN,
                           .validation_last = NAN};
@@ -241,7 +230,7 @@ static mics_status agree_to_save(void *ctx, mics_status mine)
 // One rank a process hears what is asked of the process.
 static bool hears(const run_trainer *self)
 {
-    return self->rank->comm->rank == run_world_first_rank(self->rank->world);
+    return self->rank->comm->rank == self->rank->world->first;
 }
 
 static void tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
@@ -294,7 +283,7 @@ static mics_status save_waiting(run_trainer *self, int64_t step)
         meta.scaler = scaler_of(self->engine);
     MICS_TRY(mics_engine_download(self->engine));
     fill_shards(self);
-    meta.tokenizer_text = run_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->shards,
                                               rank < writers ? job->model->unit_count : 0);
     mics_engine_release(self->engine);
@@ -320,9 +309,10 @@ static mics_status save(run_trainer *self, int64_t step)
     tell_phase(self, step, true, files_s);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
     MICS_TRY(save_waiting(self, step));
-    // Whoever goes on from here has none either.
+    // A run that resumes from here has none either.
     mics_engine_forget_residual(self->engine);
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
+    self->saved = true;
     self->saved_step = step;
     tell_phase(self, step, false, 0);
     tell_saved(self, step);
@@ -333,7 +323,7 @@ mics_status run_trainer_save(void *ctx, run_rank *rank)
 {
     run_trainer *self = trainer_of(ctx, rank);
     mics_log_release(false, -1);
-    return self->step == self->saved_step ? MICS_OK : save(self, self->step);
+    return save(self, self->step);
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)

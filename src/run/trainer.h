@@ -23,7 +23,8 @@ struct run_trainer {
     bool begun;                               // training: validated before its first step
     int64_t step;                             // done
     double begin_us;                          // of the running step
-    int64_t saved_step;                       // newest checkpoint; 0: none
+    bool saved;                               // there is a checkpoint
+    int64_t saved_step;                       // of the newest; 0 too where there is none
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
     mics_step_result newest;                  // step
@@ -44,16 +45,12 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank);
 /* Saves the newest step unless it is saved. Returns: as mics_job_save. */
 mics_status run_trainer_save(void *ctx, run_rank *rank);
 
-/* Calls job->write once, on rank 0, while the others wait for it as for files.
- *
- * Returns: what it returned, on all ranks.
- */
+/* Calls job->write once, on rank 0, while the others wait for it as for files. Returns: what it
+ * returned, on all ranks. */
 mics_status run_trainer_write(void *ctx, run_rank *rank);
 
 /* Frees what the rank holds, also after a failure; who ends later is waited for as for files.
- *
- * Returns: MICS_OK; MICS_ERR_IO: the last metrics did not reach the disk.
- */
+ * Returns: MICS_OK; MICS_ERR_IO: the last metrics did not reach the disk. */
 mics_status run_trainer_close(void *ctx, run_rank *rank);
 
 #endif

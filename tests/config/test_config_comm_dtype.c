@@ -52,31 +52,31 @@ static void test_keys_without_effect(void **state)
         {DTYPES(PARAMS), "8, 8, 8", 2, NULL},
         {DTYPES(PARAMS), "1, 1, 8", 2,
          "run.comm_dtype.params: \"bf16\" would have no effect: with P|G|O = 1|1|8 on 8 ranks, 4 a "
-         "node, parameters are not sent between nodes; leave it out, or take a sharding with P "
+         "node, parameters are not sent inter-node; leave it out, or take a sharding with P "
          "over several nodes"},
         {DTYPES(PARAMS), "2, 2, 2", 2,
-         "not sent between nodes; leave it out, or set run.comm_dtype.bf16_intra_node"},
+         "not sent inter-node; leave it out, or set run.comm_dtype.bf16_intra_node"},
         {DTYPES(PARAMS), "2, 2, 8", 2, "run.comm_dtype.params: \"bf16\" would have no effect"},
         {DTYPES(PARAMS ", " INTRA), "2, 2, 8", 2, NULL}, // parameter sync
         {DTYPES(PARAMS ", " INTRA), "2, 2, 2", 2, "run.comm_dtype.params: \"bf16\""},
         {DTYPES(GRADS), "1, 8, 8", 2, NULL},
         {DTYPES(GRADS), "1, 2, 2", 2, "or set run.comm_dtype.bf16_intra_node"},
         {DTYPES(GRADS), "1, 1, 1", 2,
-         "gradients of a micro-step are not sent between nodes; leave it out, or take a sharding "
+         "gradients of a micro-step are not sent inter-node; leave it out, or take a sharding "
          "with G over several nodes"},
         {DTYPES(INT8), "2, 2, 2", 2, NULL},
         {DTYPES(INT8), "1, 1, 8", 2, NULL},
         {DTYPES(INT8), "8, 8, 8", 2,
          "run.comm_dtype.boundary: \"int8\" would have no effect: with P|G|O = 8|8|8 on 8 ranks, 4 "
-         "a node, gradients at the accumulation boundary are not sent between nodes; leave it out, "
+         "a node, gradients at the accumulation boundary are not sent inter-node; leave it out, "
          "or take a sharding with G below the number of ranks"},
         {DTYPES(INT8), "1, 1, 1", 1, "or set run.comm_dtype.bf16_intra_node"}, // one node
-        // The switch for links inside nodes.
+        // The switch for intra-node links.
         {DTYPES(INTRA), "2, 2, 2", 2, NULL},
         {DTYPES(INTRA), "1, 1, 8", 2, NULL},
         {DTYPES(INTRA), "1, 1, 8", 8,
          "run.comm_dtype.bf16_intra_node: true would have no effect: with P|G|O = 1|1|8 on 8 "
-         "ranks, 1 a node, nothing is sent inside nodes; leave it out"},
+         "ranks, 1 a node, nothing is sent intra-node; leave it out"},
         {DTYPES(INTRA ", " PARAMS) RING, "8, 8, 8", 2,
          "leave it out, or take run.collectives \"two-stage\""},
         {DTYPES(INTRA), "8, 8, 8", 2,

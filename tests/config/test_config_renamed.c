@@ -2,41 +2,50 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys by the names that they had once: errors in a run file, which say what to write.
 #include "config/keys.h"
-#include "config/renamed.h"
 #include "config/run_file.h"
 
 #define RUN_OF(keys)                                                                               \
     "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"},\n"                    \
     "\"train_batch_size\": 1, \"run\": {\"steps\": 1,\n" keys "}}"
 
-// Each row of the list: the old name is no key, the new one is; and both ways of giving it.
-static void test_every_row(void **state)
+// Old names are no keys, and new ones are; both ways of giving them.
+static void test_every_name(void **state)
 {
     (void)state;
-    int32_t count = 0;
-    const renamed_key *rows = mics_config_renamed(&count);
+#define INTRA_KEY "run.comm_dtype.bf16_intra_node"
+    static const struct {
+        const char *old_path, *new_path, *value;
+    } cases[] = {
+        {"run.breadth", "run.layered_micro_steps", "\"bf16\""},
+        {"run.whole_below", "run.param_persistence_threshold", "\"bf16\""},
+        {"run.join_below", "run.coalesce_below", "\"bf16\""},
+        {"run.time_products", "run.gemm_autotune", "\"bf16\""},
+        {"run.files_timeout_s", NULL, NULL},
+        {"run.wire.gather", "run.comm_dtype.params", "\"bf16\""},
+        {"run.wire.reduce", "run.comm_dtype.grads", "\"bf16\""},
+        {"run.wire.second_hop", "run.comm_dtype.boundary", "\"bf16\""},
+        {"run.wire.gather_inside", INTRA_KEY, "true"},
+        {"run.wire.reduce_inside", INTRA_KEY, "true"},
+        {"run.wire.second_hop_inside", INTRA_KEY, "true"},
+    };
     write_file("run.json", RUN_PLAIN);
-    for (int32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *old_path = cases[i].old_path, *new_path = cases[i].new_path;
         char set[CONFIG_PATH_BYTES + 16], part[2 * CONFIG_PATH_BYTES];
         const char *const sets[] = {set};
         mics_run *run = NULL;
-        const bool gone = rows[i].form == RENAMED_GONE;
-        assert_int_equal(mics_config_find(rows[i].old_path), -1);
-        assert_int_equal(rows[i].new_path == NULL, gone);
-        if (!gone)
-            assert_true(mics_config_find(rows[i].new_path) >= 0);
-        if (rows[i].form == RENAMED_SECTION)
-            continue;
-        snprintf(set, sizeof set, "%s=\"bf16\"", rows[i].old_path);
+        assert_int_equal(mics_config_find(old_path), -1);
+        snprintf(set, sizeof set, "%s=\"bf16\"", old_path);
         ASSERT_STATUS(MICS_ERR_INVALID, mics_run_load(memory, "run.json", sets, 1, &run));
-        if (gone)
-            snprintf(part, sizeof part, "%s: is no key any more; leave it out", rows[i].old_path);
-        else
+        if (new_path == NULL) {
+            snprintf(part, sizeof part, "%s: is no key any more; leave it out", old_path);
+        } else {
+            assert_true(mics_config_find(new_path) >= 0);
             snprintf(part, sizeof part, "run.json, --set %s: is %s now: write --set %s=%s",
-                     rows[i].old_path, rows[i].new_path, rows[i].new_path,
-                     rows[i].form == RENAMED_BF16_SWITCH ? "true" : "\"bf16\"");
+                     old_path, new_path, new_path, cases[i].value);
+        }
         ASSERT_SAID(&seen, part);
-        snprintf(set, sizeof set, "%s=null", rows[i].old_path);
+        snprintf(set, sizeof set, "%s=null", old_path);
         ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
         mics_run_close(run);
     }
@@ -50,13 +59,13 @@ static void test_lines(void **state)
                   "{\"layered_micro_steps\": 3}");
     check_refused(RUN_OF("\"wire\": {\"gather\": \"bf16\"}"), MICS_ERR_INVALID,
                   "run.json:3: run.wire.gather: is run.comm_dtype.params now: write \"run\": "
-                  "{\"comm_dtype\": {\"params\": \"bf16\"}}; it is for links between nodes; inside "
-                  "nodes: run.comm_dtype.bf16_intra_node");
+                  "{\"comm_dtype\": {\"params\": \"bf16\"}}; it is for inter-node links; "
+                  "intra-node: run.comm_dtype.bf16_intra_node");
     check_refused(RUN_OF("\"wire\": {\"gather_inside\": \"bf16\"}"), MICS_ERR_INVALID,
                   "run.wire.gather_inside: is run.comm_dtype.bf16_intra_node now: write \"run\": "
                   "{\"comm_dtype\": {\"bf16_intra_node\": true}}");
     check_refused(RUN_OF("\"wire\": {\"gather_inside\": \"fp32\"}"), MICS_ERR_INVALID,
-                  "run.wire.gather_inside: is no key any more; leave it out; inside nodes");
+                  "run.wire.gather_inside: is no key any more; leave it out; intra-node");
     check_refused(RUN_OF("\"wire\": {}"), MICS_ERR_INVALID,
                   "run.wire: is run.comm_dtype now, and has other keys");
     check_refused(RUN_OF("\"wire\": 3"), MICS_ERR_INVALID, "run.wire: is run.comm_dtype now");
@@ -79,7 +88,7 @@ static void test_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_every_row, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_name, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lines, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

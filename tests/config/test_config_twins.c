@@ -105,7 +105,7 @@ static void test_resolved_collectives(void **state)
     mics_run_close(run);
 }
 
-// "params grads boundary" between nodes, then the same inside them.
+// "params grads boundary" inter-node, then the same intra-node.
 static void check_dtypes(const char *text, const char *expected)
 {
     char found[64];

@@ -86,7 +86,7 @@ train 2 refused --ranks 1 --set sharding=null --set run.precision=fp8
 timed="$mesh --set run.gemm_autotune=true --set run.checkpoint_every=2"
 # shellcheck disable=SC2086
 train 0 timed $timed
-grep -qE '^mics: rank 0: ([1-9][0-9]*) of \1 matrix products timed in .* s, kept in timed/products.bin$' timed.err || fail "what was timed is not said"
+grep -qE '^mics: rank 0: ([1-9][0-9]*) of \1 GEMMs timed in .* s, kept in timed/products.bin$' timed.err || fail "what was timed is not said"
 near 2e-3 timed cpu
 exact timed
 cp -r timed on

@@ -250,6 +250,35 @@ static void test_older_step(void **state)
     assert_int_equal(system("cmp third/model.safetensors third_again/model.safetensors"), 0);
 }
 
+// What a job began with can be saved, exported and sampled, and is resumed like any other step.
+static void test_step_zero(void **state)
+{
+    (void)state;
+    heard ears = {0};
+    char text[16];
+    const mics_sampling sampling = {.tokens = 5, .temperature = 1, .seed = 1};
+    mics_job *job = open_good("zero", &ears, "none");
+    ASSERT_OK(mics_job_save(job));
+    assert_int_equal(access("zero/checkpoints/step-00000000/manifest.json", F_OK), 0);
+    ASSERT_OK(mics_job_export(job, "zeroth", 0));
+    assert_int_equal(access("zeroth/model.safetensors", F_OK), 0);
+    FILE *out = fmemopen(text, sizeof text, "w");
+    assert_non_null(out);
+    ASSERT_OK(mics_job_generate(job, "the", &sampling, out));
+    assert_true(ftell(out) >= 5);
+    fclose(out);
+    assert_int_equal(ears.checkpoints, 1); // once for all three
+    ASSERT_OK(mics_job_close(job));
+    job = open_good("zero", &ears, "auto");
+    assert_non_null(mics_job_facts_get(job).checkpoint);
+    ASSERT_OK(mics_job_save(job)); // is saved
+    ASSERT_OK(mics_job_train(job, 0));
+    ASSERT_OK(mics_job_close(job));
+    assert_int_equal(ears.checkpoints, 2);
+    assert_same_losses(&ears, 1);
+    assert_same_weights("zero");
+}
+
 // ---- stopping ----
 
 static void test_stop(void **state)
@@ -640,12 +669,19 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls_in_turn), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_older_step),    cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_wrong_calls),
-        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_size),
-        cmocka_unit_test(test_own_model),     cmocka_unit_test(test_own_model_wrong),
-        cmocka_unit_test(test_saved_beside),  cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_calls_in_turn),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_older_step),
+        cmocka_unit_test(test_step_zero),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_wrong_calls),
+        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_size),
+        cmocka_unit_test(test_own_model),
+        cmocka_unit_test(test_own_model_wrong),
+        cmocka_unit_test(test_saved_beside),
+        cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

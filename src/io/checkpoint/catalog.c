@@ -2,30 +2,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shards of a checkpoint, put in order and checked for holes and overlaps.
 #include "io/checkpoint/catalog.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-static mics_status load_files(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
-                              mics_catalog *catalog)
+static mics_status load_files(mics_memory *memory, const char *folder,
+                              const mics_manifest *manifest, int64_t step, mics_catalog *catalog)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof *catalog->files, &block));
-    catalog->files = block;
+    const int32_t count = manifest->file_count;
+    MICS_TRY(MICS_NEW(memory, count, &catalog->files));
     for (int32_t i = 0; i < count; i++) {
         mics_rank_file *file = &catalog->files[i];
-        MICS_TRY(mics_rank_file_load(memory, paths[i], file));
+        char *path = NULL;
+        MICS_TRY(mics_file_join(memory, folder, manifest->files[i].name, &path));
+        const mics_status status = mics_rank_file_load(memory, path, file);
+        mics_free(memory, path);
+        MICS_TRY(status);
         catalog->file_count = i + 1;
         if (file->id.step != step || file->id.rank != i || file->id.writers != count)
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: offset %d: written by rank %d of %d at step %lld; expected rank "
                              "%d of %d at step %lld",
-                             paths[i], MICS_RANK_FILE_PREFIX, (int)file->id.rank,
+                             file->path, MICS_RANK_FILE_PREFIX, (int)file->id.rank,
                              (int)file->id.writers, (long long)file->id.step, (int)i, (int)count,
                              (long long)step);
     }
     return MICS_OK;
+}
+
+static const char *path_of(const mics_catalog *catalog, const mics_catalog_shard *at)
+{
+    return catalog->files[at->file].path;
 }
 
 static int compare_shards(const void *left, const void *right)
@@ -44,9 +53,7 @@ static mics_status sort_shards(mics_memory *memory, mics_catalog *catalog, int64
     size_t count = 0;
     for (int32_t i = 0; i < catalog->file_count; i++)
         count += (size_t)catalog->files[i].count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, count * sizeof *catalog->shards, &block));
-    catalog->shards = block;
+    MICS_TRY(MICS_NEW(memory, count, &catalog->shards));
     count = 0;
     for (int32_t i = 0; i < catalog->file_count; i++) {
         for (int32_t k = 0; k < catalog->files[i].count; k++) {
@@ -61,12 +68,13 @@ static mics_status sort_shards(mics_memory *memory, mics_catalog *catalog, int64
 }
 
 // Says that [done, ...) of a unit is held by no shard or by two.
-static mics_status not_tiled(char *const *paths, const mics_catalog_shard *at, int64_t done)
+static mics_status not_tiled(const mics_catalog *catalog, const mics_catalog_shard *at,
+                             int64_t done)
 {
     const mics_rank_shard *shard = at->shard;
     return mics_fail(MICS_ERR_FORMAT,
                      "%s: holds elements %lld to %lld of %lld of unit %s, where %lld %s",
-                     paths[at->file], (long long)shard->begin, (long long)shard->end,
+                     path_of(catalog, at), (long long)shard->begin, (long long)shard->end,
                      (long long)shard->unit_elems, shard->unit, (long long)done,
                      shard->begin < done ? "and those before are in another shard too"
                                          : "is the first that is in no shard");
@@ -81,22 +89,22 @@ static bool same_states(const mics_rank_shard *a, const mics_rank_shard *b)
 }
 
 // What the shards of a unit must have in common.
-static mics_status check_alike(char *const *paths, const mics_catalog_shard *head,
+static mics_status check_alike(const mics_catalog *catalog, const mics_catalog_shard *head,
                                const mics_catalog_shard *at)
 {
     if (at->shard->unit_elems != head->shard->unit_elems)
         return mics_fail(MICS_ERR_FORMAT, "%s: unit %s has %lld elements here, %lld in %s",
-                         paths[at->file], head->shard->unit, (long long)at->shard->unit_elems,
-                         (long long)head->shard->unit_elems, paths[head->file]);
+                         path_of(catalog, at), head->shard->unit, (long long)at->shard->unit_elems,
+                         (long long)head->shard->unit_elems, path_of(catalog, head));
     if (!same_states(head->shard, at->shard))
         return mics_fail(MICS_ERR_FORMAT, "%s: unit %s has other states here than in %s",
-                         paths[at->file], head->shard->unit, paths[head->file]);
+                         path_of(catalog, at), head->shard->unit, path_of(catalog, head));
     return MICS_OK;
 }
 
 // Takes the shards of one unit from `first` on; unit_out->count is how many they are.
-static mics_status tile_unit(const mics_catalog *catalog, char *const *paths, int64_t first,
-                             int64_t total, mics_catalog_unit *unit_out)
+static mics_status tile_unit(const mics_catalog *catalog, int64_t first, int64_t total,
+                             mics_catalog_unit *unit_out)
 {
     const mics_rank_shard *head = catalog->shards[first].shard;
     int64_t done = 0;
@@ -105,43 +113,28 @@ static mics_status tile_unit(const mics_catalog *catalog, char *const *paths, in
         const mics_catalog_shard *at = &catalog->shards[next];
         if (strcmp(at->shard->unit, head->unit) != 0)
             break;
-        MICS_TRY(check_alike(paths, &catalog->shards[first], at));
+        MICS_TRY(check_alike(catalog, &catalog->shards[first], at));
         if (at->shard->begin != done)
-            return not_tiled(paths, at, done);
+            return not_tiled(catalog, at, done);
         done = at->shard->end;
     }
     if (done != head->unit_elems)
         return mics_fail(MICS_ERR_FORMAT, "%s: unit %s ends at element %lld in all files, of %lld",
-                         paths[catalog->shards[next - 1].file], head->unit, (long long)done,
+                         path_of(catalog, &catalog->shards[next - 1]), head->unit, (long long)done,
                          (long long)head->unit_elems);
     *unit_out = (mics_catalog_unit){
         .name = head->unit, .elems = head->unit_elems, .first = first, .count = next - first};
     return MICS_OK;
 }
 
-static int64_t count_units(const mics_catalog *catalog, int64_t total)
+static mics_status tile_units(mics_memory *memory, int64_t total, mics_catalog *catalog)
 {
-    int64_t units = 0;
-    for (int64_t i = 0; i < total; i++) {
-        if (i == 0 ||
-            strcmp(catalog->shards[i - 1].shard->unit, catalog->shards[i].shard->unit) != 0)
-            units++;
-    }
-    return units;
-}
-
-static mics_status tile_units(mics_memory *memory, char *const *paths, int64_t total,
-                              mics_catalog *catalog)
-{
-    int64_t units = count_units(catalog, total);
-    if (units > INT32_MAX)
-        return mics_fail(MICS_ERR_FORMAT, "%s: too many units", paths[0]);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof *catalog->units, &block));
-    catalog->units = block;
+    if (total > INT32_MAX)
+        return mics_fail(MICS_ERR_FORMAT, "%s: too many shards", catalog->files[0].path);
+    MICS_TRY(MICS_NEW(memory, total, &catalog->units)); // or fewer
     for (int64_t first = 0; first < total;) {
         mics_catalog_unit *unit = &catalog->units[catalog->unit_count];
-        MICS_TRY(tile_unit(catalog, paths, first, total, unit));
+        MICS_TRY(tile_unit(catalog, first, total, unit));
         catalog->unit_count++;
         first += unit->count;
     }
@@ -149,35 +142,34 @@ static mics_status tile_units(mics_memory *memory, char *const *paths, int64_t t
 }
 
 // A unit of which every file holds an empty shard would vanish from the catalog in silence.
-static mics_status check_empty_shards(const mics_catalog *catalog, char *const *paths)
+static mics_status check_empty_shards(const mics_catalog *catalog)
 {
     for (int32_t i = 0; i < catalog->file_count; i++) {
         for (int32_t k = 0; k < catalog->files[i].count; k++) {
             const mics_rank_shard *shard = &catalog->files[i].shards[k];
             if (shard->begin == shard->end && mics_catalog_find(catalog, shard->unit) == NULL)
-                return mics_fail(MICS_ERR_FORMAT, "%s: unit %s is empty in every file", paths[i],
-                                 shard->unit);
+                return mics_fail(MICS_ERR_FORMAT, "%s: unit %s is empty in every file",
+                                 catalog->files[i].path, shard->unit);
         }
     }
     return MICS_OK;
 }
 
-mics_status mics_catalog_load(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
+mics_status mics_catalog_load(mics_memory *memory, const char *folder,
+                              const mics_manifest *manifest, int64_t step,
                               mics_catalog *catalog_out)
 {
     mics_catalog catalog = {0};
     int64_t total = 0;
-    mics_status status = load_files(memory, paths, count, step, &catalog);
-    if (status == MICS_OK)
-        status = sort_shards(memory, &catalog, &total);
-    if (status == MICS_OK)
-        status = tile_units(memory, paths, total, &catalog);
-    if (status == MICS_OK)
-        status = check_empty_shards(&catalog, paths);
-    if (status == MICS_OK)
-        *catalog_out = catalog;
-    else
-        mics_catalog_fini(memory, &catalog);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(load_files(memory, folder, manifest, step, &catalog));
+    MICS_TRY_OUT(sort_shards(memory, &catalog, &total));
+    MICS_TRY_OUT(tile_units(memory, total, &catalog));
+    MICS_TRY_OUT(check_empty_shards(&catalog));
+    *catalog_out = catalog;
+    return MICS_OK;
+out:
+    mics_catalog_fini(memory, &catalog);
     return status;
 }
 
@@ -198,8 +190,7 @@ static int compare_name(const void *key, const void *unit)
 
 const mics_catalog_unit *mics_catalog_find(const mics_catalog *catalog, const char *name)
 {
-    if (catalog->unit_count == 0)
-        return NULL;
-    return bsearch(name, catalog->units, (size_t)catalog->unit_count, sizeof *catalog->units,
-                   compare_name);
+    return catalog->unit_count == 0 ? NULL
+                                    : bsearch(name, catalog->units, (size_t)catalog->unit_count,
+                                              sizeof *catalog->units, compare_name);
 }

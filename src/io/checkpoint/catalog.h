@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // All shards of all rank files of a checkpoint, by unit and place. Made when a checkpoint is
-// opened, and by rank 0 before it publishes one.
+// opened, and by rank 0 before it commits one.
 #ifndef MICS_CHECKPOINT_CATALOG_H
 #define MICS_CHECKPOINT_CATALOG_H
 
+#include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -31,13 +32,14 @@ typedef struct mics_catalog {
     int32_t unit_count;
 } mics_catalog;
 
-/* Loads the headers of rank files 0 .. count - 1, called paths[i], and checks that they belong
- * together and that the shards of every unit tile it, all with the same states.
+/* Loads the headers of the rank files that a manifest lists, and checks that they belong together
+ * and that the shards of every unit tile it, all with the same states.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (which file, unit and element); MICS_ERR_MEMORY.
- * Owns:    free with mics_catalog_fini; the paths are borrowed for the call.
+ * Owns:    free with mics_catalog_fini; the manifest is borrowed for the call.
  */
-mics_status mics_catalog_load(mics_memory *memory, char *const *paths, int32_t count, int64_t step,
+mics_status mics_catalog_load(mics_memory *memory, const char *folder,
+                              const mics_manifest *manifest, int64_t step,
                               mics_catalog *catalog_out);
 
 void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog);

@@ -3,6 +3,7 @@
 // Finding and removing checkpoints in a run's folder.
 #include "io/checkpoint/folder.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <dirent.h>
 #include <errno.h>
@@ -62,13 +63,6 @@ static bool parse_step_name(const char *name, int64_t *step_out)
     return true;
 }
 
-static bool ends_in(const char *name, const char *suffix)
-{
-    size_t bytes = strlen(name);
-    size_t suffix_bytes = strlen(suffix);
-    return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
-}
-
 // True for the names of files that a save writes into a step's folder.
 static bool written_by_save(const char *name)
 {
@@ -79,10 +73,10 @@ static bool written_by_save(const char *name)
             return true;
     }
     if (strncmp(name, "rank-", 5) == 0)
-        return ends_in(name, ".mics");
+        return mics_text_ends(name, ".mics");
     if (strcmp(name, "tokenizer.json") == 0 || strncmp(name, "tokenizer-g", 11) == 0)
-        return ends_in(name, ".json");
-    return strncmp(name, "tokenizer", 9) == 0 && ends_in(name, ".json.tmp");
+        return mics_text_ends(name, ".json");
+    return strncmp(name, "tokenizer", 9) == 0 && mics_text_ends(name, ".json.tmp");
 }
 
 // ---- folders ----
@@ -110,42 +104,29 @@ static const char *next_entry(DIR *folder)
     return NULL;
 }
 
-// A list of steps that have a folder.
-typedef struct step_list {
-    int64_t *steps;
-    size_t count;
-    size_t capacity;
-} step_list;
-
-static mics_status append_step(mics_memory *memory, step_list *list, int64_t step)
+static int names_step(const struct dirent *entry)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
-        void *block = list->steps;
-        MICS_TRY(mics_realloc(memory, MICS_MEM_HOST, capacity * sizeof *list->steps, &block));
-        list->steps = block;
-        list->capacity = capacity;
-    }
-    list->steps[list->count++] = step;
-    return MICS_OK;
+    int64_t step = 0;
+    return parse_step_name(entry->d_name, &step);
 }
 
-// Lists the steps of `dir`; none when it does not exist. The caller frees list_out->steps.
-static mics_status list_steps(mics_memory *memory, const char *dir, step_list *list_out)
+// Lists the steps of `dir`; none when it does not exist. The caller frees *steps_out.
+static mics_status list_steps(mics_memory *memory, const char *dir, int64_t **steps_out,
+                              int *count_out)
 {
-    DIR *folder = opendir(dir);
-    if (folder == NULL && errno == ENOENT)
-        return MICS_OK;
-    if (folder == NULL)
+    struct dirent **entries = NULL;
+    int count = scandir(dir, &entries, names_step, NULL);
+    if (count < 0 && errno != ENOENT)
         return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", dir, strerror(errno));
-    mics_status status = MICS_OK;
-    const char *name;
-    int64_t step = 0;
-    while (status == MICS_OK && (name = next_entry(folder)) != NULL) {
-        if (parse_step_name(name, &step))
-            status = append_step(memory, list_out, step);
+    count = count < 0 ? 0 : count;
+    const mics_status status = MICS_NEW(memory, count, steps_out);
+    for (int i = 0; i < count; i++) {
+        if (status == MICS_OK)
+            (void)parse_step_name(entries[i]->d_name, &(*steps_out)[i]);
+        free(entries[i]);
     }
-    closedir(folder);
+    free(entries);
+    *count_out = count;
     return status;
 }
 
@@ -214,14 +195,13 @@ static mics_status inspect_manifest(mics_memory *memory, const char *folder, con
 static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t step,
                                 step_state *state_out)
 {
-    char *folder = NULL;
-    char *path = NULL;
+    char *folder = NULL, *path = NULL;
+    mics_status status = MICS_OK;
     *state_out = (step_state){.step = step};
-    mics_status status = mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder);
-    if (status == MICS_OK)
-        status = mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path);
-    if (status == MICS_OK)
-        status = inspect_manifest(memory, folder, path, state_out);
+    MICS_TRY_OUT(mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder));
+    MICS_TRY_OUT(mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path));
+    MICS_TRY_OUT(inspect_manifest(memory, folder, path, state_out));
+out:
     mics_free(memory, path);
     mics_free(memory, folder);
     return status;
@@ -244,24 +224,24 @@ static int compare_states(const void *left, const void *right)
 static mics_status list_states(mics_memory *memory, const char *dir, step_state **states_out,
                                size_t *count_out)
 {
-    step_list list = {0};
-    void *block = NULL;
+    int64_t *steps = NULL;
+    step_state *states = NULL;
+    int step_count = 0;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(list_steps(memory, dir, &list));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, list.count * sizeof(step_state), &block));
-    step_state *states = block;
+    MICS_TRY_OUT(list_steps(memory, dir, &steps, &step_count));
+    MICS_TRY_OUT(MICS_NEW(memory, step_count, &states));
     size_t count = 0;
-    for (size_t i = 0; i < list.count; i++) {
-        MICS_TRY_OUT(inspect_step(memory, dir, list.steps[i], &states[count]));
+    for (int i = 0; i < step_count; i++) {
+        MICS_TRY_OUT(inspect_step(memory, dir, steps[i], &states[count]));
         count += states[count].listed ? 1 : 0;
     }
     qsort(states, count, sizeof *states, compare_states);
     *states_out = states;
     *count_out = count;
-    block = NULL;
+    states = NULL;
 out:
-    mics_free(memory, block);
-    mics_free(memory, list.steps);
+    mics_free(memory, states);
+    mics_free(memory, steps);
     return status;
 }
 
@@ -328,6 +308,22 @@ mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
     found_out->name = mics_ckpt_step_name(state.step);
     found_out->serial = state.serial;
     return MICS_OK;
+}
+
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
+                                  char **path_out)
+{
+    step_state *states = NULL;
+    size_t count = 0;
+    *path_out = NULL;
+    mics_status status = list_states(memory, dir, &states, &count);
+    for (size_t i = 0; status == MICS_OK && i < count && *path_out == NULL; i++) {
+        const mics_ckpt_name name = mics_ckpt_step_name(states[i].step);
+        if (strcmp(name.text, but) != 0)
+            status = mics_file_join(memory, dir, name.text, path_out);
+    }
+    mics_free(memory, states);
+    return status;
 }
 
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out)
@@ -397,18 +393,19 @@ static bool is_leftover(const char *path)
 
 mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step)
 {
-    step_list list = {0};
-    mics_status status = list_steps(memory, dir, &list);
-    for (size_t i = 0; status == MICS_OK && i < list.count; i++) {
-        if (list.steps[i] == step)
+    int64_t *steps = NULL;
+    int count = 0;
+    mics_status status = list_steps(memory, dir, &steps, &count);
+    for (int i = 0; status == MICS_OK && i < count; i++) {
+        if (steps[i] == step)
             continue;
         char *path = NULL;
-        status = mics_file_join(memory, dir, mics_ckpt_step_name(list.steps[i]).text, &path);
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(steps[i]).text, &path);
         if (status == MICS_OK && is_leftover(path))
             remove_folder(path);
         mics_free(memory, path);
     }
-    mics_free(memory, list.steps);
+    mics_free(memory, steps);
     return status;
 }
 

@@ -9,7 +9,6 @@
 #include "io/checkpoint/manifest.h"
 #include "mics/memory.h"
 #include "mics/status.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 #define MICS_LATEST_NAME "latest"
@@ -31,11 +30,7 @@ typedef struct mics_ckpt_newest_found {
     int32_t damaged_count;  // how many have a manifest, when none is complete
 } mics_ckpt_newest_found;
 
-/* Finds the newest complete checkpoint of `dir`: the one that `latest` names, else, with a warning,
- * the one saved last among all. Complete: a valid manifest, and all its files with their lengths.
- *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
- */
+/* Finds what mics_checkpoint_latest is about. */
 mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
                              mics_ckpt_newest_found *found_out);
 

@@ -9,13 +9,14 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 #define FORMAT_NAME "mics-checkpoint"
 
-enum { FORMAT_VERSION = 2, FILES_MAX = 1 << 20, UNITS_MAX = 1 << 20 };
-static const size_t TEXT_MAX = (size_t)256 << 20;
+enum { FORMAT_VERSION = 2, MAX_LIST = 1 << 20 };
+static const size_t MAX_TEXT = (size_t)256 << 20;
 
 // The end of the text, which the checksum does not cover: prefix, 16 hexadecimal digits, suffix.
 #define TAIL_PREFIX "  \"xxh3\": \""
@@ -129,225 +130,212 @@ static mics_status check_tail(const char *path, const char *text)
     return MICS_OK;
 }
 
-// A member of `object` with the type that it must have. `where` names the object in errors.
-static mics_status member(const mics_json *json, const mics_json_value *object, const char *where,
-                          const char *key, mics_json_type type, const mics_json_value **value_out)
+// An object of the manifest, and what errors call it.
+typedef struct place {
+    const mics_json *json;
+    const mics_json_value *object;
+    const char *name;
+} place;
+
+static mics_status bad_member(const place *in, const char *key, const char *what)
 {
-    const mics_json_value *value = mics_json_get(object, key);
+    return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" %s", mics_json_name(in->json), in->name, key,
+                     what);
+}
+
+// A member with the type that it must have.
+static mics_status member(const place *in, const char *key, mics_json_type type,
+                          const mics_json_value **value_out)
+{
+    const mics_json_value *value = mics_json_get(in->object, key);
     if (value == NULL)
-        return mics_fail(MICS_ERR_FORMAT, "%s: %s lacks \"%s\"", mics_json_name(json), where, key);
+        return mics_fail(MICS_ERR_FORMAT, "%s: %s lacks \"%s\"", mics_json_name(in->json), in->name,
+                         key);
     if (mics_json_type_of(value) != type)
-        return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is %s, not %s", mics_json_name(json),
-                         where, key, mics_json_type_text(mics_json_type_of(value)),
+        return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is %s, not %s", mics_json_name(in->json),
+                         in->name, key, mics_json_type_text(mics_json_type_of(value)),
                          mics_json_type_text(type));
     *value_out = value;
     return MICS_OK;
 }
 
-static mics_status member_count(const mics_json *json, const mics_json_value *object,
-                                const char *where, const char *key, int64_t *count_out)
+static mics_status member_count(const place *in, const char *key, int64_t *count_out)
 {
     const mics_json_value *value = NULL;
-    MICS_TRY(member(json, object, where, key, MICS_JSON_INT, &value));
-    if (mics_json_int(value) < 0)
-        return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is negative", mics_json_name(json), where,
-                         key);
+    MICS_TRY(member(in, key, MICS_JSON_INT, &value));
     *count_out = mics_json_int(value);
-    return MICS_OK;
+    return *count_out < 0 ? bad_member(in, key, "is negative") : MICS_OK;
 }
 
-static mics_status member_text(const mics_json *json, const mics_json_value *object,
-                               const char *where, const char *key, const char **text_out)
+static mics_status member_text(const place *in, const char *key, const char **text_out)
 {
     const mics_json_value *value = NULL;
-    MICS_TRY(member(json, object, where, key, MICS_JSON_STRING, &value));
+    MICS_TRY(member(in, key, MICS_JSON_STRING, &value));
     *text_out = mics_json_string(value);
     return MICS_OK;
 }
 
 // 16 lower-case hexadecimal digits.
-static mics_status member_hex(const mics_json *json, const mics_json_value *object,
-                              const char *where, const char *key, uint64_t *value_out)
+static mics_status member_hex(const place *in, const char *key, uint64_t *value_out)
 {
     const char *text = NULL;
-    MICS_TRY(member_text(json, object, where, key, &text));
+    MICS_TRY(member_text(in, key, &text));
     if (strlen(text) != HEX_DIGITS || strspn(text, "0123456789abcdef") != HEX_DIGITS)
-        return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is not 16 hexadecimal digits",
-                         mics_json_name(json), where, key);
-    uint64_t value = 0;
-    for (int i = 0; i < HEX_DIGITS; i++)
-        value = value << 4 | (uint64_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
-    *value_out = value;
+        return bad_member(in, key, "is not 16 hexadecimal digits");
+    *value_out = strtoull(text, NULL, 16);
     return MICS_OK;
 }
 
-static mics_status read_file(const mics_json *json, const mics_json_value *object,
-                             const char *where, mics_manifest_file *file)
+static mics_status read_file(const place *in, mics_manifest_file *file)
 {
-    MICS_TRY(member_text(json, object, where, "name", &file->name));
+    MICS_TRY(member_text(in, "name", &file->name));
     if (!mics_file_plain_name(file->name))
         return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is not a plain file name",
-                         mics_json_name(json), where, file->name);
-    MICS_TRY(member_count(json, object, where, "bytes", &file->bytes));
-    return member_hex(json, object, where, "xxh3", &file->hash);
+                         mics_json_name(in->json), in->name, file->name);
+    MICS_TRY(member_count(in, "bytes", &file->bytes));
+    return member_hex(in, "xxh3", &file->hash);
 }
 
-static mics_status read_tokenizer(const mics_json *json, mics_manifest *manifest)
+static mics_status read_tokenizer(const place *root, mics_manifest *manifest)
 {
-    const mics_json_value *value = mics_json_get(mics_json_root(json), "tokenizer");
+    const mics_json_value *value = mics_json_get(root->object, "tokenizer");
     if (value != NULL && mics_json_type_of(value) == MICS_JSON_OBJECT) {
-        MICS_TRY(read_file(json, value, "the tokenizer", &manifest->tokenizer));
+        MICS_TRY(read_file(&(place){root->json, value, "the tokenizer"}, &manifest->tokenizer));
         manifest->meta.tokenizer = manifest->tokenizer.name;
         return MICS_OK;
     }
-    MICS_TRY(member_text(json, mics_json_root(json), "the manifest", "tokenizer",
-                         &manifest->meta.tokenizer));
+    MICS_TRY(member_text(root, "tokenizer", &manifest->meta.tokenizer));
     if (strcmp(manifest->meta.tokenizer, "bytes") != 0)
         return mics_fail(MICS_ERR_FORMAT, "%s: the tokenizer is neither \"bytes\" nor a file",
-                         mics_json_name(json));
+                         mics_json_name(root->json));
     return MICS_OK;
 }
 
-static mics_status read_scaler(const mics_json *json, mics_checkpoint_scaler *scaler)
+static mics_status read_scaler(const place *root, mics_checkpoint_scaler *scaler)
 {
-    const mics_json_value *object = mics_json_get(mics_json_root(json), "loss_scale");
-    const char *where = "the loss scale";
-    if (object == NULL)
+    const place in = {root->json, mics_json_get(root->object, "loss_scale"), "the loss scale"};
+    if (in.object == NULL)
         return MICS_OK;
-    scaler->scale = mics_json_real(mics_json_get(object, "scale"));
+    scaler->scale = mics_json_real(mics_json_get(in.object, "scale"));
     if (!(scaler->scale > 0) || scaler->scale > DBL_MAX)
-        return mics_fail(MICS_ERR_FORMAT, "%s: %s is not a positive number", mics_json_name(json),
-                         where);
-    MICS_TRY(member_count(json, object, where, "steps", &scaler->steps));
-    MICS_TRY(member_count(json, object, where, "since_overflow", &scaler->since_overflow));
-    MICS_TRY(member_count(json, object, where, "skipped", &scaler->skipped));
-    return member_count(json, object, where, "hysteresis", &scaler->hysteresis);
+        return mics_fail(MICS_ERR_FORMAT, "%s: %s is not a positive number",
+                         mics_json_name(in.json), in.name);
+    MICS_TRY(member_count(&in, "steps", &scaler->steps));
+    MICS_TRY(member_count(&in, "since_overflow", &scaler->since_overflow));
+    MICS_TRY(member_count(&in, "skipped", &scaler->skipped));
+    return member_count(&in, "hysteresis", &scaler->hysteresis);
 }
 
-static mics_status member_degree(const mics_json *json, const mics_json_value *object,
-                                 const char *where, const char *key, int32_t *degree_out)
+static mics_status member_degree(const place *in, const char *key, int32_t *degree_out)
 {
     int64_t count = 0;
-    MICS_TRY(member_count(json, object, where, key, &count));
+    MICS_TRY(member_count(in, key, &count));
     if (count < 1 || count > INT32_MAX)
         return mics_fail(MICS_ERR_FORMAT, "%s: %s: \"%s\" is %lld, not 1 to %d",
-                         mics_json_name(json), where, key, (long long)count, INT32_MAX);
+                         mics_json_name(in->json), in->name, key, (long long)count, INT32_MAX);
     *degree_out = (int32_t)count;
     return MICS_OK;
 }
 
 // Version 1 does not say any of this.
-static mics_status read_resolved(const mics_json *json, mics_checkpoint_meta *meta)
+static mics_status read_resolved(const place *root, mics_checkpoint_meta *meta)
 {
-    const mics_json_value *root = mics_json_root(json), *sharding = NULL;
-    const char *where = "the manifest";
-    mics_checkpoint_sharding *degrees = &meta->sharding;
-    MICS_TRY(member_text(json, root, where, "program", &meta->program));
-    MICS_TRY(member_text(json, root, where, "precision", &meta->precision));
-    MICS_TRY(member_text(json, root, where, "optimizer", &meta->optimizer));
-    MICS_TRY(member_degree(json, root, where, "layered_micro_steps", &meta->layered_micro_steps));
-    MICS_TRY(member(json, root, where, "sharding", MICS_JSON_OBJECT, &sharding));
-    MICS_TRY(member_degree(json, sharding, "the sharding", "params", &degrees->params));
-    MICS_TRY(member_degree(json, sharding, "the sharding", "grads", &degrees->grads));
-    return member_degree(json, sharding, "the sharding", "optimizer", &degrees->optimizer);
+    place sharding = {root->json, NULL, "the sharding"};
+    MICS_TRY(member_text(root, "program", &meta->program));
+    MICS_TRY(member_text(root, "precision", &meta->precision));
+    MICS_TRY(member_text(root, "optimizer", &meta->optimizer));
+    MICS_TRY(member_degree(root, "layered_micro_steps", &meta->layered_micro_steps));
+    MICS_TRY(member(root, "sharding", MICS_JSON_OBJECT, &sharding.object));
+    MICS_TRY(member_degree(&sharding, "params", &meta->sharding.params));
+    MICS_TRY(member_degree(&sharding, "grads", &meta->sharding.grads));
+    return member_degree(&sharding, "optimizer", &meta->sharding.optimizer);
 }
 
 // Also before the checksum is looked at, which a newer version may keep elsewhere.
-static mics_status read_version(const mics_json *json, int64_t *version_out)
+static mics_status read_version(const place *root, int64_t *version_out)
 {
-    const mics_json_value *root = mics_json_root(json);
-    const char *where = "the manifest", *format = NULL;
-    MICS_TRY(member_text(json, root, where, "format", &format));
-    MICS_TRY(member_count(json, root, where, "version", version_out));
+    const char *name = mics_json_name(root->json), *format = NULL;
+    MICS_TRY(member_text(root, "format", &format));
+    MICS_TRY(member_count(root, "version", version_out));
     if (strcmp(format, FORMAT_NAME) != 0 || *version_out < 1)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: format \"%s\", version %lld; this program reads \"" FORMAT_NAME
                          "\", versions 1 to %d",
-                         mics_json_name(json), format, (long long)*version_out, FORMAT_VERSION);
+                         name, format, (long long)*version_out, FORMAT_VERSION);
     if (*version_out <= FORMAT_VERSION)
         return MICS_OK;
-    const char *program = mics_json_string(mics_json_get(root, "program"));
+    const char *program = mics_json_string(mics_json_get(root->object, "program"));
     return mics_fail(MICS_ERR_FORMAT,
                      "%s: is of version %lld, and mics " MICS_VERSION
                      " reads versions 1 to %d; use mics %s, which saved it, or a later one",
-                     mics_json_name(json), (long long)*version_out, FORMAT_VERSION,
+                     name, (long long)*version_out, FORMAT_VERSION,
                      program != NULL ? program : "(of an unknown version)");
 }
 
-static mics_status read_meta(const mics_json *json, int64_t version, mics_manifest *manifest)
+static mics_status read_meta(const place *root, int64_t version, mics_manifest *manifest)
 {
-    const mics_json_value *root = mics_json_root(json);
-    const char *where = "the manifest";
     mics_checkpoint_meta *meta = &manifest->meta;
     if (version > 1)
-        MICS_TRY(read_resolved(json, meta));
-    MICS_TRY(member_count(json, root, where, "generation", &manifest->generation));
-    MICS_TRY(member_count(json, root, where, "serial", &manifest->serial));
-    MICS_TRY(member_count(json, root, where, "step", &meta->step));
-    MICS_TRY(member_count(json, root, where, "samples", &meta->samples));
-    MICS_TRY(member_hex(json, root, where, "seed", &meta->seed));
-    MICS_TRY(member_hex(json, root, where, "corpus_hash", &meta->corpus_hash));
-    MICS_TRY(read_tokenizer(json, manifest));
-    MICS_TRY(member_text(json, root, where, "config", &meta->model_json));
-    const mics_json_value *run = mics_json_get(root, "run");
+        MICS_TRY(read_resolved(root, meta));
+    MICS_TRY(member_count(root, "generation", &manifest->generation));
+    MICS_TRY(member_count(root, "serial", &manifest->serial));
+    MICS_TRY(member_count(root, "step", &meta->step));
+    MICS_TRY(member_count(root, "samples", &meta->samples));
+    MICS_TRY(member_hex(root, "seed", &meta->seed));
+    MICS_TRY(member_hex(root, "corpus_hash", &meta->corpus_hash));
+    MICS_TRY(read_tokenizer(root, manifest));
+    MICS_TRY(member_text(root, "config", &meta->model_json));
+    const mics_json_value *run = mics_json_get(root->object, "run");
     if (run != NULL && mics_json_type_of(run) == MICS_JSON_STRING)
         meta->run_json = mics_json_string(run);
     else if (run == NULL || mics_json_type_of(run) != MICS_JSON_NULL)
         return mics_fail(MICS_ERR_FORMAT, "%s: \"run\" is neither a string nor null",
-                         mics_json_name(json));
-    return read_scaler(json, &meta->scaler);
+                         mics_json_name(root->json));
+    return read_scaler(root, &meta->scaler);
 }
 
-// An array of the root and room for its elements.
-static mics_status read_array(mics_memory *memory, const mics_json *json, const char *key,
-                              int32_t max, size_t element_bytes, const mics_json_value **array_out,
-                              void **block_out)
+static mics_status find_array(const place *root, const char *key, const mics_json_value **array_out)
 {
-    MICS_TRY(member(json, mics_json_root(json), "the manifest", key, MICS_JSON_ARRAY, array_out));
-    int32_t count = mics_json_count(*array_out);
-    if (count > max)
-        return mics_fail(MICS_ERR_FORMAT, "%s: more than %d %s", mics_json_name(json), (int)max,
-                         key);
-    return mics_alloc(memory, MICS_MEM_HOST, (size_t)count * element_bytes, block_out);
-}
-
-static mics_status read_files(mics_memory *memory, mics_manifest *manifest)
-{
-    const mics_json_value *array = NULL;
-    void *block = NULL;
-    MICS_TRY(read_array(memory, manifest->json, "files", FILES_MAX, sizeof *manifest->files, &array,
-                        &block));
-    manifest->files = block;
-    manifest->file_count = mics_json_count(array);
-    for (int32_t i = 0; i < manifest->file_count; i++) {
-        char where[32];
-        snprintf(where, sizeof where, "file %d", (int)i);
-        MICS_TRY(
-            read_file(manifest->json, mics_json_element(array, i), where, &manifest->files[i]));
-    }
-    if (manifest->file_count == 0)
-        return mics_fail(MICS_ERR_FORMAT, "%s: no files", mics_json_name(manifest->json));
+    MICS_TRY(member(root, key, MICS_JSON_ARRAY, array_out));
+    if (mics_json_count(*array_out) > MAX_LIST)
+        return mics_fail(MICS_ERR_FORMAT, "%s: more than %d %s", mics_json_name(root->json),
+                         MAX_LIST, key);
     return MICS_OK;
 }
 
-static mics_status read_units(mics_memory *memory, mics_manifest *manifest)
+static mics_status read_files(mics_memory *memory, const place *root, mics_manifest *manifest)
 {
     const mics_json_value *array = NULL;
-    void *block = NULL;
-    MICS_TRY(read_array(memory, manifest->json, "units", UNITS_MAX, sizeof *manifest->units, &array,
-                        &block));
-    manifest->units = block;
+    MICS_TRY(find_array(root, "files", &array));
+    MICS_TRY(MICS_NEW(memory, mics_json_count(array), &manifest->files));
+    manifest->file_count = mics_json_count(array);
+    for (int32_t i = 0; i < manifest->file_count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "file %d", (int)i);
+        MICS_TRY(read_file(&(place){root->json, mics_json_element(array, i), name},
+                           &manifest->files[i]));
+    }
+    if (manifest->file_count == 0)
+        return mics_fail(MICS_ERR_FORMAT, "%s: no files", mics_json_name(root->json));
+    return MICS_OK;
+}
+
+static mics_status read_units(mics_memory *memory, const place *root, mics_manifest *manifest)
+{
+    const mics_json_value *array = NULL;
+    MICS_TRY(find_array(root, "units", &array));
+    MICS_TRY(MICS_NEW(memory, mics_json_count(array), &manifest->units));
     manifest->unit_count = mics_json_count(array);
     for (int32_t i = 0; i < manifest->unit_count; i++) {
         mics_manifest_unit *unit = &manifest->units[i];
-        const mics_json_value *object = mics_json_element(array, i);
-        char where[32];
-        snprintf(where, sizeof where, "unit %d", (int)i);
-        MICS_TRY(member_text(manifest->json, object, where, "name", &unit->name));
-        MICS_TRY(member_count(manifest->json, object, where, "elems", &unit->elems));
+        char name[32];
+        const place in = {root->json, mics_json_element(array, i), name};
+        snprintf(name, sizeof name, "unit %d", (int)i);
+        MICS_TRY(member_text(&in, "name", &unit->name));
+        MICS_TRY(member_count(&in, "elems", &unit->elems));
         if (i > 0 && strcmp(manifest->units[i - 1].name, unit->name) >= 0)
-            return mics_fail(MICS_ERR_FORMAT, "%s: unit %d: %s is not in order, or there twice",
-                             mics_json_name(manifest->json), (int)i, unit->name);
+            return mics_fail(MICS_ERR_FORMAT, "%s: %s: %s is not in order, or there twice",
+                             mics_json_name(root->json), name, unit->name);
     }
     return MICS_OK;
 }
@@ -356,21 +344,18 @@ mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manif
 {
     mics_manifest manifest = {0};
     int64_t version = 0;
-    mics_status status = mics_json_load(memory, path, TEXT_MAX, &manifest.json);
-    if (status == MICS_OK)
-        status = read_version(manifest.json, &version);
-    if (status == MICS_OK)
-        status = check_tail(path, mics_json_text(manifest.json));
-    if (status == MICS_OK)
-        status = read_meta(manifest.json, version, &manifest);
-    if (status == MICS_OK)
-        status = read_files(memory, &manifest);
-    if (status == MICS_OK)
-        status = read_units(memory, &manifest);
-    if (status == MICS_OK)
-        *manifest_out = manifest;
-    else
-        mics_manifest_fini(memory, &manifest);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_json_load(memory, path, MAX_TEXT, &manifest.json));
+    const place root = {manifest.json, mics_json_root(manifest.json), "the manifest"};
+    MICS_TRY_OUT(read_version(&root, &version));
+    MICS_TRY_OUT(check_tail(path, mics_json_text(manifest.json)));
+    MICS_TRY_OUT(read_meta(&root, version, &manifest));
+    MICS_TRY_OUT(read_files(memory, &root, &manifest));
+    MICS_TRY_OUT(read_units(memory, &root, &manifest));
+    *manifest_out = manifest;
+    return MICS_OK;
+out:
+    mics_manifest_fini(memory, &manifest);
     return status;
 }
 
@@ -391,29 +376,4 @@ void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest)
     mics_free(memory, manifest->units);
     mics_json_close(manifest->json);
     *manifest = (mics_manifest){0};
-}
-
-mics_status mics_manifest_paths(mics_memory *memory, const char *folder,
-                                const mics_manifest *manifest, char ***paths_out)
-{
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)manifest->file_count * sizeof(char *), &block));
-    char **paths = block;
-    for (int32_t i = 0; i < manifest->file_count; i++) {
-        mics_status status = mics_file_join(memory, folder, manifest->files[i].name, &paths[i]);
-        if (status != MICS_OK) {
-            mics_manifest_paths_free(memory, paths, manifest->file_count);
-            return status;
-        }
-    }
-    *paths_out = paths;
-    return MICS_OK;
-}
-
-void mics_manifest_paths_free(mics_memory *memory, char **paths, int32_t count)
-{
-    for (int32_t i = 0; paths != NULL && i < count; i++)
-        mics_free(memory, paths[i]);
-    mics_free(memory, paths);
 }

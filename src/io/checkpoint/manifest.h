@@ -55,12 +55,4 @@ mics_status mics_manifest_try_load(mics_memory *memory, const char *path,
 /* Frees a manifest that was read; a zeroed one is allowed. */
 void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest);
 
-/* Paths of the rank files that a manifest lists, in a folder.
- *
- * Owns:    free with mics_manifest_paths_free.
- */
-mics_status mics_manifest_paths(mics_memory *memory, const char *folder,
-                                const mics_manifest *manifest, char ***paths_out);
-void mics_manifest_paths_free(mics_memory *memory, char **paths, int32_t count);
-
 #endif

@@ -18,7 +18,6 @@
 struct mics_checkpoint {
     mics_memory *memory;
     mics_manifest manifest;
-    char **paths; // of the rank files
     mics_catalog catalog;
     char *tokenizer_path; // NULL for "bytes"
     mics_checkpoint_meta meta;
@@ -35,14 +34,13 @@ static mics_status compare_files(const mics_checkpoint *checkpoint)
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: %lld bytes, the manifest says %lld; restore the file, or use an "
                              "older checkpoint",
-                             checkpoint->paths[i], (long long)found->file_bytes,
-                             (long long)listed->bytes);
+                             found->path, (long long)found->file_bytes, (long long)listed->bytes);
         if (listed->hash != found->header_hash)
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: offset 16: the header's checksum is not the one in the manifest; "
                              "the file belongs to another save: restore it, or use an older "
                              "checkpoint",
-                             checkpoint->paths[i]);
+                             found->path);
     }
     return MICS_OK;
 }
@@ -78,9 +76,10 @@ static mics_status check_tokenizer(mics_checkpoint *checkpoint, const char *fold
     mics_memory *memory = checkpoint->memory;
     MICS_TRY(mics_file_join(memory, folder, file->name, &checkpoint->tokenizer_path));
     checkpoint->meta.tokenizer = checkpoint->tokenizer_path;
-    void *text = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, &text, &bytes));
+    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, MICS_FILE_MAX_WHOLE, &text,
+                                  &bytes));
     bool same = (int64_t)bytes == file->bytes && XXH3_64bits(text, bytes) == file->hash;
     mics_free(memory, text);
     if (!same)
@@ -100,9 +99,7 @@ static mics_status open_folder(mics_checkpoint *checkpoint, const char *path)
     mics_status status = mics_manifest_load(memory, manifest_path, manifest);
     mics_free(memory, manifest_path);
     MICS_TRY(status);
-    MICS_TRY(mics_manifest_paths(memory, path, manifest, &checkpoint->paths));
-    MICS_TRY(mics_catalog_load(memory, checkpoint->paths, manifest->file_count, manifest->meta.step,
-                               &checkpoint->catalog));
+    MICS_TRY(mics_catalog_load(memory, path, manifest, manifest->meta.step, &checkpoint->catalog));
     MICS_TRY(compare_files(checkpoint));
     MICS_TRY(compare_units(checkpoint));
     return check_tokenizer(checkpoint, path);
@@ -111,17 +108,15 @@ static mics_status open_folder(mics_checkpoint *checkpoint, const char *path)
 mics_status mics_checkpoint_open(mics_memory *memory, const char *path,
                                  mics_checkpoint **checkpoint_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_checkpoint), &block));
-    mics_checkpoint *checkpoint = block;
+    mics_checkpoint *checkpoint = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &checkpoint));
     checkpoint->memory = memory;
-    mics_status status = open_folder(checkpoint, path);
-    if (status != MICS_OK) {
+    const mics_status status = open_folder(checkpoint, path);
+    if (status == MICS_OK)
+        *checkpoint_out = checkpoint;
+    else
         mics_checkpoint_close(checkpoint);
-        return status;
-    }
-    *checkpoint_out = checkpoint;
-    return MICS_OK;
+    return status;
 }
 
 void mics_checkpoint_close(mics_checkpoint *checkpoint)
@@ -131,7 +126,6 @@ void mics_checkpoint_close(mics_checkpoint *checkpoint)
     mics_memory *memory = checkpoint->memory;
     mics_free(memory, checkpoint->tokenizer_path);
     mics_catalog_fini(memory, &checkpoint->catalog);
-    mics_manifest_paths_free(memory, checkpoint->paths, checkpoint->manifest.file_count);
     mics_manifest_fini(memory, &checkpoint->manifest);
     mics_free(memory, checkpoint);
 }
@@ -199,8 +193,8 @@ mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *
         int64_t stop = at->shard->end < end ? at->shard->end : end;
         if (found == NULL)
             return lacks_state(name, at->shard, state);
-        MICS_TRY(mics_rank_file_read(checkpoint->memory, checkpoint->paths[at->file], at->shard,
-                                     found, begin, stop, data_out));
+        MICS_TRY(mics_rank_file_read(checkpoint->memory, checkpoint->catalog.files[at->file].path,
+                                     at->shard, found, begin, stop, data_out));
         data_out += stop - begin;
         begin = stop;
     }

@@ -12,7 +12,6 @@
 #include "mics/size.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,7 +33,7 @@ int64_t mics_rank_file_chunks(int64_t elems)
 
 static bool is_name(const char *name)
 {
-    return name != NULL && name[0] != '\0' && strlen(name) <= MICS_RANK_FILE_NAME_MAX;
+    return name != NULL && name[0] != '\0' && strlen(name) <= MICS_RANK_FILE_MAX_NAME;
 }
 
 static mics_status check_state(const mics_optimizer_shard *shard, int32_t index)
@@ -43,7 +42,7 @@ static mics_status check_state(const mics_optimizer_shard *shard, int32_t index)
     if (!is_name(state->name))
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: state %d of unit %s has no name of 1 to %d bytes", (int)index,
-                         shard->unit, (int)MICS_RANK_FILE_NAME_MAX);
+                         shard->unit, (int)MICS_RANK_FILE_MAX_NAME);
     for (int32_t i = 0; i < index; i++) {
         if (strcmp(shard->states[i].name, state->name) == 0)
             return mics_fail(MICS_ERR_INVALID, "checkpoint: unit %s has two states called %s",
@@ -63,18 +62,18 @@ static mics_status check_shard(const mics_optimizer_shard *shard, int32_t index)
 {
     if (!is_name(shard->unit))
         return mics_fail(MICS_ERR_INVALID, "checkpoint: shard %d has no unit name of 1 to %d bytes",
-                         (int)index, (int)MICS_RANK_FILE_NAME_MAX);
+                         (int)index, (int)MICS_RANK_FILE_MAX_NAME);
     if (shard->begin < 0 || shard->begin > shard->end || shard->end > shard->unit_elems ||
-        shard->unit_elems < 1 || shard->unit_elems > MICS_RANK_FILE_ELEMS_MAX)
+        shard->unit_elems < 1 || shard->unit_elems > MICS_RANK_FILE_MAX_ELEMS)
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: shard %d holds elements %lld to %lld of unit %s, which has "
                          "%lld",
                          (int)index, (long long)shard->begin, (long long)shard->end, shard->unit,
                          (long long)shard->unit_elems);
-    if (shard->state_count < 1 || shard->state_count > MICS_SHARD_STATES_MAX)
+    if (shard->state_count < 1 || shard->state_count > MICS_MAX_SHARD_STATES)
         return mics_fail(
             MICS_ERR_INVALID, "checkpoint: shard %d of unit %s has %d states; 1 to %d can be saved",
-            (int)index, shard->unit, (int)shard->state_count, (int)MICS_SHARD_STATES_MAX);
+            (int)index, shard->unit, (int)shard->state_count, (int)MICS_MAX_SHARD_STATES);
     for (int32_t i = 0; i < shard->state_count; i++)
         MICS_TRY(check_state(shard, i));
     return MICS_OK;
@@ -118,14 +117,14 @@ static mics_status plan_layout(const char *path, const mics_optimizer_shard *sha
         names += names_bytes_of(&shards[i]);
         hashes += shards[i].state_count * mics_rank_file_chunks(elems);
         data += shards[i].state_count * mics_size_round_up(elems * 4, MICS_RANK_FILE_ALIGN);
-        if (data > MICS_RANK_FILE_ELEMS_MAX || names > UINT32_MAX - 8)
+        if (data > MICS_RANK_FILE_MAX_ELEMS || names > UINT32_MAX - 8)
             return mics_fail(MICS_ERR_INVALID, "%s: the shards are too large for one file", path);
     }
     names = mics_size_round_up(names, 8);
     int64_t header = MICS_RANK_FILE_FIXED + (int64_t)count * MICS_RANK_FILE_SHARD_BYTES +
                      states * MICS_RANK_FILE_STATE_BYTES + names +
                      hashes * MICS_RANK_FILE_HASH_BYTES;
-    if (header > MICS_RANK_FILE_HEADER_MAX)
+    if (header > MICS_RANK_FILE_MAX_HEADER)
         return mics_fail(MICS_ERR_INVALID, "%s: the shards are too many for one file", path);
     int64_t data_at = mics_size_round_up(MICS_RANK_FILE_PREFIX + header, MICS_RANK_FILE_ALIGN);
     *layout_out = (layout){.states = states,
@@ -252,9 +251,8 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
     layout plan = {0};
     MICS_TRY(plan_layout(path, shards, count, &plan));
     size_t head_bytes = (size_t)(MICS_RANK_FILE_PREFIX + plan.header_bytes);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, head_bytes, &block));
-    unsigned char *head = block;
+    unsigned char *head = NULL;
+    MICS_TRY(MICS_NEW(memory, head_bytes, &head));
     stream out = {.fd = -1, .path = path, .offset = plan.data_at};
     out.next_hash = encode_header(head, &plan, id, shards, count);
     mics_status status = mics_file_create(path, plan.file_bytes, &out.fd);
@@ -267,7 +265,7 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
         if (status != MICS_OK)
             unlink(path);
     }
-    mics_free(memory, block);
+    mics_free(memory, head);
     return status;
 }
 

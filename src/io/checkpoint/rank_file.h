@@ -1,37 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank file: what one rank held, with a checksum for each MiB. Written is version 2; read are both.
+// A rank file: what one rank held, with a checksum for each MiB. Written is version 2, read are 1
+// and 2; docs/formats.md describes them.
 //
-// All numbers are little-endian. H is header_bytes, R shards, S states of all shards together.
-//
-//   at  bytes  prefix
-//    0      8  "MICSCKP2"
-//    8      8  header_bytes: length of the header, which begins at 24
-//   16      8  XXH3-64 of the header
-//
-//   at  bytes  header (offsets from 24)
-//    0      8  step
-//    8      4  rank
-//   12      4  writers: rank files of this checkpoint
-//   16      4  chunk_bytes: 1048576
-//   20      4  states: S
-//   24      8  file_bytes: length of the whole file
-//   32      4  shards: R
-//   36      4  names_bytes: length of the names, a multiple of 8
-//   40   40 R  shards: unit_elems, begin, end (8 each), name_at, name_bytes (4 each), states (4), 0 (4)
-//        24 S  states, in the order of shards: data_offset (8), name_at, name_bytes (4 each), dtype (4
-//              characters, "F32" and a NUL), 0 (4)
-//         ...  names, each ending in a NUL; zeros up to a multiple of 8
-//         ...  XXH3-64 of every chunk, 8 bytes each: for each shard, for each state, for each chunk
-//
-// A name_at counts from the names' start; a name_bytes is without the NUL.
-//
-// Data: for each shard, for each state, end - begin fp32. Each begins on the next multiple of 64,
-// and the file ends on one; the gaps are zeros. A state's last chunk may be short. So every
-// offset follows from the lengths, and a reader refuses any other.
-//
-// Version 1 ("MICSCKP1") has 3 states a shard, "param", "exp_avg" and "exp_avg_sq", which stand in the
-// shards: unit_elems, begin, end, data_offset[3] (8 each), name_at, name_bytes (4 each). `states` is 3.
+// Every offset follows from the lengths before it, and a reader refuses any other. Version 1
+// ("MICSCKP1") has 3 states a shard, which stand in the shards' records: unit_elems, begin, end,
+// data_offset[3] (8 bytes each), name_at, name_bytes (4 each). `states` is 3.
 #ifndef MICS_CHECKPOINT_RANK_FILE_H
 #define MICS_CHECKPOINT_RANK_FILE_H
 
@@ -48,7 +22,7 @@ enum {
     MICS_RANK_FILE_HASH_BYTES = 8,
     MICS_RANK_FILE_ALIGN = 64,      // of data
     MICS_RANK_FILE_CHUNK = 1 << 20, // bytes of data under one checksum
-    MICS_RANK_FILE_NAME_MAX = 4096  // bytes of a name
+    MICS_RANK_FILE_MAX_NAME = 4096  // bytes of a name
 };
 
 #define MICS_RANK_FILE_MAGIC "MICSCKP" // before one character that is the version's
@@ -56,10 +30,10 @@ enum {
 
 // The header of 1 TB of data has 8 MB. A file that claims more than this asks for memory, not to be
 // read.
-#define MICS_RANK_FILE_HEADER_MAX ((int64_t)1 << 30)
+#define MICS_RANK_FILE_MAX_HEADER ((int64_t)1 << 30)
 
 // A unit of 2^55 elements is beyond any machine, and its bytes and offsets still fit in 63 bits.
-#define MICS_RANK_FILE_ELEMS_MAX ((int64_t)1 << 55)
+#define MICS_RANK_FILE_MAX_ELEMS ((int64_t)1 << 55)
 
 // Who wrote a rank file, and when.
 typedef struct mics_rank_file_id {
@@ -79,12 +53,13 @@ typedef struct mics_rank_shard {
     const char *unit; // inside the file's header
     int64_t unit_elems;
     int64_t begin, end;
-    int32_t state_count;           // 1 to MICS_SHARD_STATES_MAX, with different names
+    int32_t state_count;           // 1 to MICS_MAX_SHARD_STATES, with different names
     const mics_rank_state *states; // inside the file's
 } mics_rank_shard;
 
 // A file's header as read. Zero it before; free it with mics_rank_file_fini.
 typedef struct mics_rank_file {
+    char *path;
     unsigned char *header;
     mics_rank_shard *shards;
     mics_rank_state *states; // of all shards
@@ -94,18 +69,12 @@ typedef struct mics_rank_file {
     uint64_t header_hash;
 } mics_rank_file;
 
-/* Checks shards before anything is written.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID (which shard, and why); MICS_ERR_UNSUPPORTED (its state's dtype).
- */
+/* Checks shards before anything is written. Returns: MICS_OK; MICS_ERR_INVALID (which shard, and
+ * why); MICS_ERR_UNSUPPORTED (its state's dtype). */
 mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t count);
 
 /* Writes a file and brings it to disk, one chunk at a time straight from the shards. A file that
- * could not be completed is removed.
- *
- * Needs:   shards that mics_rank_file_check passed.
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
- */
+ * could not be completed is removed. Needs: shards that mics_rank_file_check passed. */
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
                                  const mics_optimizer_shard *shards, int32_t count);
 

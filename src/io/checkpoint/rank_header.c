@@ -10,7 +10,6 @@
 #include "mics/log.h"
 #include "mics/size.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -48,6 +47,12 @@ static int64_t offset_of(const mics_rank_file *file, const unsigned char *at)
     return MICS_RANK_FILE_PREFIX + (at - file->header);
 }
 
+static mics_status damaged(const decoder *in, const mics_rank_file *file, const unsigned char *at,
+                           const char *what)
+{
+    return malformed(in->path, offset_of(file, at), what);
+}
+
 // ---- prefix ----
 
 static mics_status read_version(const char *path, const unsigned char *magic, int *version_out)
@@ -70,17 +75,15 @@ static mics_status read_header(mics_memory *memory, int fd, decoder *in, mics_ra
     MICS_TRY(read_version(in->path, prefix, &in->version));
     uint64_t bytes = get_u64(prefix + 8);
     if (bytes < MICS_RANK_FILE_FIXED || bytes > (uint64_t)(in->size - MICS_RANK_FILE_PREFIX) ||
-        bytes > (uint64_t)MICS_RANK_FILE_HEADER_MAX)
+        bytes > (uint64_t)MICS_RANK_FILE_MAX_HEADER)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset 8: a header of %llu bytes in a file of %lld bytes; the file "
                          "is damaged",
                          in->path, (unsigned long long)bytes, (long long)in->size);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &block));
-    file->header = block;
-    MICS_TRY(mics_file_read_at(fd, in->path, block, (size_t)bytes, MICS_RANK_FILE_PREFIX));
+    MICS_TRY(MICS_NEW(memory, bytes, &file->header));
+    MICS_TRY(mics_file_read_at(fd, in->path, file->header, (size_t)bytes, MICS_RANK_FILE_PREFIX));
     file->header_hash = get_u64(prefix + 16);
-    if (XXH3_64bits(block, (size_t)bytes) != file->header_hash)
+    if (XXH3_64bits(file->header, (size_t)bytes) != file->header_hash)
         return malformed(in->path, 16, "the header differs from its checksum; the file is damaged");
     in->header_bytes = (int64_t)bytes;
     return MICS_OK;
@@ -149,11 +152,11 @@ static mics_status decode_name(const decoder *in, const mics_rank_file *file,
                                const unsigned char *record, const char **name_out)
 {
     const uint64_t at = get_u32(record), bytes = get_u32(record + 4);
-    if (bytes < 1 || bytes > MICS_RANK_FILE_NAME_MAX || at + bytes + 1 > in->names_bytes)
-        return malformed(in->path, offset_of(file, record), "a name lies outside the names");
+    if (bytes < 1 || bytes > MICS_RANK_FILE_MAX_NAME || at + bytes + 1 > in->names_bytes)
+        return damaged(in, file, record, "a name lies outside the names");
     const unsigned char *name = in->names + at;
     if (memchr(name, '\0', bytes + 1) != name + bytes)
-        return malformed(in->path, offset_of(file, record), "a name does not end where it should");
+        return damaged(in, file, record, "a name does not end where it should");
     *name_out = (const char *)name;
     return MICS_OK;
 }
@@ -165,17 +168,15 @@ static mics_status take_state(decoder *in, mics_rank_file *file, const mics_rank
     const int64_t elems = shard->end - shard->begin;
     const int64_t hash_bytes = mics_rank_file_chunks(elems) * MICS_RANK_FILE_HASH_BYTES;
     if (get_u64(record) != (uint64_t)in->next_data)
-        return malformed(in->path, offset_of(file, record),
-                         "the data does not lie where the lengths before it put it");
+        return damaged(in, file, record,
+                       "the data does not lie where the lengths before it put it");
     if (in->hashes_end - in->next_hash < hash_bytes)
-        return malformed(in->path, offset_of(file, record),
-                         "the header holds too few checksums for this state");
+        return damaged(in, file, record, "the header holds too few checksums for this state");
     file->states[in->state_count++] = (mics_rank_state){name, in->next_data, in->next_hash};
     in->next_hash += hash_bytes;
     in->next_data += mics_size_round_up(elems * 4, MICS_RANK_FILE_ALIGN);
     if (in->next_data > in->size)
-        return malformed(in->path, offset_of(file, record),
-                         "the state's data runs past the end of the file");
+        return damaged(in, file, record, "the state's data runs past the end of the file");
     return MICS_OK;
 }
 
@@ -199,24 +200,22 @@ static mics_status decode_states(decoder *in, mics_rank_file *file, const unsign
                                  mics_rank_shard *shard)
 {
     const uint32_t count = get_u32(record + 32);
-    if (count < 1 || count > MICS_SHARD_STATES_MAX || get_u32(record + 36) != 0)
+    if (count < 1 || count > MICS_MAX_SHARD_STATES || get_u32(record + 36) != 0)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %" PRId64 ": a shard with %u states; 1 to %d can be read",
-                         in->path, offset_of(file, record + 32), count, (int)MICS_SHARD_STATES_MAX);
+                         in->path, offset_of(file, record + 32), count, (int)MICS_MAX_SHARD_STATES);
     for (uint32_t i = 0; i < count; i++) {
         const unsigned char *state = in->states + in->state_count * MICS_RANK_FILE_STATE_BYTES;
         const char *name = NULL;
         if (in->state_count >= in->total_states)
-            return malformed(in->path, offset_of(file, record + 32),
-                             "the shards have more states than the header says");
+            return damaged(in, file, record + 32,
+                           "the shards have more states than the header says");
         MICS_TRY(decode_name(in, file, state + 8, &name));
         MICS_TRY(check_dtype(in, file, name, state));
         if (get_u32(state + 20) != 0)
-            return malformed(in->path, offset_of(file, state + 20),
-                             "a state's record ends in no 0");
+            return damaged(in, file, state + 20, "a state's record ends in no 0");
         if (mics_rank_shard_find(shard, name) != NULL)
-            return malformed(in->path, offset_of(file, state + 8),
-                             "a state has the name of another of its shard");
+            return damaged(in, file, state + 8, "a state has the name of another of its shard");
         MICS_TRY(take_state(in, file, shard, name, state));
         shard->state_count++;
     }
@@ -239,7 +238,7 @@ static mics_status decode_shard(decoder *in, mics_rank_file *file, const unsigne
     uint64_t unit_elems = get_u64(record);
     uint64_t begin = get_u64(record + 8);
     uint64_t end = get_u64(record + 16);
-    if (unit_elems < 1 || unit_elems > (uint64_t)MICS_RANK_FILE_ELEMS_MAX || begin > end ||
+    if (unit_elems < 1 || unit_elems > (uint64_t)MICS_RANK_FILE_MAX_ELEMS || begin > end ||
         end > unit_elems)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %lld: elements %llu to %llu of a unit of %llu", in->path,
@@ -252,17 +251,6 @@ static mics_status decode_shard(decoder *in, mics_rank_file *file, const unsigne
     shard->states = file->states + in->state_count;
     return first ? decode_states_1(in, file, record, shard)
                  : decode_states(in, file, record, shard);
-}
-
-static mics_status alloc_lists(mics_memory *memory, const decoder *in, mics_rank_file *file)
-{
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)file->count * sizeof *file->shards, &block));
-    file->shards = block;
-    MICS_TRY(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)in->total_states * sizeof *file->states, &block));
-    file->states = block;
-    return MICS_OK;
 }
 
 static mics_status decode_shards(decoder *in, mics_rank_file *file)
@@ -285,19 +273,20 @@ mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank
     int fd = -1;
     decoder in = {.path = path};
     mics_rank_file file = {0};
-    MICS_TRY(mics_file_open_read(path, &fd, &in.size));
-    mics_status status = read_header(memory, fd, &in, &file);
-    close(fd);
-    if (status == MICS_OK)
-        status = decode_fixed(&in, &file);
-    if (status == MICS_OK)
-        status = alloc_lists(memory, &in, &file);
-    if (status == MICS_OK)
-        status = decode_shards(&in, &file);
-    if (status == MICS_OK)
-        *file_out = file;
-    else
-        mics_rank_file_fini(memory, &file);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_strdup(memory, path, &file.path));
+    MICS_TRY_OUT(mics_file_open_read(path, &fd, &in.size));
+    MICS_TRY_OUT(read_header(memory, fd, &in, &file));
+    MICS_TRY_OUT(decode_fixed(&in, &file));
+    MICS_TRY_OUT(MICS_NEW(memory, file.count, &file.shards));
+    MICS_TRY_OUT(MICS_NEW(memory, in.total_states, &file.states));
+    MICS_TRY_OUT(decode_shards(&in, &file));
+    *file_out = file;
+    file = (mics_rank_file){0};
+out:
+    if (fd >= 0)
+        close(fd);
+    mics_rank_file_fini(memory, &file);
     return status;
 }
 
@@ -306,6 +295,7 @@ void mics_rank_file_fini(mics_memory *memory, mics_rank_file *file)
     mics_free(memory, file->states);
     mics_free(memory, file->shards);
     mics_free(memory, file->header);
+    mics_free(memory, file->path);
     *file = (mics_rank_file){0};
 }
 

@@ -13,20 +13,72 @@
 
 #define METADATA_KEY "__metadata__"
 
-// Every dtype of the format, with its bits: tensors that are never read must still fit.
-typedef struct dtype {
-    const char *name;
-    int32_t bits;
-} dtype;
+// ---- dtypes ----
 
-static const dtype DTYPES[] = {
-    {"F32", 32},    {"BF16", 16},   {"F16", 16},    {"F64", 64},    {"I64", 64},
-    {"I32", 32},    {"I16", 16},    {"I8", 8},      {"U64", 64},    {"U32", 32},
-    {"U16", 16},    {"U8", 8},      {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
-    {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},      {"C64", 64},
+static float float_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// IEEE 754 binary16, subnormals, infinities and NaN payloads included; every value is exact in
+// fp32.
+static float float_of_half(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = (half >> 10) & 0x1fu;
+    uint32_t fraction = half & 0x3ffu;
+    if (exponent == 0x1f)
+        return float_of_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent != 0)
+        return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    float magnitude = (float)fraction * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+}
+
+static void convert_f16(const unsigned char *raw, int64_t count, float *data_out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, raw + 2 * i, sizeof half);
+        data_out[i] = float_of_half(half);
+    }
+}
+
+static void convert_bf16(const unsigned char *raw, int64_t count, float *data_out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t high;
+        memcpy(&high, raw + 2 * i, sizeof high);
+        data_out[i] = float_of_bits((uint32_t)high << 16);
+    }
+}
+
+static void convert_f64(const unsigned char *raw, int64_t count, float *data_out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double value;
+        memcpy(&value, raw + 8 * i, sizeof value);
+        data_out[i] = (float)value;
+    }
+}
+
+// Every dtype of the format, as tensors that are never read must still fit.
+static const mics_safetensors_dtype DTYPES[] = {
+    {"F32", 32, true, NULL},          {"F16", 16, true, convert_f16},
+    {"BF16", 16, true, convert_bf16}, {"F64", 64, true, convert_f64},
+    {.name = "I64", .bits = 64},      {.name = "I32", .bits = 32},
+    {.name = "I16", .bits = 16},      {.name = "I8", .bits = 8},
+    {.name = "U64", .bits = 64},      {.name = "U32", .bits = 32},
+    {.name = "U16", .bits = 16},      {.name = "U8", .bits = 8},
+    {.name = "BOOL", .bits = 8},      {.name = "F8_E4M3", .bits = 8},
+    {.name = "F8_E5M2", .bits = 8},   {.name = "F8_E8M0", .bits = 8},
+    {.name = "F6_E2M3", .bits = 6},   {.name = "F6_E3M2", .bits = 6},
+    {.name = "F4", .bits = 4},        {.name = "C64", .bits = 64},
 };
 
-static const dtype *find_dtype(const char *name)
+static const mics_safetensors_dtype *find_dtype(const char *name)
 {
     for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++) {
         if (strcmp(DTYPES[i].name, name) == 0)
@@ -118,9 +170,10 @@ static mics_status read_tensor(const opening *in, const char *name, const mics_j
     if (mics_json_type_of(object) != MICS_JSON_OBJECT)
         return bad_tensor(in, name, "is no object");
     const mics_json_value *type = member(object, "dtype", MICS_JSON_STRING);
-    const dtype *found = type != NULL ? find_dtype(mics_json_string(type)) : NULL;
+    const mics_safetensors_dtype *found = type != NULL ? find_dtype(mics_json_string(type)) : NULL;
     if (found == NULL)
         return bad_tensor(in, name, "no \"dtype\", or one that is not known");
+    slot->dtype = found;
     slot->info.dtype = found->name;
     MICS_TRY(read_shape(in, object, &slot->info));
     return read_offsets(in, object, found->bits, slot);
@@ -176,10 +229,8 @@ static mics_status read_slots(mics_memory *memory, const opening *in, int32_t nu
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return mics_fail(MICS_ERR_FORMAT, "%s: offset %d: the header is no object", in->path,
                          MICS_SAFETENSORS_PREFIX);
-    void *block = NULL;
     int32_t members = mics_json_count(root);
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)members * sizeof *file->slots, &block));
-    file->slots = block;
+    MICS_TRY(MICS_NEW(memory, members, &file->slots));
     const char *name = NULL;
     const mics_json_value *value;
     while ((value = mics_json_next(root, &name)) != NULL) {
@@ -202,13 +253,13 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
     unsigned char prefix[MICS_SAFETENSORS_PREFIX];
     MICS_TRY(mics_file_read_at(file->fd, path, prefix, sizeof prefix, 0));
     uint64_t bytes = get_u64(prefix);
-    if (bytes > MICS_SAFETENSORS_HEADER_MAX || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
+    if (bytes > MICS_SAFETENSORS_MAX_HEADER || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset 0: a header of %llu bytes in a file of %lld; not a "
                          "safetensors file, or cut short",
                          path, (unsigned long long)bytes, (long long)size);
-    void *text = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)bytes, &text));
+    char *text = NULL;
+    MICS_TRY(MICS_NEW(memory, bytes, &text));
     mics_status status =
         mics_file_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
     if (status == MICS_OK)
@@ -226,17 +277,15 @@ mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, in
     mics_safetensors_file file = {.fd = -1};
     int64_t size = 0;
     opening in = {0};
-    mics_status status = mics_strdup(memory, path, &file.path);
-    if (status == MICS_OK)
-        status = mics_file_open_read(path, &file.fd, &size);
-    if (status == MICS_OK)
-        status = read_header(memory, path, size, &file, &in);
-    if (status == MICS_OK)
-        status = read_slots(memory, &in, number, &file);
-    if (status == MICS_OK)
-        *file_out = file;
-    else
-        mics_safetensors_file_fini(memory, &file);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_strdup(memory, path, &file.path));
+    MICS_TRY_OUT(mics_file_open_read(path, &file.fd, &size));
+    MICS_TRY_OUT(read_header(memory, path, size, &file, &in));
+    MICS_TRY_OUT(read_slots(memory, &in, number, &file));
+    *file_out = file;
+    return MICS_OK;
+out:
+    mics_safetensors_file_fini(memory, &file);
     return status;
 }
 

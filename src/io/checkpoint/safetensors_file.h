@@ -8,6 +8,7 @@
 #include "mics/memory.h"
 #include "mics/safetensors.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MICS_SAFETENSORS_SINGLE "model.safetensors"
@@ -15,11 +16,21 @@
 
 enum {
     MICS_SAFETENSORS_PREFIX = 8,             // bytes of the header's length
-    MICS_SAFETENSORS_HEADER_MAX = 100000000, // bytes, as the reference implementation has it
+    MICS_SAFETENSORS_MAX_HEADER = 100000000, // bytes, as the reference implementation has it
 };
+
+// A dtype of the format.
+typedef struct mics_safetensors_dtype {
+    const char *name;
+    int32_t bits;
+    bool readable; // as fp32; by a plain copy where `convert` is NULL
+    // Converts elements at any alignment to fp32.
+    void (*convert)(const unsigned char *raw, int64_t count, float *data_out);
+} mics_safetensors_dtype;
 
 typedef struct mics_safetensors_slot {
     mics_tensor_info info;
+    const mics_safetensors_dtype *dtype;
     int32_t file;
     int64_t offset; // from the file's start, in bytes
     int64_t bytes;

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading safetensors: one file, or those that an index names, as one set of tensors.
 //
-// Invariants: `by_name` holds every index into `slots` once, in ascending order of names, and no
-// two names are equal. An open reader is not changed, so any number of threads may read it.
+// Invariant: `slots` are in ascending order of names, and no two are equal. An open reader is not
+// changed, so any number of threads may read it.
 #include "base/file.h"
+#include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
 #include "mics/log.h"
 #include "mics/safetensors.h"
@@ -18,7 +19,7 @@
 enum {
     CONVERT_BYTES = 16384, // converted at once, on the stack
 };
-static const size_t INDEX_MAX = (size_t)256 << 20; // bytes of an index
+static const size_t MAX_INDEX = (size_t)256 << 20; // bytes of an index
 
 struct mics_safetensors {
     mics_memory *memory;
@@ -26,38 +27,16 @@ struct mics_safetensors {
     int32_t file_count;
     mics_safetensors_slot *slots;
     int32_t count;
-    int32_t *by_name;
 };
 
 // ---- opening ----
 
-static mics_status reserve_files(mics_safetensors *reader, int32_t count)
-{
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(reader->memory, MICS_MEM_HOST, (size_t)count * sizeof *reader->files, &block));
-    reader->files = block;
-    return MICS_OK;
-}
-
-static mics_status reserve_slots(mics_safetensors *reader, int32_t count)
-{
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(reader->memory, MICS_MEM_HOST, (size_t)count * sizeof *reader->slots, &block));
-    reader->slots = block;
-    MICS_TRY(
-        mics_alloc(reader->memory, MICS_MEM_HOST, (size_t)count * sizeof *reader->by_name, &block));
-    reader->by_name = block;
-    return MICS_OK;
-}
-
 static mics_status open_single(mics_safetensors *reader, const char *path)
 {
-    MICS_TRY(reserve_files(reader, 1));
+    MICS_TRY(MICS_NEW(reader->memory, 1, &reader->files));
     MICS_TRY(mics_safetensors_file_open(reader->memory, path, 0, &reader->files[0]));
     reader->file_count = 1;
-    MICS_TRY(reserve_slots(reader, reader->files[0].count));
+    MICS_TRY(MICS_NEW(reader->memory, reader->files[0].count, &reader->slots));
     reader->count = reader->files[0].count;
     if (reader->count > 0)
         memcpy(reader->slots, reader->files[0].slots,
@@ -88,16 +67,15 @@ static mics_status read_promises(mics_memory *memory, const mics_json *index,
         return mics_fail(MICS_ERR_FORMAT, "%s: no \"weight_map\" that is an object",
                          mics_json_name(index));
     int32_t count = mics_json_count(map);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof(promise), &block));
-    promise *promises = block;
+    promise *promises = NULL;
+    MICS_TRY(MICS_NEW(memory, count, &promises));
     const char *tensor = NULL;
     const mics_json_value *file;
     for (int32_t i = 0; (file = mics_json_next(map, &tensor)) != NULL; i++) {
         bool good = mics_json_type_of(file) == MICS_JSON_STRING &&
                     mics_file_plain_name(mics_json_string(file));
         if (!good) {
-            mics_free(memory, block);
+            mics_free(memory, promises);
             return mics_fail(MICS_ERR_FORMAT,
                              "%s: weight_map: the file of tensor \"%.200s\" is no plain file name",
                              mics_json_name(index), tensor);
@@ -160,8 +138,8 @@ static mics_status open_promises(mics_safetensors *reader, const char *index, co
     int32_t files = 0;
     for (int32_t i = 0; i < count; i++)
         files += i == 0 || strcmp(promises[i - 1].file, promises[i].file) != 0;
-    MICS_TRY(reserve_files(reader, files));
-    MICS_TRY(reserve_slots(reader, count));
+    MICS_TRY(MICS_NEW(reader->memory, files, &reader->files));
+    MICS_TRY(MICS_NEW(reader->memory, count, &reader->slots));
     for (int32_t first = 0; first < count;) {
         int32_t taken = 0;
         MICS_TRY(open_promised(reader, index, dir, promises + first, count - first, &taken));
@@ -178,7 +156,7 @@ static mics_status open_index(mics_safetensors *reader, const char *path)
     char *dir = NULL;
     int32_t count = 0;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, INDEX_MAX, &index));
+    MICS_TRY_OUT(mics_json_load(memory, path, MAX_INDEX, &index));
     MICS_TRY_OUT(read_promises(memory, index, &promises, &count));
     MICS_TRY_OUT(mics_strdup(memory, path, &dir));
     char *slash = strrchr(dir, '/');
@@ -194,8 +172,7 @@ out:
 
 static mics_status open_folder(mics_safetensors *reader, const char *path)
 {
-    char *index = NULL;
-    char *single = NULL;
+    char *index = NULL, *single = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_INDEX, &index));
     MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_SINGLE, &single));
@@ -213,46 +190,34 @@ out:
     return status;
 }
 
-static int compare_by_name(const void *left, const void *right, void *slots)
-{
-    return compare_slot_names((const mics_safetensors_slot *)slots + *(const int32_t *)left,
-                              (const mics_safetensors_slot *)slots + *(const int32_t *)right);
-}
-
 static mics_status open_path(mics_safetensors *reader, const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    size_t length = strlen(path);
     if (S_ISDIR(info.st_mode))
         MICS_TRY(open_folder(reader, path));
-    else if (length > 5 && strcmp(path + length - 5, ".json") == 0)
+    else if (mics_text_ends(path, ".json"))
         MICS_TRY(open_index(reader, path));
     else
         MICS_TRY(open_single(reader, path));
     // JSON refuses a key that comes twice, so names differ within a file and within an index.
-    for (int32_t i = 0; i < reader->count; i++)
-        reader->by_name[i] = i;
-    qsort_r(reader->by_name, (size_t)reader->count, sizeof *reader->by_name, compare_by_name,
-            reader->slots);
+    qsort(reader->slots, (size_t)reader->count, sizeof *reader->slots, compare_slot_names);
     return MICS_OK;
 }
 
 mics_status mics_safetensors_open(mics_memory *memory, const char *path,
                                   mics_safetensors **reader_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_safetensors), &block));
-    mics_safetensors *reader = block;
+    mics_safetensors *reader = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &reader));
     reader->memory = memory;
-    mics_status status = open_path(reader, path);
-    if (status != MICS_OK) {
+    const mics_status status = open_path(reader, path);
+    if (status == MICS_OK)
+        *reader_out = reader;
+    else
         mics_safetensors_close(reader);
-        return status;
-    }
-    *reader_out = reader;
-    return MICS_OK;
+    return status;
 }
 
 void mics_safetensors_close(mics_safetensors *reader)
@@ -264,7 +229,6 @@ void mics_safetensors_close(mics_safetensors *reader)
         mics_safetensors_file_fini(memory, &reader->files[i]);
     mics_free(memory, reader->files);
     mics_free(memory, reader->slots);
-    mics_free(memory, reader->by_name);
     mics_free(memory, reader);
 }
 
@@ -282,20 +246,10 @@ const mics_tensor_info *mics_safetensors_at(const mics_safetensors *reader, int3
 
 static const mics_safetensors_slot *find_slot(const mics_safetensors *reader, const char *name)
 {
-    int32_t low = 0;
-    int32_t high = reader->count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        const mics_safetensors_slot *slot = &reader->slots[reader->by_name[middle]];
-        int order = strcmp(name, slot->info.name);
-        if (order == 0)
-            return slot;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    const mics_safetensors_slot key = {.info = {.name = name}};
+    return reader->count == 0 ? NULL
+                              : bsearch(&key, reader->slots, (size_t)reader->count,
+                                        sizeof *reader->slots, compare_slot_names);
 }
 
 const mics_tensor_info *mics_safetensors_find(const mics_safetensors *reader, const char *name)
@@ -306,91 +260,21 @@ const mics_tensor_info *mics_safetensors_find(const mics_safetensors *reader, co
 
 // ---- reading ----
 
-static float float_of_bits(uint32_t bits)
+static mics_status read_converted(const mics_safetensors_file *file,
+                                  const mics_safetensors_dtype *dtype, int64_t offset,
+                                  int64_t count, float *data_out)
 {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-// IEEE 754 binary16, subnormals, infinities and NaN payloads included; every value is exact in
-// fp32.
-static float float_of_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-    uint32_t exponent = (half >> 10) & 0x1fu;
-    uint32_t fraction = half & 0x3ffu;
-    if (exponent == 0x1f)
-        return float_of_bits(sign | 0x7f800000u | fraction << 13);
-    if (exponent != 0)
-        return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
-    float magnitude = (float)fraction * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-}
-
-// Converts `count` elements of raw bytes, at any alignment.
-typedef void (*converter)(const unsigned char *raw, int64_t count, float *data_out);
-
-static void convert_f16(const unsigned char *raw, int64_t count, float *data_out)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, raw + 2 * i, sizeof half);
-        data_out[i] = float_of_half(half);
-    }
-}
-
-static void convert_bf16(const unsigned char *raw, int64_t count, float *data_out)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t high;
-        memcpy(&high, raw + 2 * i, sizeof high);
-        data_out[i] = float_of_bits((uint32_t)high << 16);
-    }
-}
-
-static void convert_f64(const unsigned char *raw, int64_t count, float *data_out)
-{
-    for (int64_t i = 0; i < count; i++) {
-        double value;
-        memcpy(&value, raw + 8 * i, sizeof value);
-        data_out[i] = (float)value;
-    }
-}
-
-// How a dtype becomes fp32. F32 is read straight to where it is wanted: no converter.
-typedef struct conversion {
-    const char *dtype;
-    int64_t elem_bytes;
-    converter convert;
-} conversion;
-
-static const conversion CONVERSIONS[] = {
-    {"F32", 4, NULL}, {"F16", 2, convert_f16}, {"BF16", 2, convert_bf16}, {"F64", 8, convert_f64}};
-
-static const conversion *find_conversion(const char *dtype)
-{
-    for (size_t i = 0; i < sizeof CONVERSIONS / sizeof *CONVERSIONS; i++) {
-        if (strcmp(CONVERSIONS[i].dtype, dtype) == 0)
-            return &CONVERSIONS[i];
-    }
-    return NULL;
-}
-
-static mics_status read_converted(const mics_safetensors_file *file, const conversion *how,
-                                  int64_t offset, int64_t count, float *data_out)
-{
-    if (how->convert == NULL)
+    const int64_t elem_bytes = dtype->bits / 8;
+    if (dtype->convert == NULL)
         return mics_file_read_at(file->fd, file->path, data_out, (size_t)count * 4, offset);
     unsigned char raw[CONVERT_BYTES];
-    int64_t most = CONVERT_BYTES / how->elem_bytes;
+    int64_t max = CONVERT_BYTES / elem_bytes;
     while (count > 0) {
-        int64_t now = count < most ? count : most;
-        MICS_TRY(
-            mics_file_read_at(file->fd, file->path, raw, (size_t)(now * how->elem_bytes), offset));
-        how->convert(raw, now, data_out);
+        int64_t now = count < max ? count : max;
+        MICS_TRY(mics_file_read_at(file->fd, file->path, raw, (size_t)(now * elem_bytes), offset));
+        dtype->convert(raw, now, data_out);
         data_out += now;
-        offset += now * how->elem_bytes;
+        offset += now * elem_bytes;
         count -= now;
     }
     return MICS_OK;
@@ -411,10 +295,10 @@ mics_status mics_safetensors_read(const mics_safetensors *reader, const char *na
                          "has %lld",
                          file->path, (long long)begin, (long long)count, name,
                          (long long)slot->info.elems);
-    const conversion *how = find_conversion(slot->info.dtype);
-    if (how == NULL)
+    if (!slot->dtype->readable)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "%s: tensor \"%.200s\" is %s; only F32, F16, BF16 and F64 are read",
                          file->path, name, slot->info.dtype);
-    return read_converted(file, how, slot->offset + begin * how->elem_bytes, count, data_out);
+    return read_converted(file, slot->dtype, slot->offset + begin * (slot->dtype->bits / 8), count,
+                          data_out);
 }

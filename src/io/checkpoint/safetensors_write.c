@@ -24,7 +24,7 @@
 
 enum {
     BUFFER_BYTES = 1 << 20, // gathers small appends into large writes
-    SHARDS_MAX = 99999,     // five digits in the names
+    MAX_SHARDS = 99999,     // five digits in the names
     NAME_BYTES = 64,
 };
 
@@ -47,8 +47,7 @@ struct mics_safetensors_writer {
     int32_t tensor_count;
     shard *shards;
     int32_t shard_count;
-    char *index;      // text of the index; NULL for a single file
-    char *index_path; // NULL for a single file
+    char *index; // text of the index; NULL for a single file
 
     int32_t shard;
     int fd;
@@ -88,9 +87,8 @@ static int compare_names(const void *left, const void *right)
 static mics_status check_unique(mics_memory *memory, const mics_safetensors_entry *entries,
                                 int32_t count)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)count * sizeof(char *), &block));
-    const char **names = block;
+    const char **names = NULL;
+    MICS_TRY(MICS_NEW(memory, count, &names));
     for (int32_t i = 0; i < count; i++)
         names[i] = entries[i].name;
     qsort(names, (size_t)count, sizeof *names, compare_names);
@@ -100,17 +98,14 @@ static mics_status check_unique(mics_memory *memory, const mics_safetensors_entr
             status =
                 mics_fail(MICS_ERR_INVALID, "safetensors: two tensors are called %s", names[i]);
     }
-    mics_free(memory, block);
+    mics_free(memory, names);
     return status;
 }
 
 static mics_status measure(mics_safetensors_writer *writer, const mics_safetensors_entry *entries,
                            int32_t count)
 {
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(writer->memory, MICS_MEM_HOST, (size_t)count * sizeof *writer->elems, &block));
-    writer->elems = block;
+    MICS_TRY(MICS_NEW(writer->memory, count, &writer->elems));
     writer->tensor_count = count;
     int64_t total = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -124,10 +119,7 @@ static mics_status measure(mics_safetensors_writer *writer, const mics_safetenso
 // Cuts the tensors, in order, into files of at most max_bytes; a larger tensor has its own.
 static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes)
 {
-    void *block = NULL;
-    size_t most = writer->tensor_count > 0 ? (size_t)writer->tensor_count : 1;
-    MICS_TRY(mics_alloc(writer->memory, MICS_MEM_HOST, most * sizeof *writer->shards, &block));
-    writer->shards = block;
+    MICS_TRY(MICS_NEW(writer->memory, writer->tensor_count + 1, &writer->shards));
     writer->shard_count = 1;
     shard *now = &writer->shards[0];
     for (int32_t i = 0; i < writer->tensor_count; i++) {
@@ -140,10 +132,10 @@ static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes
         now->count++;
         now->data_bytes += bytes;
     }
-    if (writer->shard_count > SHARDS_MAX)
+    if (writer->shard_count > MAX_SHARDS)
         return mics_fail(MICS_ERR_INVALID,
                          "safetensors: %d files of at most %lld bytes; at most %d files are made",
-                         (int)writer->shard_count, (long long)max_bytes, SHARDS_MAX);
+                         (int)writer->shard_count, (long long)max_bytes, MAX_SHARDS);
     return MICS_OK;
 }
 
@@ -155,10 +147,8 @@ static mics_status name_shard(mics_safetensors_writer *writer, int32_t index)
     else
         snprintf(now->name, sizeof now->name, "model-%05d-of-%05d.safetensors", (int)index + 1,
                  (int)writer->shard_count);
-    char aside[NAME_BYTES + 8];
-    snprintf(aside, sizeof aside, "%s.tmp", now->name);
     MICS_TRY(mics_file_join(writer->memory, writer->dir, now->name, &now->path));
-    return mics_file_join(writer->memory, writer->dir, aside, &now->aside);
+    return mics_file_suffixed(writer->memory, now->path, ".tmp", &now->aside);
 }
 
 // A file's header: 8 bytes of length, then JSON padded with spaces to a multiple of 8.
@@ -184,11 +174,11 @@ static mics_status compose_header(mics_safetensors_writer *writer,
     mics_text_printf(&text, "%*s", (int)((8 - text.used % 8) % 8), "");
     mics_status status = mics_text_status(&text);
     size_t json_bytes = text.used - MICS_SAFETENSORS_PREFIX;
-    if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_HEADER_MAX)
+    if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_MAX_HEADER)
         status =
             mics_fail(MICS_ERR_INVALID,
                       "%s: a header of %zu bytes; readers take at most %d: allow smaller files",
-                      now->path, json_bytes, MICS_SAFETENSORS_HEADER_MAX);
+                      now->path, json_bytes, MICS_SAFETENSORS_MAX_HEADER);
     if (status != MICS_OK) {
         mics_text_fini(&text);
         return status;
@@ -234,26 +224,17 @@ static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_
         MICS_TRY(name_shard(writer, i));
         MICS_TRY(compose_header(writer, entries, &writer->shards[i]));
     }
-    if (writer->shard_count > 1) {
+    if (writer->shard_count > 1)
         MICS_TRY(compose_index(writer, entries));
-        MICS_TRY(mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX,
-                                &writer->index_path));
-    }
-    void *block = NULL;
-    MICS_TRY(mics_alloc(writer->memory, MICS_MEM_HOST, BUFFER_BYTES, &block));
-    writer->buffer = block;
-    return MICS_OK;
+    return MICS_NEW(writer->memory, BUFFER_BYTES, &writer->buffer);
 }
 
 // True for the files that make a folder hold a model.
 static bool is_model_file(const char *name)
 {
-    static const char suffix[] = ".safetensors";
-    size_t bytes = strlen(name);
     if (strcmp(name, MICS_SAFETENSORS_SINGLE) == 0 || strcmp(name, MICS_SAFETENSORS_INDEX) == 0)
         return true;
-    return strncmp(name, "model-", 6) == 0 && bytes > sizeof suffix &&
-           strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
+    return strncmp(name, "model-", 6) == 0 && mics_text_ends(name, ".safetensors");
 }
 
 // Makes the folder, or sees that it holds no model.
@@ -319,11 +300,10 @@ static mics_status put(mics_safetensors_writer *writer, const void *data, size_t
 // Brings the current file to disk and opens the next, if there is one.
 static mics_status close_shard(mics_safetensors_writer *writer)
 {
-    mics_status status = flush(writer);
     int fd = writer->fd;
+    const mics_status flushed = flush(writer);
     writer->fd = -1;
-    status = mics_file_close_written(fd, writer->shards[writer->shard].aside, status);
-    MICS_TRY(status);
+    MICS_TRY(mics_file_close_written(fd, writer->shards[writer->shard].aside, flushed));
     writer->shard++;
     return writer->shard < writer->shard_count ? open_shard(writer) : MICS_OK;
 }
@@ -362,7 +342,6 @@ static void free_writer(mics_safetensors_writer *writer)
     mics_free(memory, writer->shards);
     mics_free(memory, writer->elems);
     mics_free(memory, writer->index);
-    mics_free(memory, writer->index_path);
     mics_free(memory, writer->buffer);
     mics_free(memory, writer->dir);
     mics_free(memory, writer);
@@ -374,8 +353,11 @@ static void discard(mics_safetensors_writer *writer)
 {
     if (writer->fd >= 0)
         close(writer->fd);
-    if (writer->index_path != NULL)
-        unlink(writer->index_path);
+    char *index = NULL;
+    if (writer->index != NULL &&
+        mics_file_join(writer->memory, writer->dir, MICS_SAFETENSORS_INDEX, &index) == MICS_OK)
+        unlink(index);
+    mics_free(writer->memory, index);
     for (int32_t i = 0; i < writer->shard_count; i++) {
         unlink(writer->shards[i].aside);
         unlink(writer->shards[i].path);
@@ -391,24 +373,21 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
     if (count < 0 || (count > 0 && entries == NULL) || max_shard_bytes < 0)
         return mics_fail(MICS_ERR_INVALID, "safetensors: %d tensors in files of %lld bytes",
                          (int)count, (long long)max_shard_bytes);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_safetensors_writer), &block));
-    mics_safetensors_writer *writer = block;
+    mics_safetensors_writer *writer = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &writer));
     writer->memory = memory;
     writer->fd = -1;
-    mics_status status = mics_strdup(memory, dir, &writer->dir);
-    if (status == MICS_OK)
-        status = plan(writer, entries, count, max_shard_bytes);
-    if (status == MICS_OK)
-        status = prepare_folder(writer);
-    if (status == MICS_OK) {
-        status = begin(writer);
-        if (status != MICS_OK)
-            discard(writer);
-    }
-    if (status == MICS_OK)
-        *writer_out = writer;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_strdup(memory, dir, &writer->dir));
+    MICS_TRY_OUT(plan(writer, entries, count, max_shard_bytes));
+    MICS_TRY_OUT(prepare_folder(writer));
+    status = begin(writer);
+    if (status != MICS_OK)
+        discard(writer);
     else
+        *writer_out = writer;
+out:
+    if (status != MICS_OK)
         free_writer(writer);
     return status;
 }
@@ -435,12 +414,8 @@ mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float
 // Renames the files into place, the index last: a model in several files counts from then on.
 static mics_status rename_files(mics_safetensors_writer *writer)
 {
-    for (int32_t i = 0; i < writer->shard_count; i++) {
-        const shard *now = &writer->shards[i];
-        if (rename(now->aside, now->path) != 0)
-            return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", now->aside, now->path,
-                             strerror(errno));
-    }
+    for (int32_t i = 0; i < writer->shard_count; i++)
+        MICS_TRY(mics_file_rename(writer->shards[i].aside, writer->shards[i].path));
     MICS_TRY(mics_file_sync_dir(writer->dir));
     if (writer->index == NULL)
         return MICS_OK;

@@ -18,7 +18,7 @@
 //      config.json; fsync of the folder; manifest.json aside, fsync, read back, rename, fsync of
 //      the folder; `latest` aside, fsync, rename, fsync; only then it removes what is no longer
 //      needed. agree.
-// Only rank 0 publishes, and only when it knows of every other rank's success. So when it knows of
+// Only rank 0 commits, and only when it knows of every other rank's success. So when it knows of
 // a failure, it can remove the files of this save: nothing lists them, and nothing will.
 #include "base/file.h"
 #include "base/text.h"
@@ -30,7 +30,6 @@
 #include "mics/log.h"
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -43,12 +42,11 @@ typedef struct save_job {
     int32_t count;
     char *folder;       // dir/step-...
     int64_t generation; // -1: not found out yet
-    bool published;     // the manifest's rename was tried
-    // Rank 0 while it publishes:
+    bool committed;     // the manifest's rename was tried
+    // Rank 0 while it commits:
     mics_manifest manifest; // its arrays are the job's
     mics_ckpt_name *names;  // of the rank files
     mics_ckpt_name tokenizer_name;
-    char **paths;
     mics_catalog catalog;
 } save_job;
 
@@ -118,7 +116,7 @@ static mics_status read_generation(mics_memory *memory, const char *path, int64_
     return MICS_OK;
 }
 
-// Every writer finds the same generation, because none publishes before all have written.
+// Every writer finds the same generation, because none commits before all have written.
 static mics_status find_generation(save_job *job)
 {
     char *path = NULL;
@@ -148,37 +146,35 @@ static mics_status write_shards(save_job *job)
     return mics_file_sync_dir(job->folder);
 }
 
-// ---- rank 0: publishing ----
+// ---- rank 0: the commit ----
 
 static mics_status list_files(save_job *job)
 {
     int32_t writers = job->writer->writers;
     mics_manifest *manifest = &job->manifest;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST, (size_t)writers * sizeof *job->names, &block));
-    job->names = block;
-    MICS_TRY(
-        mics_alloc(job->memory, MICS_MEM_HOST, (size_t)writers * sizeof *manifest->files, &block));
-    manifest->files = block;
+    MICS_TRY(MICS_NEW(job->memory, writers, &job->names));
+    MICS_TRY(MICS_NEW(job->memory, writers, &manifest->files));
     manifest->file_count = writers;
     for (int32_t i = 0; i < writers; i++) {
         job->names[i] = mics_ckpt_rank_name(i, job->generation);
         manifest->files[i].name = job->names[i].text;
     }
-    return mics_manifest_paths(job->memory, job->folder, manifest, &job->paths);
+    return MICS_OK;
 }
 
 // A file that its rank has written and that is not here lies on a disk of that rank's node.
-static mics_status check_shared(const save_job *job)
+static mics_status check_shared(const save_job *job, int32_t rank)
 {
-    for (int32_t i = 0; i < job->manifest.file_count; i++) {
-        if (access(job->paths[i], F_OK) != 0)
-            return mics_fail(MICS_ERR_IO,
-                             "%s: rank %d has written it, but rank 0 does not find it: %s; "
-                             "checkpoints need a file system that all nodes share",
-                             job->paths[i], (int)i, strerror(errno));
-    }
-    return MICS_OK;
+    char *path = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_file_join(job->memory, job->folder, job->names[rank].text, &path));
+    if (access(path, F_OK) != 0)
+        status = mics_fail(MICS_ERR_IO,
+                           "%s: rank %d has written it, but rank 0 does not find it: %s; "
+                           "checkpoints need a file system that all nodes share",
+                           path, (int)rank, strerror(errno));
+    mics_free(job->memory, path);
+    return status;
 }
 
 // Reads back what all ranks wrote, and describes it in the manifest.
@@ -187,17 +183,14 @@ static mics_status describe(save_job *job)
     mics_manifest *manifest = &job->manifest;
     mics_catalog *catalog = &job->catalog;
     MICS_TRY(list_files(job));
-    MICS_TRY(check_shared(job));
-    MICS_TRY(
-        mics_catalog_load(job->memory, job->paths, manifest->file_count, job->meta->step, catalog));
+    for (int32_t i = 0; i < manifest->file_count; i++)
+        MICS_TRY(check_shared(job, i));
+    MICS_TRY(mics_catalog_load(job->memory, job->folder, manifest, job->meta->step, catalog));
     for (int32_t i = 0; i < manifest->file_count; i++) {
         manifest->files[i].bytes = catalog->files[i].file_bytes;
         manifest->files[i].hash = catalog->files[i].header_hash;
     }
-    void *block = NULL;
-    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST,
-                        (size_t)catalog->unit_count * sizeof *manifest->units, &block));
-    manifest->units = block;
+    MICS_TRY(MICS_NEW(job->memory, catalog->unit_count, &manifest->units));
     manifest->unit_count = catalog->unit_count;
     for (int32_t i = 0; i < catalog->unit_count; i++)
         manifest->units[i] = (mics_manifest_unit){catalog->units[i].name, catalog->units[i].elems};
@@ -224,9 +217,10 @@ static mics_status store_tokenizer(save_job *job)
         return MICS_OK;
     if (meta->tokenizer_text != NULL)
         return store_tokenizer_text(job, meta->tokenizer_text, meta->tokenizer_bytes);
-    void *text = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, &text, &bytes));
+    MICS_TRY(
+        mics_file_read_whole(job->memory, meta->tokenizer, MICS_FILE_MAX_WHOLE, &text, &bytes));
     mics_status status = store_tokenizer_text(job, text, bytes);
     mics_free(job->memory, text);
     return status;
@@ -244,10 +238,8 @@ static mics_status rename_manifest(save_job *job, const mics_text *text)
     MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
     MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
     MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
-    job->published = true;
-    if (rename(aside, target) != 0)
-        status =
-            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, target, strerror(errno));
+    job->committed = true;
+    status = mics_file_rename(aside, target);
 out:
     mics_manifest_fini(memory, &check);
     mics_free(memory, target);
@@ -291,7 +283,7 @@ static void tidy(const save_job *job)
     mics_log_demote(before);
 }
 
-static mics_status publish(save_job *job)
+static mics_status commit(save_job *job)
 {
     if (job->writer->rank != 0)
         return MICS_OK;
@@ -332,7 +324,6 @@ static void job_fini(save_job *job)
 {
     mics_memory *memory = job->memory;
     mics_catalog_fini(memory, &job->catalog);
-    mics_manifest_paths_free(memory, job->paths, job->manifest.file_count);
     mics_free(memory, job->manifest.files);
     mics_free(memory, job->manifest.units);
     mics_free(memory, job->names);
@@ -353,8 +344,8 @@ mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writ
     if (status == MICS_OK)
         status = agree(&job, write_shards(&job));
     if (status == MICS_OK)
-        status = agree(&job, publish(&job));
-    if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.published)
+        status = agree(&job, commit(&job));
+    if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.committed)
         discard(&job);
     job_fini(&job);
     return status;

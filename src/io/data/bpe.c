@@ -11,11 +11,11 @@
 // behind it. (Hugging Face's library looks for those marked "normalized" in a second pass; without
 // a normalizer that differs only where one of them overlaps one that is not marked.)
 #include "io/data/bpe.h"
-#include "io/data/utf8.h"
+#include "base/utf8.h"
 #include <string.h>
 #include <xxhash.h>
 
-enum { FILE_LIMIT = 256 << 20, IDENTITY_VERSION = 1 };
+enum { MAX_FILE_BYTES = 256 << 20, IDENTITY_VERSION = 1 };
 
 // One encoder's work.
 typedef struct bpe_work {
@@ -24,7 +24,7 @@ typedef struct bpe_work {
     mics_split_work *split;
     mics_token_list *list; // of the feed in progress
     char *prefixed;        // a segment behind the space that add_prefix_space asks for
-    size_t prefixed_bytes; // room there
+    size_t prefixed_bytes; // of its block
 } bpe_work;
 
 // ---- segments: text without added tokens ----
@@ -83,9 +83,7 @@ static mics_status encode_prefixed(bpe_work *work, const char *text, size_t byte
         mics_free(work->memory, work->prefixed);
         work->prefixed = NULL;
         work->prefixed_bytes = 0;
-        void *block = NULL;
-        MICS_TRY(mics_alloc(work->memory, MICS_MEM_HOST, bytes + 1, &block));
-        work->prefixed = block;
+        MICS_TRY(MICS_NEW(work->memory, bytes + 1, &work->prefixed));
         work->prefixed_bytes = bytes + 1;
     }
     work->prefixed[0] = ' ';
@@ -162,9 +160,8 @@ static void bpe_work_close(void *ctx)
 static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_out)
 {
     const mics_bpe *bpe = tokenizer->ctx;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, sizeof(bpe_work), &block));
-    bpe_work *work = block;
+    bpe_work *work = NULL;
+    MICS_TRY(MICS_NEW(bpe->memory, 1, &work));
     work->memory = bpe->memory;
     mics_status status = mics_bpe_merger_open(bpe, &work->merger);
     if (status == MICS_OK)
@@ -177,11 +174,13 @@ static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_ou
     return MICS_OK;
 }
 
-static const char *bpe_text(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out)
+static size_t bpe_text(const mics_tokenizer *tokenizer, int32_t token, char *to)
 {
     const mics_bpe *bpe = tokenizer->ctx;
-    *bytes_out = bpe->spans[token].bytes; // an id that no token has stands for nothing
-    return bpe->blob + bpe->spans[token].begin;
+    const mics_bpe_span *span = &bpe->spans[token]; // an id that no token has stands for nothing
+    if (to != NULL)
+        memcpy(to, bpe->blob + span->begin, span->bytes);
+    return span->bytes;
 }
 
 static void bpe_close(void *ctx)
@@ -215,9 +214,8 @@ void mics_bpe_close(mics_bpe *bpe)
 
 mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe **bpe_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_bpe), &block));
-    mics_bpe *bpe = block;
+    mics_bpe *bpe = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &bpe));
     bpe->memory = memory;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_split_open(memory, &bpe->split));
@@ -250,7 +248,7 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
     mics_bpe *bpe = NULL;
     char *text = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, FILE_LIMIT, &json));
+    MICS_TRY_OUT(mics_json_load(memory, path, MAX_FILE_BYTES, &json));
     MICS_TRY_OUT(mics_strdup(memory, mics_json_text(json), &text)); // JSON holds no NUL
     MICS_TRY_OUT(mics_bpe_load(memory, json, &bpe));
     *tokenizer_out = (mics_tokenizer){

@@ -64,10 +64,8 @@ mics_status mics_bpe_load_rules(const mics_json *json, mics_bpe *bpe);
 mics_status mics_bpe_load_tokens(const mics_json *json, mics_bpe *bpe);
 mics_status mics_bpe_load_merges(const mics_json *json, mics_bpe *bpe);
 
-/* Bytes that a token stands for, from its spelling in GPT-2's byte-level letters.
- *
- * Writes at most `bytes` bytes to `out`. Returns how many, or -1 when a letter is none of the 256.
- */
+/* Bytes that a token stands for, from its spelling in GPT-2's byte-level letters. Writes at most
+ * `bytes` bytes to `out`. Returns how many, or -1 when a letter is none of the 256. */
 int64_t mics_bpe_unspell(const char *spelling, size_t bytes, char *out);
 
 /* The merge of two tokens, or NULL. */
@@ -82,10 +80,8 @@ typedef struct mics_bpe_merger mics_bpe_merger;
 mics_status mics_bpe_merger_open(const mics_bpe *bpe, mics_bpe_merger **merger_out);
 void mics_bpe_merger_close(mics_bpe_merger *merger);
 
-/* Appends the tokens of one piece, any bytes.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID (a piece over 1 GiB); MICS_ERR_MEMORY.
- */
+/* Appends the tokens of one piece, any bytes. Returns: MICS_OK; MICS_ERR_INVALID (a piece over 1
+ * GiB); MICS_ERR_MEMORY. */
 mics_status mics_bpe_merge(mics_bpe_merger *merger, const char *piece, size_t bytes,
                            mics_token_list *list);
 

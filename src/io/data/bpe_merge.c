@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 enum {
-    PIECE_LIMIT = 1 << 30,
+    MAX_PIECE = 1 << 30,
     CACHED_BYTES = 24,
     CACHED_TOKENS = 8,
     CACHE_SLOTS = 1 << 14 // 1 MiB: a second-level cache's size
@@ -38,7 +38,7 @@ typedef struct cache_slot {
 
 struct mics_bpe_merger {
     const mics_bpe *bpe;
-    int32_t capacity;                 // bytes of the longest piece there is room for
+    int32_t capacity;                 // bytes of the longest piece that the arrays hold
     int32_t *token, *next, *previous; // (capacity)
     candidate *heap;                  // (2 * capacity): n - 1 at first, two more for each merge
     int32_t heap_count;
@@ -47,9 +47,8 @@ struct mics_bpe_merger {
 
 mics_status mics_bpe_merger_open(const mics_bpe *bpe, mics_bpe_merger **merger_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, sizeof(mics_bpe_merger), &block));
-    mics_bpe_merger *merger = block;
+    mics_bpe_merger *merger = NULL;
+    MICS_TRY(MICS_NEW(bpe->memory, 1, &merger));
     merger->bpe = bpe;
     *merger_out = merger;
     return MICS_OK;
@@ -76,15 +75,7 @@ void mics_bpe_merger_close(mics_bpe_merger *merger)
     mics_free(merger->bpe->memory, merger);
 }
 
-static mics_status alloc_positions(mics_bpe_merger *merger, size_t count, int32_t **array_out)
-{
-    void *block = NULL;
-    MICS_TRY(mics_alloc(merger->bpe->memory, MICS_MEM_HOST, count * sizeof **array_out, &block));
-    *array_out = block;
-    return MICS_OK;
-}
-
-static mics_status make_room(mics_bpe_merger *merger, size_t bytes)
+static mics_status reserve(mics_bpe_merger *merger, size_t bytes)
 {
     if (bytes <= (size_t)merger->capacity)
         return MICS_OK;
@@ -92,13 +83,11 @@ static mics_status make_room(mics_bpe_merger *merger, size_t bytes)
     while (capacity < bytes)
         capacity *= 2;
     free_arrays(merger);
-    void *heap = NULL;
-    MICS_TRY(alloc_positions(merger, capacity, &merger->token));
-    MICS_TRY(alloc_positions(merger, capacity, &merger->next));
-    MICS_TRY(alloc_positions(merger, capacity, &merger->previous));
-    MICS_TRY(
-        mics_alloc(merger->bpe->memory, MICS_MEM_HOST, 2 * capacity * sizeof(candidate), &heap));
-    merger->heap = heap;
+    mics_memory *memory = merger->bpe->memory;
+    MICS_TRY(MICS_NEW(memory, capacity, &merger->token));
+    MICS_TRY(MICS_NEW(memory, capacity, &merger->next));
+    MICS_TRY(MICS_NEW(memory, capacity, &merger->previous));
+    MICS_TRY(MICS_NEW(memory, 2 * capacity, &merger->heap));
     merger->capacity = (int32_t)capacity;
     return MICS_OK;
 }
@@ -180,11 +169,11 @@ static mics_status merge_piece(mics_bpe_merger *merger, const char *piece, size_
     int32_t whole = bpe->ignore_merges ? mics_bpe_find_word(bpe, piece, bytes) : -1;
     if (whole >= 0)
         return mics_token_list_append(list, &whole, 1);
-    if (bytes > PIECE_LIMIT)
+    if (bytes > MAX_PIECE)
         return mics_fail(MICS_ERR_INVALID,
                          "%zu bytes without a place to cut are more than a tokenizer merges (%d)",
-                         bytes, PIECE_LIMIT);
-    MICS_TRY(make_room(merger, bytes));
+                         bytes, MAX_PIECE);
+    MICS_TRY(reserve(merger, bytes));
     int32_t length = (int32_t)bytes;
     for (int32_t i = 0; i < length; i++) {
         merger->token[i] = bpe->byte_token[(unsigned char)piece[i]];
@@ -215,12 +204,8 @@ mics_status mics_bpe_merge(mics_bpe_merger *merger, const char *piece, size_t by
 {
     if (bytes > CACHED_BYTES)
         return merge_piece(merger, piece, bytes, list);
-    if (merger->cache == NULL) {
-        void *block = NULL;
-        MICS_TRY(mics_alloc(merger->bpe->memory, MICS_MEM_HOST, CACHE_SLOTS * sizeof(cache_slot),
-                            &block));
-        merger->cache = block;
-    }
+    if (merger->cache == NULL)
+        MICS_TRY(MICS_NEW(merger->bpe->memory, CACHE_SLOTS, &merger->cache));
     cache_slot *slot = &merger->cache[XXH3_64bits(piece, bytes) % CACHE_SLOTS];
     if (slot->bytes == bytes && memcmp(slot->piece, piece, bytes) == 0)
         return mics_token_list_append(list, slot->tokens, slot->count);

@@ -42,7 +42,7 @@ static bool read_parts(const mics_json_value *merge, const char *parts[2], size_
     return mics_json_count(merge) == 2 && parts[0] != NULL && parts[1] != NULL;
 }
 
-// What reading the merges needs: room for two parts, each unspelled from at most twice `longest`.
+// What reading the merges needs: space for two parts, each unspelled from at most twice `longest`.
 typedef struct reader {
     const mics_json *json;
     mics_bpe *bpe;
@@ -84,9 +84,7 @@ static mics_status alloc_pairs(mics_bpe *bpe, int32_t count)
     size_t slots = 1024;
     while (slots < 2 * (size_t)count)
         slots *= 2;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, slots * sizeof *bpe->pairs, &block));
-    bpe->pairs = block;
+    MICS_TRY(MICS_NEW(bpe->memory, slots, &bpe->pairs));
     bpe->pair_mask = slots - 1;
     for (size_t i = 0; i < slots; i++)
         bpe->pairs[i].merged = -1;
@@ -103,9 +101,7 @@ mics_status mics_bpe_load_merges(const mics_json *json, mics_bpe *bpe)
         r.longest = bpe->spans[token].bytes > r.longest ? bpe->spans[token].bytes : r.longest;
     int32_t count = mics_json_count(merges);
     MICS_TRY(alloc_pairs(bpe, count));
-    void *scratch = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, 4 * r.longest, &scratch));
-    r.scratch = scratch;
+    MICS_TRY(MICS_NEW(bpe->memory, 4 * r.longest, &r.scratch));
     mics_status status = MICS_OK;
     for (int32_t rank = 0; status == MICS_OK && rank < count; rank++) {
         mics_bpe_pair pair = {0};
@@ -113,6 +109,6 @@ mics_status mics_bpe_load_merges(const mics_json *json, mics_bpe *bpe)
         if (status == MICS_OK) // of two equal merges the later one counts, as in Hugging Face's
             bpe->pairs[pair_slot(bpe, pair.left, pair.right)] = pair;
     }
-    mics_free(bpe->memory, scratch);
+    mics_free(bpe->memory, r.scratch);
     return status;
 }

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The tokens of a tokenizer.json: the model's words and the added ones, by id and by their bytes.
+#include "base/utf8.h"
 #include "io/data/bpe.h"
-#include "io/data/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 // Far above any vocabulary in use (the largest have about 260 000), so that one wild id does not
 // cost gigabytes.
-enum { TOKEN_LIMIT = 1 << 22 };
+enum { MAX_TOKENS = 1 << 22 };
 
 // ---- byte-level letters ----
 
@@ -54,10 +54,9 @@ static mics_status check_id(const mics_json *json, const char *path, const char 
                             const mics_json_value *id)
 {
     if (mics_json_type_of(id) != MICS_JSON_INT || mics_json_int(id) < 0 ||
-        mics_json_int(id) >= TOKEN_LIMIT)
+        mics_json_int(id) >= MAX_TOKENS)
         return mics_json_fail(json, path, MICS_ERR_FORMAT,
-                              "the id of \"%.60s\" is not an integer in [0, %d)", text,
-                              TOKEN_LIMIT);
+                              "the id of \"%.60s\" is not an integer in [0, %d)", text, MAX_TOKENS);
     return MICS_OK;
 }
 
@@ -142,9 +141,7 @@ static mics_status index_words(const mics_json *json, mics_bpe *bpe)
     size_t slots = 1024;
     while (slots < 2 * (size_t)bpe->vocab)
         slots *= 2;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, slots * sizeof *bpe->words, &block));
-    bpe->words = block;
+    MICS_TRY(MICS_NEW(bpe->memory, slots, &bpe->words));
     bpe->word_mask = slots - 1;
     memset(bpe->words, 0xFF, slots * sizeof *bpe->words); // -1: empty
     for (int32_t token = 0; token < bpe->vocab; token++) {
@@ -261,17 +258,11 @@ mics_status mics_bpe_load_tokens(const mics_json *json, mics_bpe *bpe)
         return mics_json_fail(json, "added_tokens", MICS_ERR_FORMAT, "is %s, expected an array",
                               mics_json_type_text(mics_json_type_of(added)));
     size_t bytes = 0, used = 0;
-    void *block = NULL;
     MICS_TRY(measure(json, words, added, &bpe->vocab, &bytes));
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, bytes, &block));
-    bpe->blob = block;
-    MICS_TRY(
-        mics_alloc(bpe->memory, MICS_MEM_HOST, (size_t)bpe->vocab * sizeof *bpe->spans, &block));
-    bpe->spans = block;
+    MICS_TRY(MICS_NEW(bpe->memory, bytes, &bpe->blob));
+    MICS_TRY(MICS_NEW(bpe->memory, bpe->vocab, &bpe->spans));
     bpe->added_count = mics_json_count(added);
-    MICS_TRY(mics_alloc(bpe->memory, MICS_MEM_HOST, (size_t)bpe->added_count * sizeof *bpe->added,
-                        &block));
-    bpe->added = block;
+    MICS_TRY(MICS_NEW(bpe->memory, bpe->added_count, &bpe->added));
     MICS_TRY(fill_words(json, words, bpe, &used));
     MICS_TRY(fill_added(json, words, added, bpe, used));
     MICS_TRY(index_added(json, bpe));

@@ -5,13 +5,11 @@
 // Invariants of an open corpus:
 //   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
 //   2. Every token was found to be in [0, vocab) at opening.
+#include "base/text.h"
 #include "io/data/shard.h"
-#include "io/data/text_shard.h"
 #include "mics/data.h"
 #include "mics/log.h"
-#include <errno.h>
 #include <glob.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,7 +64,7 @@ static mics_status check_tokens(const opening *o, const char *path, const mics_s
     return MICS_OK;
 }
 
-static mics_status make_room(mics_corpus *corpus)
+static mics_status reserve(mics_corpus *corpus)
 {
     if (corpus->count < corpus->capacity)
         return MICS_OK;
@@ -83,7 +81,7 @@ static mics_status make_room(mics_corpus *corpus)
 static mics_status add_shard(const opening *o, const char *path, const char *shard_path)
 {
     mics_corpus *corpus = o->corpus;
-    MICS_TRY(make_room(corpus));
+    MICS_TRY(reserve(corpus));
     part *next = &corpus->parts[corpus->count];
     MICS_TRY(mics_shard_open(shard_path, &next->shard));
     next->begin = corpus->tokens;
@@ -92,15 +90,9 @@ static mics_status add_shard(const opening *o, const char *path, const char *sha
     return check_tokens(o, path, &next->shard);
 }
 
-static bool ends_in_bin(const char *path)
-{
-    size_t bytes = strlen(path);
-    return bytes >= 4 && strcmp(path + bytes - 4, ".bin") == 0;
-}
-
 static mics_status add_file(opening *o, const char *path)
 {
-    if (ends_in_bin(path))
+    if (mics_text_ends(path, ".bin"))
         return add_shard(o, path, path);
     if (o->tokenizer == NULL || o->cache_dir == NULL)
         return mics_fail(MICS_ERR_INVALID,
@@ -149,11 +141,9 @@ mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
                              int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,
                              const char *cache_dir, mics_corpus **corpus_out)
 {
-    void *block = NULL;
     mics_status status = MICS_OK;
     opening o = {.tokenizer = tokenizer, .vocab = vocab, .cache_dir = cache_dir};
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_corpus), &block));
-    o.corpus = block;
+    MICS_TRY(MICS_NEW(memory, 1, &o.corpus));
     o.corpus->memory = memory;
     o.hash = XXH3_createState();
     if (o.hash == NULL || XXH3_64bits_reset(o.hash) != XXH_OK) {

@@ -8,7 +8,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -111,9 +110,7 @@ static mics_status complete(mics_shard_writer *writer)
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
-    if (rename(writer->partial, writer->path) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", writer->partial, writer->path,
-                         strerror(errno));
+    MICS_TRY(mics_file_rename(writer->partial, writer->path));
     return mics_file_sync_dir_of(writer->path);
 }
 

@@ -8,6 +8,7 @@
 #ifndef MICS_DATA_SHARD_H
 #define MICS_DATA_SHARD_H
 
+#include "mics/data.h"
 #include "mics/status.h"
 #include <limits.h>
 #include <stddef.h>
@@ -46,9 +47,7 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
 mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, int64_t count);
 
 /* Renames the shard into place when `status` is MICS_OK and it holds tokens; else removes it.
- *
- * Returns: `status` if it is an error; MICS_ERR_INVALID (no tokens); MICS_ERR_IO; MICS_OK.
- */
+ * Returns: `status` if it is an error; MICS_ERR_INVALID (no tokens); MICS_ERR_IO; MICS_OK. */
 mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status);
 
 // A shard mapped into memory. Whoever shortens the file while it is mapped ends the process
@@ -66,5 +65,19 @@ void mics_shard_close(mics_shard *shard);
 
 /* Copies tokens [begin, begin + count); one beyond int32_t becomes negative. */
 void mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count, int32_t *tokens_out);
+
+// ---- text_shard.c ----
+
+/* Finds or makes the shard of one text: the separator, if the tokenizer has one, then its tokens.
+ *
+ * The shard is CACHE_DIR/<hash of contents and tokenizer>.bin. Several processes may ask at once:
+ * one tokenizes while the others wait for its lock. Where locks do not work, each tokenizes, and
+ * the renames put equal files in place. Memory does not grow with the text. The tokens are those of
+ * the whole text at once, unless a piece without a place to cut exceeds 4 MiB: it is cut there.
+ * Returns: MICS_OK, with *shard_path_out = NULL for an empty text (mics_free it otherwise);
+ *          MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_MEMORY.
+ */
+mics_status mics_text_shard(mics_memory *memory, const char *path, const mics_tokenizer *tokenizer,
+                            const char *cache_dir, char **shard_path_out);
 
 #endif

@@ -4,10 +4,9 @@
 // comes from the splitter's mics_memory.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "io/data/split.h"
-#include "io/data/utf8.h"
+#include "base/utf8.h"
 #include "mics/log.h"
 #include <pcre2.h>
-#include <string.h>
 
 enum { PATTERN_BYTES = 1 << 16, JIT_STACK_START = 32 << 10, JIT_STACK_LIMIT = 1 << 20 };
 
@@ -38,9 +37,8 @@ static void pcre2_give(void *block, void *memory)
 
 mics_status mics_split_open(mics_memory *memory, mics_split **split_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_split), &block));
-    mics_split *split = block;
+    mics_split *split = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &split));
     split->memory = memory;
     split->general = pcre2_general_context_create(pcre2_take, pcre2_give, memory);
     if (split->general == NULL) {
@@ -111,9 +109,8 @@ mics_status mics_split_add(mics_split *split, const char *where, const char *pat
 
 mics_status mics_split_work_open(const mics_split *split, mics_split_work **work_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(split->memory, MICS_MEM_HOST, sizeof(mics_split_work), &block));
-    mics_split_work *work = block;
+    mics_split_work *work = NULL;
+    MICS_TRY(MICS_NEW(split->memory, 1, &work));
     work->split = split;
     work->match = pcre2_match_context_create(split->general);
     bool complete = work->match != NULL;

@@ -13,7 +13,6 @@
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 // GPT-2's pattern with \s spelled out, because PCRE2 also counts U+180E as a space.
 // Source: Radford et al., gpt-2/src/encoder.py, 2019; Unicode's White_Space property.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text goes through a window that slides: the encoder consumes what later text cannot change, the
 // rest moves to the front, and the file fills the window up again.
-#include "io/data/text_shard.h"
 #include "base/file.h"
 #include "io/data/shard.h"
 #include "io/data/tokenizer.h"
@@ -22,7 +21,7 @@
 
 enum {
     WINDOW_BYTES = 1 << 20,
-    WINDOW_LIMIT = 4 << 20, // a piece of this length takes 176 MiB to merge
+    MAX_WINDOW = 4 << 20, // a piece of this length takes 176 MiB to merge
     PROGRESS_EVERY_US = 5000000
 };
 
@@ -59,11 +58,9 @@ static void source_close(source *s)
 
 static mics_status source_open(mics_memory *memory, const char *path, source *s)
 {
-    void *window = NULL;
     *s = (source){.memory = memory, .path = path, .file = -1, .capacity = WINDOW_BYTES};
     MICS_TRY(mics_file_open_read(path, &s->file, &s->bytes));
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, WINDOW_BYTES, &window));
-    s->window = window;
+    MICS_TRY(MICS_NEW(memory, WINDOW_BYTES, &s->window));
     s->hash = XXH3_createState();
     if (s->hash == NULL)
         return mics_fail(MICS_ERR_MEMORY, "%s: no memory for a hash", path);
@@ -73,12 +70,12 @@ static mics_status source_open(mics_memory *memory, const char *path, source *s)
 // Fills the window up.
 static mics_status source_fill(source *s)
 {
-    size_t got = 0, room = s->capacity - s->filled;
-    MICS_TRY(mics_file_read_up_to(s->file, s->path, s->window + s->filled, room, s->read, &got));
+    size_t got = 0, space = s->capacity - s->filled;
+    MICS_TRY(mics_file_read_up_to(s->file, s->path, s->window + s->filled, space, s->read, &got));
     (void)XXH3_128bits_update(s->hash, s->window + s->filled, got); // fails only without a state
     s->filled += got;
     s->read += (int64_t)got;
-    s->ended = got < room;
+    s->ended = got < space;
     return MICS_OK;
 }
 
@@ -124,15 +121,15 @@ static void show_progress(const source *s, double start_us, double *shown_us)
     *shown_us = now_us;
 }
 
-// One turn: fill the window, tokenize what is certain, write its tokens.
-static mics_status turn(source *s, mics_encoder *encoder, mics_token_list *list,
-                        mics_shard_writer *writer)
+// One round: fill the window, tokenize what is certain, write its tokens.
+static mics_status advance(source *s, mics_encoder *encoder, mics_token_list *list,
+                           mics_shard_writer *writer)
 {
     size_t consumed = 0;
     MICS_TRY(source_fill(s));
     list->count = 0;
     MICS_TRY(mics_encoder_feed(encoder, s->window, s->filled, !s->ended, list, &consumed));
-    if (consumed == 0 && !s->ended && s->capacity < WINDOW_LIMIT)
+    if (consumed == 0 && !s->ended && s->capacity < MAX_WINDOW)
         MICS_TRY(source_widen(s));
     else if (consumed == 0 && !s->ended)
         MICS_TRY(mics_encoder_feed(encoder, s->window, s->filled, false, list, &consumed));
@@ -150,7 +147,7 @@ static mics_status tokenize(source *s, const mics_tokenizer *tokenizer, mics_sha
         MICS_TRY_OUT(mics_shard_append(writer, &tokenizer->separator, 1));
     MICS_TRY_OUT(mics_encoder_open(tokenizer, false, &encoder));
     while (!s->ended) {
-        MICS_TRY_OUT(turn(s, &encoder, &list, writer));
+        MICS_TRY_OUT(advance(s, &encoder, &list, writer));
         show_progress(s, start_us, &shown_us);
     }
 out:
@@ -163,10 +160,8 @@ static mics_status make_shard(source *s, const mics_tokenizer *tokenizer, XXH128
                               const char *shard_path)
 {
     mics_shard_writer *writer = NULL;
-    void *block = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_alloc(s->memory, MICS_MEM_HOST, sizeof *writer, &block));
-    writer = block;
+    MICS_TRY(MICS_NEW(s->memory, 1, &writer));
     writer->file = -1;
     MICS_TRY_OUT(source_rewind(s, tokenizer->identity));
     MICS_TRY_OUT(mics_shard_create(shard_path, tokenizer->vocab, writer));

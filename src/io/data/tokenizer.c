@@ -3,36 +3,7 @@
 // Tokenizers by their table of functions, and the one whose tokens are bytes.
 #include "io/data/tokenizer.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <string.h>
-
-// ---- lists ----
-
-mics_status mics_token_list_append(mics_token_list *list, const int32_t *tokens, int64_t count)
-{
-    if (count > list->capacity - list->count) {
-        int64_t capacity = list->capacity < 256 ? 256 : list->capacity;
-        while (capacity - list->count < count)
-            MICS_TRY(mics_size_mul(capacity, 2, &capacity));
-        size_t bytes = 0;
-        MICS_TRY(mics_size_bytes(capacity, sizeof *tokens, &bytes));
-        void *block = list->tokens;
-        MICS_TRY(mics_realloc(list->memory, MICS_MEM_HOST, bytes, &block));
-        list->tokens = block;
-        list->capacity = capacity;
-    }
-    if (count > 0)
-        memcpy(list->tokens + list->count, tokens, (size_t)count * sizeof *tokens);
-    list->count += count;
-    return MICS_OK;
-}
-
-void mics_token_list_fini(mics_token_list *list)
-{
-    mics_free(list->memory, list->tokens);
-    list->tokens = NULL;
-    list->count = list->capacity = 0;
-}
 
 // ---- bytes ----
 
@@ -53,21 +24,12 @@ static mics_status bytes_feed(mics_encoder *encoder, const char *text, size_t by
     return MICS_OK;
 }
 
-static const char *bytes_text(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out)
+static size_t bytes_text(const mics_tokenizer *tokenizer, int32_t token, char *to)
 {
     (void)tokenizer;
-    static const char all[256] = {
-#define ROW(r)                                                                                     \
-    (char)(r), (char)(r + 1), (char)(r + 2), (char)(r + 3), (char)(r + 4), (char)(r + 5),          \
-        (char)(r + 6), (char)(r + 7), (char)(r + 8), (char)(r + 9), (char)(r + 10),                \
-        (char)(r + 11), (char)(r + 12), (char)(r + 13), (char)(r + 14), (char)(r + 15)
-        ROW(0x00), ROW(0x10), ROW(0x20), ROW(0x30), ROW(0x40), ROW(0x50),
-        ROW(0x60), ROW(0x70), ROW(0x80), ROW(0x90), ROW(0xA0), ROW(0xB0),
-        ROW(0xC0), ROW(0xD0), ROW(0xE0), ROW(0xF0)
-#undef ROW
-    };
-    *bytes_out = 1;
-    return &all[token];
+    if (to != NULL)
+        *to = (char)(unsigned char)token;
+    return 1;
 }
 
 static const mics_tokenizer_ops bytes_ops = {
@@ -81,9 +43,8 @@ static const mics_tokenizer_ops bytes_ops = {
 mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
                                 mics_tokenizer **tokenizer_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_tokenizer), &block));
-    mics_tokenizer *tokenizer = block;
+    mics_tokenizer *tokenizer = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &tokenizer));
     mics_status status = MICS_OK;
     if (strcmp(name_or_path, "bytes") == 0)
         *tokenizer = (mics_tokenizer){.ops = &bytes_ops, .vocab = 256, .separator = 0};
@@ -110,8 +71,9 @@ void mics_tokenizer_close(mics_tokenizer *tokenizer)
 
 const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out)
 {
-    *bytes_out = tokenizer->file_text != NULL ? strlen(tokenizer->file_text) : 0;
-    return tokenizer->file_text;
+    const char *text = tokenizer != NULL ? tokenizer->file_text : NULL;
+    *bytes_out = text != NULL ? strlen(text) : 0;
+    return text;
 }
 
 int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer)
@@ -154,13 +116,10 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
     mics_encoder encoder = {0};
     mics_token_list list = {.memory = tokenizer->memory};
     size_t consumed = 0;
-    void *none = NULL;
     MICS_TRY_OUT(mics_encoder_open(tokenizer, specials != 0, &encoder));
     MICS_TRY_OUT(mics_encoder_feed(&encoder, text, bytes, false, &list, &consumed));
-    if (list.tokens == NULL) { // no tokens are still an array that can be freed
-        MICS_TRY_OUT(mics_alloc(tokenizer->memory, MICS_MEM_HOST, 0, &none));
-        list.tokens = none;
-    }
+    if (list.tokens == NULL) // no tokens are still an array that can be freed
+        MICS_TRY_OUT(MICS_NEW(tokenizer->memory, 0, &list.tokens));
     *tokens_out = list.tokens;
     *count_out = list.count;
     list = (mics_token_list){.memory = tokenizer->memory};
@@ -173,25 +132,22 @@ out:
 mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
                                   int64_t count, char **text_out, size_t *bytes_out)
 {
-    size_t total = 0, bytes = 0;
+    size_t total = 0;
     for (int64_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab)
             return mics_fail(MICS_ERR_INVALID, "token %d at index %lld is not in [0, %d)",
                              (int)tokens[i], (long long)i, (int)tokenizer->vocab);
-        tokenizer->ops->text(tokenizer, tokens[i], &bytes);
+        const size_t bytes = tokenizer->ops->text(tokenizer, tokens[i], NULL);
         if (bytes > SIZE_MAX - 1 - total)
             return mics_fail(MICS_ERR_MEMORY, "%lld tokens make a text beyond all memory",
                              (long long)count);
         total += bytes;
     }
-    void *block = NULL;
-    MICS_TRY(mics_alloc(tokenizer->memory, MICS_MEM_HOST, total + 1, &block));
-    char *text = block, *at = block;
-    for (int64_t i = 0; i < count; i++) {
-        const char *part = tokenizer->ops->text(tokenizer, tokens[i], &bytes);
-        memcpy(at, part, bytes);
-        at += bytes;
-    }
+    char *text = NULL;
+    MICS_TRY(MICS_NEW(tokenizer->memory, total + 1, &text));
+    char *at = text;
+    for (int64_t i = 0; i < count; i++)
+        at += tokenizer->ops->text(tokenizer, tokens[i], at);
     *text_out = text;
     *bytes_out = total;
     return MICS_OK;

@@ -32,8 +32,8 @@ typedef struct mics_tokenizer_ops {
     // what it cannot change is consumed; without, everything is.
     mics_status (*feed)(mics_encoder *encoder, const char *text, size_t bytes, bool more,
                         mics_token_list *list, size_t *consumed_out);
-    // What a token in [0, vocab) stands for; not NUL-terminated.
-    const char *(*text)(const mics_tokenizer *tokenizer, int32_t token, size_t *bytes_out);
+    // Copies what a token in [0, vocab) stands for, unless `to` is NULL. Returns its bytes.
+    size_t (*text)(const mics_tokenizer *tokenizer, int32_t token, char *to);
     mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
     void (*work_close)(void *work);                                             // (optional)
     void (*close)(void *ctx);                                                   // (optional)

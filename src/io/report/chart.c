@@ -12,11 +12,11 @@ enum {
     WIDTH = 900,
     HEIGHT = 540,
     LEFT = 78,
-    RIGHT = 190, // room for the curves' names
+    RIGHT = 190, // for the curves' names
     TOP = 78,
     BOTTOM = 82,
     LABEL_HEIGHT = 17,
-    TICKS_MOST = 7
+    MAX_TICKS = 7
 };
 
 // Okabe and Ito, Color Universal Design, 2008; the first is for the series that matters.
@@ -48,12 +48,12 @@ static double y_of(const drawing *d, double value)
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / d->top;
 }
 
-// 1, 2 or 5 times a power of ten, so that there are at most TICKS_MOST of them.
+// 1, 2 or 5 times a power of ten, so that there are at most MAX_TICKS of them.
 static double nice_tick(double largest)
 {
     double tick = pow(10, floor(log10(largest)) - 1);
     const double steps[] = {2, 2.5, 2};
-    for (int i = 0; largest / tick > TICKS_MOST; i++)
+    for (int i = 0; largest / tick > MAX_TICKS; i++)
         tick *= steps[i % 3];
     return tick;
 }
@@ -230,7 +230,8 @@ static void place_labels(drawing *d)
     }
 }
 
-// A thin line from the curve's end to its mark and its name, which is dark: not all of the colours can be read as text.
+// A thin line from the curve's end to its mark and its name, which is dark: not all of the colours
+// can be read as text.
 static void draw_label(drawing *d, int32_t series)
 {
     const double x = x_of(d, d->last[series]), label_x = WIDTH - RIGHT + 24;

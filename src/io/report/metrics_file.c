@@ -12,11 +12,9 @@
 #include "mics/log.h"
 #include "mics/report.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -148,9 +146,8 @@ static mics_status write_aside(mics_memory *memory, const char *path, const char
     else
         fclose(to);
     mics_status status = copied != MICS_OK ? copied : written;
-    if (status == MICS_OK && rename(aside, path) != 0)
-        status =
-            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", aside, path, strerror(errno));
+    if (status == MICS_OK)
+        status = mics_file_rename(aside, path);
     if (status != MICS_OK)
         unlink(aside);
     return status == MICS_OK ? mics_file_sync_dir_of(path) : status;
@@ -161,7 +158,6 @@ static mics_status cut(mics_memory *memory, const char *path, int64_t last)
 {
     struct stat facts;
     char *aside = NULL;
-    void *block = NULL;
     mics_status status = MICS_OK;
     FILE *from = fopen(path, "re");
     if (from == NULL && errno == ENOENT)
@@ -172,9 +168,7 @@ static mics_status cut(mics_memory *memory, const char *path, int64_t last)
         status = mics_fail(MICS_ERR_IO, "%s: is not a regular file", path);
         goto out;
     }
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, strlen(path) + sizeof ".aside", &block));
-    aside = block;
-    sprintf(aside, "%s.aside", path);
+    MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &aside));
     MICS_TRY_OUT(write_aside(memory, path, aside, from, last));
 out:
     mics_free(memory, aside);
@@ -187,9 +181,8 @@ out:
 mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t resume_step,
                               mics_metrics_file **file_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_metrics_file), &block));
-    mics_metrics_file *file = block;
+    mics_metrics_file *file = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &file));
     mics_status status = MICS_OK;
     file->memory = memory;
     MICS_TRY_OUT(mics_strdup(memory, path, &file->path));

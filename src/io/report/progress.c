@@ -18,7 +18,7 @@
 #define PLAIN_EVERY_US 5e6 // between plain lines when log_every is 0
 #define LIVE_EVERY_US 1e5  // between two drawings of the live line
 
-enum { LINE_BYTES = 512, BAR_CELLS = 20, BAR_LEAST = 4, DEFAULT_COLUMNS = 80, MOST_COLUMNS = 400 };
+enum { LINE_BYTES = 512, BAR_CELLS = 20, BAR_LEAST = 4, DEFAULT_COLUMNS = 80, MAX_COLUMNS = 400 };
 
 struct mics_progress {
     mics_memory *memory;
@@ -70,19 +70,19 @@ static double seconds_left(const mics_progress *progress, const mics_metrics *me
     return left * metrics->step_ms / 1e3;
 }
 
-// How much room the numbers may take; a narrow terminal shows them all, with fewer digits.
-typedef enum numbers_width { WIDE, NARROW, NARROWEST } numbers_width;
+// How much of the line the numbers may take; a narrow terminal shows them all, with fewer digits.
+typedef enum numbers_digits { MANY, FEWER, FEWEST } numbers_digits;
 
 static void numbers_text(const mics_progress *progress, const mics_metrics *metrics,
-                         numbers_width width, char *text, size_t capacity)
+                         numbers_digits digits, char *text, size_t capacity)
 {
     char rate[32], left[32];
     rate_text(metrics->tokens_per_s, rate, sizeof rate);
     duration_text(seconds_left(progress, metrics), left, sizeof left);
-    if (width == WIDE)
+    if (digits == MANY)
         snprintf(text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
                  metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
-    else if (width == NARROW)
+    else if (digits == FEWER)
         snprintf(text, capacity, "loss %.4f lr %.1e norm %.3f %s tok/s %.0f ms/step %s left",
                  metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else
@@ -96,15 +96,15 @@ static int terminal_columns(const mics_progress *progress)
 {
     struct winsize size = {0};
     if (ioctl(fileno(progress->stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col < MOST_COLUMNS ? size.ws_col : MOST_COLUMNS;
+        return size.ws_col < MAX_COLUMNS ? size.ws_col : MAX_COLUMNS;
     return DEFAULT_COLUMNS;
 }
 
-// A bar of what room the rest of the line leaves: 20 cells, fewer, or none. Returns its length.
-static int bar_text(const mics_metrics *metrics, int room, char text[BAR_CELLS + 4])
+// A bar of the columns that are left: 20 cells, fewer, or none. Returns its length.
+static int bar_text(const mics_metrics *metrics, int columns, char text[BAR_CELLS + 4])
 {
     double share = (double)metrics->step / (double)(metrics->steps > 0 ? metrics->steps : 1);
-    int cells = room - 3 < BAR_CELLS ? room - 3 : BAR_CELLS; // brackets and a space
+    int cells = columns - 3 < BAR_CELLS ? columns - 3 : BAR_CELLS; // brackets and a space
     text[0] = '\0';
     if (cells < BAR_LEAST)
         return 0;
@@ -124,9 +124,9 @@ static int compose_live(mics_progress *progress, const mics_metrics *metrics)
     const int columns = terminal_columns(progress) - 1;
     int length = 0;
     snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, metrics->step, metrics->steps);
-    for (int width = WIDE; width <= NARROWEST; width++) {
-        numbers_text(progress, metrics, (numbers_width)width, numbers, sizeof numbers);
-        length = (int)(strlen(steps) + strlen(numbers)) + (width == WIDE ? 2 : 1);
+    for (int digits = MANY; digits <= FEWEST; digits++) {
+        numbers_text(progress, metrics, (numbers_digits)digits, numbers, sizeof numbers);
+        length = (int)(strlen(steps) + strlen(numbers)) + (digits == MANY ? 2 : 1);
         if (length <= columns)
             break;
     }
@@ -153,7 +153,7 @@ static void draw_live(mics_progress *progress, const mics_metrics *metrics)
 static void print_plain(mics_progress *progress, const mics_metrics *metrics)
 {
     char numbers[LINE_BYTES / 2];
-    numbers_text(progress, metrics, WIDE, numbers, sizeof numbers);
+    numbers_text(progress, metrics, MANY, numbers, sizeof numbers);
     fprintf(progress->stream, "step %" PRId64 "/%" PRId64 "  %s\n", metrics->step, metrics->steps,
             numbers);
 }
@@ -171,10 +171,9 @@ static mics_progress_mode choose_mode(FILE *stream)
 mics_status mics_progress_open(mics_memory *memory, FILE *stream, mics_progress_mode mode,
                                int64_t log_every, mics_progress **progress_out)
 {
-    void *block = NULL;
     const char *no_colour = getenv("NO_COLOR");
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_progress), &block));
-    mics_progress *progress = block;
+    mics_progress *progress = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &progress));
     progress->memory = memory;
     progress->stream = stream != NULL ? stream : stdout;
     progress->mode = mode == MICS_PROGRESS_AUTO ? choose_mode(progress->stream) : mode;
@@ -216,8 +215,6 @@ static bool is_due(const mics_progress *progress, const mics_metrics *metrics)
 
 void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
 {
-    if (progress->mode == MICS_PROGRESS_OFF)
-        return;
     bool due = is_due(progress, metrics);
     if (!progress->started) {
         progress->started = true;
@@ -236,8 +233,6 @@ void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
 
 void mics_progress_note(mics_progress *progress, const char *format, ...)
 {
-    if (progress->mode == MICS_PROGRESS_OFF)
-        return;
     va_list args;
     va_start(args, format);
     if (progress->open)

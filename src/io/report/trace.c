@@ -7,26 +7,25 @@
 //   2. While `status` is MICS_OK, what was written and `text` together are whole entries.
 #include "base/file.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "mics/log.h"
 #include "mics/report.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
     FLUSH_BYTES = 1 << 16,
     NAME_BYTES = 256, // with the NUL
-    MOST_PROCESSES = 1 << 24,
+    MAX_PROCESSES = 1 << 24,
     // Viewers show a thread whose number is that of its process before all others: ours begin above
     // any process, and no two processes share one.
-    FIRST_THREAD = MOST_PROCESSES,
+    FIRST_THREAD = MAX_PROCESSES,
 };
 
-static const double MOST_US = 1e15;
-static const double MOST_EXACT = 9007199254740992.0; // 2^53: integers that a double holds
+static const double MAX_US = 1e15;
+static const double MAX_EXACT = 9007199254740992.0; // 2^53: integers that a double holds
 
 struct mics_trace {
     mics_memory *memory;
@@ -34,8 +33,8 @@ struct mics_trace {
     int fd;          // of `aside`; -1: closed
     int64_t written; // bytes of it
     int64_t entries, arrows;
-    mics_text text;  // entries that are not written yet
-    mics_text notes; // members of otherData, each behind a comma
+    mics_text text;    // entries that are not written yet
+    mics_text figures; // members of otherData, each behind a comma
     mics_status status;
 };
 
@@ -43,17 +42,13 @@ struct mics_trace {
 
 mics_status mics_trace_open(mics_memory *memory, const char *path, mics_trace **trace_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_trace), &block));
-    mics_trace *trace = block;
+    mics_trace *trace = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &trace));
     mics_status status = MICS_OK;
-    const size_t capacity = strlen(path) + sizeof ".aside";
-    trace->memory = trace->text.memory = trace->notes.memory = memory;
+    trace->memory = trace->text.memory = trace->figures.memory = memory;
     trace->fd = -1;
     MICS_TRY_OUT(mics_strdup(memory, path, &trace->path));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_HOST, capacity, &block));
-    trace->aside = block;
-    snprintf(trace->aside, capacity, "%s.aside", path);
+    MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &trace->aside));
     MICS_TRY_OUT(mics_file_create(trace->aside, 0, &trace->fd));
     mics_text_printf(&trace->text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
     MICS_TRY_OUT(mics_text_status(&trace->text));
@@ -66,32 +61,14 @@ out:
 
 // ---- values ----
 
-// Bytes of the UTF-8 character at `text`, which ends in a NUL; 0: it is none (RFC 3629).
-static size_t character_bytes(const char *text)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    const size_t bytes = c[0] < 0x80                   ? 1
-                         : c[0] >= 0xc2 && c[0] < 0xe0 ? 2
-                         : c[0] >= 0xe0 && c[0] < 0xf0 ? 3
-                         : c[0] >= 0xf0 && c[0] < 0xf5 ? 4
-                                                       : 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    const bool overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
-    const bool beyond = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90);
-    return overlong || beyond ? 0 : bytes;
-}
-
 // A name as a JSON string, cut and cleaned as the header says.
 static void put_name(mics_text *text, const char *name)
 {
     char clean[NAME_BYTES];
     size_t used = 0;
     while (*name != '\0') {
-        const size_t bytes = character_bytes(name);
-        const size_t taken = bytes > 0 ? bytes : 1;
+        const int32_t bytes = mics_utf8_char(name, strlen(name));
+        const size_t taken = bytes > 0 ? (size_t)bytes : 1;
         if (used + taken >= sizeof clean)
             break;
         memcpy(clean + used, bytes > 0 ? name : "?", taken);
@@ -107,7 +84,7 @@ static void put_real(mics_text *text, double value)
     char digits[32];
     if (!isfinite(value))
         mics_text_printf(text, "null");
-    else if (value == trunc(value) && fabs(value) < MOST_EXACT)
+    else if (value == trunc(value) && fabs(value) < MAX_EXACT)
         mics_text_printf(text, "%" PRId64, (int64_t)value);
     else
         mics_text_printf(text, "%s", mics_text_real(value, digits, sizeof digits));
@@ -151,7 +128,7 @@ static bool begin_entry(mics_trace *trace, const char *phase, int32_t process, i
 {
     if (trace->status != MICS_OK)
         return false;
-    if (process < 0 || process >= MOST_PROCESSES || track < -1 || track >= MICS_TRACE_TRACKS) {
+    if (process < 0 || process >= MAX_PROCESSES || track < -1 || track >= MICS_TRACE_TRACKS) {
         fail(trace, mics_fail(MICS_ERR_INVALID, "%s: no trace has process %d, track %d",
                               trace->path, (int)process, (int)track));
         return false;
@@ -217,7 +194,7 @@ static void put_args(mics_text *text, const mics_trace_arg *args, int32_t count)
 
 static bool is_time(double us)
 {
-    return fabs(us) <= MOST_US; // false for NaN
+    return fabs(us) <= MAX_US; // false for NaN
 }
 
 void mics_trace_write(mics_trace *trace, const mics_trace_event *event)
@@ -263,27 +240,27 @@ void mics_trace_arrow(mics_trace *trace, const mics_trace_event *from, const mic
 
 // ---- figures about the whole ----
 
-static mics_text *begin_note(mics_trace *trace, const char *name)
+static mics_text *begin_figure(mics_trace *trace, const char *name)
 {
-    mics_text_printf(&trace->notes, ",\n");
-    put_name(&trace->notes, name);
-    mics_text_printf(&trace->notes, ": ");
-    return &trace->notes;
+    mics_text_printf(&trace->figures, ",\n");
+    put_name(&trace->figures, name);
+    mics_text_printf(&trace->figures, ": ");
+    return &trace->figures;
 }
 
 void mics_trace_note_text(mics_trace *trace, const char *name, const char *text)
 {
-    put_name(begin_note(trace, name), text);
+    put_name(begin_figure(trace, name), text);
 }
 
 void mics_trace_note_real(mics_trace *trace, const char *name, double value)
 {
-    put_real(begin_note(trace, name), value);
+    put_real(begin_figure(trace, name), value);
 }
 
 void mics_trace_note_reals(mics_trace *trace, const char *name, const double *values, int32_t count)
 {
-    mics_text *text = begin_note(trace, name);
+    mics_text *text = begin_figure(trace, name);
     mics_text_printf(text, "[");
     for (int32_t i = 0; i < count; i++) {
         mics_text_printf(text, i > 0 ? ", " : "");
@@ -296,17 +273,16 @@ void mics_trace_note_reals(mics_trace *trace, const char *name, const double *va
 
 mics_status mics_trace_finish(mics_trace *trace)
 {
-    fail(trace, mics_text_status(&trace->notes));
+    fail(trace, mics_text_status(&trace->figures));
     if (trace->status == MICS_OK) {
         mics_text_printf(&trace->text, "\n],\n\"otherData\": {%s\n}}\n",
-                         trace->notes.used > 0 ? trace->notes.bytes + 1 : "");
+                         trace->figures.used > 0 ? trace->figures.bytes + 1 : "");
         flush(trace);
     }
     trace->status = mics_file_close_written(trace->fd, trace->aside, trace->status);
     trace->fd = -1;
-    if (trace->status == MICS_OK && rename(trace->aside, trace->path) != 0)
-        fail(trace, mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", trace->aside, trace->path,
-                              strerror(errno)));
+    if (trace->status == MICS_OK)
+        trace->status = mics_file_rename(trace->aside, trace->path);
     if (trace->status == MICS_OK)
         return mics_file_sync_dir_of(trace->path);
     unlink(trace->aside);
@@ -322,7 +298,7 @@ void mics_trace_close(mics_trace *trace)
         unlink(trace->aside);
     }
     mics_text_fini(&trace->text);
-    mics_text_fini(&trace->notes);
+    mics_text_fini(&trace->figures);
     mics_free(trace->memory, trace->aside);
     mics_free(trace->memory, trace->path);
     mics_free(trace->memory, trace);

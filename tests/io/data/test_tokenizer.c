@@ -3,9 +3,9 @@
 // Tokenizers: the tokens that Hugging Face's library gives (golden files made by
 // tools/make_tokenizer_golden.py), round trips of any bytes, texts in parts, and bad files.
 #include "base/capture.h"
+#include "base/utf8.h"
 #include "io/data/bpe.h"
 #include "io/data/scratch.h"
-#include "io/data/utf8.h"
 #include "mics/clock.h"
 #include "mics/rng.h"
 #include <pthread.h>

@@ -70,13 +70,6 @@ static void test_plain_lines(void **state)
     assert_non_null(strstr(shown, "24s left\n")); // 199 steps of 120 ms
 }
 
-static void test_off(void **state)
-{
-    (void)state;
-    show(MICS_PROGRESS_OFF, 1, 200);
-    assert_string_equal(shown, "");
-}
-
 static void test_live_line(void **state)
 {
     (void)state;
@@ -197,9 +190,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_lines), cmocka_unit_test(test_off),
-        cmocka_unit_test(test_live_line),   cmocka_unit_test(test_odd_numbers),
-        cmocka_unit_test(test_terminal),    cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_plain_lines),      cmocka_unit_test(test_live_line),
+        cmocka_unit_test(test_odd_numbers),      cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

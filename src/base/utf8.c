@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8 by the table of well-formed sequences of the Unicode standard.
-#include "io/data/utf8.h"
+#include "base/utf8.h"
 
 int32_t mics_utf8_char(const char *text, size_t bytes)
 {
