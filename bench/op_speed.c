@@ -4,9 +4,9 @@
 // alone on the same products.
 //
 // Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/kernels.h.
-#include "mics/clock.h"
+#include "base/clock.h"
+#include "base/rng.h"
 #include "mics/kernels.h"
-#include "mics/rng.h"
 #include "op_calls.h"
 #include "ops/attention/def.h"
 #include <getopt.h>

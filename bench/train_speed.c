@@ -6,10 +6,10 @@
 //   2. N ranks as threads against one rank with the same global batch on the same cores.
 // The sides take turns, round by round, and medians of the rounds' ratios are reported: machines
 // drift.
-#include "mics/clock.h"
+#include "base/clock.h"
+#include "base/rng.h"
 #include "mics/engine.h"
 #include "mics/json.h"
-#include "mics/rng.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@ endfunction()
 
 # A plugin serves the build whose headers it was compiled with: version, and a number made of the headers that both sides share.
 set(abi_text "")
-foreach(header device dtype op optimizer kernels comm group comm_dtype memory log status)
+foreach(header device dtype op optimizer kernels comm mesh memory log status)
     set(path ${PROJECT_SOURCE_DIR}/include/mics/${header}.h)
     file(READ ${path} text)
     # What stands in comments makes no difference.

@@ -9,7 +9,7 @@
 // channels and two threads, so that the stages of consecutive collectives run side by side. mpi: the
 // library's MPI_Allgather or MPI_Reduce_scatter_block, by its default choice of algorithm. After a
 // first one as many run as SECONDS allow, at least 3 and at most REPEATS.
-#include "mics/clock.h"
+#include "base/clock.h"
 #include "mics/comm.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"

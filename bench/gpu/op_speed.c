@@ -13,8 +13,8 @@
 // (samples.h) on random numbers (random_data.h). Each subject's buffers are laid out several times
 // and used in turn, so that no call finds its data in the chip's cache, unless they are larger than
 // that.
+#include "base/rng.h"
 #include "mics/log.h"
-#include "mics/rng.h"
 #include "op_calls.h"
 #include "op_subjects.h"
 #include "samples.h"

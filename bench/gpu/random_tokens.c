@@ -4,8 +4,8 @@
 // embedding is read, and no two batches are alike.
 //
 //   gpu_random_tokens VOCABULARY TOKENS SHARD.bin
+#include "base/rng.h"
 #include "mics/data.h"
-#include "mics/rng.h"
 #include <stdio.h>
 #include <stdlib.h>
 

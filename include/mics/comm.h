@@ -15,8 +15,8 @@
 
 #include "mics/device.h"
 #include "mics/dtype.h"
-#include "mics/group.h"
 #include "mics/memory.h"
+#include "mics/mesh.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
 #ifndef MICS_CONFIG_H
 #define MICS_CONFIG_H
 
-#include "mics/comm_dtype.h"
+#include "mics/dtype.h"
 #include "mics/json.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"

@@ -19,7 +19,7 @@
 #define MICS_COST_H
 
 #include "mics/cluster.h"
-#include "mics/group.h"
+#include "mics/mesh.h"
 #include "mics/op.h"
 #include <stdint.h>
 

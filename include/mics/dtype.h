@@ -5,6 +5,7 @@
 #define MICS_DTYPE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,50 @@ static inline size_t mics_dtype_bytes(mics_dtype dtype)
 
 /* "fp32", "bf16", "fp16"; never NULL. */
 const char *mics_dtype_text(mics_dtype dtype);
+
+// ---- comm_dtype ----
+// Numbers as they travel: floats whole, or rounded to fewer bytes. Memory and sums are fp32.
+
+typedef enum mics_comm_dtype {
+    MICS_COMM_FP32,
+    MICS_COMM_BF16, // nearest, ties to even
+    // Blocks of MICS_COMM_INT8_BLOCK elements, the last one shorter, each with one fp32 scale: its
+    // largest magnitude / 127, cut to 17 significant bits, so that an element times it is exact.
+    // All scales stand first, then all elements: v / scale, nearest, ties to even, in -127 ... 127.
+    // The scale is 0, and so are the elements, where it would be denormal (magnitudes below
+    // 1.5e-36), and NaN where the block holds a NaN or an infinity.
+    MICS_COMM_INT8,
+    MICS_COMM_DTYPES
+} mics_comm_dtype;
+
+enum { MICS_COMM_INT8_BLOCK = 256 };
+
+// How one kind of numbers travels, hop by hop: in collectives whose groups lie inside nodes, and in
+// those whose groups span nodes.
+typedef struct mics_comm_dtypes {
+    mics_comm_dtype intra, inter;
+} mics_comm_dtypes;
+
+/* The same on both hops. */
+static inline mics_comm_dtypes mics_comm_dtypes_both(mics_comm_dtype dtype)
+{
+    const mics_comm_dtypes dtypes = {dtype, dtype};
+    return dtypes;
+}
+
+/* "fp32", "bf16", "int8"; never NULL. */
+const char *mics_comm_dtype_text(mics_comm_dtype dtype);
+
+/* Bytes that `elems` numbers take; those of INT8 are rounded up to 64. Needs elems >= 0. */
+static inline size_t mics_comm_dtype_bytes(mics_comm_dtype dtype, int64_t elems)
+{
+    const size_t n = (size_t)elems;
+    if (dtype == MICS_COMM_BF16)
+        return 2 * n;
+    if (dtype == MICS_COMM_INT8)
+        return (n + (n + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK * 4 + 63) / 64 * 64;
+    return 4 * n;
+}
 
 #ifdef __cplusplus
 }

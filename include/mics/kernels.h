@@ -13,7 +13,6 @@
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
 
-#include "mics/comm_dtype.h"
 #include "mics/device.h"
 #include "mics/dtype.h"
 #include "mics/op.h"

@@ -14,7 +14,6 @@
 #ifndef MICS_MESH_H
 #define MICS_MESH_H
 
-#include "mics/group.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +22,25 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// ---- group ----
+// A group of ranks, as one rank sees it. Every group of the family is an arithmetic progression: a
+// nested range (stride 1) or a column of the mesh.
+
+typedef struct mics_group {
+    int32_t first;  // world rank of member 0
+    int32_t stride; // world ranks between neighbours; >= 1
+    int32_t size;   // members; >= 1
+    int32_t index;  // which member this rank is
+} mics_group;
+
+/* World rank of a member. Needs 0 <= member < group.size. */
+static inline int32_t mics_group_rank(mics_group group, int32_t member)
+{
+    return group.first + member * group.stride;
+}
+
+// ---- mesh ----
 
 // Ranks that share one copy of each state; 1 <= params | grads | optimizer | ranks.
 typedef struct mics_sharding {

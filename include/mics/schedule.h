@@ -11,7 +11,7 @@
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
-#include "mics/comm_dtype.h"
+#include "mics/dtype.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/model.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "mics/clock.h"
+#include "base/clock.h"
 #include <time.h>
 
 double mics_clock_us(void)

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of number formats.
 #include "mics/dtype.h"
-#include "mics/comm_dtype.h"
 
 const char *mics_dtype_text(mics_dtype dtype)
 {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that must be on disk when a call returns.
 #include "base/file.h"
+#include "base/size.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

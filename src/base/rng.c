@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Philox4x32-10 and what is drawn from it.
-#include "mics/rng.h"
+#include "base/rng.h"
 #include <math.h>
 
 void mics_rng_philox(uint64_t key, const uint32_t counter[4], uint32_t bits_out[4])

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Checked sizes.
-#include "mics/size.h"
+#include "base/size.h"
 #include "mics/log.h"
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics bench measured, as tables and as JSON.
+#include "base/size.h"
 #include "base/text.h"
 #include "bench.h"
-#include "mics/size.h"
 #include <stdio.h>
 
 // ---- tables ----

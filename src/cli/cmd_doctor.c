@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics doctor: prints what this build and this machine can do (src/measure/machine.c).
+#include "base/size.h"
 #include "base/text.h"
 #include "cli.h"
 #include "measure/measure.h"
-#include "mics/size.h"
 #include <stdio.h>
 
 static const char about[] =

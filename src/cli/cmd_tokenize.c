@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "base/file.h"
+#include "base/size.h"
 #include "cli.h"
 #include "mics/data.h"
-#include "mics/size.h"
 #include <stdio.h>
 #include <unistd.h>
 

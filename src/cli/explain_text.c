@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics explain prints for people.
+#include "base/size.h"
 #include "explain.h"
-#include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
 

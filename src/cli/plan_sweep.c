@@ -3,7 +3,7 @@
 // A sweep as a table, as JSON, and as a picture.
 #include "base/file.h"
 #include "base/text.h"
-#include "mics/chart.h"
+#include "mics/report.h"
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan prints for people: times, memory, and the reasons.
-#include "mics/size.h"
+#include "base/size.h"
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>

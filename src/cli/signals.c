@@ -3,7 +3,7 @@
 // The thread that waits for signals. What it shares with others is global, as signals belong to the
 // process.
 #include "signals.h"
-#include "mics/clock.h"
+#include "base/clock.h"
 #include "mics/log.h"
 #include <fcntl.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
+#include "base/size.h"
 #include "cli.h"
-#include "mics/size.h"
 #include "train.h"
 #include <math.h>
 #include <stdio.h>

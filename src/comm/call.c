@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on a device's buffers, or on the host's: by the transport's own entry, or by rings of
 // exchanges.
+#include "base/size.h"
 #include "internal.h"
 #include "mics/log.h"
-#include "mics/size.h"
 
 static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)
 {

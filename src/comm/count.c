@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator that counts the bytes another one sends, inside nodes and between them.
-#include "base/new.h"
 #include "internal.h"
 #include "mics/log.h"
 #include <assert.h>
@@ -81,7 +80,7 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
     if (ranks_per_node < 1)
         return mics_fail(MICS_ERR_INVALID, "%d ranks on a node are too few", (int)ranks_per_node);
     count_comm *self = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
+    MICS_TRY(MICS_NEW(memory, 1, &self));
     self->memory = memory;
     self->base = *inner;
     self->base.inner = inner;

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way collectives on a device's buffers travel. Ranks tell each other what they have, and all
 // choose by the same table.
-#include "base/new.h"
 #include "internal.h"
 #include "mics/log.h"
 #include <stdio.h>
@@ -69,7 +68,7 @@ static mics_status exchange_cards(mics_memory *memory, mics_comm *inner, const m
         .group = {.first = 0, .stride = 1, .size = inner->ranks, .index = inner->rank},
         .what = "what devices ranks have"};
     rank_card *cards = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, inner->ranks, cards);
+    MICS_TRY(MICS_NEW(memory, inner->ranks, &cards));
     fill_card(device, &cards[inner->rank]);
     const mics_status status = mics_comm_all_gather(inner, &world, cards, sizeof(rank_card));
     if (status == MICS_OK)
@@ -97,7 +96,7 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
     comm_nccl_open_take open = NULL;
     memcpy(&open, &symbol, sizeof open);
     mics_comm_group *groups = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, spec->group_count, groups);
+    MICS_TRY(MICS_NEW(memory, spec->group_count, &groups));
     several.groups = groups;
     several.group_count = 0;
     for (int32_t i = 0; i < spec->group_count; i++) {

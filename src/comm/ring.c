@@ -3,9 +3,9 @@
 // Collectives as rings of exchanges. In step s every member sends one block to the next member and
 // receives one from the previous; which block, and so the order of a sum, depends on the member
 // and the step alone.
+#include "base/size.h"
 #include "internal.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <stdbool.h>
 
 mics_status comm_check_group(const mics_comm *comm, const mics_comm_group *over, const void *buffer,

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Batch sizes and sharding, which depend on how many ranks there are.
+#include "base/size.h"
 #include "config/keys.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

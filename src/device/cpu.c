@@ -3,7 +3,7 @@
 // The CPU as a device: its memory is the host's, every call is done when it returns, and so
 // an event is the moment at which it was recorded, nobody waits for one, and a failure cannot come
 // later.
-#include "mics/clock.h"
+#include "base/clock.h"
 #include "mics/device.h"
 #include "mics/log.h"
 #include <stdio.h>

@@ -10,10 +10,10 @@
 // 4. Event times are kept by the GPU, and known as fp32 milliseconds since another event.
 //    `reference` is one whose time by mics_clock_us is known; it is renewed before fp32 becomes too
 //    coarse.
+#include "base/clock.h"
 #include "device/cuda_internal.h"
 #include "device/cuda_launch.h"
 #include "device/plugin.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <assert.h>
 #include <cuda_runtime.h>

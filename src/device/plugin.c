@@ -6,7 +6,7 @@
 // 1. It is looked for once a process, by the first who asks; afterwards `found` is only read.
 // 2. A plugin of another build is not used: the structures that both sides share may differ.
 #include "device/plugin.h"
-#include "mics/clock.h"
+#include "base/clock.h"
 #include "mics/dtype.h"
 #include "mics/log.h"
 #include "mics/memory.h"

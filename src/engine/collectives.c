@@ -10,8 +10,8 @@
 // group has k members a node, k of them cross to each other node where a ring crosses once. In two
 // stages only equal local ranks meet across nodes. On the host blocks come one after the other, on
 // a device all at once.
+#include "base/clock.h"
 #include "engine/engine_internal.h"
-#include "mics/clock.h"
 #include <stdio.h>
 
 static bool is_compressed(const mics_step *step)

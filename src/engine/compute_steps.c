@@ -269,7 +269,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 // ---- autotuning ----
 
-static bool is_product(const mics_unit *unit, int32_t op)
+static bool is_gemm(const mics_unit *unit, int32_t op)
 {
     return mics_op_def_get(unit->ops[op].kind)->multiplies;
 }
@@ -280,7 +280,7 @@ static void autotune_forward(mics_engine *engine, const mics_step *step, int32_t
     for (int32_t op = 0; op < count; op++) {
         if (op + 1 < count && is_fused_forward(engine, step->unit, op))
             run_fused_forward(engine, step, op++);
-        else if (is_product(unit, op))
+        else if (is_gemm(unit, op))
             run_op_forward(engine, step, op);
     }
 }
@@ -294,7 +294,7 @@ static void autotune_backward(mics_engine *engine, const mics_step *step)
         const mics_grad_call *call = &plan->grads[i];
         if (is_fused_backward(engine, step->unit, i))
             run_fused_backward(engine, step, i++);
-        else if (call->kind == MICS_GRAD_OP && is_product(unit, call->op))
+        else if (call->kind == MICS_GRAD_OP && is_gemm(unit, call->op))
             run_grad_call(engine, step, call);
     }
 }

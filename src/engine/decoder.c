@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generation: the model's ops on one token at a time, with a cache of keys and values. One
 // sequence, one process.
-#include "base/new.h"
+#include "base/size.h"
 #include "mics/engine.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <string.h>
 
 struct mics_decoder {
@@ -98,7 +97,7 @@ static mics_status open_buffers(mics_decoder *decoder)
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.boundary, &decoder->boundary));
     MICS_TRY(open_floats(memory, MICS_MEM_WORKSPACE, sizes.scratch, &decoder->scratch));
     MICS_TRY(open_floats(memory, MICS_MEM_WORKSPACE, decoder->model->vocab, &decoder->logits));
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, sizes.tensors, decoder->tensor_at);
+    MICS_TRY(MICS_NEW(memory, sizes.tensors, &decoder->tensor_at));
     return MICS_OK;
 }
 
@@ -111,7 +110,7 @@ mics_status mics_decoder_open(mics_memory *memory, const mics_model *model,
                          "%lld tokens are not from 1 to the model's %lld positions",
                          (long long)capacity, (long long)model->positions);
     mics_decoder *decoder = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, decoder);
+    MICS_TRY(MICS_NEW(memory, 1, &decoder));
     *decoder =
         (mics_decoder){.memory = memory, .model = model, .params = params, .capacity = capacity};
     decoder->kernels = kernels != NULL ? kernels : mics_kernels_get(NULL);

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The engine's public calls: opening, initial values, a training step, an evaluation.
-#include "base/new.h"
+#include "base/clock.h"
+#include "base/rng.h"
 #include "engine/engine_internal.h"
-#include "mics/clock.h"
 #include "mics/log.h"
-#include "mics/rng.h"
 #include <stdatomic.h>
 #include <string.h>
 
@@ -118,7 +117,7 @@ static mics_status open_device(mics_engine *engine)
 static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine_out)
 {
     mics_engine *engine = NULL;
-    MICS_TRY_NEW(spec->memory, MICS_MEM_HOST, 1, engine);
+    MICS_TRY(MICS_NEW(spec->memory, 1, &engine));
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;

@@ -3,8 +3,8 @@
 // The events of a list: between streams, for times, and to wait for a device that is done later
 // than the host, which says what it was doing when it is late. The threads of the streams enqueue;
 // only what waits for the agreement waits for the device.
+#include "base/clock.h"
 #include "engine/engine_internal.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <time.h>

@@ -13,7 +13,6 @@
 //      change from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph
 //      was captured with.
 //   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
-#include "base/new.h"
 #include "engine/engine_internal.h"
 
 static bool has_graph(const mics_step *step)
@@ -56,7 +55,7 @@ mics_status graphs_open(mics_engine *engine)
         const mics_step_list *list = &engine->schedule->lists[phase];
         if (list->count == 0)
             continue;
-        MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, list->count, engine->graphs[phase]);
+        MICS_TRY(MICS_NEW(engine->spec.memory, list->count, &engine->graphs[phase]));
         for (int32_t i = 0; i < list->count; i++)
             engine->graphs[phase][i].shared =
                 has_graph(&list->steps[i]) ? first_alike(list, i) : -1;

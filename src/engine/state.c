@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine holds: arenas as the ledger says, where units and slots lie in them, and the
 // groups of this rank.
-#include "base/new.h"
 #include "engine/engine_internal.h"
 
 static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **offsets_out)
 {
-    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, count, *offsets_out);
+    MICS_TRY(MICS_NEW(engine->spec.memory, count, &*offsets_out));
     return MICS_OK;
 }
 
@@ -64,7 +63,7 @@ static mics_status open_group(mics_engine *engine, mics_group_axis axis, mics_gr
     const mics_mesh *mesh = &engine->schedule->spec.mesh;
     engine_group *made = &engine->groups[axis][scope];
     made->group = mics_mesh_group(mesh, axis, scope, engine->rank);
-    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, made->group.size, made->block_of);
+    MICS_TRY(MICS_NEW(engine->spec.memory, made->group.size, &made->block_of));
     for (int32_t member = 0; member < made->group.size; member++)
         made->block_of[member] =
             mics_mesh_block(mesh, axis, scope, mics_group_rank(made->group, member));
@@ -177,7 +176,7 @@ static mics_status open_host(mics_engine *engine)
     MICS_TRY(device->ops->alloc_host(
         device->ctx, (size_t)spec->micro_steps * 3 * tokens * sizeof(int32_t), &block));
     engine->staged_tokens = block;
-    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, spec->model->vocab + 1, engine->counts);
+    MICS_TRY(MICS_NEW(engine->spec.memory, spec->model->vocab + 1, &engine->counts));
     return MICS_OK;
 }
 
@@ -190,11 +189,11 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
-    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, schedule->spec.mesh.ranks, engine->agreements);
-    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, schedule->lists[MICS_PHASE_TRAIN].count,
-                 engine->times);
-    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, schedule->spec.layered_micro_steps,
-                 engine->micro_step_read);
+    MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.mesh.ranks, &engine->agreements));
+    MICS_TRY(
+        MICS_NEW(engine->spec.memory, schedule->lists[MICS_PHASE_TRAIN].count, &engine->times));
+    MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.layered_micro_steps,
+                      &engine->micro_step_read));
     MICS_TRY(graphs_open(engine));
     MICS_TRY(open_arenas(engine));
     return open_host(engine);

@@ -15,8 +15,8 @@
 // collective works as its wish; then the slowdown is what is left: how much more processor time the
 // same GEMMs take beside traffic (caches, memory, and interrupts that the system books on whoever
 // computes).
+#include "base/clock.h"
 #include "measure/internal.h"
-#include "mics/clock.h"
 #include "mics/kernels.h"
 #include "mics/log.h"
 #include <math.h>

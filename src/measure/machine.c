@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics doctor: this build and this machine, how fast its GEMMs are, and advice where something is
 // off.
+#include "base/clock.h"
 #include "measure/measure.h"
-#include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/kernels.h"
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A rank's session of mics bench: who shares a machine with whom, clocks, and figures of all ranks.
+#include "base/clock.h"
 #include "measure/internal.h"
-#include "mics/clock.h"
 #include "mics/device.h"
 #include "mics/log.h"
 #include <sched.h>

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Finds the model, its batch, and how many layers of it to measure. Layers are alike.
+#include "base/size.h"
 #include "measure/internal.h"
 #include "mics/config.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <stdio.h>
 #include <string.h>
 

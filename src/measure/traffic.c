@@ -4,8 +4,8 @@
 //
 // Ranks that do not take part sleep for as long as it will take. Waiting in an exchange polls now
 // and then, which where ranks share cores would count as load.
+#include "base/clock.h"
 #include "measure/internal.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <time.h>
 

@@ -5,11 +5,11 @@
 // Steps of few and of many micro-steps are timed: their difference is passes of the model alone,
 // what is left of the shorter is norm, update, and the step's own overhead. A pass is compared with
 // what the simulator makes of the ops' rates; they are corrected by the ratio.
+#include "base/clock.h"
+#include "base/rng.h"
 #include "measure/internal.h"
-#include "mics/clock.h"
 #include "mics/engine.h"
 #include "mics/log.h"
-#include "mics/rng.h"
 #include "mics/simulate.h"
 #include <math.h>
 #include <string.h>

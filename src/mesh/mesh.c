@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mesh, its groups and the ownership order. All closed forms: no group is ever listed.
 #include "mics/mesh.h"
+#include "base/size.h"
 #include "mics/log.h"
 #include "mics/memory.h"
-#include "mics/size.h"
 #include <stdbool.h>
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The builder that models are made with, and its checks.
 #include "mics/model.h"
+#include "base/size.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include "model/builders.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives.h"
-#include "base/new.h"
+#include "base/clock.h"
+#include "base/size.h"
 #include "gpu.h"
 #include "job.h"
-#include "mics/clock.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -77,7 +76,7 @@ static mics_status open_way(timing *self, mics_group_scope scope)
     made->group = (mics_comm_group){.group = mics_mesh_group(mesh, axis, scope, rank),
                                     .channel = intra ? 0 : 1,
                                     .what = whats[scope]};
-    MICS_TRY_NEW(self->rank->memory, MICS_MEM_HOST, made->group.group.size, made->block_of);
+    MICS_TRY(MICS_NEW(self->rank->memory, made->group.group.size, &made->block_of));
     made->group.block_of = made->block_of;
     for (int32_t m = 0; m < made->group.group.size; m++)
         made->block_of[m] =

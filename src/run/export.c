@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
 #include "base/file.h"
+#include "mics/checkpoint.h"
 #include "mics/log.h"
-#include "mics/safetensors.h"
 #include "saved.h"
 #include <string.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a run computes. Ranks of a machine take its GPUs in turn.
 #include "gpu.h"
+#include "base/clock.h"
 #include "base/file.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,6 @@
 #include "mics/engine.h"
 #include "mics/model.h"
 #include "mics/optimizer.h"
-#include "mics/safetensors.h"
 #include "mics/status.h"
 
 /* Checks that a safetensors model has every parameter in the right shape and nothing else, but for

@@ -12,7 +12,6 @@
 #include "mics/json.h"
 #include "mics/model.h"
 #include "mics/run.h"
-#include "mics/safetensors.h"
 #include "mics/schedule.h"
 #include "samples.h"
 #include "sizing.h"

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the planner for one cluster size: the best plans, the baselines, and what the run file
 // itself says.
+#include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
-#include "mics/size.h"
 #include <stdio.h>
 
 enum { MAX_NODES_TRIED = 1 << 13 };

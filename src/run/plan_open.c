@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan is asked: run file, model, cluster, precision.
+#include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
-#include "mics/size.h"
 #include <string.h>
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };

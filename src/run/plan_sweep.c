@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Plans over several cluster sizes, or over several P.
+#include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
-#include "mics/size.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Sampling of text.
+#include "base/rng.h"
 #include "mics/engine.h"
 #include "mics/log.h"
-#include "mics/rng.h"
 #include "saved.h"
 #include <assert.h>
 #include <errno.h>

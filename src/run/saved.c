@@ -3,11 +3,11 @@
 // Finding and opening a checkpoint in one process.
 #include "saved.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "job.h"
 #include "mics/device.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

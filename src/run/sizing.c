@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
+#include "base/size.h"
 #include "mics/device.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 // quickest round trip tells the difference best: to half its time. A difference within that is
 // taken as none: ranks of one machine read the same clock, and those of two are never so close.
 #include "trace.h"
-#include "mics/clock.h"
+#include "base/clock.h"
 #include <math.h>
 #include <string.h>
 

@@ -140,7 +140,7 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
     snprintf(text->group, sizeof text->group, "%s of %d",
              mics_group_text(step->axis, mics_step_scope(step)), (int)group.size);
     add_number(text, "bytes", (double)(sent.intra + sent.inter));
-    add_number(text, "bytes_between_nodes", (double)sent.inter);
+    add_number(text, "inter_bytes", (double)sent.inter);
     add_text(text, "group", text->group);
     add_text(text, "dtype", mics_comm_dtype_text(step->dtype.sent));
     if (step->member_count > 0)

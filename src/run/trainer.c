@@ -7,10 +7,10 @@
 // r) * micro-batch, so the order of data is the same whatever the mesh. Validation reads
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "gpu.h"
 #include "import.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include "overlap.h"
 #include <math.h>

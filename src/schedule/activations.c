@@ -13,9 +13,8 @@
 // later ones are added. ADD moves no data: both operands take the output's storage, counted, and a
 // storage that is still read under another name is copied before it is added to.
 #include "schedule/activations.h"
-#include "base/new.h"
+#include "base/size.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4, no_tensor = -1 };
@@ -319,10 +318,10 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
 {
     const mics_unit *unit = &schedule->spec.model->units[u];
     mics_unit_plan *plan = &schedule->units[u];
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, unit->tensor_count, plan->tensor_at);
+    MICS_TRY(MICS_NEW(schedule->memory, unit->tensor_count, &plan->tensor_at));
     // An op makes one call, at most one copy or add for each input, and one call settles the input.
     size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, calls, plan->grads);
+    MICS_TRY(MICS_NEW(schedule->memory, calls, &plan->grads));
     plan->loss = mics_op_def_get(unit->ops[unit->op_count - 1].kind)->loss;
     plan->forward_in_backward = schedule->spec.recompute || plan->loss;
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
@@ -409,9 +408,9 @@ static mics_status open_work(mics_schedule *schedule, unit_work *work)
             most = model->units[u].tensor_count;
     }
     const size_t storages = (size_t)most * (1 + MICS_OP_INPUTS) + 1;
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, (storages + 1), work->space.used);
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, storages, work->storages);
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, most, work->storage_of);
+    MICS_TRY(MICS_NEW(schedule->memory, (storages + 1), &work->space.used));
+    MICS_TRY(MICS_NEW(schedule->memory, storages, &work->storages));
+    MICS_TRY(MICS_NEW(schedule->memory, most, &work->storage_of));
     return MICS_OK;
 }
 

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory ledger and the traffic ledger, summed over a schedule.
 #include "schedule/ledger.h"
-#include "base/new.h"
+#include "base/size.h"
 #include "mics/log.h"
-#include "mics/size.h"
 
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
 {
@@ -118,7 +117,7 @@ static mics_status place_residuals(mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const int32_t units = schedule->spec.model->unit_count;
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->residual_at);
+    MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->residual_at));
     for (int32_t u = 0; u < units; u++)
         schedule->residual_at[u] = -1;
     for (int32_t i = 0; i < list->count; i++) {

@@ -7,7 +7,6 @@
 // visits v .. v + prefetch are, so they run beside the passes before them. A unit stays gathered
 // when it is needed again within that window (the last layer, between its forward and its
 // backward).
-#include "base/new.h"
 #include "schedule/activations.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"
@@ -344,12 +343,12 @@ static mics_status open_builder(builder *b)
                                  &b->coalescing[1].units};
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, passes, b->passes);
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, units, b->facts);
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, units, b->backs);
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 2 * (size_t)units, b->schedule->members);
+    MICS_TRY(MICS_NEW(memory, passes, &b->passes));
+    MICS_TRY(MICS_NEW(memory, units, &b->facts));
+    MICS_TRY(MICS_NEW(memory, units, &b->backs));
+    MICS_TRY(MICS_NEW(memory, 2 * (size_t)units, &b->schedule->members));
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
-        MICS_TRY_NEW(memory, MICS_MEM_HOST, units, *by_unit[i]);
+        MICS_TRY(MICS_NEW(memory, units, &*by_unit[i]));
     }
     return MICS_OK;
 }
@@ -424,7 +423,7 @@ static mics_status open_list(builder *b, mics_phase phase)
     }
     if (phase == MICS_PHASE_TRAIN)       // parameter sync, second hop, update; the norm
         steps += 4 * (int64_t)units + 1; // stages make it grow
-    MICS_TRY_NEW(b->schedule->memory, MICS_MEM_HOST, steps, b->list->steps);
+    MICS_TRY(MICS_NEW(b->schedule->memory, steps, &b->list->steps));
     b->capacity = (int32_t)steps;
     return MICS_OK;
 }
@@ -451,7 +450,7 @@ static mics_status build_list(builder *b, mics_phase phase)
 static mics_status copy_slots(mics_schedule *schedule, const slot_pool *pool, int64_t **slots_out,
                               int32_t *count_out)
 {
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, pool->count, *slots_out);
+    MICS_TRY(MICS_NEW(schedule->memory, pool->count, &*slots_out));
     *count_out = pool->count;
     for (int32_t i = 0; i < pool->count; i++)
         (*slots_out)[i] = pool->slots[i].elems;
@@ -481,8 +480,8 @@ static mics_status lay_out_units(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const size_t units = (size_t)spec->model->unit_count;
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->padded_elems);
-    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->sharding);
+    MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->padded_elems));
+    MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->sharding));
     for (size_t u = 0; u < units; u++) {
         const int64_t elems = spec->model->units[u].elems;
         schedule->padded_elems[u] = mics_mesh_padded(&spec->mesh, elems);
@@ -506,7 +505,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
 {
     MICS_TRY(check_schedule_spec(spec));
     mics_schedule *schedule = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, schedule);
+    MICS_TRY(MICS_NEW(memory, 1, &schedule));
     schedule->memory = memory;
     schedule->spec = *spec;
     schedule->spec.batch.accelerator_bytes =

@@ -2,14 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots, taken and given in list order.
 #include "schedule/slots.h"
-#include "base/new.h"
 
 mics_status slots_open(mics_memory *memory, int32_t holders, slot_pool *pool)
 {
     *pool = (slot_pool){.memory = memory};
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, holders, pool->slot_of);
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, holders, pool->retiring);
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, holders, pool->held);
+    MICS_TRY(MICS_NEW(memory, holders, &pool->slot_of));
+    MICS_TRY(MICS_NEW(memory, holders, &pool->retiring));
+    MICS_TRY(MICS_NEW(memory, holders, &pool->held));
     for (int32_t u = 0; u < holders; u++)
         pool->slot_of[u] = -1;
     return MICS_OK;

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status, log, sizes, clock and counted memory.
 #include "base/capture.h"
-#include "mics/clock.h"
-#include "mics/group.h"
+#include "base/clock.h"
+#include "base/size.h"
 #include "mics/memory.h"
-#include "mics/size.h"
+#include "mics/mesh.h"
 #include "test.h"
 #include <errno.h>
 #include <pthread.h>

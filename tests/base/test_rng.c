@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers: the published vectors, moments, and permutations.
-#include "mics/rng.h"
+#include "base/rng.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

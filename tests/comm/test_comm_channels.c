@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes on beside exchanges when ranks are threads: two channels at once, the heartbeat, late
 // handlers; through wrappers, too.
+#include "base/clock.h"
 #include "captured.h"
 #include "comm/fault.h"
 #include "comm_checks.h"
-#include "mics/clock.h"
 #include <time.h>
 
 // ---- two channels ----

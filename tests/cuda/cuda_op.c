@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda_op.h"
-#include "mics/rng.h"
+#include "base/rng.h"
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 // cannot be read, one that does not come, a kernel that fails. Collectives are enqueued by NCCL, so
 // that nobody waits in them but the device.
 #include "../engine/fixture.h"
+#include "base/clock.h"
 #include "gpu.h"
-#include "mics/clock.h"
 #include "nccl_rings.h"
 #include <time.h>
 

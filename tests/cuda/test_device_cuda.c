@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device table of a GPU: memory, copies, events and what they are timed by, failures.
 #include "base/capture.h"
+#include "base/clock.h"
 #include "cuda/gpu.h"
-#include "mics/clock.h"
 #include "mics/device.h"
 #include "test.h"
 #include <string.h>

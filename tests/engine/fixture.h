@@ -6,9 +6,9 @@
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
 
+#include "base/rng.h"
 #include "mics/engine.h"
 #include "mics/json.h"
-#include "mics/rng.h"
 #include "ranks.h"
 #include "schedule/exchanges.h"
 #include <math.h>

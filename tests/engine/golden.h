@@ -5,9 +5,9 @@
 #ifndef MICS_TEST_GOLDEN_H
 #define MICS_TEST_GOLDEN_H
 
+#include "mics/checkpoint.h"
 #include "mics/json.h"
 #include "mics/model.h"
-#include "mics/safetensors.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #ifndef MICS_TEST_LATER_H
 #define MICS_TEST_LATER_H
 
+#include "base/clock.h"
 #include "fixture.h"
-#include "mics/clock.h"
 #include "mics/device.h"
 #include "mics/kernels.h"
 #include <math.h>

@@ -3,8 +3,8 @@
 // Models that are not GPT-2, made with the public builder: post-norm, parallel attention, tensors
 // that are read many times. Gradients on one rank against finite differences of the loss, and under
 // shardings against those of one rank.
+#include "base/rng.h"
 #include "engine/engine_internal.h"
-#include "mics/rng.h"
 #include "ranks.h"
 #include "schedule/models.h"
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Trials of repeats that now and then take many times the mean.
+#include "base/rng.h"
 #include "measure/internal.h"
-#include "mics/rng.h"
 #include "test.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "op_harness.h"
-#include "mics/rng.h"
+#include "base/rng.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products and the linear op.
 #include "base/capture.h"
-#include "mics/rng.h"
+#include "base/rng.h"
 #include "op_harness.h"
 #include "ops/common/gemm.h"
 #include "ops/linear/def.h"

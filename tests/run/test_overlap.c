@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums of a step: busy streams, what nothing hides, and the ideal, on lists made by hand; and that no order of a
 // schedule's collectives beats the ideal.
-#include "mics/rng.h"
+#include "base/rng.h"
 #include "run/overlap.h"
 #include "schedule/models.h"
 #include <math.h>

@@ -8,8 +8,8 @@
 // receiver's, or into staging when it is to be added. The chunks of a message depend on who
 // exchanges it, and not on what its receiver does with it. Each channel has its own tags and
 // staging.
+#include "base/clock.h"
 #include "comm/mpi/transport.h"
-#include "mics/clock.h"
 #include "mics/comm.h"
 #include "mics/log.h"
 #include <string.h>

@@ -10,9 +10,8 @@
 //      closing waited for ever.
 //   2. A monitor has one receive posted for each other rank that has not said goodbye.
 //   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
-#include "base/new.h"
+#include "base/clock.h"
 #include "comm/mpi/transport.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <signal.h>
 #include <string.h>
@@ -192,12 +191,12 @@ static mics_status init_locks(comm_heartbeat *beat)
 static mics_status allocate_places(comm_mpi *self, size_t ranks)
 {
     comm_heartbeat *beat = &self->heartbeat;
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->places);
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->receives);
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->in);
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->arrived);
+    MICS_TRY(MICS_NEW(self->memory, ranks, &beat->places));
+    MICS_TRY(MICS_NEW(self->memory, ranks, &beat->receives));
+    MICS_TRY(MICS_NEW(self->memory, ranks, &beat->in));
+    MICS_TRY(MICS_NEW(self->memory, ranks, &beat->arrived));
     // Nobody reads them, but gcc takes MPICH's MPI_STATUSES_IGNORE for an array that is too short.
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->statuses);
+    MICS_TRY(MICS_NEW(self->memory, ranks, &beat->statuses));
     for (size_t i = 0; i < ranks; i++)
         beat->receives[i] = MPI_REQUEST_NULL;
     return MICS_OK;

@@ -19,8 +19,8 @@
 //      `taken`.
 //   3. A sender that gives up marks its box as withdrawn before it returns, and a receiver looks
 //      for that after it has read. So what it read too late never becomes data.
+#include "base/clock.h"
 #include "comm/mpi/transport.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <linux/futex.h>

@@ -6,9 +6,8 @@
 // hold all others for ever. So a thread splits, and its rank waits for it as long as for any
 // collective. When that is over the rank gives the thread up, which stays in MPI until the program
 // ends; and the transport is broken, so nobody else calls MPI but to abort.
-#include "base/new.h"
+#include "base/clock.h"
 #include "comm/mpi/transport.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <time.h>
 
@@ -61,7 +60,7 @@ static void *split(void *arg)
 static mics_status open_splitting(comm_mpi *self, splitting **split_out)
 {
     splitting *made = NULL;
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, 1, made);
+    MICS_TRY(MICS_NEW(self->memory, 1, &made));
     made->world = self->world;
     made->rank = self->base.rank;
     const bool mutex = pthread_mutex_init(&made->mutex, NULL) == 0;

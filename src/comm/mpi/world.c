@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as MPI processes: how such a world opens and ends. Works with Open MPI and MPICH. Only
 // this folder's files know MPI; transport.h states what holds among them.
-#include "base/new.h"
 #include "comm/mpi/transport.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -251,7 +250,7 @@ static mics_status allocate(mics_memory *memory, comm_mpi **self_out)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     comm_mpi *self = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
+    MICS_TRY(MICS_NEW(memory, 1, &self));
     self->memory = memory;
     self->world = MPI_COMM_NULL;
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_COMM, COMM_STAGING_BYTES, &block));

@@ -14,10 +14,9 @@
 // ranks, as the engine has one thread do so; CTAs are limited so that both fit on the GPU together
 // all the same (INTRA_CTAS + INTER_CTAS of the 108 or more multiprocessors of the GPUs that this is
 // for). Links between nodes need few.
-#include "base/new.h"
+#include "base/clock.h"
 #include "comm/internal.h"
 #include "comm/nccl/library.h"
-#include "mics/clock.h"
 #include "mics/log.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -99,7 +98,7 @@ static mics_status share_id(nccl_comm *self, const mics_comm_group *over, ncclUn
 {
     const int32_t size = over->group.size, own = comm_block_of(over, over->group.index);
     ncclUniqueId *ids = NULL;
-    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, size, ids);
+    MICS_TRY(MICS_NEW(self->memory, size, &ids));
     ncclResult_t result = own == 0 ? self->nccl->GetUniqueId(&ids[0]) : ncclSuccess;
     // A rank that has none fails after the exchange, in which others wait for it.
     const mics_comm_group on_host = {.group = over->group,
@@ -441,7 +440,7 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
         return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->group_count,
                          NCCL_MAX_GROUPS);
     nccl_comm *self = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
+    MICS_TRY(MICS_NEW(memory, 1, &self));
     self->memory = memory;
     self->device = spec->device;
     self->nccl = nccl;

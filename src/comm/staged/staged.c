@@ -3,7 +3,6 @@
 // Collectives on a device's buffers through host memory: the rings of exchanges, where an exchange
 // copies a piece to the host, exchanges it by the inner comm, and copies what came back. Slow, but
 // good for any transport, and for several ranks on one GPU.
-#include "base/new.h"
 #include "comm/internal.h"
 #include "mics/log.h"
 
@@ -112,7 +111,7 @@ mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_de
                                   size_t piece_bytes, mics_comm **comm_out)
 {
     staged_comm *self = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
+    MICS_TRY(MICS_NEW(memory, 1, &self));
     self->memory = memory;
     self->device = device;
     self->piece_bytes = piece_bytes;

@@ -13,7 +13,6 @@
 //      ends, whatever fails.
 //   4. Outside of exchanges a cell is EMPTY.
 //   5. A cell meets cells of its own channel only.
-#include "base/new.h"
 #include "comm/internal.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -438,7 +437,7 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
     mics_status status = MICS_OK;
     void *block = NULL;
     mics_thread_world *world = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, world);
+    MICS_TRY(MICS_NEW(memory, 1, &world));
     world->memory = memory;
     world->ranks = ranks;
     world->timeout_s = timeout_s;
@@ -500,7 +499,7 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
         return mics_fail(MICS_ERR_INVALID, "there is no rank %d among %d", (int)rank,
                          (int)world->ranks);
     thread_comm *self = NULL;
-    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
+    MICS_TRY(MICS_NEW(memory, 1, &self));
     place *mine = &world->places[rank];
     pthread_mutex_lock(&world->mutex);
     bool taken = mine->open;

@@ -7,9 +7,9 @@
 // header, which carries the checksums, is written last. An interrupted file therefore has no magic.
 #include "io/checkpoint/rank_file.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "io/checkpoint/bytes.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>

@@ -5,10 +5,10 @@
 // Version 1 differs in its records alone: a shard's holds the offsets of its three states, which
 // have no names. What is decoded is the same for both.
 #include "base/file.h"
+#include "base/size.h"
 #include "io/checkpoint/bytes.h"
 #include "io/checkpoint/rank_file.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,9 +4,9 @@
 #ifndef MICS_CHECKPOINT_SAFETENSORS_FILE_H
 #define MICS_CHECKPOINT_SAFETENSORS_FILE_H
 
+#include "mics/checkpoint.h"
 #include "mics/json.h"
 #include "mics/memory.h"
-#include "mics/safetensors.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>

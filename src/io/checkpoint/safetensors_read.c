@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
+#include "mics/checkpoint.h"
 #include "mics/log.h"
-#include "mics/safetensors.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "io/checkpoint/bytes.h"
 #include "io/checkpoint/safetensors_file.h"
+#include "mics/checkpoint.h"
 #include "mics/log.h"
-#include "mics/safetensors.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>

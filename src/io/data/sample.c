@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The order of samples.
+#include "base/rng.h"
 #include "mics/data.h"
-#include "mics/rng.h"
 
 // Streams of random numbers that belong to the order of samples: one an epoch. The high byte keeps
 // them apart from what else is drawn from the run's seed.

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text goes through a window that slides: the encoder consumes what later text cannot change, the
 // rest moves to the front, and the file fills the window up again.
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "io/data/shard.h"
 #include "io/data/tokenizer.h"
-#include "mics/clock.h"
 #include "mics/log.h"
-#include "mics/size.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Growing arrays of tokens.
+#include "base/size.h"
 #include "io/data/tokenizer.h"
-#include "mics/size.h"
 #include <string.h>
 
 mics_status mics_token_list_append(mics_token_list *list, const int32_t *tokens, int64_t count)

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Draws charts. Units are those of the picture: 900 x 540, y downwards.
-#include "mics/chart.h"
 #include "base/text.h"
 #include "mics/log.h"
+#include "mics/report.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

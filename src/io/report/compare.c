@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The table of predicted against measured bytes.
+#include "base/size.h"
 #include "mics/report.h"
-#include "mics/size.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 // Invariants:
 //   1. `open` is true exactly when the terminal's cursor stands behind a live line.
 //   2. The display never fails a run: what cannot be printed is lost.
-#include "mics/clock.h"
+#include "base/clock.h"
 #include "mics/report.h"
 #include <inttypes.h>
 #include <math.h>

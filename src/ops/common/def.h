@@ -4,8 +4,8 @@
 #ifndef MICS_OPS_COMMON_DEF_H
 #define MICS_OPS_COMMON_DEF_H
 
+#include "base/size.h"
 #include "mics/op.h"
-#include "mics/size.h"
 #include <string.h>
 
 // Contracts with an accelerator's kernels: bytes that a GEMM may take (NVIDIA's advice for Hopper:

@@ -12,7 +12,7 @@
 // 3. `lock` is held while the table is searched and while a plan's descriptor carries a call's
 //   pointers.
 #include "ops/common/matmul_cuda.h"
-#include "mics/clock.h"
+#include "base/clock.h"
 #include "ops/common/def.h"
 #include <cublasLt.h>
 #include <pthread.h>

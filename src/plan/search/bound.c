@@ -11,7 +11,7 @@
 //   each tier     the bytes through its busiest link
 //   cores         the work of all ranks, where they share cores
 // Collectives that compress count nothing.
-#include "mics/size.h"
+#include "base/size.h"
 #include "plan/search/internal.h"
 
 // ---- what one collective costs ----

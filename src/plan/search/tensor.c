@@ -5,7 +5,7 @@
 // Of a unit's linear ops every other one is cut by columns (its output is), and the one that
 // follows by rows (its input is). What lies between them, attention and activation, is cut too;
 // norms and additions are not.
-#include "mics/size.h"
+#include "base/size.h"
 #include "plan/search/megatron.h"
 
 typedef struct walk {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Sentences about entries: what limits the winner, where others lose time to it, what does not fit.
-#include "mics/size.h"
+#include "base/size.h"
 #include "plan/search/internal.h"
 #include <math.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads: every collective against a plain sum, the bytes against their formulas, and
 // what happens when a rank is late, wrong, out of memory or gone.
+#include "base/clock.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
 #include "comm/fault.h"
-#include "mics/clock.h"
 #include <math.h>
 #include <time.h>
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that saves is killed: at every system call of a save in turn, and at random moments of
 // a long run. What was reported as saved must be there afterwards, or something newer, complete.
+#include "base/clock.h"
 #include "io/checkpoint/model.h"
 #include "io/checkpoint/scratch.h"
-#include "mics/clock.h"
 #include <errno.h>
 #include <signal.h>
 #include <sys/ptrace.h>

@@ -3,7 +3,7 @@
 // safetensors: files of the reference implementation, our own, and hostile ones.
 #include "base/capture.h"
 #include "io/checkpoint/scratch.h"
-#include "mics/safetensors.h"
+#include "mics/checkpoint.h"
 #include <math.h>
 #include <sys/resource.h>
 

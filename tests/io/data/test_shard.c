@@ -3,10 +3,10 @@
 // Token shards and corpora: what is written is read, in both widths and over several files; every
 // way a shard can be wrong is one clear error.
 #include "base/capture.h"
+#include "base/rng.h"
 #include "io/data/scratch.h"
 #include "io/data/shard.h"
 #include "mics/data.h"
-#include "mics/rng.h"
 #include <stdbool.h>
 #include <sys/stat.h>
 

@@ -3,9 +3,9 @@
 // Texts as corpora: tokenized once, in parts that give the tokens of the whole, kept in the cache,
 // by one process or by several at once.
 #include "base/capture.h"
+#include "base/rng.h"
 #include "io/data/scratch.h"
 #include "mics/data.h"
-#include "mics/rng.h"
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/file.h>

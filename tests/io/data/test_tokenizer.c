@@ -3,11 +3,11 @@
 // Tokenizers: the tokens that Hugging Face's library gives (golden files made by
 // tools/make_tokenizer_golden.py), round trips of any bytes, texts in parts, and bad files.
 #include "base/capture.h"
+#include "base/clock.h"
+#include "base/rng.h"
 #include "base/utf8.h"
 #include "io/data/bpe.h"
 #include "io/data/scratch.h"
-#include "mics/clock.h"
-#include "mics/rng.h"
 #include <pthread.h>
 
 static mics_memory *memory;

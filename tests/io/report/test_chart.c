@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charts: values lie where they belong, gaps are gaps, names do not cover each other, texts are XML.
 #include "base/capture.h"
-#include "mics/chart.h"
+#include "mics/report.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

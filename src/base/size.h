@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Checked sizes: int64_t counts elements, size_t counts bytes, and no product of either wraps.
-#ifndef MICS_SIZE_H
-#define MICS_SIZE_H
+#ifndef MICS_BASE_SIZE_H
+#define MICS_BASE_SIZE_H
 
 #include "mics/status.h"
 #include <stddef.h>

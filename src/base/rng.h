@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: each is a pure function of (seed, stream, index), so any rank can
 // make any element of a sharded tensor and the values do not depend on the mesh.
-#ifndef MICS_RNG_H
-#define MICS_RNG_H
+#ifndef MICS_BASE_RNG_H
+#define MICS_BASE_RNG_H
 
 #include <stdint.h>
 

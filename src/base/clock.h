@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Monotonic time.
-#ifndef MICS_CLOCK_H
-#define MICS_CLOCK_H
+#ifndef MICS_BASE_CLOCK_H
+#define MICS_BASE_CLOCK_H
 
 #include <stdint.h>
 
