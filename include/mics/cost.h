@@ -96,7 +96,7 @@ typedef enum mics_collective_kind {
     MICS_COLLECTIVE_ALL_GATHER,      // ring: size - 1 steps of a block
     MICS_COLLECTIVE_REDUCE_SCATTER,  // ring: the same, backwards, with sums
     MICS_COLLECTIVE_ALL_REDUCE,      // ring: both, one after the other
-    MICS_COLLECTIVE_ALL_REDUCE_TREE, // up and down a pair of binary trees between nodes
+    MICS_COLLECTIVE_ALL_REDUCE_TREE, // up and down a pair of inter-node binary trees
     MICS_COLLECTIVE_SEND, // one step: each member to the next, as between pipeline stages
     MICS_COLLECTIVE_KINDS
 } mics_collective_kind;

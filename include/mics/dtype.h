@@ -44,8 +44,7 @@ typedef enum mics_comm_dtype {
 
 enum { MICS_COMM_INT8_BLOCK = 256 };
 
-// How one kind of numbers travels, hop by hop: in collectives whose groups lie inside nodes, and in
-// those whose groups span nodes.
+// How one kind of numbers travels: in intra-node collectives, and in inter-node ones.
 typedef struct mics_comm_dtypes {
     mics_comm_dtype intra, inter;
 } mics_comm_dtypes;

@@ -3,11 +3,11 @@
 // The step as data: one list of steps for (model, mesh, batch), made once. The engine runs it, the
 // ledgers sum it, a simulator can time it, and `mics explain` prints it.
 //
-// Three streams, each in list order: computation, collectives inside nodes, and collectives between
-// them, so that the slow hop of one unit runs behind the fast hop of another. A step waits for the
-// steps that it names on any stream; nothing else orders the streams. It names earlier steps only,
-// and all ranks have the same list, so collectives cannot be met in different orders, nor can the
-// streams wait for each other in a circle.
+// Three streams, each in list order: computation, intra-node collectives, and inter-node ones. So
+// the slow hop of one unit runs behind the fast hop of another. A step waits for the steps that it
+// names on any stream; nothing else orders the streams. It names earlier steps only, and all ranks
+// have the same list, so collectives cannot be met in different orders, nor can the streams wait
+// for each other in a circle.
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -26,8 +26,8 @@ extern "C" {
 
 typedef enum mics_stream {
     MICS_STREAM_COMPUTE,
-    MICS_STREAM_INTRA, // collectives whose groups lie inside nodes
-    MICS_STREAM_INTER, // collectives whose groups span nodes
+    MICS_STREAM_INTRA, // intra-node collectives
+    MICS_STREAM_INTER, // inter-node ones: their groups span nodes
     MICS_STREAMS
 } mics_stream;
 
@@ -50,8 +50,8 @@ typedef enum mics_step_kind {
     MICS_STEP_KINDS
 } mics_step_kind;
 
-// Which stage of its collective a step is. Over several members a node and several nodes, what
-// gathers runs between nodes first and what sums inside them; an all-reduce has all three.
+// Which stage of its collective a step is. Over several nodes of several members, a gather has its
+// inter-node stage first and a sum its intra-node stage; an all-reduce has all three.
 typedef enum mics_step_stage {
     MICS_STAGE_WHOLE, // there is only one
     MICS_STAGE_INTRA, // inside each node
@@ -94,8 +94,8 @@ typedef struct mics_step {
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
-    int32_t lane; // FORWARD and BACKWARD: of the micro-steps that run side by side, which
-    double flops; // compute steps
+    int32_t in_flight; // FORWARD and BACKWARD: which of the micro-batches in flight
+    double flops;      // compute steps
     // comm steps: each member's block of the group along `axis`, of which the stage says the scope.
     mics_step_stage stage;
     mics_group_axis axis;
@@ -132,7 +132,7 @@ static inline bool mics_step_sums(const mics_step *step)
 }
 
 // Whether all members have the sums in the end, and not each its own block: an all-reduce, or its
-// stage between nodes.
+// inter-node stage.
 static inline bool mics_step_sums_to_all(const mics_step *step)
 {
     return step->kind == MICS_STEP_ALL_REDUCE &&
@@ -164,9 +164,9 @@ typedef struct mics_grad_call {
     int64_t elems;                   // COPY and ADD
 } mics_grad_call;
 
-// Where a unit's tensors and gradients lie: offsets in the activation arena, of lane 0. What lies
-// below lane_elems is the lane's own, and lane_elems further on for each other lane
-// (mics_schedule_lane_at).
+// Where a unit's tensors and gradients lie: offsets in the activation arena, of the first
+// micro-batch in flight. What lies below in_flight_elems is its own; each other one has it
+// in_flight_elems further on (mics_schedule_in_flight_at).
 typedef struct mics_unit_plan {
     int64_t *tensor_at; // by tensor: floats; -1: tokens
     mics_grad_call *grads;
@@ -194,10 +194,10 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
-    // Micro-steps that run side by side, a lane each: a unit runs for all of them before the next
+    // Micro-batches in flight, a layered group: a unit runs for all of them before the next
     // one does, so it is gathered once for them, and what follows its last backward (the second
-    // hop) runs beside the backwards of units before it, of all of them. Each lane has activations
-    // and tokens of its own. 0: 1. The schedule's own spec says how many lanes there are
+    // hop) runs beside the backwards of units before it, of all of them. Each has activations
+    // and tokens of its own. 0: 1. The schedule's own spec says how many there are
     // (mics_schedule_layered_micro_steps; an evaluation's: 1).
     int32_t layered_micro_steps;
     // RING, or TWO_STAGE where a group has several members a node and several nodes: of the
@@ -242,7 +242,7 @@ typedef struct mics_memory_ledger {
 } mics_memory_ledger;
 
 typedef struct mics_bytes {
-    int64_t intra, inter; // sent inside nodes, between nodes
+    int64_t intra, inter; // sent intra-node, inter-node
 } mics_bytes;
 
 typedef struct mics_schedule {
@@ -257,7 +257,7 @@ typedef struct mics_schedule {
     int64_t *grad_slots; // by slot: elements
     int32_t grad_slot_count;
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
-    int64_t lane_elems;       // of them, those of one lane
+    int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin
     // accelerator: where the device's sums lie behind them, one mics_agreement
@@ -282,14 +282,16 @@ static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t u
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
-/* Where in the activation arena lies what a unit's plan says, for one lane. Pure.
+/* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.
  *
- * Needs:   0 <= lane < spec.layered_micro_steps of the schedule.
- * Returns: offset in elements; `at` itself where it is -1, or no lane's own.
+ * Needs:   0 <= in_flight < spec.layered_micro_steps of the schedule.
+ * Returns: offset in elements; `at` itself where it is -1, or shared by all.
  */
-static inline int64_t mics_schedule_lane_at(const mics_schedule *schedule, int64_t at, int32_t lane)
+static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, int64_t at,
+                                                 int32_t in_flight)
 {
-    return at >= 0 && at < schedule->lane_elems ? at + lane * schedule->lane_elems : at;
+    return at >= 0 && at < schedule->in_flight_elems ? at + in_flight * schedule->in_flight_elems
+                                                     : at;
 }
 
 // What AGREE sends to every rank.

@@ -10,7 +10,7 @@ const char *cli_step_algorithm(const mics_step *step)
                                                                : MICS_ALGORITHM_TWO_STAGE);
 }
 
-// The stage that stands for a collective: of a gather the last, of a sum the one between nodes.
+// The stage that stands for a collective: of a gather the last, of a sum the inter-node one.
 static bool stands_for_all(const mics_step *step)
 {
     return step->stage == MICS_STAGE_WHOLE ||

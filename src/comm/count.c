@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that counts the bytes another one sends, inside nodes and between them.
+// A communicator that counts the bytes another one sends, intra-node and inter-node.
 #include "internal.h"
 #include "mics/log.h"
 #include <assert.h>

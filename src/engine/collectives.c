@@ -79,7 +79,7 @@ static mics_status collective(const mics_engine *engine, const mics_step *step,
     return mics_comm_collective(engine->spec.comm, &call);
 }
 
-// Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are
+// Where in a buffer, elements, begins what an inter-node stage is about, if its blocks there are
 // of `block_elems`: the share that this rank owns inside its node. Stages inside it, and
 // collectives in one stage, are about all of the buffer: 0.
 static int64_t share_at(const mics_engine *engine, const mics_step *step, int64_t block_elems)
@@ -206,7 +206,7 @@ static mics_status gather_compressed(const mics_engine *engine, const mics_step 
 
 // ---- parameters ----
 
-// The stage between nodes of a gather that is compressed there alone: the node's share lies whole
+// The inter-node stage of a gather that is compressed there alone: the node's share lies whole
 // in the slot, and compressed in its second half.
 static mics_status gather_share(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over, float *share)

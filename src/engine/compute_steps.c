@@ -18,23 +18,23 @@ static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *s
     const mics_device *device = engine->device;
     const int64_t tokens = batch_tokens(engine), vocab = engine->schedule->spec.model->vocab;
     mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, vocab, engine->counts);
-    device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, lane_tokens(engine, step->lane), staged,
-                      3 * (size_t)tokens * sizeof(int32_t));
+    device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, in_flight_tokens(engine, step->in_flight),
+                      staged, 3 * (size_t)tokens * sizeof(int32_t));
 }
 
 // The first unit of a micro-step needs its tokens.
 static mics_status read_tokens(mics_engine *engine, const mics_step *step)
 {
-    if (engine->micro_step_read[step->lane] == step->micro_step)
+    if (engine->micro_step_read[step->in_flight] == step->micro_step)
         return MICS_OK;
     const int64_t tokens = batch_tokens(engine);
     int32_t *staged = engine->staged_tokens; // NULL: they are read where they are used
-    int32_t *inputs =
-        staged != NULL ? staged + 3 * tokens * step->micro_step : lane_tokens(engine, step->lane);
+    int32_t *inputs = staged != NULL ? staged + 3 * tokens * step->micro_step
+                                     : in_flight_tokens(engine, step->in_flight);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
     if (staged != NULL)
         upload_tokens(engine, step, inputs);
-    engine->micro_step_read[step->lane] = step->micro_step;
+    engine->micro_step_read[step->in_flight] = step->micro_step;
     return MICS_OK;
 }
 

@@ -245,8 +245,8 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
         engine->done[stream] = -1;
     engine->failure = MICS_OK;
     engine->all_know = false;
-    for (int32_t lane = 0; lane < engine->schedule->spec.layered_micro_steps; lane++)
-        engine->micro_step_read[lane] = -1;
+    for (int32_t in_flight = 0; in_flight < engine->schedule->spec.layered_micro_steps; in_flight++)
+        engine->micro_step_read[in_flight] = -1;
     engine->result = (mics_step_result){0};
     engine->agreements[engine->rank] = (mics_agreement){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;

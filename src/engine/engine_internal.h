@@ -91,7 +91,7 @@ struct mics_engine {
     float *losses;                // one a token
     char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
     float *residual;              // behind them: what int8 lost, by unit
-    int32_t *tokens; // by lane: inputs, targets, and on devices that are not the host their order
+    int32_t *tokens; // by micro-batch in flight: inputs, targets; on a device their order too
 
     // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from
     // where it comes to host_sums.
@@ -123,7 +123,8 @@ struct mics_engine {
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
     mics_phase phase;
-    int32_t *micro_step_read; // by lane: micro-step whose tokens are there; -1: none
+    int32_t
+        *micro_step_read; // by micro-batch in flight: micro-step whose tokens are there; -1: none
     float lr;
     double loss_scale; // losses are differentiated times this
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
@@ -277,8 +278,8 @@ mics_status state_share(mics_engine *engine);
 mics_status state_register(mics_engine *engine);
 void state_close(mics_engine *engine);
 
-/* Tokens of a lane: inputs, behind them targets, and behind these on a device their order. */
-int32_t *lane_tokens(const mics_engine *engine, int32_t lane);
+/* Tokens of a micro-batch in flight: inputs, then targets, then on a device their order. */
+int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 
 /* This rank's elements of a unit at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);

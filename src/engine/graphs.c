@@ -3,10 +3,10 @@
 // The kernels of a step as one graph, where the spec asks for it and the device has graphs.
 //
 // A graph holds what one FORWARD or BACKWARD enqueues on the computing stream; tokens, events and
-// waits for other streams stay outside, so nothing else about a list changes. Steps of one lane
-// that differ in their micro-step alone enqueue the same calls, and have one graph. The first of
-// them to come runs as it is: kernels are loaded then, and products planned, which a capture may
-// not do. The second is captured.
+// waits for other streams stay outside, so nothing else about a list changes. Steps of one
+// micro-batch in flight that differ in their micro-step alone enqueue the same calls, and have one
+// graph. The first of them to come runs as it is: GEMMs are planned then, which a capture may not
+// do. The second is captured.
 //
 // Invariants:
 //   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may
@@ -28,7 +28,7 @@ static bool same_use(const mics_step_use *a, const mics_step_use *b)
 
 static bool same_calls(const mics_step *a, const mics_step *b)
 {
-    if (a->kind != b->kind || a->unit != b->unit || a->lane != b->lane ||
+    if (a->kind != b->kind || a->unit != b->unit || a->in_flight != b->in_flight ||
         a->use_count != b->use_count)
         return false;
     for (int32_t i = 0; i < a->use_count; i++) {

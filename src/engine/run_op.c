@@ -13,7 +13,7 @@ static void *activation(const mics_engine *engine, const mics_step *step, int64_
     if (at < 0)
         return NULL;
     return elem_at(engine, engine->activations,
-                   mics_schedule_lane_at(engine->schedule, at, step->lane));
+                   mics_schedule_in_flight_at(engine->schedule, at, step->in_flight));
 }
 
 static void *tensor(const mics_engine *engine, const mics_step *step, int32_t index)
@@ -29,7 +29,7 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
     const mics_schedule_spec *spec = &engine->schedule->spec;
     const mics_unit *unit = &spec->model->units[step->unit];
     const mics_op *op = &unit->ops[op_index];
-    const int32_t *tokens = lane_tokens(engine, step->lane);
+    const int32_t *tokens = in_flight_tokens(engine, step->in_flight);
     mics_op_call call = {.at = at,
                          .shape = mics_op_shape_get(spec->model, unit, op, spec->batch),
                          .out = tensor(engine, step, op->out),
@@ -172,7 +172,8 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
             (long long)first, (long long)(first + count), (long long)tokens);
     mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     void *logits = at.workspace, *rest = (char *)at.workspace + part;
-    const int64_t x_at = schedule->units[head].tensor_at[op->in[0]]; // an evaluation has one lane
+    const int64_t x_at =
+        schedule->units[head].tensor_at[op->in[0]]; // an evaluation has one in flight
     const void *x = elem_at(engine, engine->activations, x_at + first * width);
     const void *table = elem_at(engine, shard_at(engine, op->params[0].unit),
                                 mics_model_param(model, op->params[0])->offset);

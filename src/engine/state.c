@@ -300,11 +300,11 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit)
     return NULL;
 }
 
-int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
+int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight)
 {
     const mics_batch *batch = &engine->schedule->spec.batch;
-    return engine->tokens +
-           (engine->schedule->spec.accelerator ? 3 : 2) * batch->sequences * batch->length * lane;
+    return engine->tokens + (engine->schedule->spec.accelerator ? 3 : 2) * batch->sequences *
+                                batch->length * in_flight;
 }
 
 void *elem_at(const mics_engine *engine, void *base, int64_t elems)

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where activations and their gradients lie. The arena, in floats:
 //
-//   inputs of units 1, 2, ... | saved tensors of each unit | boundary gradient, for each lane
+//   for each micro-batch in flight: inputs of units 1, 2, ... | saved tensors of each unit |
+//                                   boundary gradient
 //   shared | scratch
 //
 // `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit
@@ -432,10 +433,10 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
             place_forward(work, &saved_end);
     }
     work->boundary_at = saved_end;
-    schedule->lane_elems =
+    schedule->in_flight_elems =
         saved_end +
         mics_size_round_up(widest_boundary(schedule->spec.model) * work->tokens, ALIGNED_FLOATS);
-    const int64_t shared_begin = schedule->spec.layered_micro_steps * schedule->lane_elems;
+    const int64_t shared_begin = schedule->spec.layered_micro_steps * schedule->in_flight_elems;
     work->scratch_at = shared_begin;
     for (int32_t u = 0; u < units; u++) {
         int64_t end = shared_begin;

@@ -11,8 +11,8 @@
 typedef struct pass {
     int32_t unit;
     int32_t micro_step;
-    int32_t lane;
-    int32_t visit; // passes of one unit that follow each other, one a lane, are one visit of it
+    int32_t in_flight;
+    int32_t visit; // a unit's passes in a row, one a micro-batch in flight, are one visit
     bool backward;
 } pass;
 
@@ -43,7 +43,7 @@ typedef struct builder {
     bool spans_nodes[MICS_AXES][MICS_SCOPES];
     mics_step_list *list;
     int32_t capacity;        // of the list
-    slot_pool params, grads; // by unit; by unit and lane (grad_key)
+    slot_pool params, grads; // by unit; by unit and micro-batch in flight (grad_key)
     pass *passes;
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
@@ -69,10 +69,10 @@ static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
     return &b->schedule->sharding[unit];
 }
 
-/* Who holds a gradient slot: the gradients of two lanes are two. */
-static inline int32_t grad_key(const builder *b, int32_t unit, int32_t lane)
+/* Who holds a gradient slot: those of two micro-batches in flight are two. */
+static inline int32_t grad_key(const builder *b, int32_t unit, int32_t in_flight)
 {
-    return unit * b->schedule->spec.layered_micro_steps + lane;
+    return unit * b->schedule->spec.layered_micro_steps + in_flight;
 }
 
 // ---- listing.c ----

@@ -78,15 +78,17 @@ static mics_status check_thresholds(const mics_schedule_spec *spec)
 
 // Everything that is summed or allocated later stays below this, so no later product or sum can
 // wrap: parameters four times (values, gradients, two moments) with gathered copies and a gradient
-// a lane, activations with their gradients, and workspaces. Sums in double precision are within a
-// part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in bytes.
+// a micro-batch in flight, activations with their gradients, and workspaces. Sums in double
+// precision are within a part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in
+// bytes.
 static mics_status check_sizes(const mics_schedule_spec *spec)
 {
     const mics_model *model = spec->model;
     const int32_t most = spec->layered_micro_steps < spec->micro_steps ? spec->layered_micro_steps
                                                                        : spec->micro_steps;
-    const double lanes = most > 1 ? most : 1;
-    const double tokens = lanes * (double)spec->batch.sequences * (double)spec->batch.length;
+    const double in_flight_count = most > 1 ? most : 1;
+    const double tokens =
+        in_flight_count * (double)spec->batch.sequences * (double)spec->batch.length;
     double params = 0, width = 0, widest = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
         params += (double)model->units[u].elems + 32.0 * spec->mesh.ranks;
@@ -98,7 +100,7 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
     }
     const double workspace = spec->batch.threads * 64.0 * (8 * widest + 256) +
                              3 * (double)model->vocab + 64e6 + 64 * widest;
-    const double elems = (8 + lanes) * params + 4 * tokens * width + workspace;
+    const double elems = (8 + in_flight_count) * params + 4 * tokens * width + workspace;
     if (elems > (double)max_elems)
         return mics_fail(MICS_ERR_INVALID,
                          "%.3g parameters and %.3g tokens at a time need about %.3g numbers; "

@@ -3,10 +3,10 @@
 // Builds the two lists of a schedule: a training step, and an evaluation of one micro-batch.
 //
 // A list is made from `passes`: the order in which units are computed, one visit of a unit after
-// the other, in each a pass for every lane. Before a pass of visit v is listed, the gathers of
-// visits v .. v + prefetch are, so they run beside the passes before them. A unit stays gathered
-// when it is needed again within that window (the last layer, between its forward and its
-// backward).
+// the other, in each a pass for every micro-batch in flight. Before a pass of visit v is listed,
+// the gathers of visits v .. v + prefetch are, so they run beside the passes before them. A unit
+// stays gathered when it is needed again within that window (the last layer, between its forward
+// and its backward).
 #include "schedule/activations.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"
@@ -174,7 +174,7 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
         const int32_t unit = writes->units[i];
         if (!has_grad_slot(b, unit))
             continue;
-        const int32_t key = grad_key(b, unit, p.lane);
+        const int32_t key = grad_key(b, unit, p.in_flight);
         if (b->grads.slot_of[key] >= 0 && !b->grads.retiring[key])
             continue; // written before in this micro-step, and not reduced yet
         MICS_TRY(slots_take(&b->grads, key, b->schedule->padded_elems[unit]));
@@ -201,7 +201,7 @@ static void name_uses(builder *b, pass p, mics_step *step)
         step->uses[i] = (mics_step_use){
             .unit = unit,
             .param_slot = i < read ? b->params.slot_of[unit] : -1,
-            .grad_slot = p.backward ? b->grads.slot_of[grad_key(b, unit, p.lane)] : -1,
+            .grad_slot = p.backward ? b->grads.slot_of[grad_key(b, unit, p.in_flight)] : -1,
             .accumulate = whole && p.micro_step > 0 && (fold || !has_grad_slot(b, unit)),
             .fold = fold};
         if (i < read)
@@ -224,7 +224,7 @@ static mics_status list_pass(builder *b, pass p)
 {
     mics_step step =
         blank_step(p.backward ? MICS_STEP_BACKWARD : MICS_STEP_FORWARD, p.unit, p.micro_step);
-    step.lane = p.lane;
+    step.in_flight = p.in_flight;
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
     name_uses(b, p, &step);
@@ -244,7 +244,7 @@ static mics_status list_reduction(builder *b, int32_t unit, pass p)
     int32_t before = b->last_writer[unit];
     for (int32_t at = 0; at < stages.count; at++) {
         mics_step step = comm_step(b, MICS_STEP_REDUCE, stages.at[at], &unit, 1, p.micro_step);
-        step.uses[0].grad_slot = b->grads.slot_of[grad_key(b, unit, p.lane)];
+        step.uses[0].grad_slot = b->grads.slot_of[grad_key(b, unit, p.in_flight)];
         step.uses[0].accumulate = at == stages.count - 1 && p.micro_step > 0;
         wait_on(b, &step, before);
         MICS_TRY(add_step(b, step, &before));
@@ -260,7 +260,7 @@ static mics_status list_reductions(builder *b, pass p)
     const unit_set *writes = units_written(b, p);
     for (int32_t i = 0; i < writes->count; i++) {
         const int32_t unit = writes->units[i];
-        const int32_t key = grad_key(b, unit, p.lane);
+        const int32_t key = grad_key(b, unit, p.in_flight);
         if (b->ends_with[unit] != p.unit)
             continue;
         if (sharding_of(b, unit)->grads > 1) {
@@ -300,7 +300,7 @@ static void fill_visit(builder *b, int32_t unit, bool backward, int32_t begin, i
     for (int32_t micro = begin; micro < end; micro++)
         b->passes[b->pass_count++] = (pass){.unit = unit,
                                             .micro_step = micro,
-                                            .lane = micro - begin,
+                                            .in_flight = micro - begin,
                                             .visit = visit,
                                             .backward = backward};
 }

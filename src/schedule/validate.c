@@ -16,7 +16,7 @@
 //   3. Its block is each of its units' padded elements over the blocks into which its group cuts
 //      them, in the bytes of what is sent; of shared parameters nothing.
 //   4. A micro-step computes all units forward in order, the loss of a training only backward, then
-//      all backward in reverse, in a lane that is its own meanwhile.
+//      all backward in reverse, in a place in flight that is its own meanwhile.
 //   5. What a computation reads is there: in a slot that is large enough, whose newest gather was
 //      of that unit and precedes; or in the persistent buffer, behind the barrier of shared
 //      parameters.
@@ -139,21 +139,21 @@ static mics_status check_pass(const validator *v, const mics_step *step)
 {
     const int32_t units = units_of(v), micro = step->micro_step;
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
-    if (micro < 0 || micro >= micro_steps || step->lane < 0 ||
-        step->lane >= v->schedule->spec.layered_micro_steps)
-        return validator_broken(v, 4, "there is no such micro-step or lane");
+    if (micro < 0 || micro >= micro_steps || step->in_flight < 0 ||
+        step->in_flight >= v->schedule->spec.layered_micro_steps)
+        return validator_broken(v, 4, "there is no such micro-step or place in flight");
     const int32_t forwards = is_training(v) ? units - 1 : units, at = v->passes[micro];
     const bool backward = at >= forwards;
     const int32_t unit = backward ? forwards + units - 1 - at : at;
-    if (at == 0 && v->lanes[step->lane] < 0)
-        v->lanes[step->lane] = micro;
-    if (v->lanes[step->lane] != micro)
-        return validator_broken(v, 4, "its lane is another micro-step's");
+    if (at == 0 && v->in_flight[step->in_flight] < 0)
+        v->in_flight[step->in_flight] = micro;
+    if (v->in_flight[step->in_flight] != micro)
+        return validator_broken(v, 4, "its place in flight is another micro-step's");
     if (step->unit != unit || (step->kind == MICS_STEP_BACKWARD) != backward)
         return validator_broken(v, 4, "it is out of order");
     v->passes[micro]++;
     if (at + 1 == forwards + units)
-        v->lanes[step->lane] = -1;
+        v->in_flight[step->in_flight] = -1;
     return MICS_OK;
 }
 
@@ -285,10 +285,10 @@ static mics_status open_validator(validator *v)
             (unit_state){{.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, 0};
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
-    MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->lanes, &block));
-    v->lanes = block;
-    for (int32_t lane = 0; lane < s->spec.layered_micro_steps; lane++)
-        v->lanes[lane] = -1;
+    MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));
+    v->in_flight = block;
+    for (int32_t in_flight = 0; in_flight < s->spec.layered_micro_steps; in_flight++)
+        v->in_flight[in_flight] = -1;
     return MICS_OK;
 }
 
@@ -304,7 +304,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
     mics_free(schedule->memory, v.params);
     mics_free(schedule->memory, v.units);
     mics_free(schedule->memory, v.passes);
-    mics_free(schedule->memory, v.lanes);
+    mics_free(schedule->memory, v.in_flight_count);
     return status;
 }
 

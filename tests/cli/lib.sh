@@ -4,7 +4,7 @@
 # own, with a small model (2 layers of 32, sharded although they are), a text, and the run file run.json.
 set -u
 mics=$1
-# Where there is a GPU, these tests are of the processor all the same.
+# Where there is a GPU, these tests are of the CPU all the same.
 export MICS_CUDA_PLUGIN="${MICS_CUDA_PLUGIN:-none}"
 golden=$(cd "$(dirname "$0")/../golden" && pwd) || exit 1
 run_name=none

@@ -81,7 +81,7 @@ done
 cuda=$bytes
 explained --set "$sharding" # run.device "auto"
 contains explained.out '"device": {"name": "cpu", "precision": "fp32", "why": "run.device is \"auto\", and no GPU can be used here: '
-[ "$bytes" != "$cuda" ] || fail "a GPU's memory is the processor's"
+[ "$bytes" != "$cuda" ] || fail "a GPU's memory is the CPU's"
 run 0 processor "$mics" plan plan.json --cluster p4d.24xlarge:2 --json --top 1 --set "$sharding" --set run.device=cpu \
     --set train_micro_batch_size_per_gpu=4 --set run.prefetch=1 --set run.threads=1
 explained --set "$sharding" --set run.threads=1

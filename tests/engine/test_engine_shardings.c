@@ -176,7 +176,7 @@ static void check_breadth(const fixture_run *one, int32_t layered_micro_steps)
                      (int)run.want.sharding.optimizer, (int)layered_micro_steps,
                      (int)run.want.micro_steps, (int)step + 1, loss, expected);
     }
-    if (same) // an evaluation has one lane
+    if (same) // an evaluation has one in flight
         assert_true(run.eval_loss == one->eval_loss);
     assert_true(fabs(run.eval_loss - one->eval_loss) <= 1e-5 * one->eval_loss);
 }

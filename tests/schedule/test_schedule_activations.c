@@ -12,7 +12,7 @@
 #include "models.h"
 #include <stdlib.h>
 
-enum { OPS = 24, TENSORS = 32, UNITS = 10, PARAMS = 24, LANES = 3, VALUES = 100000 };
+enum { OPS = 24, TENSORS = 32, UNITS = 10, PARAMS = 24, IN_FLIGHT = 3, VALUES = 100000 };
 
 typedef struct terms {
     int32_t of_op[OPS + 1]; // how often; the last one is the output's gradient
@@ -31,11 +31,11 @@ typedef struct machine {
     const mics_schedule *schedule;
     const mics_model *model;
     int64_t tokens;
-    int32_t micro_step, lane;
+    int32_t micro_step, in_flight;
     int32_t *cells; // (activation_elems) index of a value; 0: nothing
     value *values;
     int32_t value_count;
-    bool written[LANES][UNITS][PARAMS]; // gradients, in the micro-step of each lane
+    bool written[IN_FLIGHT][UNITS][PARAMS]; // gradients, in the micro-step of each place in flight
     // Where it is.
     int32_t unit, op;
     const char *doing;
@@ -57,7 +57,7 @@ static void check_place(const machine *m, int64_t at, int64_t elems)
 
 static void put(machine *m, int64_t at, int64_t elems, value what)
 {
-    at = mics_schedule_lane_at(m->schedule, at, m->lane);
+    at = mics_schedule_in_flight_at(m->schedule, at, m->in_flight);
     check_place(m, at, elems);
     assert_true(m->value_count < VALUES);
     what.micro_step = m->micro_step;
@@ -70,7 +70,7 @@ static void put(machine *m, int64_t at, int64_t elems, value what)
 // The one value that fills a place.
 static const value *get(const machine *m, int64_t at, int64_t elems)
 {
-    at = mics_schedule_lane_at(m->schedule, at, m->lane);
+    at = mics_schedule_in_flight_at(m->schedule, at, m->in_flight);
     check_place(m, at, elems);
     for (int64_t i = 1; i < elems; i++) {
         if (m->cells[at + i] != m->cells[at])
@@ -255,9 +255,9 @@ static void check_params(machine *m, const mics_op *op, const mics_grad_call *ca
         if (ref.unit < 0)
             continue;
         assert_true(ref.unit < UNITS && ref.param < PARAMS);
-        if (call->add_params[p] != m->written[m->lane][ref.unit][ref.param])
+        if (call->add_params[p] != m->written[m->in_flight][ref.unit][ref.param])
             fail_in(m, "a parameter's gradient is overwritten or added to something old");
-        m->written[m->lane][ref.unit][ref.param] = true;
+        m->written[m->in_flight][ref.unit][ref.param] = true;
     }
 }
 
@@ -328,18 +328,18 @@ static void run_unit_backward(machine *m, int32_t unit)
 
 // ---- a schedule ----
 
-// One unit for all lanes of a turn.
+// One unit for all of a layered group.
 static void visit_unit(machine *m, int32_t turn, int32_t unit, bool backward)
 {
-    const int32_t lanes = m->schedule->spec.layered_micro_steps;
-    for (m->lane = 0; m->lane < lanes; m->lane++) {
-        m->micro_step = turn * lanes + m->lane;
+    const int32_t in_flight_count = m->schedule->spec.layered_micro_steps;
+    for (m->in_flight = 0; m->in_flight < in_flight_count; m->in_flight++) {
+        m->micro_step = turn * in_flight_count + m->in_flight;
         if (backward)
             run_unit_backward(m, unit);
         else
             run_unit_forward(m, unit);
     }
-    m->lane = 0;
+    m->in_flight = 0;
 }
 
 static void run_schedule(const mics_schedule *schedule)
@@ -378,7 +378,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
             .batch = {.sequences = 1 + i % 2, .length = lengths[i / 2], .threads = 1},
             .micro_steps = 6};
         ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-        for (int way = 0; way < 2 * LANES; way++) {
+        for (int way = 0; way < 2 * IN_FLIGHT; way++) {
             spec.recompute = way % 2 == 1;
             spec.layered_micro_steps = 1 + way / 2;
             ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));

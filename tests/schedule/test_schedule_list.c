@@ -469,17 +469,18 @@ static int32_t next_pass(const order *o, int32_t at)
     return at;
 }
 
-// How many lanes the turn has that begins with the pass at `at`.
-static int32_t count_lanes(const order *o, int32_t at)
+// How many are in flight in the layered group that begins with the pass at `at`.
+static int32_t count_in_flight(const order *o, int32_t at)
 {
-    int32_t lanes = 0;
-    for (; at < o->list->count && o->list->steps[at].lane == lanes; at = next_pass(o, at + 1))
-        lanes++;
-    return lanes;
+    int32_t in_flight_count = 0;
+    for (; at < o->list->count && o->list->steps[at].in_flight == in_flight_count;
+         at = next_pass(o, at + 1))
+        in_flight_count++;
+    return in_flight_count;
 }
 
-// Each turn: all units but the loss forward in order, then all backward in reverse, each for all lanes.
-// Turns are as even as can be.
+// Each layered group: all units but the loss forward in order, then all backward in reverse, each
+// for all in flight. Groups are as even as can be.
 static void check_passes(const order *o)
 {
     const mics_schedule_spec *spec = &o->schedule->spec;
@@ -489,20 +490,21 @@ static void check_passes(const order *o)
     const int32_t places = training ? 2 * units - 1 : units;
     int32_t at = next_pass(o, 0), micro_step = 0, fewest = micro_steps, most = 0;
     while (at < o->list->count) {
-        const int32_t lanes = count_lanes(o, at);
-        for (int32_t pass = 0; pass < places * lanes; pass++, at = next_pass(o, at + 1)) {
+        const int32_t in_flight_count = count_in_flight(o, at);
+        for (int32_t pass = 0; pass < places * in_flight_count; pass++, at = next_pass(o, at + 1)) {
             const mics_step *step = &o->list->steps[at];
-            const int32_t place = pass / lanes, lane = pass % lanes;
+            const int32_t place = pass / in_flight_count, in_flight = pass % in_flight_count;
             const bool backward = training && place >= units - 1;
             const int32_t unit = backward ? 2 * units - 2 - place : place;
             assert_in_range(at, 0, o->list->count - 1);
-            if (step->unit != unit || step->lane != lane || step->micro_step != micro_step + lane ||
+            if (step->unit != unit || step->in_flight != in_flight ||
+                step->micro_step != micro_step + in_flight ||
                 (step->kind == MICS_STEP_BACKWARD) != backward)
                 fail_at(o, at, "is out of order");
         }
-        micro_step += lanes;
-        fewest = lanes < fewest ? lanes : fewest;
-        most = lanes > most ? lanes : most;
+        micro_step += in_flight_count;
+        fewest = in_flight_count < fewest ? in_flight_count : fewest;
+        most = in_flight_count > most ? in_flight_count : most;
     }
     assert_int_equal(micro_step, micro_steps);
     assert_true(most - fewest <= 1);

@@ -179,9 +179,9 @@ static void compute_out_of_order(mics_schedule *s)
     find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 1)->micro_step ^= 1;
 }
 
-static void share_a_lane(mics_schedule *s)
+static void share_a_place(mics_schedule *s)
 {
-    find(s, MICS_STEP_BACKWARD, MICS_STAGE_WHOLE, 0)->lane ^= 1;
+    find(s, MICS_STEP_BACKWARD, MICS_STAGE_WHOLE, 0)->in_flight ^= 1;
 }
 
 static void read_another_slot(mics_schedule *s)
@@ -299,7 +299,7 @@ static const mutant mutants[] = {
     {"longer block", "invariant 3:", {2, 2, 4}, gather_more},
     {"fewer bytes", "invariant 3:", {2, 2, 4}, send_fewer_bytes},
     {"pass out of order", "invariant 4:", {2, 2, 4}, compute_out_of_order},
-    {"one lane for two", "invariant 4:", {2, 2, 4}, share_a_lane},
+    {"one place in flight for two", "invariant 4:", {2, 2, 4}, share_a_place},
     {"another slot", "invariant 5:", {2, 2, 4}, read_another_slot},
     {"before the gather", "invariant 5:", {4, 4, 4}, read_before_the_gather},
     {"slot in use", "invariant 6:", {2, 2, 4}, fill_a_slot_that_is_read},

@@ -208,7 +208,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(simulate_plain(planner, &plain, &schedule, &simulation));
     *probe = (batch_probe){
         .known = true,
-        .layered_bytes = (size_t)schedule->lane_elems * activation,
+        .layered_bytes = (size_t)schedule->in_flight_elems * activation,
         .activation_bytes = (size_t)schedule->activation_elems * activation,
         .token_bytes = (planner->request.accelerator ? 3 : 2) * sizeof(int32_t) *
                        (size_t)(choice->micro_batch * planner->request.length),
