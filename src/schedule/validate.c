@@ -304,7 +304,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
     mics_free(schedule->memory, v.params);
     mics_free(schedule->memory, v.units);
     mics_free(schedule->memory, v.passes);
-    mics_free(schedule->memory, v.in_flight_count);
+    mics_free(schedule->memory, v.in_flight);
     return status;
 }
 

@@ -35,16 +35,16 @@ typedef struct validator {
     const mics_schedule *schedule;
     const mics_step_list *list;
     mics_phase phase;
-    int32_t index;            // of the step that is looked at
-    clock3 *known;            // by step: what precedes it
-    clock3 begun;             // newest step of each stream so far
-    clock3 readers;           // the same, of those that read parameters
-    slot_state *params;       // by slot
-    slot_state *grads;        // by slot
-    unit_state *units;        // by unit
-    int32_t *passes;          // by micro-step: computed so far
-    int32_t *in_flight_count; // by micro-batch in flight: its micro-step; -1: none
-    int32_t norm, agreement;  // steps; -1: none
+    int32_t index;           // of the step that is looked at
+    clock3 *known;           // by step: what precedes it
+    clock3 begun;            // newest step of each stream so far
+    clock3 readers;          // the same, of those that read parameters
+    slot_state *params;      // by slot
+    slot_state *grads;       // by slot
+    unit_state *units;       // by unit
+    int32_t *passes;         // by micro-step: computed so far
+    int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
+    int32_t norm, agreement; // steps; -1: none
 } validator;
 
 // ---- validate_units.c ----

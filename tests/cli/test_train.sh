@@ -226,8 +226,14 @@ for verb in train explain generate eval tokenize convert doctor; do
 done
 run 0 doctor "$mics" doctor
 contains doctor.out "GFLOP/s"
+cp doctor.out doctor.text
 run 0 doctor "$mics" doctor --json
 contains doctor.out '"advice"'
+if grep -q 'no OpenMP' doctor.text; then
+    contains doctor.out '"openmp": false'
+else
+    contains doctor.out '"openmp": true'
+fi
 # What a file says for another engine, and has no effect here, is named once.
 run 0 hints "$mics" train run.json --ranks 2 --steps 1 --out hints --set wandb='{"enabled": true}' \
     --set wall_clock_breakdown=true

@@ -279,6 +279,33 @@ static void test_step_zero(void **state)
     assert_same_weights("zero");
 }
 
+static mics_job *open_large(const char *out, const char *init)
+{
+    heard ears = {0};
+    mics_run_values values = values_of(out);
+    mics_job *job = NULL;
+    values.model_config = "large.json";
+    values.model_init = init;
+    const mics_job_spec spec = spec_of(&values, &ears);
+    ASSERT_OK(mics_job_open(&spec, &job));
+    return job;
+}
+
+// Exports read a tensor by parts, imports too: its table of embeddings has 1.2 times the elements
+// of a part.
+static void test_large_tensor(void **state)
+{
+    (void)state;
+    mics_job *job = open_large("large", "random");
+    ASSERT_OK(mics_job_export(job, "large_once", 0));
+    ASSERT_OK(mics_job_close(job));
+    job = open_large("large_again", "large_once");
+    assert_true(mics_job_facts_get(job).imported);
+    ASSERT_OK(mics_job_export(job, "large_twice", 0));
+    ASSERT_OK(mics_job_close(job));
+    assert_int_equal(system("cmp large_once/model.safetensors large_twice/model.safetensors"), 0);
+}
+
 // ---- stopping ----
 
 static void test_stop(void **state)
@@ -640,6 +667,17 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(out), 0);
 }
 
+static void write_model(const char *path, int vocab)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_new\", \"n_embd\": 16, "
+             "\"n_head\": 2, \"n_layer\": 2, \"n_positions\": 32, \"vocab_size\": %d, "
+             "\"attn_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0}",
+             vocab);
+    write_file(path, text);
+}
+
 static int begin(void **state)
 {
     char text[4096] = "";
@@ -650,10 +688,8 @@ static int begin(void **state)
         return 1;
     write_file("text.txt", text);
     write_file("short.txt", "");
-    write_file("model.json",
-               "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_new\", \"n_embd\": 16, "
-               "\"n_head\": 2, \"n_layer\": 2, \"n_positions\": 32, \"vocab_size\": 256, "
-               "\"attn_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0}");
+    write_model("model.json", 256);
+    write_model("large.json", 80000);
     return 0;
 }
 
@@ -669,19 +705,13 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls_in_turn),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_older_step),
-        cmocka_unit_test(test_step_zero),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_wrong_calls),
-        cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_size),
-        cmocka_unit_test(test_own_model),
-        cmocka_unit_test(test_own_model_wrong),
-        cmocka_unit_test(test_saved_beside),
-        cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_calls_in_turn), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_older_step),    cmocka_unit_test(test_step_zero),
+        cmocka_unit_test(test_large_tensor),  cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_wrong_calls),
+        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_size),
+        cmocka_unit_test(test_own_model),     cmocka_unit_test(test_own_model_wrong),
+        cmocka_unit_test(test_saved_beside),  cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
