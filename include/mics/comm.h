@@ -244,8 +244,8 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
  */
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 
-/* The comm whose bytes a counting one counts, and putting another in its place: one that took it
- * over.
+/* Gets the comm that a counting comm wraps, or replaces it. The new one must have taken over the
+ * old one, as a comm that wraps it does.
  *
  * Needs:   as mics_comm_count_get.      Owns: the counting comm closes what it has last.
  * Returns: the inner comm, never NULL.

@@ -134,10 +134,9 @@ typedef struct mics_cost_use {
 mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
                                    const mics_collective *collective);
 
-/* What it costs that each member of a group sends every other a block of its own, directly, one
- * after the other: `collective` is of SEND. Of those some go to members on its own node, the rest
- * to other nodes; on the whole the links carry what so many shifts along the node, and so many
- * from node to node, carry.
+/* Cost of an all-to-all: each member of a group sends every other member a block, directly, one
+ * after the other. `collective` is of SEND. A send within a node costs as much as a shift of all
+ * members by one rank of the node. A send to another node costs as much as a shift by one node.
  *
  * Needs and returns: as mics_cost_collective.
  */
@@ -147,8 +146,8 @@ mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
 /* The two collectives of which a gather or reduction in two stages consists: between equal local
  * ranks, then inside each node (reductions: the other way round).
  *
- * An all-reduce becomes that of the nodes' shares between a reduce-scatter and an all-gather inside
- * the nodes: three stages.
+ * An all-reduce has three stages: an intra-node reduce-scatter, an inter-node all-reduce of the
+ * result, an intra-node all-gather.
  * Shapes:  stages_out: (3), of which as many are written as returned.
  * Needs:   all-gather, reduce-scatter or all-reduce; a group of stride 1.
  * Returns: how many stages were written: 1 (the collective as it is) when the group lies inside a

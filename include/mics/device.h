@@ -35,9 +35,9 @@ mics_status mics_machine_read(mics_machine *machine_out);
 //
 // A device is where one rank computes: the CPU, or one GPU. It has MICS_DEVICE_STREAMS
 // streams, numbered as a schedule numbers its own (computation first). What is enqueued on a stream
-// runs in order; streams wait for each other through events. On the CPU everything is done
-// when the call returns, and an event is when that was. Calls of one stream come from one thread at
-// a time; different streams may be used by different threads at once.
+// runs in order; streams wait for each other through events. On the CPU each call finishes its work
+// before it returns, and an event holds the time at which it was recorded. Calls of one stream come
+// from one thread at a time; different streams may be used by different threads at once.
 //
 // A failure of enqueued work is kept and told by `check`, `poll` and `synchronize`, on which the
 // world has to end: what the device holds is of no use then.
@@ -80,7 +80,7 @@ typedef struct mics_device_ops {
     // Meanwhile it records no events, waits for none, allocates nothing and asks nothing of the
     // device; nor does anybody else of this stream.
     void (*graph_begin)(void *ctx, int32_t stream);
-    // Of that a graph; NULL: it failed, which is told as a failure of enqueued work.
+    // Makes a graph of what was kept. NULL: that failed; `check` and the like report it.
     void *(*graph_end)(void *ctx, int32_t stream);
     // Enqueues all of it, in order and with the same arguments, for less than each call alone.
     void (*graph_launch)(void *ctx, int32_t stream, void *graph);

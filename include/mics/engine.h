@@ -130,8 +130,8 @@ mics_status mics_engine_autotune(mics_engine *engine);
 /* One training step: parameter sync of what the step before updated, all micro-steps, both hops,
  * clipping, update.
  *
- * Afterwards each rank's optimizer shards are up to date; the rest of its parameter shards is one
- * step old, until the next step, an evaluation or mics_engine_param_sync.
+ * Afterwards each rank's optimizer shards are up to date. The rest of its parameter shards holds
+ * the values of the step before. The next step, an evaluation or mics_engine_param_sync updates it.
  * A loss or norm that is not finite is MICS_ERR_NUMERIC on every rank, before any parameter
  * changes, and the next step may follow. After any other failure the world has ended
  * (mics_comm_abort): a rank that needed nothing more of the one that failed returns MICS_OK, and
@@ -151,7 +151,8 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
  */
 void mics_engine_ask_stop(mics_engine *engine);
 
-/* Mean loss of one micro-batch a rank, without training. Parameter sync first, if a step has been.
+/* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
+ * parameter sync.
  *
  * Returns: as mics_engine_step.      Collective: yes.
  */
@@ -198,10 +199,11 @@ typedef struct mics_engine_optimizer_shard {
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine,
                                                             int32_t unit);
 
-/* Where the engine computes on a device, optimizer shards are copies on the host. Download: brings
- * them up to date from the device, at any time between steps; upload: takes what was written to
- * them to the device, whose 2-byte copies follow; release: gives the copies' memory back, until
- * download takes it again. Nothing to do on the CPU.
+/* On a device with memory of its own, the optimizer shards that callers see are host copies. On the
+ * CPU the three calls do nothing.
+ *   download   copies the device's values to the host copies, at any time between steps
+ *   upload     takes what the caller wrote to the device, and rounds it there to bf16 or fp16
+ *   release    frees the host copies; the next download allocates them again
  *
  * Needs:   upload: no release since the newest download, or since opening.
  * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before);

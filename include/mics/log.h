@@ -60,8 +60,8 @@ void mics_log(mics_log_level level, const char *format, ...) MICS_PRINTF(2, 3);
 mics_status mics_fail(mics_status status, const char *format, ...) MICS_PRINTF(2, 3);
 
 // ---- one voice ----
-// Ranks that set up alike find the same mistakes, and one of them is to say so. Each thread may
-// keep its error line back until it knows whether it is the one that speaks.
+// All ranks open a run in the same way, so they find the same errors. Only one of them should log
+// an error. So a thread can hold its error line back until it knows whether it is that one.
 
 /* From now on the calling thread's first error line is kept back, and later ones are dropped; with
  * `quiet` its warnings and other lines are dropped too. A line kept back before is forgotten.
