@@ -29,7 +29,7 @@ enum {
 
 // CPU time that a text may take: some 80 times the 50 ns that a byte takes with Llama 3's pattern
 // (AMD EPYC, 2026-11).
-static const double TIME_MAX_S = 0.5, TIME_MAX_S_PER_BYTE = 4e-6;
+static const double TIME_MAX_S = 0.1, TIME_MAX_S_PER_BYTE = 4e-6;
 
 typedef struct split_pattern {
     pcre2_code *code;

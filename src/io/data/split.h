@@ -54,7 +54,7 @@ typedef struct mics_split_sink {
  *
  * With `more`, text will follow that is not known yet: only pieces that it cannot change are given.
  * Without, *consumed_out = bytes.
- * A text has half a second of CPU time, and 4 us for each byte; a match 64 MiB of memory.
+ * A text has 0.1 s of CPU time, and 4 us for each byte; a match 64 MiB of memory.
  * Returns: MICS_OK; MICS_ERR_FORMAT (a pattern that needs more: which, where); the sink's status;
  * MICS_ERR_MEMORY.
  */
