@@ -407,7 +407,7 @@ static void prepare(bench *s)
     space = space > other ? space : other;
     other = s->H * s->N > 64 * s->C ? s->H * s->N : 64 * s->C;
     s->workspace = block(space > other ? space : other);
-    s->at = op_place(s->threads, s->workspace);
+    s->at = op_exec(s->threads, s->workspace);
     s->tokens = block(s->N);
     for (int64_t n = 0; n < s->N; ++n)
         s->tokens[n] = (int32_t)(mics_rng_bits(3, 4, (uint64_t)n) % (uint64_t)s->V);

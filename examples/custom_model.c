@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A model that is none of ours: a decoder with RMSNorm and without biases. Four ranks, threads that
-// stand for two nodes, train it under mics(2). Then it writes some text and is exported. Started
-// again after an interruption, training goes on from the newest checkpoint.
+// A model that is none of ours: a decoder with RMSNorm and without biases. Four ranks train it
+// under mics(2), as threads treated as two nodes. Then it writes some text and is exported. Started
+// again after an interruption, it resumes from the newest checkpoint.
 //
 //   custom_model OUT EXPORT TEXT...     trains on the texts into OUT, exports to the folder EXPORT
 #include <mics/run.h>

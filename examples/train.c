@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A training in some 40 lines: trains what a run file says, and prints the loss of each step. Ended at any
-// moment, even by SIGKILL, it goes on from its newest checkpoint when it is started again, with the same bits.
+// A training in some 40 lines: trains what a run file says, and prints the loss of each step. After
+// any end, even by SIGKILL, it resumes from its newest checkpoint, with the same bits.
 //
 //   train RUN.json [RANKS]      ranks are threads; under mpirun leave RANKS out
 #include <mics/run.h>

@@ -10,18 +10,21 @@
 typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
 
 // The CPU's place.
-static inline mics_exec op_place(int32_t threads, void *workspace)
+static inline mics_exec op_exec(int32_t threads, void *workspace)
 {
     return (mics_exec){.threads = threads, .workspace = workspace};
 }
 
-static inline size_t op_workspace_bytes(const mics_kernels *k, mics_dtype dtype, mics_op_kind kind,
-                                        mics_op_shape shape)
+static inline size_t op_workspace_bytes(mics_dtype dtype, mics_op_kind kind, mics_op_shape shape)
 {
     const mics_op op = {.kind = kind};
     shape.op = &op;
     shape.accelerator_bytes = (int32_t)mics_dtype_bytes(dtype);
-    return k->ops[kind]->workspace_bytes ? k->ops[kind]->workspace_bytes(&shape, dtype) : 0;
+    const mics_op_cost cost = mics_op_def_get(kind)->cost(&shape);
+    const int64_t floats = cost.workspace_backward > cost.workspace_forward
+                               ? cost.workspace_backward
+                               : cost.workspace_forward;
+    return (size_t)floats * sizeof(float);
 }
 
 static inline void op_forward(const mics_kernels *k, mics_op op, mics_op_call call)
@@ -128,6 +131,36 @@ static inline void op_layernorm_backward(const mics_kernels *k, const mics_exec 
                                .dparams = {dweight_C, dbias_C},
                                .add_din = add_dx,
                                .add_params = {add_params, add_params}});
+}
+
+static inline void op_rmsnorm_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
+                                      float *scale_N, const void *x_NC, const void *weight_C,
+                                      float eps, int64_t N, int64_t C)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_RMSNORM, .eps = eps},
+               (mics_op_call){.at = at,
+                              .shape = {.N = N, .in = {C}, .out = C},
+                              .in = {x_NC},
+                              .out = y_NC,
+                              .stats = scale_N,
+                              .params = {weight_C}});
+}
+
+static inline void op_rmsnorm_backward(const mics_kernels *k, const mics_exec *at, void *dx_NC,
+                                       void *dweight_C, const void *dy_NC, const void *x_NC,
+                                       const float *scale_N, const void *weight_C, int64_t N,
+                                       int64_t C, bool add_dx)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_RMSNORM},
+                (mics_op_call){.at = at,
+                               .shape = {.N = N, .in = {C}, .out = C},
+                               .in = {x_NC},
+                               .stats = (float *)scale_N,
+                               .params = {weight_C},
+                               .dout = dy_NC,
+                               .din = dx_NC,
+                               .dparams = {dweight_C},
+                               .add_din = add_dx});
 }
 
 static inline void op_linear_forward(const mics_kernels *k, const mics_exec *at, void *y_NO,

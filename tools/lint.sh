@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 
 check_format() {
-    git ls-files -z '*.c' '*.h' | xargs -0 clang-format --dry-run -Werror
+    git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
 }
 
 # Files that the build did not compile (another processor's kernels) are left out, since nothing

@@ -4,18 +4,13 @@
 // on buffers in turn. Prints the median time of one, in ms, and how many ran in all.
 //
 //   collectives gather|reduce ring|two-stage|mpi MIB REPEATS SECONDS
-//   collectives choose MIB
 //
 // ring: one ring over all ranks. two-stage: between equal local ranks and inside the nodes, on two
 // channels and two threads, so that the stages of consecutive collectives run side by side. mpi: the
 // library's MPI_Allgather or MPI_Reduce_scatter_block, by its default choice of algorithm. After a
 // first one as many run as SECONDS allow, at least 3 and at most REPEATS.
-//
-// choose: what a run with units of this size and "collectives": "measured" takes, by the measurement
-// that its start makes; a line for gathers and one for reductions: algorithm, MiB timed, seconds.
 #include "mics/clock.h"
 #include "mics/comm.h"
-#include "mics/measure.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include <mpi.h>
@@ -251,60 +246,14 @@ static void bench_mpi(bench *b)
     MPI_Finalize();
 }
 
-// ---- the engine's choice ----
-
-// As much of a schedule as measuring reads: of a model with a few layers of this size.
-static void choose(bench *b)
-{
-    enum { UNITS = 4 };
-    mics_memory *memory = NULL;
-    mics_timings timings;
-    mics_collective_choice choices[MICS_CHOICES];
-    open_world(b, &memory);
-    const mics_model model = {.unit_count = UNITS};
-    int64_t elems[UNITS];
-    mics_sharding sharding[UNITS];
-    for (int i = 0; i < UNITS; i++) {
-        elems[i] = b->elems;
-        sharding[i] = b->mesh.sharding;
-    }
-    const mics_schedule schedule = {
-        .spec = {.model = &model, .mesh = b->mesh}, .padded_elems = elems, .sharding = sharding};
-    const mics_measure_spec spec = {.memory = memory,
-                                    .comm = b->comm,
-                                    .schedule = &schedule,
-                                    .reductions_too = true,
-                                    .budget_s = MICS_MEASURE_S,
-                                    .limit_bytes = SIZE_MAX};
-    mics_measure_plan(&schedule, false, &timings);
-    const double begin_us = mics_clock_us();
-    if (mics_measure_run(&spec, &timings) != MICS_OK)
-        exit(EXIT_FAILURE);
-    const double took_s = (mics_clock_us() - begin_us) / 1e6;
-    if (b->comm->rank == 0 && mics_measure_choose(&timings, true, choices) == 1) {
-        const mics_timing *of = timings.rows[0].of;
-        printf("%s %.3g %.1f\n", mics_algorithm_text(choices[0].gather),
-               (double)of[MICS_MEASURE_GATHER].bytes / (1 << 20), took_s);
-        printf("%s %.3g %.1f\n", mics_algorithm_text(choices[0].reduce),
-               (double)of[MICS_MEASURE_REDUCE].bytes / (1 << 20), took_s);
-    }
-    mics_comm_close(b->comm);
-}
-
 int main(int argc, char **argv)
 {
     bench b = {0};
-    const bool chooses = argc == 3 && strcmp(argv[1], "choose") == 0;
-    if (!chooses && argc != 6)
-        stop("usage: collectives gather|reduce ring|two-stage|mpi MIB REPEATS SECONDS, or choose "
-             "MIB");
-    b.elems = strtol(argv[chooses ? 2 : 3], NULL, 10) * 1024 * 1024 / (int64_t)sizeof(float);
+    if (argc != 6)
+        stop("usage: collectives gather|reduce ring|two-stage|mpi MIB REPEATS SECONDS");
+    b.elems = strtol(argv[3], NULL, 10) * 1024 * 1024 / (int64_t)sizeof(float);
     if (b.elems < 1)
         stop("MIB is at least 1");
-    if (chooses) {
-        choose(&b);
-        return EXIT_SUCCESS;
-    }
     b.gather = strcmp(argv[1], "gather") == 0;
     b.two_stage = strcmp(argv[2], "two-stage") == 0;
     b.repeats = (int32_t)strtol(argv[4], NULL, 10);

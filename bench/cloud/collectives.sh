@@ -5,10 +5,9 @@
 # usage: bench/cloud/collectives.sh [NODES...]     collectives on an emulated cloud; needs root
 #
 # All-gather and reduce-scatter of 8, 32, 128 MiB over NODES (2 4 8) x 2 ranks: time of one and bytes over all
-# links, by rings, in two stages, by MPI's own; and what the engine takes (`run.collectives` "measured", by the
-# measurement that a run's start makes), with that algorithm's time and how far it is behind the best of them.
-# `link` is the share of the time that the links need for the least bytes: (p - k) / p of the buffer out of each
-# node. Ends with the two worst figures: of the engine's choice, and of its share of the link at 32 MiB and above.
+# links, by rings, in two stages, by MPI's own, and how far two stages, which a run takes, are behind the best of
+# them. `link` is the share of the time that the links need for the least bytes: (p - k) / p of the buffer out of each
+# node. Ends with the two worst figures of two stages: behind the best, and of the link at 32 MiB and above.
 #
 #   RATE_MBIT=1000      of each link
 #   MIB="8 32 128"      WHAT="gather reduce"
@@ -51,8 +50,8 @@ try() { # WHAT MIB ALGORITHM
     sort -g -o "$work/$3" "$work/$3"
 }
 
-algorithms() { # NODES WHAT MIB CHOSEN NOTE: the rows of one size
-    local how round ms mb best=0 chosen_ms=0 chosen_mb=0
+algorithms() { # NODES WHAT MIB: the rows of one size
+    local how round ms mb best=0
     rm -f "$work"/{ring,two-stage,mpi}
     try "$2" "$3" mpi
     for round in $(seq "${ROUNDS:-2}"); do
@@ -64,10 +63,10 @@ algorithms() { # NODES WHAT MIB CHOSEN NOTE: the rows of one size
         read -r ms mb <"$work/$how"
         row "$1" "$2" "$3" $how "$ms" "$mb" "" 0
         best=$(awk -v a="$ms" -v b="$best" 'BEGIN { print (b == 0 || a < b ? a : b) }')
-        [ "$how" != "$4" ] || { chosen_ms=$ms && chosen_mb=$mb; }
     done
-    row "$1" "$2" "$3" engine "$chosen_ms" "$chosen_mb" "$4, $(awk -v a="$chosen_ms" -v b="$best" \
-        'BEGIN { printf "%.1f %% behind the best", 100 * (a / b - 1) }')$5" "$best"
+    read -r ms mb <"$work/two-stage"
+    row "$1" "$2" "$3" engine "$ms" "$mb" "two-stage, $(awk -v a="$ms" -v b="$best" \
+        'BEGIN { printf "%.1f %% behind the best", 100 * (a / b - 1) }')" "$best"
 }
 
 printf '%-6s %-7s %5s %-10s %10s %12s %7s\n' nodes what MiB algorithm ms MB_links link
@@ -78,12 +77,8 @@ for n in "$@"; do
             echo "left out for lack of time: $n nodes, $mib MiB"
             continue
         fi
-        "$cloud" run -r $per_node "$bench" choose "$mib" 2>/dev/null >"$work/chosen"
         for what in ${WHAT:-gather reduce}; do
-            read -r chosen timed _ <<<"$(sed -n "$([ $what = gather ] && echo 1 || echo 2)p" "$work/chosen")"
-            note=
-            [ "$timed" = "$mib" ] || note=", by $timed MiB"
-            algorithms "$n" $what "$mib" "$chosen" "$note"
+            algorithms "$n" $what "$mib"
         done
     done
 done

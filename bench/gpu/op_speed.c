@@ -1,410 +1,27 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the bandwidth that a copy
-// kernel reaches (memory), or the FLOPs that it has to do over the rate that a large GEMM reaches (arithmetic), whichever is
-// longer. Both rates are measured by the same program just before, and stand at the head of what it prints.
+// Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the
+// bandwidth that a copy kernel reaches (memory), or the FLOPs that it has to do over the rate that
+// a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by the same
+// program just before, and stand at the head of what it prints.
 //
-//   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]
+//   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
+//   fp32|bf16|fp16] [--tiny] [--json]
 //
-// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h. --tiny: sizes for an emulated GPU,
-// one launch a sample, to see that it runs. Times are medians (samples.h) on random numbers (random_data.h). Each subject's
-// buffers are laid out several times and used in turn, so that no call finds its data in the chip's cache, unless they
-// are larger than that.
-#include "mics/kernels.h"
+// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h.
+// --tiny: sizes for an emulated GPU, one launch a sample, to see that it runs. Times are medians
+// (samples.h) on random numbers (random_data.h). Each subject's buffers are laid out several times
+// and used in turn, so that no call finds its data in the chip's cache, unless they are larger than
+// that.
 #include "mics/log.h"
 #include "mics/rng.h"
 #include "op_calls.h"
-#include "random_data.h"
+#include "op_subjects.h"
 #include "samples.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BUFFERS = 8, SUBJECTS = 48 };
-
-typedef struct bench {
-    int64_t N, T, C, H, V, shard, chunk_rows;
-    mics_dtype dtype;
-    bool tiny, json;
-    mics_device *device;
-    const mics_kernels *table;
-    mics_exec at;
-    int32_t *tokens, *order; // on the device
-    double bytes_per_s, flops_per_s;
-    random_source random;
-} bench;
-
-// One entry at one shape.
-typedef struct subject subject;
-typedef void (*subject_run)(const bench *b, const subject *s, void *const *p);
-struct subject {
-    const char *name;
-    mics_dtype dtype;
-    double bytes, flops;     // that a call has to move and to do
-    int64_t buffer[BUFFERS]; // bytes of each, in the order that `run` takes them
-    int64_t N, I, O;         // rows and columns, or N elements
-    subject_run run;
-};
-
-// ---- entries ----
-
-static void run_copy(const bench *b, const subject *s, void *const *p)
-{
-    b->table->widen(&b->at, p[0], p[1], s->N); // of fp32: a copy
-}
-
-static void run_embedding_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_embedding_forward(b->table, &b->at, p[0], b->tokens, p[1], p[2], s->N, b->T, s->I);
-}
-
-static void run_embedding_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_embedding_backward(b->table, &b->at, p[1], p[2], p[0], b->tokens, b->order, s->N, b->T, s->I,
-                          b->V, b->T, true, false);
-}
-
-static void run_layernorm_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_layernorm_forward(b->table, &b->at, p[0], p[2], p[1], p[3], p[4], 1e-5F, s->N, s->I);
-}
-
-static void run_layernorm_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_layernorm_backward(b->table, &b->at, p[0], p[5], p[6], p[1], p[2], p[3], p[4], s->N, s->I,
-                          true, false);
-}
-
-static void run_gelu_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N);
-}
-
-static void run_gelu_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, false);
-}
-
-static void run_add(const bench *b, const subject *s, void *const *p)
-{
-    op_add(b->table, &b->at, p[0], p[1], p[2], s->N);
-}
-
-static void run_accumulate(const bench *b, const subject *s, void *const *p)
-{
-    b->table->accumulate(&b->at, p[0], p[1], s->N);
-}
-
-static void run_linear_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_forward(b->table, &b->at, p[0], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N, s->I,
-                      s->O);
-}
-
-static void run_linear_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[3], MICS_WEIGHT_IN_OUT,
-                       s->N, s->I, s->O, false, false);
-}
-
-static void run_linear_gelu_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_gelu_forward(b->table, &b->at, p[0], p[4], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
-                           s->I, s->O);
-}
-
-static void run_linear_gelu_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_gelu_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[6], p[3],
-                            MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false);
-}
-
-static void run_attention_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_attention_forward(b->table, &b->at, p[0], p[1], p[2], s->N / b->T, b->T, b->H, s->I / b->H);
-}
-
-static void run_attention_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_attention_backward(b->table, &b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T, b->H,
-                          s->I / b->H);
-}
-
-static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_lm_head_backward(b->table, &b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N,
-                        s->I, s->O, false, b->chunk_rows);
-}
-
-static void run_sum_losses(const bench *b, const subject *s, void *const *p)
-{
-    b->table->sum_losses(&b->at, p[1], p[0], s->N);
-}
-
-static void run_sum_squares(const bench *b, const subject *s, void *const *p)
-{
-    b->table->sum_squares(&b->at, p[1], p[0], s->N);
-}
-
-static void run_adamw(const bench *b, const subject *s, void *const *p)
-{
-    const op_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 1, 1.0F};
-    op_adamw_update(b->table, &b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
-}
-
-static void run_sum_blocks(const bench *b, const subject *s, void *const *p)
-{
-    b->table->sum_blocks(&b->at, p[0], p[1], p[2], (int32_t)s->O, s->N, s->N, true);
-}
-
-static void run_sum_blocks_rounded(const bench *b, const subject *s, void *const *p)
-{
-    b->table->sum_blocks_rounded(&b->at, p[0], p[1], p[2], (int32_t)s->O, s->N, s->N);
-}
-
-static void run_round(const bench *b, const subject *s, void *const *p)
-{
-    b->table->round(&b->at, p[0], p[1], s->N);
-}
-
-// ---- subjects ----
-
-// What moves memory: a row's tensors, and shards.
-static int list_movers(const bench *b, subject *out)
-{
-    const int64_t N = b->N, C = b->C, T = b->T, V = b->V, S = b->shard;
-    const int64_t s = (int64_t)mics_dtype_bytes(b->dtype), NC = N * C * s, wide = 4 * NC;
-    const int64_t rows = N < V ? N : V; // of the table, at most, that tokens name
-    const subject list[] = {
-        {"embedding_forward",
-         b->dtype,
-         (double)(NC + rows * C * s + T * C * s),
-         0,
-         {NC, V * C * s, T * C * s},
-         N,
-         C,
-         0,
-         run_embedding_forward},
-        {"embedding_backward",
-         b->dtype,
-         (double)(2 * NC + 2 * rows * C * s + T * C * s),
-         0,
-         {NC, V * C * s, T * C * s},
-         N,
-         C,
-         0,
-         run_embedding_backward},
-        {"layernorm_forward",
-         b->dtype,
-         (double)(2 * NC + 8 * N),
-         0,
-         {NC, NC, 8 * N, C * s, C * s},
-         N,
-         C,
-         0,
-         run_layernorm_forward},
-        {"layernorm_backward",
-         b->dtype,
-         (double)(4 * NC + 8 * N),
-         0,
-         {NC, NC, NC, 8 * N, C * s, C * s, C * s},
-         N,
-         C,
-         0,
-         run_layernorm_backward},
-        {"gelu_forward",
-         b->dtype,
-         (double)(2 * wide),
-         0,
-         {wide, wide},
-         4 * N * C,
-         0,
-         0,
-         run_gelu_forward},
-        {"gelu_backward",
-         b->dtype,
-         (double)(3 * wide),
-         0,
-         {wide, wide, wide},
-         4 * N * C,
-         0,
-         0,
-         run_gelu_backward},
-        {"add", b->dtype, (double)(3 * NC), 0, {NC, NC, NC}, N * C, 0, 0, run_add},
-        {"accumulate", b->dtype, (double)(3 * NC), 0, {NC, NC}, N * C, 0, 0, run_accumulate},
-        {"sum_losses", b->dtype, (double)(4 * N), 0, {4 * N, 8}, N, 0, 0, run_sum_losses},
-        {"sum_squares", b->dtype, (double)(4 * S), 0, {4 * S, 8}, S, 0, 0, run_sum_squares},
-        {"adamw_update",
-         b->dtype,
-         (double)((28 + s) * S),
-         0,
-         {s * S, 4 * S, 4 * S, 4 * S, 4 * S},
-         S,
-         0,
-         0,
-         run_adamw},
-        {"sum_blocks",
-         b->dtype,
-         (double)((8 + 4 * s) * S),
-         0,
-         {4 * S, s * S, 3 * s * S},
-         S,
-         0,
-         3,
-         run_sum_blocks},
-        {"sum_blocks_rounded",
-         b->dtype,
-         (double)(5 * s * S),
-         0,
-         {s * S, s * S, 3 * s * S},
-         S,
-         0,
-         3,
-         run_sum_blocks_rounded},
-        {"round", b->dtype, (double)((4 + s) * S), 0, {s * S, 4 * S}, S, 0, 0, run_round},
-        {"widen", b->dtype, (double)((4 + s) * S), 0, {4 * S, s * S}, S, 0, 0, run_copy},
-    };
-    memcpy(out, list, sizeof list);
-    return (int)(sizeof list / sizeof *list);
-}
-
-// A product of N rows, I to O, forward and backward; bytes are each tensor once.
-static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
-{
-    const int64_t N = b->N, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t x = N * I * s, y = N * O * s, w = I * O * s, bias = O * s;
-    const double flops = 2.0 * (double)N * (double)I * (double)O;
-    const subject list[] = {
-        {"linear_forward",
-         b->dtype,
-         (double)(x + y + w),
-         flops,
-         {y, x, w, bias},
-         N,
-         I,
-         O,
-         run_linear_forward},
-        {"linear_backward",
-         b->dtype,
-         (double)(2 * x + y + 2 * w),
-         2 * flops,
-         {y, x, x, w, w, bias},
-         N,
-         I,
-         O,
-         run_linear_backward},
-    };
-    memcpy(out, list, sizeof list);
-    return (int)(sizeof list / sizeof *list);
-}
-
-// The two products about a gelu.
-static int list_gelu_products(const bench *b, subject *out)
-{
-    const int64_t N = b->N, C = b->C, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t x = N * C * s, wide = 4 * x, w = 4 * C * C * s, bias = 4 * C * s;
-    const double flops = 8.0 * (double)N * (double)C * (double)C;
-    int count = 0;
-    if (b->table->ops[MICS_OP_LINEAR]->pair)
-        out[count++] = (subject){"linear_gelu_forward",
-                                 b->dtype,
-                                 (double)(x + 2 * wide + w),
-                                 flops,
-                                 {wide, x, w, bias, wide},
-                                 N,
-                                 C,
-                                 4 * C,
-                                 run_linear_gelu_forward};
-    if (b->table->ops[MICS_OP_LINEAR]->pair)
-        out[count++] = (subject){"linear_gelu_backward",
-                                 b->dtype,
-                                 (double)(x + 3 * wide + 2 * w),
-                                 2 * flops,
-                                 {x, wide, wide, w, w, bias, wide},
-                                 N,
-                                 4 * C,
-                                 C,
-                                 run_linear_gelu_backward};
-    return count;
-}
-
-// What multiplies: products, attention (half of the T x T scores: it is causal), the LM head.
-static int list_multipliers(const bench *b, subject *out)
-{
-    const int64_t N = b->N, C = b->C, V = b->V, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t x = N * C * s, lse = N * b->H * 4;
-    const double scores = 2.0 * (double)N * (double)b->T * (double)C; // two products, causal
-    const double words = 2.0 * (double)N * (double)C * (double)V;
-    const subject list[] = {
-        {"attention_forward",
-         b->dtype,
-         (double)(4 * x + lse),
-         scores,
-         {x, lse, 3 * x},
-         N,
-         C,
-         0,
-         run_attention_forward},
-        {"attention_backward",
-         b->dtype,
-         (double)(8 * x + lse),
-         2.5 * scores,
-         {x, lse, 3 * x, 3 * x, x},
-         N,
-         C,
-         0,
-         run_attention_backward},
-        {"lm_head_backward",
-         b->dtype,
-         (double)(2 * x + 2 * V * C * s + 4 * N * V * s),
-         3 * words,
-         {x, V * C * s, x, 4 * N, V * C * s},
-         N,
-         C,
-         V,
-         run_lm_head_backward},
-    };
-    memcpy(out, list, sizeof list);
-    int count = (int)(sizeof list / sizeof *list);
-    count += list_linear(b, C, 3 * C, out + count);
-    count += list_linear(b, C, C, out + count);
-    count += list_linear(b, C, 4 * C, out + count);
-    count += list_linear(b, 4 * C, C, out + count);
-    return count + list_gelu_products(b, out + count);
-}
-
-// ---- what buffers hold before ----
-
-// All are random numbers of the dtype, but for the entries here: a letter for each buffer, x such numbers, f random numbers
-// of fp32, + positive ones of fp32, 0 zeros. `prepare`, if there is one, is called once with each set of buffers.
-typedef struct subject_content {
-    subject_run run;
-    const char *holds;
-    subject_run prepare;
-} subject_content;
-
-static const subject_content contents[] = {
-    {run_layernorm_forward, "xxfxx", NULL},
-    {run_layernorm_backward, "xxx+xxx", NULL},
-    {run_sum_losses, "f0", NULL},
-    {run_sum_squares, "f0", NULL},
-    {run_adamw, "xff+f", NULL},
-    {run_sum_blocks, "fxx", NULL},
-    {run_round, "xf", NULL},
-    {run_attention_forward, "xfx", NULL},
-    // exp(score - lse) of a random lse would be no probability.
-    {run_attention_backward, "xfxxx", run_attention_forward},
-    {run_lm_head_backward, "xxxfx", NULL},
-};
-
-static subject_content content_of(const subject *s)
-{
-    for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i)
-        if (contents[i].run == s->run)
-            return contents[i];
-    return (subject_content){s->run, "", NULL};
-}
 
 // ---- timing ----
 
@@ -467,7 +84,7 @@ static mics_status time_subject(bench *b, const subject *s, samples *samples_out
         l.sets = enough / l.set_bytes < 64 ? (int)(enough / l.set_bytes) + 1 : 64;
     MICS_TRY(b->device->ops->alloc(b->device->ctx, (size_t)(l.set_bytes * l.sets), &block));
     l.block = block;
-    const subject_content content = content_of(s);
+    const subject_content content = subject_content_of(s);
     for (int set = 0; set < l.sets; ++set)
         fill_set(b, &l, &content, set);
     const mics_status status = samples_take(b->device, launch, &l, b->tiny, samples_out);
@@ -617,7 +234,7 @@ static void set_workspace(bench *b)
                                  .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
-        const size_t bytes = op_workspace_bytes(b->table, b->dtype, (mics_op_kind)kind, shape);
+        const size_t bytes = op_workspace_bytes(b->dtype, (mics_op_kind)kind, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
 }
@@ -659,8 +276,7 @@ static mics_status run_all(bench *b)
     subject list[SUBJECTS];
     MICS_TRY(set_up(b));
     MICS_TRY(measure_machine(b));
-    int subjects = list_movers(b, list);
-    subjects += list_multipliers(b, list + subjects);
+    const int subjects = subjects_list(b, list);
     for (int i = 0; i < subjects; ++i)
         MICS_TRY(show(b, &list[i]));
     return MICS_OK;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers for kernels that are timed. On zeros a chip switches fewer transistors, draws less power and keeps a
-// higher clock: it looks faster than it is on any real tensor.
+// Random numbers for kernels that are timed. On zeros a chip switches fewer transistors, draws less
+// power and keeps a higher clock: it looks faster than it is on any real tensor.
 #ifndef MICS_BENCH_RANDOM_DATA_H
 #define MICS_BENCH_RANDOM_DATA_H
 
@@ -29,7 +29,8 @@ typedef struct random_source {
 
 /* Makes `elems` numbers of each kind.
  *
- * Needs:   source zeroed; elems >= 1 (RANDOM_ELEMS, or fewer for an emulated GPU); the device and the table outlive it.
+ * Needs:   source zeroed; elems >= 1 (RANDOM_ELEMS, or fewer for an emulated GPU); the device and
+ *          the table outlive it.
  * Returns: MICS_OK; MICS_ERR_MEMORY, or what the device says. Close it either way.
  */
 mics_status random_source_open(mics_device *device, const mics_kernels *table, mics_dtype dtype,

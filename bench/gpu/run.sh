@@ -9,7 +9,7 @@
 #   bench/gpu/run.sh pack [FILE]        here: builds what it packs, and makes the archive (BUILD/mics-gpu.tar.xz)
 #   run.sh 1 | 2 | 3 | PHASE...         there, beside the archive: a part, or the phases named
 #
-#   1   tests golden losses kernels attention large shardings
+#   1   tests golden losses kernels large shardings
 #   2   shapes profile kernels_more
 #   3   torch sanitizer
 #
@@ -18,16 +18,15 @@
 #   losses        short loss curves beside the CPU's                                  shape: graphs and autotuning on and off
 #   kernels       each beside its floor, at 1600 channels                profile      ncu over the attention kernels
 #   kernels_more  at 768 and 4096                                        torch        the same steps in PyTorch
-#   attention     our kernels beside cuDNN's                             sanitizer    compute-sanitizer over small tests
-#   shardings     all, at 1, 2, 4 and 8 ranks on the one GPU
+#   shardings     all, at 1, 2, 4 and 8 ranks on the one GPU             sanitizer    compute-sanitizer over small tests
 #
 # The most telling phases come first, and the report names what no time was left for. Every phase asks `mics doctor` first.
 #
 #   ARCHIVE=         what `pack` made; by default mics-gpu.tar.xz beside this script. Without one it builds its checkout
 #   OUT=runs/gpu     gets report.txt, which grows from call to call, and logs.tar.xz; nothing else is left
 #   MINUTES=9        of a call
-#   PYTHON=python3   has torch, for the phase `torch`; its nvidia/*/lib folders, if any, are where cuBLAS, cuDNN and NCCL
-#                    are looked for first
+#   PYTHON=python3   has torch, for the phase `torch`; its nvidia/*/lib folders, if any, are where cuBLAS and NCCL are
+#                    looked for first
 #   BUILD=           build-pack for `pack`, else build-gpu
 #   EMULATED=1       tries the script on the emulated GPU of BUILD, in tiny sizes, without ncu, PyTorch and sanitizer
 #
@@ -45,8 +44,8 @@ readonly ANSWER_S=60                       # for what answers in seconds, unless
 readonly MIN_PHASE_S=10                    # none begins with less
 readonly TORCH_S=400                       # for all rows of PyTorch together, compiling included
 readonly AUTOTUNE=run.gemm_autotune        # the run file's key
-readonly benches=(gpu_op_speed gpu_attention_speed gpu_random_tokens)
-readonly phases=(tests golden losses kernels kernels_more attention large shapes shardings profile torch sanitizer)
+readonly benches=(gpu_op_speed gpu_random_tokens)
+readonly phases=(tests golden losses kernels kernels_more large shapes shardings profile torch sanitizer)
 # Shape, length and sequences of whole steps.
 readonly large_rows=("gpt2-1.5b 1024 8" "gpt2-1.5b 1024 16")
 readonly shape_rows=("gpt2-124m 1024 32" "llama-8b-shaped 1024 8" "gpt2-124m 4096 8" "llama-8b-shaped 4096 2")
@@ -96,7 +95,7 @@ program_in() { # FOLDER NAME
 # with the driver, the toolkit or PyTorch.
 libraries_of() { # PROGRAM...
     ldd "$@" | awk '$3 ~ /^\// { print $3 }' | sort -u |
-        grep -vE '/(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|libz|libcuda[a-z]*|libcublas[^/]*|libcudnn[^/]*|libnccl)\.so'
+        grep -vE '/(libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s|libz|libcuda[a-z]*|libcublas[^/]*|libnccl)\.so'
 }
 
 # Runs from the checkout, with a build folder of its own.
@@ -336,7 +335,7 @@ phase_tests() {
     local name names status
     mapfile -t names <<<"$(cuda_tests | grep -v golden)"
     # The suite runs all of them on the emulated GPU anyway.
-    [ -z "$emulated" ] || names=(test_device_cuda test_cuda_workspace)
+    [ -z "$emulated" ] || names=(test_device_cuda test_cuda_lm_head)
     for name in "${names[@]}"; do
         run_test 60 "$name"
     done
@@ -483,17 +482,6 @@ phase_kernels() {
 phase_kernels_more() {
     kernels_at 768
     kernels_at 4096
-}
-
-phase_attention() {
-    local program sizes=()
-    program=$(program_in "$bin" gpu_attention_speed)
-    [ -n "$program" ] || { bad "gpu_attention_speed: was not built"; return; }
-    [ -z "$emulated" ] || sizes=(--tiny)
-    time_for 10 "attention beside cuDNN's" || return 0
-    keep 90 attention "${ours[@]}" "$program" "${sizes[@]}" || bad "gpu_attention_speed: $(last_line attention)"
-    say "attention: ours, and cuDNN's where it is"
-    cat "$logs/attention.log" >>"$report"
 }
 
 # ncu needs permission to read the chip's counters, which rented machines often lack.
@@ -661,7 +649,7 @@ reserved_s() { # PHASE
     tests) echo 150 ;;
     golden) echo 20 ;;
     losses) echo 70 ;;
-    kernels | attention) echo 45 ;;
+    kernels) echo 45 ;;
     large) echo 150 ;;
     shapes) echo 400 ;;
     torch) echo 400 ;;
@@ -672,7 +660,7 @@ reserved_s() { # PHASE
 
 names_of() { # ARGUMENT: a part's phases, or the argument
     case $1 in
-    1) echo tests golden losses kernels attention large shardings ;;
+    1) echo tests golden losses kernels large shardings ;;
     2) echo shapes profile kernels_more ;;
     3) echo torch sanitizer ;;
     *) echo "$1" ;;

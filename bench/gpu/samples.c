@@ -55,7 +55,8 @@ mics_status samples_take(mics_device *device, sample_launch launch_one, void *ct
         t.ops->record(t.device, 0, i);
     }
     MICS_TRY(t.ops->synchronize(t.device, 0));
-    // The last first: a device that has to renew the event that it measures from does so at the oldest distance.
+    // The last first: a device that has to renew the event that it measures from does so at the
+    // oldest distance.
     for (int i = SAMPLE_EVENTS - 1; i >= 0; --i)
         at_us[i] = t.ops->event_us(t.device, i);
     for (int i = 0; i < SAMPLES; ++i)

@@ -9,7 +9,8 @@
 // The device is opened with SAMPLE_EVENTS events or more, of which these are the first.
 enum { SAMPLES = 15, SAMPLE_EVENTS = SAMPLES + 1 };
 
-// A sample is `launches` launches behind each other, so that events a microsecond apart or less do not tell on it.
+// A sample is `launches` launches behind each other, so that events a microsecond apart or less do
+// not tell on it.
 typedef struct samples {
     double median_us, least_us, most_us; // of one launch
     int launches;

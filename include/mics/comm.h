@@ -34,8 +34,8 @@ enum { MICS_RANK_NONE = -1 };
 enum { MICS_CHANNELS = 2 };
 
 // Sends `bytes` to one rank while receiving as many from another (both may be the same rank, this
-// one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i]; or, with `into`, that sum
-// goes there and recv stays as it is.
+// one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i]; or, with `into`, that
+// sum goes there and recv stays as it is.
 typedef struct mics_exchange {
     int32_t to;       // world rank; MICS_RANK_NONE: nothing is sent
     int32_t from;     // world rank; MICS_RANK_NONE: nothing is received
@@ -67,9 +67,9 @@ typedef struct mics_timeout {
     double waited_s; // without any part of it moving
 } mics_timeout;
 
-// Says, in the log, why an exchange timed out. Called once a rank, from the exchange's thread, before
-// it returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An exchange of
-// the other channel that times out meanwhile returns the same, in silence.
+// Says, in the log, why an exchange timed out. Called once a rank, from the exchange's thread,
+// before it returns MICS_ERR_TIMEOUT. It may take a while; the world may end in that time. An
+// exchange of the other channel that times out meanwhile returns the same, in silence.
 typedef void (*mics_timeout_handler)(void *ctx, const mics_timeout *late);
 
 // A rank's status, as heartbeats carry it: what it was last seen doing, in bytes that only their
@@ -92,7 +92,7 @@ typedef enum mics_comm_call_kind {
 
 typedef struct mics_comm_call {
     mics_comm_call_kind kind;
-    const mics_comm_group *ring; // channel c is stream c + 1 of a device
+    const mics_comm_group *over; // channel c is stream c + 1 of a device
     void *buffer;                // group.size blocks; member m's lies at block_of[m]
     void *incoming;              // ALL_TO_ALL: group.size - 1 blocks; else NULL
     int64_t block_elems;
@@ -107,6 +107,7 @@ typedef struct mics_comm_buffer {
 
 enum { MICS_COMM_MAX_BUFFERS = 8 };
 
+// A wrapper leaves out what it does as its inner comm does; a transport what is optional.
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
     // Blocks until the received data is in place and `send` may be changed. Deadline: the
@@ -125,33 +126,30 @@ typedef struct mics_comm_ops {
     bool (*read)(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out);
     // Frees ctx and the mics_comm that holds it.
     void (*close)(void *ctx);
-    // (optional) The library's own all-gather, as mics_comm_library_gather; without them that is
-    // MICS_ERR_UNSUPPORTED.
-    mics_status (*library_open)(void *ctx, const mics_comm_group *ring);
-    mics_status (*library_gather)(void *ctx, const mics_comm_group *ring, void *buffer,
-                                  size_t block_bytes);
     // (optional) A collective on buffers of the device that this comm was opened with, enqueued on
     // its stream; without it buffers are the host's, and rings of exchanges run it.
     mics_status (*collective)(void *ctx, const mics_comm_call *call);
     // (optional) Whether what was enqueued has failed so far; does not wait.
     mics_status (*check)(void *ctx);
-    // (optional) As mics_comm_register and mics_comm_unregister; without them there is nothing to do.
+    // (optional) As mics_comm_register and mics_comm_unregister; without them there is nothing to
+    // do.
     mics_status (*register_buffers)(void *ctx, const mics_comm_buffer *buffers, int32_t count);
     void (*unregister_buffers)(void *ctx);
     // (optional) As mics_comm_share and mics_comm_unshare.
-    mics_status (*share)(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out);
+    mics_status (*share)(void *ctx, const mics_comm_group *over, size_t bytes, void **memory_out);
     void (*unshare)(void *ctx, void *memory);
 } mics_comm_ops;
 
 typedef struct mics_comm {
     const mics_comm_ops *ops;
     void *ctx;
+    struct mics_comm *inner; // of a wrapper; NULL: a transport
     int32_t rank;
     int32_t ranks;
     int32_t ranks_per_node; // as the transport found it; ranks when unknown
     size_t staging_bytes;   // what it holds of MICS_MEM_COMM from opening to closing
-    // Ranks that share memory (mics_comm_share): each so many, from rank 0 on; 1: none do. The same on
-    // all ranks.
+    // Ranks that share memory (mics_comm_share): each so many, from rank 0 on; 1: none do. The same
+    // on all ranks.
     int32_t ranks_sharing;
 } mics_comm;
 
@@ -208,8 +206,8 @@ size_t mics_comm_mpi_staging_bytes(void);
  * program that calls MPI meanwhile needs MPI_THREAD_MULTIPLE.
  * Ranks of a node read each other's memory where the system permits (process_vm_readv); MPI carries
  * the rest. `ranks_per_node` is found from shared memory; ranks must be numbered node by node,
- * equally many on each. An exchange is late when no part of it has moved for timeout_s, not counting
- * time in which this process was stopped.
+ * equally many on each. An exchange is late when no part of it has moved for timeout_s, not
+ * counting time in which this process was stopped.
  * Needs:   timeout_s > 0.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (built without MPI; thread level missing);
  *          MICS_ERR_INVALID (nodes with unequal numbers of ranks, or ranks not consecutive in a
@@ -246,7 +244,8 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
  */
 void mics_comm_count_get(const mics_comm *counting, mics_traffic *traffic_out);
 
-/* The comm whose bytes a counting one counts, and putting another in its place: one that took it over.
+/* The comm whose bytes a counting one counts, and putting another in its place: one that took it
+ * over.
  *
  * Needs:   as mics_comm_count_get.      Owns: the counting comm closes what it has last.
  * Returns: the inner comm, never NULL.
@@ -260,21 +259,10 @@ void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner);
  */
 int mics_comm_is_counting(const mics_comm *comm);
 
-/* Makes exchange number `countdown` (1 = the next) and all later ones fail with MICS_ERR_COMM,
- * logged once, whatever channels they are on; 0: none. A call of the library's, a collective
- * on a device's buffers, or sharing memory counts as one exchange. For tests.
- *
- * Needs:   countdown >= 0.
- * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_MEMORY (the inner comm is then still the caller's).
- * Owns:    the new comm closes `inner`; close it with mics_comm_close.
- */
-mics_status mics_comm_fault_open_take(mics_memory *memory, mics_comm *inner, int64_t countdown,
-                                      mics_comm **comm_out);
-
 // How collectives on a device's buffers travel.
 typedef enum mics_device_transport {
-    // NCCL (2.22 or newer) where each rank has it, and a GPU of its own; else staged, and where it is
-    // NCCL that is missing, rank 0 logs a warning
+    // NCCL (2.22 or newer) where each rank has it, and a GPU of its own; else staged, and where it
+    // is NCCL that is missing, rank 0 logs a warning
     MICS_TRANSPORT_AUTO,
     MICS_TRANSPORT_STAGED, // through page-locked host memory, by the inner comm
     MICS_TRANSPORT_NCCL,
@@ -284,9 +272,9 @@ typedef enum mics_device_transport {
 typedef struct mics_device_comm_spec {
     mics_device *device;
     mics_device_transport transport;
-    size_t piece_bytes;           // staged
-    const mics_comm_group *rings; // NCCL; `what` names the group
-    int32_t ring_count;
+    size_t piece_bytes;            // staged
+    const mics_comm_group *groups; // NCCL; `what` names the group
+    int32_t group_count;
     double timeout_s; // NCCL
 } mics_device_comm_spec;
 
@@ -295,7 +283,7 @@ typedef struct mics_device_comm_spec {
  *
  * Staged: a collective waits for its stream and is done on return; two pieces of `piece_bytes` of
  * host memory a channel. Good for any transport and for several ranks on one GPU, which NCCL
- * refuses; slow. NCCL: one communicator for each of `rings` (this rank's group of each kind that
+ * refuses; slow. NCCL: one communicator for each of `groups` (this rank's group of each kind that
  * will be used, each on one channel); a collective enqueues and returns, and who waits for the
  * device keeps the deadline; the time-out of the inner comm's opening holds for what the host does
  * (connecting). At most one kernel of NCCL a channel runs at once, and both together leave most of
@@ -333,7 +321,7 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
  * Needs:   this rank is group.index, and block_of a permutation.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
+mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *over, void *buffer,
                                  size_t block_bytes);
 
 /* In place: afterwards this member's block holds the sum over all members (order: head of this
@@ -345,18 +333,18 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *ring, v
  * Needs:   block_elems >= 0; the group and order as mics_comm_all_gather.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *ring, float *buffer,
+mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *over, float *buffer,
                                      int64_t block_elems);
 
-/* The same, but the sum goes into `into` (block_elems floats apart from the buffer), or is added to what that
- * holds, in the pass that makes it; this member's block then holds a partial sum too.
+/* The same, but the sum goes into `into` (block_elems floats apart from the buffer), or is added to
+ * what that holds, in the pass that makes it; this member's block then holds a partial sum too.
  *
  * Shapes:  buffer: (group.size, block_elems); into: (block_elems).
  * Units:   elements of 4 bytes.
  * Needs:   as mics_comm_reduce_scatter; `into` does not overlap the buffer.
  * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group *ring,
+mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group *over,
                                           float *buffer, int64_t block_elems, float *into,
                                           bool add);
 
@@ -376,13 +364,13 @@ mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call);
  * logged once. */
 mics_status mics_comm_check(mics_comm *comm);
 
-/* Says that from now on all buffers of collectives on the device lie in these blocks, so that NCCL can
- * send from them and receive into them without copies through its own. All communicators of all ranks
- * take all of them, or none does, which rank 0 says in a line, and nothing else changes.
+/* Says that from now on all buffers of collectives on the device lie in these blocks, so that NCCL
+ * can send from them and receive into them without copies through its own. All communicators of all
+ * ranks take all of them, or none does, which rank 0 says in a line, and nothing else changes.
  *
  * Shapes:  buffers: (count), each of as many bytes as it says.
- * Needs:   no collective before on this comm's device, none under way; blocks that do not overlap, at most
- *          MICS_COMM_MAX_BUFFERS.
+ * Needs:   no collective under way on this comm's device, and none before on these blocks; blocks
+ *          that do not overlap, at most MICS_COMM_MAX_BUFFERS.
  * Returns: MICS_OK; MICS_ERR_INVALID; as mics_comm_exchange.
  * Owns:    mics_comm_unregister comes before the blocks are freed, and before the comm is closed.
  * Collective: world, which agrees on it.   Blocks: yes.
@@ -400,33 +388,8 @@ void mics_comm_unregister(mics_comm *comm);
  * Units:   elements of 4 bytes.
  * Returns: as mics_comm_exchange; MICS_ERR_INVALID.   Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *ring, float *buffer,
+mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *over, float *buffer,
                                  int64_t elems);
-
-/* Prepares the library's own all-gather for a kind of group: every rank passes its group.
- *
- * Good for both channels. Up to 4 kinds of groups, orders of blocks told apart; one that is open
- * already is left as it is.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, not logged (the transport has none); MICS_ERR_INVALID
- *          (too many kinds); as mics_comm_exchange.
- * Owns:    the comm closes what this opens.
- * Collective: world.   Blocks: yes.
- */
-mics_status mics_comm_library_open(mics_comm *comm, const mics_comm_group *ring);
-
-/* As mics_comm_all_gather, by the library's own algorithm.
- *
- * What that sends over which link is the library's secret: a counting comm counts a ring's bytes,
- * and one exchange.
- * What is late is the gather as a whole, with nobody as the peer.
- * Shapes:  as mics_comm_all_gather.
- * Units:   bytes.
- * Needs:   mics_comm_library_open for this group and order of blocks.
- * Returns: as mics_comm_exchange; MICS_ERR_UNSUPPORTED, not logged.
- * Collective: over the group.   Blocks: yes.
- */
-mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
-                                     size_t block_bytes);
 
 /* Memory that all members of a group see, each at an address of its own (as threads: at one), of
  * zeroes. Who reads what another member has written must have heard from it since, by an exchange.
@@ -434,12 +397,12 @@ mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *rin
  * Members' own mics_memory does not count it; of threads their world's does, as MICS_MEM_HOST.
  * Units:   bytes.
  * Needs:   all members within one range of comm->ranks_sharing ranks; bytes > 0.
- * Returns: MICS_OK; as mics_comm_exchange; MICS_ERR_MEMORY; MICS_ERR_UNSUPPORTED (members on several
- *          nodes, or a transport without it).
+ * Returns: MICS_OK; as mics_comm_exchange; MICS_ERR_MEMORY; MICS_ERR_UNSUPPORTED (members on
+ *          several nodes, or a transport without it).
  * Owns:    each member gives it back with mics_comm_unshare, before the comm is closed.
  * Collective: over the group.   Blocks: yes.
  */
-mics_status mics_comm_share(mics_comm *comm, const mics_comm_group *ring, size_t bytes,
+mics_status mics_comm_share(mics_comm *comm, const mics_comm_group *over, size_t bytes,
                             void **memory_out);
 
 /* Gives it back; NULL is allowed. The other members keep it until they do.   Collective: no.
@@ -468,16 +431,17 @@ mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
  */
 mics_status mics_comm_set_timeout(mics_comm *comm, double seconds);
 
-/* Puts this rank's newest status into its heartbeats, in place of the one before. Nobody is waited for:
- * heartbeats travel beside the exchanges, a few a second, also while this rank is in one.
+/* Puts this rank's newest status into its heartbeats, in place of the one before. Nobody is waited
+ * for: heartbeats travel beside the exchanges, a few a second, also while this rank is in one.
  *
  * Threads: any.   Collective: no.   Blocks: no.
  */
 void mics_comm_heartbeat_post(mics_comm *comm, const mics_heartbeat *heartbeat);
 
 /* The newest status of a rank that has reached this one, and the seconds since a heartbeat of that
- * rank did (ranks as threads: 0, as they live as long as this one). Heartbeats reach the monitors, the
- * first and the last rank of the world (ranks as threads: every rank); a rank always reads its own.
+ * rank did (ranks as threads: 0, as they live as long as this one). Heartbeats reach the monitors,
+ * the first and the last rank of the world (ranks as threads: every rank); a rank always reads its
+ * own.
  *
  * Units:   age_s_out: seconds.
  * Needs:   0 <= rank < comm->ranks.
@@ -487,8 +451,8 @@ void mics_comm_heartbeat_post(mics_comm *comm, const mics_heartbeat *heartbeat);
 bool mics_comm_heartbeat_read(mics_comm *comm, int32_t rank, mics_heartbeat *heartbeat_out,
                               double *age_s_out);
 
-/* Lets `handler` speak when an exchange of this rank times out; NULL: the transport does. It says who
- * waited for whom; a handler that reads heartbeats can say why.
+/* Lets `handler` speak when an exchange of this rank times out; NULL: the transport does. It says
+ * who waited for whom; a handler that reads heartbeats can say why.
  *
  * Needs:   no exchange of this comm under way. The context outlives the comm or the next call.
  * Owns:    nothing; `handler_ctx` is the caller's.

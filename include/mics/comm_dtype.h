@@ -32,28 +32,22 @@ typedef struct mics_comm_dtypes {
 } mics_comm_dtypes;
 
 /* The same on both hops. */
-static inline mics_comm_dtypes mics_comm_dtypes_both(mics_comm_dtype wire)
+static inline mics_comm_dtypes mics_comm_dtypes_both(mics_comm_dtype dtype)
 {
-    const mics_comm_dtypes wires = {wire, wire};
-    return wires;
-}
-
-/* Whether both hops are alike in `a` and `b`. */
-static inline int mics_comm_dtypes_same(mics_comm_dtypes a, mics_comm_dtypes b)
-{
-    return a.intra == b.intra && a.inter == b.inter;
+    const mics_comm_dtypes dtypes = {dtype, dtype};
+    return dtypes;
 }
 
 /* "fp32", "bf16", "int8"; never NULL. */
-const char *mics_comm_dtype_text(mics_comm_dtype wire);
+const char *mics_comm_dtype_text(mics_comm_dtype dtype);
 
 /* Bytes that `elems` numbers take; those of INT8 are rounded up to 64. Needs elems >= 0. */
-static inline size_t mics_comm_dtype_bytes(mics_comm_dtype wire, int64_t elems)
+static inline size_t mics_comm_dtype_bytes(mics_comm_dtype dtype, int64_t elems)
 {
     const size_t n = (size_t)elems;
-    if (wire == MICS_COMM_BF16)
+    if (dtype == MICS_COMM_BF16)
         return 2 * n;
-    if (wire == MICS_COMM_INT8)
+    if (dtype == MICS_COMM_INT8)
         return (n + (n + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK * 4 + 63) / 64 * 64;
     return 4 * n;
 }

@@ -42,14 +42,13 @@ typedef struct mics_lr {
     int64_t warmup_steps, decay_steps, total_steps;
 } mics_lr;
 
-// run.collectives: how gathers and reductions over several ranks run. What measures is free where
-// sums are not concerned: their order, and so the bits of a run, must not depend on a clock.
+// run.collectives: how gathers and reductions over several ranks run. AUTO is settled by
+// mics_run_resolve_collectives.
 typedef enum mics_collectives {
-    MICS_COLLECTIVES_AUTO,      // gathers as measured, reductions in two stages
-    MICS_COLLECTIVES_MEASURED,  // both as measured
-    MICS_COLLECTIVES_RING,      // one ring each
-    MICS_COLLECTIVES_TWO_STAGE, // between equal local ranks, and inside nodes
-    MICS_COLLECTIVES_LIBRARY    // gathers by the transport's own, reductions in two stages
+    MICS_COLLECTIVES_AUTO,        // gathers as a timing finds, reductions in two stages
+    MICS_COLLECTIVES_RING,        // one ring each
+    MICS_COLLECTIVES_TWO_STAGE,   // between equal local ranks, and inside nodes
+    MICS_COLLECTIVES_RING_GATHERS // gathers in one ring, reductions in two stages
 } mics_collectives;
 
 // run.device and run.precision. AUTO is settled by mics_run_resolve_device.
@@ -203,6 +202,11 @@ mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
  *          precision that the CPU lacks. May be called again.
  */
 mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
+
+/* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and run.json say
+ * what was chosen, so that a run which goes on from there keeps it.
+ */
+void mics_run_resolve_collectives(mics_run *run, mics_collectives chosen);
 
 /* "cpu", "bf16" and the like, as run files say it; never NULL. */
 const char *mics_run_device_text(mics_run_device device);

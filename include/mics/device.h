@@ -33,11 +33,11 @@ mics_status mics_machine_read(mics_machine *machine_out);
 
 // ---- devices ----
 //
-// A device is where one rank computes: the processor, or one GPU. It has MICS_DEVICE_STREAMS
+// A device is where one rank computes: the CPU, or one GPU. It has MICS_DEVICE_STREAMS
 // streams, numbered as a schedule numbers its own (computation first). What is enqueued on a stream
-// runs in order; streams wait for each other through events. On the processor everything is done when the
-// call returns, and an event is when that was. Calls of one stream come from one thread at a time; different
-// streams may be used by different threads at once.
+// runs in order; streams wait for each other through events. On the CPU everything is done
+// when the call returns, and an event is when that was. Calls of one stream come from one thread at
+// a time; different streams may be used by different threads at once.
 //
 // A failure of enqueued work is kept and told by `check`, `poll` and `synchronize`, on which the
 // world has to end: what the device holds is of no use then.
@@ -52,13 +52,6 @@ typedef struct mics_device_info {
     char detail[160];          // "compute capability 9.0, driver 13.0, PCI 0000:1b:00.0"
 } mics_device_info;
 
-// Who keeps something beside a device: see mics_device_ops.part.
-typedef enum mics_device_part {
-    MICS_DEVICE_PART_MATMUL,
-    MICS_DEVICE_PART_ATTENTION,
-    MICS_DEVICE_PARTS
-} mics_device_part;
-
 typedef struct mics_device_ops {
     const char *name; // "cpu", "cuda"
 
@@ -71,19 +64,21 @@ typedef struct mics_device_ops {
     void (*free_host)(void *ctx, void *block);
 
     // ---- enqueued on a stream ----
-    // Between any two of: this device's memory, memory of alloc_host, other memory of the host (which
-    // must stay as it is until the copy is done, and makes the call wait for it).
+    // Between any two of: this device's memory, memory of alloc_host, other memory of the host
+    // (which must stay as it is until the copy is done, and makes the call wait for it).
     void (*copy)(void *ctx, int32_t stream, void *to, const void *from, size_t bytes);
     void (*zero)(void *ctx, int32_t stream, void *to, size_t bytes);
-    // Event number `event`, 0 <= event < the `events` that the device was opened with: it is where the stream is now.
+    // Event number `event`, 0 <= event < the `events` that the device was opened with: it is where
+    // the stream is now.
     void (*record)(void *ctx, int32_t stream, int32_t event);
-    // What is enqueued on `stream` from now on waits for the newest record of `event`; one that was never recorded is
-    // not waited for.
+    // What is enqueued on `stream` from now on waits for the newest record of `event`; one that was
+    // never recorded is not waited for.
     void (*wait)(void *ctx, int32_t stream, int32_t event);
 
     // ---- graphs (optional, all or none) ----
-    // What this thread enqueues on a stream from now on is kept and not run, until graph_end. Meanwhile it records no events,
-    // waits for none, allocates nothing and asks nothing of the device; nor does anybody else of this stream.
+    // What this thread enqueues on a stream from now on is kept and not run, until graph_end.
+    // Meanwhile it records no events, waits for none, allocates nothing and asks nothing of the
+    // device; nor does anybody else of this stream.
     void (*graph_begin)(void *ctx, int32_t stream);
     // Of that a graph; NULL: it failed, which is told as a failure of enqueued work.
     void *(*graph_end)(void *ctx, int32_t stream);
@@ -100,20 +95,23 @@ typedef struct mics_device_ops {
     double (*event_us)(void *ctx, int32_t event);
     // Waits for all that is on a stream. Returns as poll.
     mics_status (*synchronize)(void *ctx, int32_t stream);
-    // The first failure of what was enqueued so far, as far as it is known without waiting. Returns as poll.
+    // The first failure of what was enqueued so far, as far as it is known without waiting. Returns
+    // as poll.
     mics_status (*check)(void *ctx);
     // Marks a range of this thread's calls in a profiler's timeline (NVTX); name is copied.
     void (*range_begin)(void *ctx, const char *name);
     void (*range_end)(void *ctx);
-    // What foreign libraries need of a stream: a cudaStream_t. NULL on the processor.
+    // What foreign libraries need of a stream: a cudaStream_t. NULL on the CPU.
     void *(*stream_handle)(void *ctx, int32_t stream);
-    // Keeps a failure of a foreign library's call that was to enqueue something ("cublasLtMatmul: not supported"), logs it
-    // once, and tells it from then on as a failure of enqueued work. NULL on the processor.
+    // Keeps a failure of a foreign library's call that was to enqueue something ("cublasLtMatmul:
+    // not supported"), logs it once, and tells it from then on as a failure of enqueued work. NULL
+    // on the CPU.
     void (*fail)(void *ctx, const char *what);
-    // What a module keeps beside a device (handles and plans of foreign libraries): NULL until it is set. `close` is called
-    // by the device's own close, after all streams have ended and before ctx goes. Any thread; NULL on the processor.
-    void *(*part)(void *ctx, mics_device_part part);
-    void (*set_part)(void *ctx, mics_device_part part, void *object, void (*close)(void *object));
+    // What the GEMMs keep beside a device (a library's handle, its plans): NULL until it is set.
+    // The device's own close calls `close`, after all streams have ended and before ctx goes. Any
+    // thread; NULL on the CPU.
+    void *(*gemms)(void *ctx);
+    void (*set_gemms)(void *ctx, void *object, void (*close)(void *object));
     void (*info)(void *ctx, mics_device_info *info_out);
     // Waits for all streams; frees what is left, ctx and the mics_device that holds it.
     void (*close)(void *ctx);
@@ -125,19 +123,19 @@ typedef struct mics_device {
     bool is_host; // its memory is the host's: everyone may read and write it
 } mics_device;
 
-/* The processor as a device. `events`: how many events there are.
+/* The CPU as a device. `events`: how many events there are.
  *
  * Needs:   events >= 0.
  * Returns: MICS_OK; MICS_ERR_MEMORY.      Owns: close with mics_device_close.
  */
 mics_status mics_device_cpu_open(int32_t events, mics_device **device_out);
 
-/* GPU number `index` of those that this process sees, through the plugin. `events`: how many events there
- * are.
+/* GPU number `index` of those that this process sees, through the plugin. `events`: how many events
+ * there are.
  *
  * Needs:   index >= 0, events >= 0.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no plugin, driver or such GPU: one logged line says what is missing and what
- *          would work); MICS_ERR_MEMORY; MICS_ERR_DEVICE.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no plugin, driver or such GPU: one logged line says what
+ *          is missing and what would work); MICS_ERR_MEMORY; MICS_ERR_DEVICE.
  * Owns:    close with mics_device_close.
  */
 mics_status mics_device_cuda_open(int32_t index, int32_t events, mics_device **device_out);
@@ -158,9 +156,11 @@ typedef struct mics_cuda_findings {
     char why_not[256]; // why `devices` is 0, in one line with what would help; else empty
 } mics_cuda_findings;
 
-/* Looks for the plugin ($MICS_CUDA_PLUGIN, "none" for none; else beside libmics or the program, ../lib of it, the loader's
- * path), the driver and GPUs. Never fails, never logs. Threads: any; looks once a process.
+/* Looks for the plugin ($MICS_CUDA_PLUGIN, "none" for none; else beside libmics or the program, in
+ * ../lib of it, in the loader's path), the driver and GPUs. Never fails, never logs. Looks once a
+ * process.
  *
+ * Threads: any.
  * Returns: never NULL; the findings are the library's.
  */
 const mics_cuda_findings *mics_cuda_find(void);
@@ -185,8 +185,8 @@ typedef enum mics_cuda_link_kind {
  */
 mics_cuda_link_kind mics_cuda_link(int32_t a, int32_t b);
 
-/* Address of a function that the plugin exports; NULL when there is no plugin, or it lacks it. For modules that
- * have a part in the plugin. */
+/* Address of a function that the plugin exports, for modules that have a part in it; NULL when
+ * there is no plugin, or it lacks the function. */
 void *mics_plugin_symbol(const char *name);
 
 #ifdef __cplusplus

@@ -32,7 +32,7 @@ typedef struct mics_loss_scaling {
     double min;                  // min_loss_scale; an overflow there ends the run
 } mics_loss_scaling;
 
-/* Initial scale 2^16, loss_scale_window 1000, hysteresis 2, min_loss_scale 1. */
+/* Initial scale 2^16, loss_scale_window 1000, hysteresis 2, min_loss_scale 1. Pure. */
 mics_loss_scaling mics_loss_scaling_default(void);
 
 // Where dynamic loss scaling is.
@@ -40,18 +40,17 @@ typedef struct mics_scaler {
     double scale;
     int64_t steps;         // training steps so far
     int64_t last_overflow; // the newest of them that overflowed; -1: none
-    int64_t
-        skipped; // how many did: these changed no parameter, and the optimizer does not count them
-    int32_t hysteresis; // overflows left until the scale is halved
+    int64_t skipped;       // that overflowed: no parameter changed, the optimizer counts them not
+    int32_t hysteresis;    // overflows left until the scale is halved
 } mics_scaler;
 
-/* Before the first step. */
+/* Before the first step. Pure. */
 mics_scaler mics_scaler_init(const mics_loss_scaling *scaling);
 
-/* Whether an overflow now would have to make the scale smaller than it may be. */
+/* Whether an overflow now would have to make the scale smaller than it may be. Pure. */
 bool mics_scaler_is_exhausted(const mics_loss_scaling *scaling, const mics_scaler *state);
 
-/* Takes one step into account. */
+/* Takes one step into account: `overflow` says whether its gradients went beyond fp16's range. */
 void mics_scaler_update(const mics_loss_scaling *scaling, bool overflow, mics_scaler *state);
 
 // ---- the engine ----
@@ -63,8 +62,8 @@ typedef struct mics_engine_spec {
     const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs
     mics_optimizer optimizer;
     float clip; // largest global gradient norm; 0: no clipping
-    // Where it computes, opened with mics_engine_events events; NULL: the processor. A device with memory of its
-    // own needs a schedule for accelerators, and a comm whose collectives take its buffers.
+    // Where it computes, opened with mics_engine_events events; NULL: the CPU. A device with memory
+    // of its own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
     mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
@@ -72,15 +71,8 @@ typedef struct mics_engine_spec {
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
 } mics_engine_spec;
 
-/* Events that an engine needs of its device. */
+/* Events that an engine needs of its device. Pure. */
 int32_t mics_engine_events(const mics_schedule *schedule);
-
-/* The largest workspace that kernels ask for, of all of a model's ops: no more than the
- * workspace of a schedule for accelerators, which mics_engine_open checks.
- *
- * Needs:   the batch of a schedule (accelerator_bytes). */
-size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
-                             mics_batch batch);
 
 // The tokens of one micro-step of this rank.
 typedef struct mics_batch_source {
@@ -104,25 +96,31 @@ typedef struct mics_step_result {
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
  * communication threads. Parameters and optimizer state are 0.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of a
- *          precision that the device does not run, or that shares parameters where the transport
- *          cannot); MICS_ERR_MEMORY; MICS_ERR_DEVICE; where opening is collective MICS_ERR_PEER when
- *          another rank could not open its engine, and as mics_comm_share and mics_comm_register.
+ * Returns: MICS_OK; MICS_ERR_INVALID (comm and mesh disagree); MICS_ERR_UNSUPPORTED (a schedule of
+ *          a precision that the device does not run, or that shares parameters where the transport
+ *          cannot); MICS_ERR_MEMORY; MICS_ERR_DEVICE; where opening is collective MICS_ERR_PEER
+ *          when another rank could not open its engine, and as mics_comm_share and
+ *          mics_comm_register.
  * Owns:    close with mics_engine_close, before the comm is.
- * Collective: over the world, and blocks, where the schedule shares parameters, and on a device with
- *          memory of its own, whose arenas NCCL registers; else no.
+ * Collective: over the world, and blocks, where the schedule shares parameters, and on a device
+ *          with memory of its own, whose arenas NCCL registers; else no.
  */
 mics_status mics_engine_open(const mics_engine_spec *spec, mics_engine **engine_out);
+
+/* Closes; NULL is allowed. */
 void mics_engine_close(mics_engine *engine);
 
 /* Draws every parameter by its initialisation: each element a function of (seed, its tensor's name,
  * its index), whatever the mesh. Includes mics_engine_upload.
+ *
+ * Needs:   no release of optimizer shards since opening; any seed.
+ * Returns: as mics_engine_upload.      Collective: no.
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
-/* Runs each product of a step once, on whatever the buffers hold, for kernels that learn at the first
- * call of a shape how it is run best. Parameters and optimizer state stay as they are. Nothing to do on the
- * processor.
+/* GEMM autotuning: runs each GEMM of a step once, on whatever the buffers hold: for libraries that
+ * load kernels at their first call, and for kernels that learn there how a shape is run best.
+ * Parameters and optimizer state stay as they are. Nothing to do on the CPU.
  *
  * Needs:   a schedule that trains; before the first step.
  * Returns: MICS_OK; MICS_ERR_DEVICE.      Collective: no.     Blocks: yes.
@@ -132,12 +130,14 @@ mics_status mics_engine_autotune(mics_engine *engine);
 /* One training step: parameter sync of what the step before updated, all micro-steps, both hops,
  * clipping, update.
  *
- * Afterwards each rank's owned pieces are up to date; of the rest of its parameter shards, other
- * ranks' pieces are one step old, until the next step, an evaluation or mics_engine_param_sync.
- * `step` counts from 1 (bias correction). A loss or norm that is not finite is MICS_ERR_NUMERIC on
- * every rank, before any parameter changes, and the next step may follow. After any other failure
- * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
- * returns MICS_OK, and MICS_ERR_PEER from its next collective.
+ * Afterwards each rank's optimizer shards are up to date; the rest of its parameter shards is one
+ * step old, until the next step, an evaluation or mics_engine_param_sync.
+ * A loss or norm that is not finite is MICS_ERR_NUMERIC on every rank, before any parameter
+ * changes, and the next step may follow. After any other failure the world has ended
+ * (mics_comm_abort): a rank that needed nothing more of the one that failed returns MICS_OK, and
+ * MICS_ERR_PEER from its next collective.
+ * Units:   lr: the optimizer's, a step.
+ * Needs:   `step` >= 1 (bias correction counts from 1); step, lr and source the run's on all ranks.
  * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned; MICS_ERR_PEER;
  *          MICS_ERR_INVALID (the schedule is for evaluation only; alike on every rank).
  * Collective: yes.
@@ -151,50 +151,57 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
  */
 void mics_engine_ask_stop(mics_engine *engine);
 
-/* Mean loss of one micro-batch a rank, without training. Publishes first, if a step has been.
+/* Mean loss of one micro-batch a rank, without training. Parameter sync first, if a step has been.
  *
  * Returns: as mics_engine_step.      Collective: yes.
  */
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
                              mics_step_result *result_out);
 
-/* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens, (count, vocab).
+/* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens.
  *
+ * Shapes:  logits_out: (count, vocab).            Units: as the loss takes them, not normalised.
  * Needs:   mics_engine_eval before, and no step since; the LM head's table whole on every rank
  *          (P = 1).
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or more rows than the workspace has room for at once;
- *          MICS_ERR_DEVICE.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or more rows than the workspace holds at
+ *          once; MICS_ERR_DEVICE.
  * Collective: no.     Blocks: yes.
  */
 mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count,
                                float *logits_out);
 
-/* Calls comm's agreement from a communication thread (mics_comm_agree).   Collective: yes. */
+/* Calls comm's agreement from a communication thread.
+ *
+ * Returns: as mics_comm_agree.     Collective: yes.
+ */
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 
 // What one rank holds of a unit, in place: elements [begin, end) of the flat buffer, cut at the
 // unit's own length.
 typedef struct mics_engine_optimizer_shard {
-    mics_range range; // of the optimizer's piece
+    mics_range range; // of the optimizer shard
     float *params;    // master weights: range.end - range.begin floats, inside the parameter shard
-    float *states
-        [MICS_OPTIMIZER_STATES]; // of the optimizer; NULL where there is none, and for evaluation only
-    mics_range shard;            // of the parameter shard (contains range)
-    float *shard_params;         // shard.end - shard.begin floats
+    // Of the optimizer, as many each; NULL where there is none, and for evaluation only.
+    float *states[MICS_OPTIMIZER_STATES];
+    mics_range shard;    // of the parameter shard (contains range)
+    float *shard_params; // shard.end - shard.begin floats
 } mics_engine_optimizer_shard;
 
-/* The rank's piece of a unit; valid until close, on a device until mics_engine_release (then NULL in place of
- * numbers). Between steps the caller may read it, and write it
- * before the first step (all ranks alike). Writers fill `shard_params` whole, or `params` and then
- * call mics_engine_param_sync; before that mics_engine_upload, as readers call mics_engine_download.
+/* The rank's optimizer shard of a unit. Between steps the caller may read it, and before the first
+ * step write it, all ranks alike. Writers fill `shard_params` whole, or `params` and then call
+ * mics_engine_param_sync; before that mics_engine_upload, as readers call mics_engine_download.
+ *
+ * Needs:   0 <= unit < units of the model.
+ * Owns:    the engine; valid until close, on a device until mics_engine_release (then NULL in place
+ *          of numbers).
  */
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine,
                                                             int32_t unit);
 
-/* Where the engine computes on a device, optimizer shards are copies on the host. Download: brings them up
- * to date from the device, at any time between steps; upload: takes what was written to them to the device,
- * whose 2-byte copies follow; release: gives the copies' memory back, until download takes it again.
- * Nothing to do on the CPU.
+/* Where the engine computes on a device, optimizer shards are copies on the host. Download: brings
+ * them up to date from the device, at any time between steps; upload: takes what was written to
+ * them to the device, whose 2-byte copies follow; release: gives the copies' memory back, until
+ * download takes it again. Nothing to do on the CPU.
  *
  * Needs:   upload: no release since the newest download, or since opening.
  * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before);
@@ -205,16 +212,21 @@ mics_status mics_engine_download(mics_engine *engine);
 mics_status mics_engine_upload(mics_engine *engine);
 void mics_engine_release(mics_engine *engine);
 
-/* Bytes of the copies that a rank of a schedule for accelerators has on the host: 4 an element of its
- * parameter shards, and 8 of the pieces that it updates. */
+/* Bytes of the copies that a rank of a schedule for accelerators has on the host: 4 an element of
+ * its parameter shards, and 4 an optimizer state of the optimizer shards. Pure.
+ */
 size_t mics_engine_copy_bytes(const mics_schedule *schedule);
 
 /* Where loss scaling is, for checkpoints; set: before the first step, all ranks alike. */
 mics_scaler mics_engine_scaler(const mics_engine *engine);
 void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
 
-/* Brings parameter shards up to date from the owned pieces (after loading a checkpoint, or before
- * whole shards are read).      Collective: yes. */
+/* Parameter sync: brings parameter shards up to date from the optimizer shards (after loading a
+ * checkpoint, or before whole shards are read).
+ *
+ * Returns: MICS_OK; as mics_engine_step; MICS_ERR_INVALID (the schedule is for evaluation only).
+ * Collective: yes.
+ */
 mics_status mics_engine_param_sync(mics_engine *engine);
 
 /* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
@@ -224,27 +236,36 @@ mics_status mics_engine_param_sync(mics_engine *engine);
 void mics_engine_forget_residual(mics_engine *engine);
 
 /* Times of the newest training step, of mics_clock_us: as many as lists[MICS_PHASE_TRAIN] has
- * steps, by index there. Valid until the next. */
+ * steps, by index there.
+ *
+ * Returns: never NULL.     Owns: the engine; valid until the next step.
+ */
 const mics_step_time *mics_engine_times(const mics_engine *engine);
 
 // ---- generation: one process, the whole model ----
 
 typedef struct mics_decoder mics_decoder;
 
-/* Opens a decoder with a key and value cache for `capacity` tokens. params[unit] is the unit's flat
- * buffer.
+/* Opens a decoder with a key and value cache for `capacity` tokens.
  *
+ * Shapes:  params: by unit, its flat buffer.       Units: units[unit].elems floats.
+ * Needs:   1 <= capacity <= positions of the model.
  * Returns: MICS_OK; MICS_ERR_INVALID (capacity beyond the model's positions); MICS_ERR_MEMORY.
  * Owns:    close with mics_decoder_close; borrows model and params.
  */
 mics_status mics_decoder_open(mics_memory *memory, const mics_model *model,
                               const float *const *params, const mics_kernels *kernels,
                               int64_t capacity, mics_decoder **decoder_out);
+
+/* Closes; NULL is allowed. */
 void mics_decoder_close(mics_decoder *decoder);
 
-/* Feeds one token and gives the logits (vocab) of the one after it; valid until the next call.
+/* Feeds one token and gives the logits of the one after it.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (token out of range, or the cache is full).
+ * Shapes:  *logits_out: (vocab).
+ * Needs:   0 <= token < vocab, and less than `capacity` tokens fed.
+ * Returns: MICS_OK; MICS_ERR_INVALID (a need).
+ * Owns:    the logits are the decoder's; valid until the next call.
  */
 mics_status mics_decoder_feed(mics_decoder *decoder, int32_t token, const float **logits_out);
 

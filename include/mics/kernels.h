@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels: for each op its passes on a device, and functions over shards. They compute; they do not allocate, log or
-// fail (a GPU keeps a failure: see mics_device_ops.check). On a GPU a call enqueues its work on a stream and returns;
-// on the CPU it is done when it returns.
+// Kernels: for each op its passes on a device, and functions over shards. They compute; they do not
+// allocate, log or fail (a GPU keeps a failure: see mics_device_ops.check). On a GPU a call
+// enqueues its work on a stream and returns; on the CPU it is done when it returns.
 //
-// Shapes: as in op.h, row-major. Flags `add*`: add to the destination instead of overwriting it; where a destination of
-// 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed. Buffers do not overlap unless said. `void *`
-// tensors hold numbers of the dtype of the call's mics_exec (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on
-// the CPU; `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
+// Shapes: as in op.h, row-major. Flags `add*`: add to the destination instead of overwriting it;
+// where a destination of 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed.
+// Buffers do not overlap unless said. `void *` tensors hold numbers of the dtype of the call's
+// mics_exec (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on the CPU; `float *` ones are
+// always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
 // whatever the number of threads, save for GEMMs, where the library may choose by it.
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
@@ -75,9 +76,7 @@ typedef struct mics_op_kernels {
     void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
     void (*decode)(
         const mics_op_call *call); // (optional) by default forward; a loss gives its logits
-    /* (optional) Bytes of workspace that either pass asks for; by default what the descriptor says. */
-    size_t (*workspace_bytes)(const mics_op_shape *shape, mics_dtype dtype);
-    const mics_op_pair *pair; // (optional)
+    const mics_op_pair *pair;      // (optional)
 } mics_op_kernels;
 
 // One step of an optimizer on a part of one parameter.
@@ -106,12 +105,14 @@ typedef struct mics_kernels {
     void (*accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems); // y += x
     // *sum += the N losses, in fp64, in an order that depends on N alone.
     void (*sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
-    // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is not.
+    // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is
+    // not.
     void (*sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
     // By mics_optimizer_kind.
     void (*update[MICS_OPTIMIZER_KINDS])(const mics_exec *at, const mics_optimizer_update *update);
-    // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The blocks lie
-    // `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless `add`.
+    // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The
+    // blocks lie `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless
+    // `add`.
     void (*sum_blocks)(const mics_exec *at, float *sum, const void *own, const void *blocks,
                        int32_t count, int64_t stride, int64_t elems, bool add);
     // The same into numbers of dtype (rounded once); own may be out.
@@ -122,7 +123,8 @@ typedef struct mics_kernels {
     void (*widen)(const mics_exec *at, float *out, const void *x,
                   int64_t elems); // dtype to fp32
 
-    // ---- communication dtypes (comm_dtype.h), the CPU's alone: one thread, the same bits on every instruction set ----
+    // ---- communication dtypes (comm_dtype.h) ----
+    // The CPU's alone: one thread, the same bits on every instruction set.
 
     // Nearest, ties to even; beyond the largest bf16, infinity. NaN stays NaN. `packed` (aligned to
     // 2) may begin where `values` does, whose bytes from 2 * elems on then stay as they are, or lie
@@ -133,11 +135,11 @@ typedef struct mics_kernels {
     void (*unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
     // sum[i] += packed[i]. The buffers lie apart.
     void (*add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
-    // packed: mics_comm_dtype_bytes(MICS_COMM_INT8, elems), of any alignment; bytes that hold no number
-    // are 0. Packs v = values + residual and leaves in residual what rounding lost, v less what
-    // unpack_int8 gives (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., 2019,
-    // arXiv:1901.09847); residual may be NULL. A block with a v that is not finite unpacks to NaN,
-    // and its residual becomes 0. The buffers lie apart.
+    // packed: mics_comm_dtype_bytes(MICS_COMM_INT8, elems), of any alignment; bytes that hold no
+    // number are 0. Packs v = values + residual and leaves in residual what rounding lost, v less
+    // what unpack_int8 gives (error feedback: Seide et al., Interspeech 2014; Karimireddy et al.,
+    // 2019, arXiv:1901.09847); residual may be NULL. A block with a v that is not finite unpacks to
+    // NaN, and its residual becomes 0. The buffers lie apart.
     void (*pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
     void (*unpack_int8)(float *values, const void *packed, int64_t elems);
     // sum[i] += what unpack_int8 gives.

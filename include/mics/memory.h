@@ -24,7 +24,7 @@ extern "C" {
     X(MICS_MEM_ACTIVATIONS, "activations")                                                         \
     X(MICS_MEM_WORKSPACE, "workspace")                                                             \
     X(MICS_MEM_COMM, "communication buffers")                                                      \
-    X(MICS_MEM_COMPRESSION, "compression")                                                         \
+    X(MICS_MEM_MESSAGES, "message buffers")                                                        \
     X(MICS_MEM_DATA, "batch")                                                                      \
     X(MICS_MEM_HOST, "host bookkeeping")
 
@@ -113,9 +113,6 @@ mics_status mics_strdup(mics_memory *memory, const char *text, char **copy_out);
 
 /* A snapshot of the counters. Threads: any. */
 void mics_memory_stats_get(const mics_memory *memory, mics_memory_stats *stats_out);
-
-/* Starts the peaks again from what is live now. Threads: any. */
-void mics_memory_reset_peak(mics_memory *memory);
 
 /* `bytes` as a block counts it: rounded up to MICS_ALIGNMENT, and at least that.
  *

@@ -39,8 +39,8 @@ typedef struct mics_mesh {
     int32_t axes;     // chain has axes + 1 entries
 } mics_mesh;
 
-// Along which degrees of the chain a group runs: from the first to the second, each member one of the
-// pieces that a rank at the second degree has of a piece at the first.
+// Along which degrees of the chain a group runs: from the first to the second, each member one of
+// the pieces that a rank at the second degree has of a piece at the first.
 typedef enum mics_group_axis {
     MICS_AXIS_WORLD,     // 1 to ranks: all of them
     MICS_AXIS_PARTITION, // 1 to P: together hold the parameters once; gathers run here
@@ -52,8 +52,8 @@ typedef enum mics_group_axis {
     MICS_AXES
 } mics_group_axis;
 
-// How much of it: where a group has several members a node and several nodes, a collective over it may
-// run in stages. One rank alone where there is no such part.
+// How much of it: where a group has several members a node and several nodes, a collective over it
+// may run in stages. One rank alone where there is no such part.
 typedef enum mics_group_scope {
     MICS_SCOPE_WHOLE,
     MICS_SCOPE_INTRA, // its ranks of one node

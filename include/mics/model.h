@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Models as data: units (what is gathered together), each a short list of ops (op.h) over named tensors.
+// Models as data: units (what is gathered together), each a short list of ops (op.h) over named
+// tensors.
 //
 // All activations are per token: tensor t of a unit is a row-major (N, width) matrix, N = batch *
 // sequence. Tensor 0 of a unit is its input (width 0: token ids); its output is the next unit's
@@ -87,12 +88,14 @@ int64_t mics_model_param_count(const mics_model *model);
  */
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
 
+/* What stands where there is no parameter. */
 static inline mics_param_ref mics_param_none(void)
 {
     mics_param_ref none = {-1, -1};
     return none;
 }
 
+/* The parameter that `ref`, which must not be none, refers to.     Returns: never NULL. */
 static inline const mics_param *mics_model_param(const mics_model *model, mics_param_ref ref)
 {
     return &model->units[ref.unit].params[ref.param];
@@ -119,75 +122,92 @@ typedef struct mics_model_spec {
 
 /* Opens a model without units, for the calls below.
  *
- * Needs:   an architecture of 1 to MICS_NAME_BYTES - 1 bytes; 2 <= vocab <= INT32_MAX; positions and
- *          hidden >= 1.
+ * Needs:   an architecture of 1 to MICS_NAME_BYTES - 1 bytes; 2 <= vocab <= INT32_MAX; positions
+ *          and hidden >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID if a need is not met, logged; MICS_ERR_MEMORY.
  * Owns:    close with mics_model_close; borrows memory.
  */
 mics_status mics_model_open(mics_memory *memory, const mics_model_spec *spec,
                             mics_model **model_out);
 
-/* Begins the next unit, with an input of `input_width` elements a token (0: token ids). Returns its
- * index. */
+/* Begins the next unit, with an input of `input_width` elements a token (0: token ids).
+ *
+ * Needs:   input_width >= 0; what the unit before gives, which mics_model_finish checks.
+ * Returns: its index; -1 after a failure.
+ */
 int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width);
 
-/* Adds a parameter to the newest unit. */
+/* Adds a parameter to the newest unit.
+ *
+ * Returns: a reference to it, for ops; none after a failure.
+ */
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                     const mics_param_spec *spec);
 
-/* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes. Inputs and parameters
- * that the kind does not have are ignored; one that may be absent is mics_param_none().
+/* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes.
+ * Inputs and parameters that the kind does not have are ignored; one that may be absent is
+ * mics_param_none().
  *
- * Returns: the tensor that it makes; -1 for the loss, and after a failure. */
+ * Returns: the tensor that it makes; -1 for the loss, and after a failure.
+ */
 int32_t mics_model_add_op(mics_model *model, mics_op op);
 
-// The same for some kinds.
+/* The same for some kinds. An embedding's positions and a linear's bias may be none.
+ *
+ * Needs:   inputs are tensors of the newest unit (0: its input); those of attention hold query, key
+ *          and value, each a multiple of `heads` wide. eps >= 0.
+ * Units:   eps is of the square of activations.
+ */
 static inline int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens,
                                         mics_param_ref positions)
 {
-    mics_op op = {MICS_OP_EMBEDDING, {-1, -1}, -1, -1, {tokens, positions}, false, 0, 0};
+    const mics_op op = {MICS_OP_EMBEDDING, {-1, -1}, -1, -1, {tokens, positions}, false, 0, 0};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_param_ref weight,
                                         mics_param_ref bias, float eps)
 {
-    mics_op op = {MICS_OP_LAYERNORM, {in, -1}, -1, -1, {weight, bias}, false, 0, eps};
+    const mics_op op = {MICS_OP_LAYERNORM, {in, -1}, -1, -1, {weight, bias}, false, 0, eps};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_rmsnorm(mics_model *model, int32_t in, mics_param_ref weight,
                                       float eps)
 {
-    mics_op op = {MICS_OP_RMSNORM, {in, -1}, -1, -1, {weight, {-1, -1}}, false, 0, eps};
+    const mics_op op = {MICS_OP_RMSNORM, {in, -1}, -1, -1, {weight, mics_param_none()},
+                        false,           0,        eps};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight,
                                      mics_param_ref bias, bool weight_out_in)
 {
-    mics_op op = {MICS_OP_LINEAR, {in, -1}, -1, -1, {weight, bias}, weight_out_in, 0, 0};
+    const mics_op op = {MICS_OP_LINEAR, {in, -1}, -1, -1, {weight, bias}, weight_out_in, 0, 0};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_gelu(mics_model *model, int32_t in)
 {
-    mics_op op = {MICS_OP_GELU, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
+    const mics_op op = {MICS_OP_GELU, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_attention(mics_model *model, int32_t in, int64_t heads)
 {
-    mics_op op = {MICS_OP_ATTENTION, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, heads, 0};
+    const mics_op op = {MICS_OP_ATTENTION, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, heads, 0};
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 {
-    mics_op op = {MICS_OP_ADD, {a, b}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
+    const mics_op op = {MICS_OP_ADD, {a, b}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
     return mics_model_add_op(model, op);
 }
 static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
 {
-    mics_op op = {MICS_OP_LM_HEAD, {in, -1}, -1, -1, {weight, {-1, -1}}, false, 0, 0};
+    const mics_op op = {MICS_OP_LM_HEAD, {in, -1}, -1, -1, {weight, {-1, -1}}, false, 0, 0};
     mics_model_add_op(model, op);
 }
 
-/* Ends the newest unit; `out` is what the next one reads (-1 after the loss). */
+/* Ends the newest unit; `out` is what the next one reads (-1 after the loss).
+ *
+ * Needs:   out is a tensor of the unit, or -1, as which anything else counts.
+ */
 void mics_model_unit_end(mics_model *model, int32_t out);
 
 /* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it. Sets `tied`.
@@ -203,12 +223,14 @@ typedef struct mics_batch {
     int64_t sequences; // B
     int64_t length;    // T
     int32_t threads;   // of the rank; workspaces depend on it
-    // Bytes of a number that an accelerator computes in, 4 or 2; 0: on the processor. A schedule fills
-    // it in by its own precision.
+    // Bytes of a number that an accelerator computes in, 4 or 2; 0: on the CPU. A schedule fills it
+    // in by its own precision.
     int32_t accelerator_bytes;
 } mics_batch;
 
-/* An op with its sizes: what descriptors (op.h) answer for.     Owns: points to the unit's name and to the op. */
+/* An op with its sizes: what descriptors (op.h) answer for. It points to the unit's name and to the
+ * op.
+ */
 mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, const mics_op *op,
                                 mics_batch batch);
 
@@ -216,9 +238,11 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
 mics_op_cost mics_op_cost_get(const mics_model *model, const mics_unit *unit, const mics_op *op,
                               mics_batch batch);
 
-/* FLOPs a token that model FLOPs utilisation counts: 6 * (parameters in matrix products) + 6 *
- * layers * T * C for causal attention (forward and backward), without recomputation.
+/* FLOPs a token that model FLOPs utilisation counts: 6 * (parameters in GEMMs) + 6 * layers * T
+ * * C for causal attention (forward and backward), without recomputation.
  *
+ * Needs:   length >= 1.
+ * Units:   FLOPs a token.
  * Source:  mics_op_def.model_flops.
  */
 double mics_model_flops_per_token(const mics_model *model, int64_t length);

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Ops as data: what each kind takes, makes, costs and keeps, as one descriptor. Models, schedules, simulator and
-// engine ask the descriptor and never name a kind.
+// Ops as data: what each kind takes, makes, costs and keeps, as one descriptor. Models, schedules,
+// simulator and engine ask the descriptor and never name a kind.
 //
-// Shapes: N = B * T tokens of B sequences; all activations are (N, width), row-major; C channels, I inputs, O outputs,
-// V vocabulary, H heads, D head dimension.
+// Shapes: N = B * T tokens of B sequences; all activations are (N, width), row-major; C channels, I
+// inputs, O outputs, V vocabulary, H heads, D head dimension.
 #ifndef MICS_OP_H
 #define MICS_OP_H
 
@@ -18,8 +18,8 @@ extern "C" {
 
 enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
 
-// The registry, X(ENUMERATOR, folder): src/ops/<folder>/def.c has the descriptor, and the files beside it the kernels. The
-// build reads this list too, so an op is its folder and its line here.
+// The registry, X(ENUMERATOR, folder): src/ops/<folder>/def.c has the descriptor, and the files
+// beside it the kernels. The build reads this list too, so an op is its folder and its line here.
 #define MICS_OPS(X)                                                                                \
     X(EMBEDDING, embedding)                                                                        \
     X(LAYERNORM, layernorm)                                                                        \
@@ -95,12 +95,13 @@ typedef struct mics_op_pass {
     int32_t elem_bytes; // of parameters and activations
 } mics_op_pass;
 
-// How tensor parallelism cuts an op (Narayanan et al., SC21, arXiv:2104.04473), for comparison with it.
+// How tensor parallelism cuts an op (Narayanan et al., SC21, arXiv:2104.04473), for comparison with
+// it.
 typedef enum mics_op_cut {
-    MICS_CUT_NONE, // each rank runs all of it
-    MICS_CUT_WEIGHT, // of a unit's such ops every other one by columns of its weight, the next by rows
-    MICS_CUT_WIDTH, // its input is cut, by heads where it has heads, and so is its output
-    MICS_CUT_ROWS   // by rows of its table
+    MICS_CUT_NONE,   // each rank runs all of it
+    MICS_CUT_WEIGHT, // a unit's such ops by turns: by columns of the weight, then by rows
+    MICS_CUT_WIDTH,  // its input is cut, by heads where it has heads, and so is its output
+    MICS_CUT_ROWS    // by rows of its table
 } mics_op_cut;
 
 // What generation keeps for an op, floats.
@@ -132,35 +133,51 @@ typedef struct mics_op_def {
     mics_status (*make)(const mics_op_shape *shape, int64_t *out_out, int64_t *stats_out);
 
     /* Cost of both passes.
-     * Source:  Narayanan et al., SC21, appendix, op by op (causal attention counts the half that it computes). */
+     * Source:  Narayanan et al., SC21, appendix, op by op (causal attention counts the half that it
+     *          computes). */
     mics_op_cost (*cost)(const mics_op_shape *shape);
 
-    /* (optional) What a pass consists of, in order; by default its FLOPs and bytes as one move of memory.
+    /* (optional) What a pass consists of, in order; by default its FLOPs and bytes as one move of
+     * memory.
      *
      * Returns: how many of works_out, at most MICS_OP_WORKS, were written. */
     int32_t (*work)(const mics_op_shape *shape, const mics_op_pass *pass, mics_op_work *works_out);
 
-    /* (optional) FLOPs a token that model FLOPs utilisation counts, forward and backward; by default 0.
-     * Source:  Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B, halved for the causal mask. */
+    /* (optional) FLOPs a token that model FLOPs utilisation counts, forward and backward; by
+     * default 0.
+     * Source:  Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B, halved for the causal
+     *          mask. */
     double (*model_flops)(const mics_op_shape *shape);
 
     /* (optional) What it keeps in generation; by default nothing. */
     mics_op_decode (*decode)(const mics_op_shape *shape);
 } mics_op_def;
 
-/* The descriptor of a kind. Needs a valid kind.     Owns: nothing; static. */
+/* The descriptor of a kind.
+ *
+ * Needs:   a valid kind.     Returns: never NULL.     Owns: nothing; static.
+ */
 const mics_op_def *mics_op_def_get(mics_op_kind kind);
 
-/* What a pass consists of, by the descriptor or its default. Returns the count. */
+/* What a pass consists of, by the descriptor or its default.
+ *
+ * Returns: how many of works_out were written.
+ */
 int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
                       mics_op_work works_out[MICS_OP_WORKS]);
 
-/* The shape that each of `parts` tensor-parallel ranks has of an op; `by_columns` is for those cut by their weight. */
+/* The shape that each of `parts` tensor-parallel ranks has of an op; `by_columns` is for those cut
+ * by their weight.
+ *
+ * Needs:   parts >= 1. A size below `parts` becomes 1.
+ */
 mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns);
 
-/* For descriptors: a size that has to be another's.
+/* For descriptors: that `what` of an op, which is `have`, is `need`.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op. */
+ * Needs:   nothing of the sizes; any two are compared.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op.
+ */
 mics_status mics_op_check(const mics_op_shape *shape, const char *what, int64_t have, int64_t need);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers as data: what each keeps of a parameter, what a step moves, and its settings, as one descriptor. Engine,
-// ledgers, simulator and checkpoints ask it and never name a kind.
+// Optimizers as data: what each keeps of a parameter, what a step moves, and its settings, as one
+// descriptor. Engine, ledgers, simulator and checkpoints ask it and never name a kind.
 //
 // The update itself is a kernel: mics_kernels.update (kernels.h).
 #ifndef MICS_OPTIMIZER_H
@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-// The registry, X(ENUMERATOR, folder): src/optim/<folder>/def.c has the descriptor, and the files beside it the kernels.
-// The build reads this list too.
+// The registry, X(ENUMERATOR, folder): src/optim/<folder>/def.c has the descriptor, and the files
+// beside it the kernels. The build reads this list too.
 #define MICS_OPTIMIZERS(X) X(ADAMW, adamw)
 
 #define MICS_OPTIMIZER_KIND_(NAME, folder) MICS_OPTIMIZER_##NAME,
@@ -28,9 +28,9 @@ enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 4 };
 
 // A hyperparameter that does not change from step to step.
 typedef struct mics_optimizer_setting {
-    const char *name;    // as PyTorch has it
-    double least, below; // least <= value < below
-    double standard;     // where nobody says
+    const char *name;   // as PyTorch has it
+    double least, most; // of its values
+    double standard;    // where nobody says
 } mics_optimizer_setting;
 
 typedef struct mics_optimizer_def {
@@ -60,8 +60,8 @@ mics_optimizer mics_optimizer_standard(mics_optimizer_kind kind);
 /* Bytes that are kept of a parameter: its states, and in mixed precision its fp32 master. */
 int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
 
-/* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed precision what forward
- * reads, which is written beside the master. */
+/* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed
+ * precision what forward reads, which is written beside the master. */
 int32_t mics_optimizer_moved_bytes(mics_optimizer_kind kind, bool mixed);
 
 #ifdef __cplusplus

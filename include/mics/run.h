@@ -269,9 +269,6 @@ const mics_model *mics_job_model(const mics_job *job);
  */
 const mics_schedule *mics_job_schedule(const mics_job *job);
 
-/* Prints the table of collectives that were timed and what runs; nothing where nothing was. */
-void mics_job_collectives_print(const mics_job *job, FILE *out);
-
 // ---- what was saved ----
 
 // A checkpoint as one process reads it.

@@ -36,8 +36,8 @@ typedef enum mics_step_kind {
     // comm: all-gather the shard that the step before updated, O up to P. Comes first, so that it
     // overlaps forward; see mics_engine_param_sync.
     MICS_STEP_PARAM_SYNC,
-    // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through knows
-    // that all members' shards are new
+    // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through
+    // knows that all members' shards are new
     MICS_STEP_GATHER,
     MICS_STEP_FORWARD,    // compute
     MICS_STEP_BACKWARD,   // compute; with recomputation, or the loss, it runs forward first
@@ -50,8 +50,8 @@ typedef enum mics_step_kind {
     MICS_STEP_KINDS
 } mics_step_kind;
 
-// Which stage of its collective a step is. Over several members a node and several nodes, what gathers
-// runs between nodes first and what sums inside them; an all-reduce has all three.
+// Which stage of its collective a step is. Over several members a node and several nodes, what
+// gathers runs between nodes first and what sums inside them; an all-reduce has all three.
 typedef enum mics_step_stage {
     MICS_STAGE_WHOLE, // there is only one
     MICS_STAGE_INTRA, // inside each node
@@ -64,31 +64,23 @@ typedef enum mics_step_stage {
 typedef enum mics_algorithm {
     MICS_ALGORITHM_RING,      // one ring over the whole group
     MICS_ALGORITHM_TWO_STAGE, // between equal local ranks and inside each node; a ring in one node
-    MICS_ALGORITHM_LIBRARY,   // the transport's own; gathers only
     MICS_ALGORITHMS,          // that can be chosen. The others follow from what travels:
     MICS_ALGORITHM_DIRECT,    // sums: each member sends each other its block, who adds it in fp32
     MICS_ALGORITHM_SHARED     // gathers of what all members see: nothing moves
 } mics_algorithm;
 
-// Algorithms of the partition group's gathers and the gradient group's reductions, by size.
-typedef struct mics_collective_choice {
-    size_t max_bytes; // of a whole unit on the wire; the last choice counts for larger ones too
-    mics_algorithm gather, reduce;
-} mics_collective_choice;
-
-enum { MICS_CHOICES = 6 };
-
 enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 
 typedef struct mics_step_use {
     int32_t unit;
-    int32_t param_slot; // -1: the persistent buffer (P = 1, or shared), or values not needed
+    int32_t param_slot; // -1: the persistent buffer (P = 1, or shared), or not needed
     int32_t grad_slot;  // -1: the accumulator (G = 1), or no gradient
-    bool accumulate;    // BACKWARD and REDUCE: add to the accumulator instead of overwriting it
-    bool fold; // BACKWARD, MIXED with G = 1: the slot is whole then, and goes to the accumulator
+    bool accumulate;    // BACKWARD and REDUCE: add to the accumulator, do not overwrite it
+    bool fold; // BACKWARD, MIXED with G = 1: the slot is whole, and goes to the accumulator
 } mics_step_use;
 
-// What the numbers of a collective are: `held` in memory, and `sent`. What differs is rounded on its way.
+// What the numbers of a collective are: `held` in memory, and `sent`. What differs is rounded on
+// its way.
 typedef struct mics_step_dtypes {
     mics_comm_dtype held, sent;
     mics_comm_dtype back; // ALL_REDUCE: what its sums are sent as, on their way back
@@ -112,15 +104,18 @@ typedef struct mics_step {
     int64_t block_elems;
     size_t block_bytes; // as it travels
     // Several small units in one message: schedule->members from member_at on, `unit` the first; 0:
-    // `unit` alone. Member m's block of the message is its block of each unit, one behind the other.
+    // `unit` alone. Member m's block of the message is its block of each unit, one behind the
+    // other.
     int32_t member_at, member_count;
 } mics_step;
 
+/* Whether a step is a collective, and no computation. Pure. */
 static inline bool mics_step_is_comm(const mics_step *step)
 {
     return step->stream != MICS_STREAM_COMPUTE;
 }
 
+/* How much of its group along `axis` a collective runs over. Pure. */
 static inline mics_group_scope mics_step_scope(const mics_step *step)
 {
     return step->stage == MICS_STAGE_WHOLE   ? MICS_SCOPE_WHOLE
@@ -136,8 +131,8 @@ static inline bool mics_step_sums(const mics_step *step)
             step->kind == MICS_STEP_ALL_REDUCE);
 }
 
-// Whether all members have the sums in the end, and not each its own block: an all-reduce, or its stage
-// between nodes.
+// Whether all members have the sums in the end, and not each its own block: an all-reduce, or its
+// stage between nodes.
 static inline bool mics_step_sums_to_all(const mics_step *step)
 {
     return step->kind == MICS_STEP_ALL_REDUCE &&
@@ -184,7 +179,7 @@ typedef struct mics_unit_plan {
 
 // What numbers are held in.
 typedef enum mics_precision {
-    MICS_PRECISION_FP32, // everything in fp32; the owned piece of the parameters is the master
+    MICS_PRECISION_FP32, // everything in fp32; the optimizer shard of the parameters is the master
     // As on accelerators: parameters, gathered parameters, gradients of one micro-step and
     // activations in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the
     // optimizer holds fp32 masters beside its moments. Row statistics and losses stay fp32.
@@ -199,39 +194,41 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
-    // Micro-steps that run side by side, a lane each: a unit runs for all of them before the next one
-    // does, so it is gathered once for them, and what follows its last backward (the second hop) runs
-    // beside the backwards of units before it, of all of them. Each lane has activations and tokens of
-    // its own. 0: 1. The schedule's own spec says how many lanes there are (mics_schedule_layered_micro_steps; an
-    // evaluation's: 1).
+    // Micro-steps that run side by side, a lane each: a unit runs for all of them before the next
+    // one does, so it is gathered once for them, and what follows its last backward (the second
+    // hop) runs beside the backwards of units before it, of all of them. Each lane has activations
+    // and tokens of its own. 0: 1. The schedule's own spec says how many lanes there are
+    // (mics_schedule_layered_micro_steps; an evaluation's: 1).
     int32_t layered_micro_steps;
-    mics_collective_choice choices[MICS_CHOICES]; // max_bytes ascending
-    int32_t choice_count;                         // 0: rings
-    // Of scatter, all-reduce and parameter sync; RING or TWO_STAGE, where their groups have several
-    // members a node and several nodes.
-    mics_algorithm boundary;
+    // RING, or TWO_STAGE where a group has several members a node and several nodes: of the
+    // partition group's gathers; of the gradient group's reductions; of scatter, all-reduce and
+    // parameter sync.
+    mics_algorithm gather, reduce, boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t param_persistence_threshold;
     // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,
     // all-reduce and parameter sync. 0: none.
     int64_t coalesce_below;
-    // The CPU engine runs FP32 alone. With MIXED the first two wires are BF16, whatever is given.
+    // The CPU engine runs FP32 alone. With MIXED parameters and gradients are sent as BF16,
+    // whatever is given.
     mics_precision precision;
     mics_comm_dtypes params_dtype; // of parameters: gathers and parameter sync; FP32 or BF16
     mics_comm_dtypes grads_dtype;  // of gradients, inside the gradient group; FP32 or BF16
     // Of gradients at the boundary. INT8: with error feedback, and BF16 for what follows the first
     // such reduction; of several nodes, only between them, and FP32 inside.
     mics_comm_dtypes boundary_dtype;
-    // Members of a partition group see each other's shards (mics_comm_share): a unit is read where they lie
-    // side by side, in no slot, and its gather, once a list, moves nothing and only waits for the other
-    // members. Where it cannot be the schedule's own spec says false: it needs 1 < P <= ranks of a node,
-    // and numbers that nobody rounds or holds elsewhere (FP32, not an accelerator's).
+    // Members of a partition group see each other's shards (mics_comm_share): a unit is read where
+    // they lie side by side, in no slot, and its gather, once a list, moves nothing and only waits
+    // for the other members. Where it cannot be the schedule's own spec says false: it needs
+    // 1 < P <= ranks of a node, and numbers that nobody rounds or holds elsewhere (FP32, not an
+    // accelerator's).
     bool share_params;
     bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
-    // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of that
-    // memory. First-hop reductions of MIXED then send each block to its owner directly, who adds
-    // in fp32 and rounds once a hop; over several nodes of several ranks they run in two stages.
+    // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of
+    // that memory. First-hop reductions of MIXED then send each block to its owner directly, who
+    // adds in fp32 and rounds once a hop; over several nodes of several ranks they run in two
+    // stages.
     bool accelerator;
     bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
     mics_optimizer_kind optimizer; // whose states are counted
@@ -263,11 +260,11 @@ typedef struct mics_schedule {
     int64_t lane_elems;       // of them, those of one lane
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin
-    int64_t
-        workspace_sums; // accelerator: where the device's sums lie behind them, one mics_agreement
-    // By stream, on 64: packed blocks of one collective, and behind them, within the same bytes, the
-    // message that small units share.
-    size_t wire_bytes[MICS_STREAMS], join_bytes[MICS_STREAMS];
+    // accelerator: where the device's sums lie behind them, one mics_agreement
+    int64_t workspace_sums;
+    // By stream, on 64: rounded blocks of one collective, and behind them, within the same bytes,
+    // the message that small units share.
+    size_t message_bytes[MICS_STREAMS], coalesced_bytes[MICS_STREAMS];
     int64_t *residual_at; // by unit: where what int8 lost of its gradients lies, floats; -1: none
     int64_t residual_elems;
     int32_t *members; // units of steps that stand for several
@@ -276,13 +273,20 @@ typedef struct mics_schedule {
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
 } mics_schedule;
 
-/* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). */
+/* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
 static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t unit)
 {
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
-/* Where in the activation arena lies what a unit's plan says, for one lane. */
+/* Where in the activation arena lies what a unit's plan says, for one lane. Pure.
+ *
+ * Needs:   0 <= lane < spec.layered_micro_steps of the schedule.
+ * Returns: offset in elements; `at` itself where it is -1, or no lane's own.
+ */
 static inline int64_t mics_schedule_lane_at(const mics_schedule *schedule, int64_t at, int32_t lane)
 {
     return at >= 0 && at < schedule->lane_elems ? at + lane * schedule->lane_elems : at;
@@ -295,14 +299,21 @@ typedef struct mics_agreement {
     double stop;        // 1: the rank asks for this step to be the last
 } mics_agreement;
 
-/* A step's layered groups of at most `layered_micro_steps` micro-steps (0 counts as 1), as even as can
- * be; and how many the fullest of them has.     Needs: micro_steps >= 1, layered_micro_steps >= 0. */
+/* A step's layered groups of at most `layered_micro_steps` micro-steps, as even as can be. Pure.
+ *
+ * Needs:   micro_steps >= 1, layered_micro_steps >= 0; 0 counts as 1.
+ */
 static inline int32_t mics_schedule_layered_groups(int32_t micro_steps, int32_t layered_micro_steps)
 {
     return layered_micro_steps > 1
                ? micro_steps / layered_micro_steps + (micro_steps % layered_micro_steps != 0)
                : micro_steps;
 }
+
+/* How many micro-steps the fullest of those groups has. Pure.
+ *
+ * Needs:   as mics_schedule_layered_groups.
+ */
 static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
                                                         int32_t layered_micro_steps)
 {
@@ -313,26 +324,30 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
 /* Makes the schedule.
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, layered_micro_steps >= 0, batch sizes >= 1,
- *          batch.length <= model->positions;
- *          parameter sync is packed only where gathers are (P > 1), as replicas must agree.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: packed sums would send more between nodes than
+ *          batch.length <= model->positions; parameter sync is rounded only where gathers are
+ *          (P > 1), as replicas must agree.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: rounded sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.
- * Owns:    close with mics_schedule_close.        Threads: any.
+ * Owns:    close with mics_schedule_close; borrows the model.        Threads: any.
  */
 mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *spec,
                                mics_schedule **schedule_out);
+
+/* Closes; NULL is allowed. */
 void mics_schedule_close(mics_schedule *schedule);
 
 /* Asserts what must hold of every finished schedule: the numbered invariants of
  * src/schedule/validate.c. Debug builds do so when they open one.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged with the invariant's number and the step; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the invariant's number and the step;
+ *          MICS_ERR_MEMORY.
  * Threads: any.
  */
 mics_status mics_schedule_validate(const mics_schedule *schedule);
 
-/* Bytes of one element of what a tag counts. 4 for what is counted in other ways; what is held for the optimizer is
- * mics_optimizer_kept_bytes. */
+/* Bytes of one element of what a tag counts; 4 for what is counted in other ways. What is held for
+ * the optimizer is mics_optimizer_kept_bytes. Pure.
+ */
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag);
 
 /* "fp32", "mixed"; never NULL. */
@@ -347,28 +362,34 @@ const char *mics_stream_text(mics_stream stream);
 /* Name of an algorithm: "ring", "two-stage", "direct"; never NULL. */
 const char *mics_algorithm_text(mics_algorithm algorithm);
 
-/* The units of a collective, `*count_out` of them: &step->unit where it is one alone. */
+/* The units of a collective: &step->unit where it is one alone. Pure.
+ *
+ * Returns: never NULL; `*count_out` of them.     Owns: they are the schedule's.
+ */
 const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
                                      int32_t *count_out);
 
-/* Bytes that `rank` sends in one step of a list; 0 for compute steps. Rings: see comm.h. */
+/* Bytes that `rank` sends in one step of a list; 0 for compute steps. Rings: see comm.h. Pure.
+ *
+ * Needs:   0 <= rank < ranks of the mesh.
+ */
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
                                     int32_t rank);
 
-/* Bytes that `rank` sends in one whole run of a list. */
+/* Bytes that `rank` sends in one whole run of a list. Pure.
+ *
+ * Needs:   0 <= rank < ranks of the mesh.
+ */
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank);
 
-/* The same over all ranks: what metrics.jsonl reports. */
+/* The same over all ranks: what metrics.jsonl reports. Pure. */
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase);
 
-/* The same for one stage of one kind of step only, over all ranks. */
+/* The same for one stage of one kind of step only, over all ranks. Pure. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
 
-/* Exchanges (ring messages) that a rank sends in one run of a list: its collectives, counted. */
-int64_t mics_schedule_rank_exchanges(const mics_schedule *schedule, mics_phase phase, int32_t rank);
-
-/* FLOPs a rank computes in one run of a list, recomputation included. */
+/* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
 
 #ifdef __cplusplus

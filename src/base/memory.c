@@ -208,11 +208,3 @@ void mics_memory_stats_get(const mics_memory *memory, mics_memory_stats *stats_o
     *stats_out = memory->stats;
     pthread_mutex_unlock(&unlocked->mutex);
 }
-
-void mics_memory_reset_peak(mics_memory *memory)
-{
-    pthread_mutex_lock(&memory->mutex);
-    memcpy(memory->stats.peak, memory->stats.now, sizeof memory->stats.peak);
-    memory->stats.total_peak = memory->stats.total_now;
-    pthread_mutex_unlock(&memory->mutex);
-}

@@ -174,9 +174,8 @@ static void print_step(const mics_schedule *schedule, int32_t index)
     if (mics_step_is_comm(step) && step->block_bytes == 0)
         snprintf(work, sizeof work, "shared     ");
     else if (mics_step_is_comm(step))
-        snprintf(work, sizeof work, "%s%s %s",
+        snprintf(work, sizeof work, "%s %s",
                  mics_size_text((double)step->block_bytes, size, sizeof size),
-                 step->algorithm == MICS_ALGORITHM_LIBRARY ? " library" : "",
                  step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
     else
         snprintf(work, sizeof work, "%.3g MFLOP", step->flops / 1e6);

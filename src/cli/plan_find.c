@@ -42,7 +42,7 @@ static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *f
             .prefetch = run->prefetch,
             .layered_micro_steps = run->layered_micro_steps,
             .recompute = run->recompute,
-            .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_LIBRARY,
+            .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
             .reduce_two_stage = two,
             .boundary_two_stage = two,
         };

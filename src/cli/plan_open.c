@@ -181,7 +181,7 @@ mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
         .params_dtype = run->params_dtype,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
-        .share_params = run->share_params && run->collectives != MICS_COLLECTIVES_LIBRARY,
+        .share_params = run->share_params,
         .threads = run->threads,
         .memory_bytes = (double)run->memory_limit_bytes,
     };

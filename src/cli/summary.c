@@ -94,7 +94,6 @@ void cli_print_beginning(const mics_job *job)
     printf("memory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
     print_start(job, &facts);
-    mics_job_collectives_print(job, stdout);
     printf("\n");
     fflush(stdout);
 }

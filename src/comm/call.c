@@ -8,7 +8,7 @@
 
 static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)
 {
-    const char *what = call->ring->what != NULL ? call->ring->what : "collective";
+    const char *what = call->over->what != NULL ? call->over->what : "collective";
     if (call->kind < 0 || call->kind >= MICS_COMM_CALLS)
         return mics_fail(MICS_ERR_INVALID, "%s: unknown collective %d", what, (int)call->kind);
     if (call->dtype < 0 || call->dtype >= MICS_DTYPES)
@@ -21,27 +21,27 @@ static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(call->block_elems, mics_dtype_bytes(call->dtype), &block_bytes));
     if (call->kind == MICS_COMM_CALL_ALL_TO_ALL && call->incoming == NULL &&
-        call->ring->group.size > 1 && block_bytes > 0)
+        call->over->group.size > 1 && block_bytes > 0)
         return mics_fail(MICS_ERR_INVALID, "%s: no buffer for what comes in", what);
-    return comm_check_ring(comm, call->ring, call->buffer, block_bytes);
+    return comm_check_group(comm, call->over, call->buffer, block_bytes);
 }
 
 // One exchange a hop: to the member `hop` after this one, from the member `hop` before.
 static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call, size_t block_bytes)
 {
-    const mics_comm_group *ring = call->ring;
-    const int32_t size = ring->group.size, index = ring->group.index;
+    const mics_comm_group *over = call->over;
+    const int32_t size = over->group.size, index = over->group.index;
     for (int32_t hop = 1; hop < size; hop++) {
         const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
         const mics_exchange exchange = {
-            .to = mics_group_rank(ring->group, to),
-            .from = mics_group_rank(ring->group, from),
-            .send = comm_block(call->buffer, comm_block_of(ring, to), block_bytes),
+            .to = mics_group_rank(over->group, to),
+            .from = mics_group_rank(over->group, from),
+            .send = comm_block(call->buffer, comm_block_of(over, to), block_bytes),
             .recv = comm_block(call->incoming, hop - 1, block_bytes),
             .bytes = block_bytes,
             .reduce = MICS_REDUCE_COPY,
-            .channel = ring->channel,
-            .what = ring->what};
+            .channel = over->channel,
+            .what = over->what};
         MICS_TRY(mics_comm_exchange(comm, &exchange));
     }
     return MICS_OK;
@@ -52,27 +52,29 @@ mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call)
     const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
     switch (call->kind) {
     case MICS_COMM_CALL_ALL_GATHER:
-        return mics_comm_all_gather(comm, call->ring, call->buffer, block_bytes);
+        return mics_comm_all_gather(comm, call->over, call->buffer, block_bytes);
     case MICS_COMM_CALL_ALL_TO_ALL:
         return all_to_all(comm, call, block_bytes);
     case MICS_COMM_CALL_REDUCE_SCATTER:
-        return mics_comm_reduce_scatter(comm, call->ring, call->buffer, call->block_elems);
+        return mics_comm_reduce_scatter(comm, call->over, call->buffer, call->block_elems);
     default: // ALL_REDUCE
-        return mics_comm_all_reduce(comm, call->ring, call->buffer,
-                                    call->block_elems * call->ring->group.size);
+        return mics_comm_all_reduce(comm, call->over, call->buffer,
+                                    call->block_elems * call->over->group.size);
     }
 }
 
 mics_status mics_comm_collective(mics_comm *comm, const mics_comm_call *call)
 {
+    mics_comm *on_device = comm;
     MICS_TRY(check_call(comm, call));
-    if (comm->ops->collective != NULL)
-        return comm->ops->collective(comm->ctx, call);
-    return comm_call_by_rings(comm, call);
+    COMM_FIND(on_device, collective);
+    return on_device->ops->collective != NULL ? on_device->ops->collective(on_device->ctx, call)
+                                              : comm_call_by_rings(comm, call);
 }
 
 mics_status mics_comm_check(mics_comm *comm)
 {
+    COMM_FIND(comm, check);
     return comm->ops->check != NULL ? comm->ops->check(comm->ctx) : MICS_OK;
 }
 
@@ -81,6 +83,7 @@ mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers,
     if (count < 0 || count > MICS_COMM_MAX_BUFFERS)
         return mics_fail(MICS_ERR_INVALID, "%d blocks for collectives; at most %d", (int)count,
                          MICS_COMM_MAX_BUFFERS);
+    COMM_FIND(comm, register_buffers);
     if (comm->ops->register_buffers == NULL)
         return MICS_OK;
     return comm->ops->register_buffers(comm->ctx, buffers, count);
@@ -88,6 +91,7 @@ mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers,
 
 void mics_comm_unregister(mics_comm *comm)
 {
+    COMM_FIND(comm, unregister_buffers);
     if (comm->ops->unregister_buffers != NULL)
         comm->ops->unregister_buffers(comm->ctx);
 }

@@ -52,6 +52,7 @@ static mics_status check_exchange(const mics_comm *comm, const mics_exchange *ex
 mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange)
 {
     MICS_TRY(check_exchange(comm, exchange));
+    COMM_FIND(comm, exchange);
     return comm->ops->exchange(comm->ctx, exchange);
 }
 
@@ -59,16 +60,18 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds)
 {
     if (!(seconds > 0))
         return mics_fail(MICS_ERR_INVALID, "cannot wait %g s for other ranks", seconds);
+    COMM_FIND(comm, set_timeout);
     comm->ops->set_timeout(comm->ctx, seconds);
     return MICS_OK;
 }
 
 // Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
 // maximum may count a rank twice, so any number of ranks will do.
-mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status mine)
+mics_status comm_agree(mics_comm *comm, const mics_comm_group *over, mics_status mine)
 {
-    const mics_group *group = &ring->group;
+    const mics_group *group = &over->group;
     int32_t worst = (int32_t)mine;
+    COMM_FIND(comm, exchange);
     for (int64_t hop = 1; hop < group->size; hop *= 2) {
         const int32_t to = (int32_t)((group->index + hop) % group->size);
         const int32_t from = (int32_t)((group->index + group->size - hop) % group->size);
@@ -79,8 +82,8 @@ mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status
                                         .recv = &theirs,
                                         .bytes = sizeof worst,
                                         .reduce = MICS_REDUCE_COPY,
-                                        .channel = ring->channel,
-                                        .what = ring->what};
+                                        .channel = over->channel,
+                                        .what = over->what};
         mics_status status = comm->ops->exchange(comm->ctx, &exchange);
         if (status != MICS_OK)
             return mine != MICS_OK ? mine : status;
@@ -115,6 +118,7 @@ mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, siz
     int32_t previous = (int32_t)(((int64_t)comm->rank + comm->ranks - 1) % comm->ranks);
     char *data = buffer;
     size_t got = receives ? 0 : bytes, passed = sends ? 0 : bytes;
+    COMM_FIND(comm, exchange);
     while (got < bytes || passed < bytes) {
         // Both ends of a link cut the same pieces: a rank passes on all that it has of one piece.
         size_t in = bytes - got < BROADCAST_PIECE_BYTES ? bytes - got : BROADCAST_PIECE_BYTES;
@@ -139,6 +143,7 @@ mics_status mics_comm_broadcast(mics_comm *comm, int32_t root, void *buffer, siz
 
 void mics_comm_heartbeat_post(mics_comm *comm, const mics_heartbeat *heartbeat)
 {
+    COMM_FIND(comm, post);
     comm->ops->post(comm->ctx, heartbeat);
 }
 
@@ -147,11 +152,13 @@ bool mics_comm_heartbeat_read(mics_comm *comm, int32_t rank, mics_heartbeat *hea
 {
     if (rank < 0 || rank >= comm->ranks)
         return false;
+    COMM_FIND(comm, read);
     return comm->ops->read(comm->ctx, rank, heartbeat_out, age_s_out);
 }
 
 void mics_comm_set_timeout_handler(mics_comm *comm, mics_timeout_handler handler, void *handler_ctx)
 {
+    COMM_FIND(comm, set_timeout_handler);
     comm->ops->set_timeout_handler(comm->ctx, handler, handler_ctx);
 }
 
@@ -159,6 +166,7 @@ void mics_comm_abort(mics_comm *comm, const char *why)
 {
     if (why != NULL)
         mics_log(MICS_LOG_ERROR, "%s", why);
+    COMM_FIND(comm, abort);
     comm->ops->abort(comm->ctx);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator that counts the bytes another one sends, inside nodes and between them.
+#include "base/new.h"
 #include "internal.h"
 #include "mics/log.h"
 #include <assert.h>
@@ -9,7 +10,6 @@
 typedef struct count_comm {
     mics_comm base;
     mics_memory *memory;
-    mics_comm *inner;
     _Atomic int64_t intra_bytes;
     _Atomic int64_t inter_bytes;
     _Atomic int64_t exchanges;
@@ -31,25 +31,8 @@ static void count_sent(count_comm *self, int32_t to, size_t bytes)
 static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
 {
     count_comm *self = ctx;
-    MICS_TRY(self->inner->ops->exchange(self->inner->ctx, exchange));
+    MICS_TRY(mics_comm_exchange(self->base.inner, exchange));
     count_sent(self, exchange->to, exchange->bytes);
-    return MICS_OK;
-}
-
-static mics_status count_library_open(void *ctx, const mics_comm_group *ring)
-{
-    count_comm *self = ctx;
-    return mics_comm_library_open(self->inner, ring);
-}
-
-static mics_status count_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
-                                        size_t block_bytes)
-{
-    count_comm *self = ctx;
-    const mics_group *group = &ring->group;
-    MICS_TRY(mics_comm_library_gather(self->inner, ring, buffer, block_bytes));
-    int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
-    count_sent(self, mics_group_rank(*group, next), (size_t)(group->size - 1) * block_bytes);
     return MICS_OK;
 }
 
@@ -57,7 +40,7 @@ static mics_status count_library_gather(void *ctx, const mics_comm_group *ring, 
 // half of an all-reduce; or one to each other member.
 static void count_call(count_comm *self, const mics_comm_call *call)
 {
-    const mics_group *group = &call->ring->group;
+    const mics_group *group = &call->over->group;
     const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
     const int32_t rounds = call->kind == MICS_COMM_CALL_ALL_REDUCE ? 2 : 1;
     for (int32_t hop = 1; hop < group->size; hop++) {
@@ -71,98 +54,25 @@ static void count_call(count_comm *self, const mics_comm_call *call)
 static mics_status count_collective(void *ctx, const mics_comm_call *call)
 {
     count_comm *self = ctx;
-    if (self->inner->ops->collective == NULL)
+    if (self->base.inner->ops->collective == NULL)
         return comm_call_by_rings(&self->base, call);
-    MICS_TRY(mics_comm_collective(self->inner, call));
+    MICS_TRY(mics_comm_collective(self->base.inner, call));
     count_call(self, call);
     return MICS_OK;
-}
-
-static mics_status count_check(void *ctx)
-{
-    count_comm *self = ctx;
-    return mics_comm_check(self->inner);
-}
-
-static mics_status count_register(void *ctx, const mics_comm_buffer *buffers, int32_t count)
-{
-    count_comm *self = ctx;
-    return mics_comm_register(self->inner, buffers, count);
-}
-
-static void count_unregister(void *ctx)
-{
-    count_comm *self = ctx;
-    mics_comm_unregister(self->inner);
-}
-
-static mics_status count_share(void *ctx, const mics_comm_group *ring, size_t bytes,
-                               void **memory_out)
-{
-    count_comm *self = ctx;
-    return mics_comm_share(self->inner, ring, bytes, memory_out);
-}
-
-static void count_unshare(void *ctx, void *memory)
-{
-    count_comm *self = ctx;
-    mics_comm_unshare(self->inner, memory);
-}
-
-static void count_set_timeout(void *ctx, double seconds)
-{
-    count_comm *self = ctx;
-    self->inner->ops->set_timeout(self->inner->ctx, seconds);
-}
-
-static void count_abort(void *ctx)
-{
-    count_comm *self = ctx;
-    self->inner->ops->abort(self->inner->ctx);
-}
-
-static void count_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
-{
-    count_comm *self = ctx;
-    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
-}
-
-static void count_post(void *ctx, const mics_heartbeat *heartbeat)
-{
-    count_comm *self = ctx;
-    mics_comm_heartbeat_post(self->inner, heartbeat);
-}
-
-static bool count_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
-{
-    count_comm *self = ctx;
-    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static void count_close(void *ctx)
 {
     count_comm *self = ctx;
-    mics_comm_close(self->inner);
+    mics_comm_close(self->base.inner);
     mics_free(self->memory, self);
 }
 
 static const mics_comm_ops count_ops = {
     .name = "count",
     .exchange = count_exchange,
-    .set_timeout = count_set_timeout,
-    .abort = count_abort,
-    .set_timeout_handler = count_set_timeout_handler,
-    .post = count_post,
-    .read = count_read,
     .close = count_close,
-    .library_open = count_library_open,
-    .library_gather = count_library_gather,
     .collective = count_collective,
-    .check = count_check,
-    .register_buffers = count_register,
-    .unregister_buffers = count_unregister,
-    .share = count_share,
-    .unshare = count_unshare,
 };
 
 mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int32_t ranks_per_node,
@@ -170,12 +80,11 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
 {
     if (ranks_per_node < 1)
         return mics_fail(MICS_ERR_INVALID, "%d ranks on a node are too few", (int)ranks_per_node);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(count_comm), &block));
-    count_comm *self = block;
+    count_comm *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     self->memory = memory;
-    self->inner = inner;
     self->base = *inner;
+    self->base.inner = inner;
     self->base.ops = &count_ops;
     self->base.ctx = self;
     self->base.ranks_per_node = ranks_per_node;
@@ -186,13 +95,13 @@ mics_status mics_comm_count_open_take(mics_memory *memory, mics_comm *inner, int
 mics_comm *mics_comm_count_inner(const mics_comm *counting)
 {
     assert(mics_comm_is_counting(counting));
-    return ((const count_comm *)counting->ctx)->inner;
+    return counting->inner;
 }
 
 void mics_comm_count_put_inner(mics_comm *counting, mics_comm *inner)
 {
     assert(mics_comm_is_counting(counting));
-    ((count_comm *)counting->ctx)->inner = inner;
+    counting->inner = inner;
 }
 
 int mics_comm_is_counting(const mics_comm *comm)

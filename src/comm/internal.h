@@ -12,10 +12,10 @@
 // receives each into its own piece of the staging buffer. Between ranks of a node a chunk is large
 // enough that waking for it costs little beside copying it. Between nodes it is small enough to be
 // sent without asking: Open MPI over TCP asks the receiver above 64 KiB, and the answer waits
-// behind what the receiver is sending itself. So two ranks that exchange large chunks fall into step, one
-// sending while the other waits, at half the rate of the link (4 MiB each way on 1 Gbit/s: 65 MB/s
-// with chunks of 1 MiB, 124 with these). A message up to COMM_SMALL_BYTES, header included, travels
-// as one.
+// behind what the receiver is sending itself. So two ranks that exchange large chunks fall into
+// step, one sending while the other waits, at half the rate of the link (4 MiB each way on 1
+// Gbit/s: 65 MB/s with chunks of 1 MiB, 124 with these). A message up to COMM_SMALL_BYTES, header
+// included, travels as one.
 enum {
     COMM_CHUNK_BYTES = 1024 * 1024,
     COMM_WINDOW = 4,
@@ -34,17 +34,21 @@ int32_t mics_comm_mpi_announced_ranks(void);
 /* This process's number among them, 0 when the launcher does not say. */
 int32_t mics_comm_mpi_announced_rank(void);
 
-/* For tests: library gathers on an MPI comm treat blocks above `bytes` as those that MPI cannot
- * count. */
-void mics_comm_mpi_limit_library(mics_comm *comm, size_t bytes);
-
 /* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
 void mics_comm_mpi_forgo_intra(mics_comm *comm);
 
+// From a comm to the one that has an entry of the table: what a wrapper leaves out its inner comm
+// has.
+#define COMM_FIND(comm, entry)                                                                     \
+    do {                                                                                           \
+        while ((comm)->ops->entry == NULL && (comm)->inner != NULL)                                \
+            (comm) = (comm)->inner;                                                                \
+    } while (0)
+
 /* What every collective needs of its ring and buffer (comm.h).   Returns: MICS_OK;
  * MICS_ERR_INVALID, logged. */
-mics_status comm_check_ring(const mics_comm *comm, const mics_comm_group *ring, const void *buffer,
-                            size_t block_bytes);
+mics_status comm_check_group(const mics_comm *comm, const mics_comm_group *over, const void *buffer,
+                             size_t block_bytes);
 
 /* A collective by exchanges of `comm`, whose arguments have been checked. */
 mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call);
@@ -55,19 +59,20 @@ mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_de
                                   size_t piece_bytes, mics_comm **comm_out);
 
 // What the plugin exports as MICS_CUDA_COMM_OPEN: opens a comm over NCCL, as
-// mics_comm_device_open_take, once that has found that each rank has a GPU of its own. Every ring gets
-// a communicator, also one of a single rank, whose collectives then go through NCCL.
+// mics_comm_device_open_take, once that has found that each rank has a GPU of its own. Every ring
+// gets a communicator, also one of a single rank, whose collectives then go through NCCL.
 #define MICS_CUDA_COMM_OPEN "mics_cuda_comm_open_take"
 typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner,
                                            const mics_device_comm_spec *spec, mics_comm **comm_out);
 
-// What the plugin exports as MICS_CUDA_COMM_WHY_NOT: why this process has no NCCL that will do; NULL: it has.
+// What the plugin exports as MICS_CUDA_COMM_WHY_NOT: why this process has no NCCL that will do;
+// NULL: it has.
 #define MICS_CUDA_COMM_WHY_NOT "mics_cuda_comm_why_not"
 typedef const char *(*comm_nccl_why_not)(void);
 
-// What the plugin exports as MICS_CUDA_COMM_TO_ITSELF, for tests on one GPU, where no all-to-all has a
-// partner: sends this rank's block of `buffer` to itself, into `incoming`. `comm` is of MICS_CUDA_COMM_OPEN;
-// block_elems >= 1.
+// What the plugin exports as MICS_CUDA_COMM_TO_ITSELF, for tests on one GPU, where no all-to-all
+// has a partner: sends this rank's block of `buffer` to itself, into `incoming`. `comm` is of
+// MICS_CUDA_COMM_OPEN; block_elems >= 1.
 #define MICS_CUDA_COMM_TO_ITSELF "mics_cuda_comm_to_itself"
 typedef mics_status (*comm_nccl_to_itself)(mics_comm *comm, const mics_comm_call *call);
 
@@ -92,24 +97,24 @@ typedef struct comm_share_ops {
 } comm_share_ops;
 
 /* As mics_comm_agree, among the members of a group. */
-mics_status comm_agree(mics_comm *comm, const mics_comm_group *ring, mics_status mine);
+mics_status comm_agree(mics_comm *comm, const mics_comm_group *over, mics_status mine);
 
 /* mics_comm_share for a transport whose exchanges are `comm`'s. */
-mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_comm_group *ring,
+mics_status comm_share_by(mics_comm *comm, const comm_share_ops *ops, const mics_comm_group *over,
                           size_t bytes, void **memory_out);
 
 /* The block that a member owns. */
-static inline int32_t comm_block_of(const mics_comm_group *ring, int32_t member)
+static inline int32_t comm_block_of(const mics_comm_group *over, int32_t member)
 {
-    return ring->block_of != NULL ? ring->block_of[member] : member;
+    return over->block_of != NULL ? over->block_of[member] : member;
 }
 
 /* Tells orders of blocks apart: FNV-1a over the blocks by member. */
-static inline uint64_t comm_order_hash(const mics_comm_group *ring)
+static inline uint64_t comm_order_hash(const mics_comm_group *over)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    for (int32_t m = 0; m < ring->group.size; m++)
-        hash = (hash ^ (uint32_t)comm_block_of(ring, m)) * 0x100000001b3u;
+    for (int32_t m = 0; m < over->group.size; m++)
+        hash = (hash ^ (uint32_t)comm_block_of(over, m)) * 0x100000001b3u;
     return hash;
 }
 
@@ -119,8 +124,8 @@ static inline void *comm_block(void *buffer, int32_t index, size_t block_bytes)
     return block_bytes > 0 ? (char *)buffer + (size_t)index * block_bytes : buffer;
 }
 
-/* What SUM_F32 does with `elems` received numbers that belong at element `first` of the exchange: the one
- * addition of every transport, so that all give the same bits. */
+/* What SUM_F32 does with `elems` received numbers that belong at element `first` of the exchange:
+ * the one addition of every transport, so that all give the same bits. */
 static inline void comm_add_f32(const mics_exchange *exchange, size_t first,
                                 const float *restrict received, size_t elems)
 {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way collectives on a device's buffers travel. Ranks tell each other what they have, and all
 // choose by the same table.
+#include "base/new.h"
 #include "internal.h"
 #include "mics/log.h"
 #include <stdio.h>
@@ -67,9 +68,8 @@ static mics_status exchange_cards(mics_memory *memory, mics_comm *inner, const m
     const mics_comm_group world = {
         .group = {.first = 0, .stride = 1, .size = inner->ranks, .index = inner->rank},
         .what = "what devices ranks have"};
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)inner->ranks * sizeof(rank_card), &block));
-    rank_card *cards = block;
+    rank_card *cards = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, inner->ranks, cards);
     fill_card(device, &cards[inner->rank]);
     const mics_status status = mics_comm_all_gather(inner, &world, cards, sizeof(rank_card));
     if (status == MICS_OK)
@@ -93,20 +93,19 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
                              const mics_device_comm_spec *spec, mics_comm **comm_out)
 {
     mics_device_comm_spec several = *spec;
-    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN), *block = NULL;
+    void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
     comm_nccl_open_take open = NULL;
     memcpy(&open, &symbol, sizeof open);
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)spec->ring_count * sizeof(mics_comm_group),
-                        &block));
-    mics_comm_group *rings = block;
-    several.rings = rings;
-    several.ring_count = 0;
-    for (int32_t i = 0; i < spec->ring_count; i++) {
-        if (spec->rings[i].group.size > 1)
-            rings[several.ring_count++] = spec->rings[i];
+    mics_comm_group *groups = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, spec->group_count, groups);
+    several.groups = groups;
+    several.group_count = 0;
+    for (int32_t i = 0; i < spec->group_count; i++) {
+        if (spec->groups[i].group.size > 1)
+            groups[several.group_count++] = spec->groups[i];
     }
     const mics_status status = open(memory, inner, &several, comm_out);
-    mics_free(memory, rings);
+    mics_free(memory, groups);
     return status;
 }
 
@@ -121,8 +120,9 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
     if (spec->piece_bytes < sizeof(float) || spec->piece_bytes % sizeof(float) != 0)
         return mics_fail(MICS_ERR_INVALID, "pieces of %zu bytes hold no whole number of floats",
                          spec->piece_bytes);
-    if (spec->ring_count < 0)
-        return mics_fail(MICS_ERR_INVALID, "collectives by NCCL: %d groups", (int)spec->ring_count);
+    if (spec->group_count < 0)
+        return mics_fail(MICS_ERR_INVALID, "collectives by NCCL: %d groups",
+                         (int)spec->group_count);
     if (spec->transport != MICS_TRANSPORT_STAGED)
         MICS_TRY(exchange_cards(memory, inner, spec->device, &found));
     const bool possible = found.why[0] == '\0';
@@ -133,7 +133,7 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
                  found.why);
     if (spec->transport == MICS_TRANSPORT_STAGED || !possible)
         return comm_staged_open_take(memory, inner, spec->device, spec->piece_bytes, comm_out);
-    for (int32_t i = 0; i < spec->ring_count; i++)
-        MICS_TRY(comm_check_ring(inner, &spec->rings[i], NULL, 0));
+    for (int32_t i = 0; i < spec->group_count; i++)
+        MICS_TRY(comm_check_group(inner, &spec->groups[i], NULL, 0));
     return open_nccl(memory, inner, spec, comm_out);
 }

@@ -8,11 +8,11 @@
 #include "mics/size.h"
 #include <stdbool.h>
 
-mics_status comm_check_ring(const mics_comm *comm, const mics_comm_group *ring, const void *buffer,
-                            size_t block_bytes)
+mics_status comm_check_group(const mics_comm *comm, const mics_comm_group *over, const void *buffer,
+                             size_t block_bytes)
 {
-    const mics_group *group = &ring->group;
-    const char *what = ring->what;
+    const mics_group *group = &over->group;
+    const char *what = over->what;
     if (what == NULL)
         return mics_fail(MICS_ERR_INVALID, "ring: `what` names no reason");
     int64_t last = group->first + ((int64_t)group->size - 1) * group->stride;
@@ -25,13 +25,13 @@ mics_status comm_check_ring(const mics_comm *comm, const mics_comm_group *ring, 
     if (group->index < 0 || group->index >= group->size || mine != comm->rank)
         return mics_fail(MICS_ERR_INVALID, "%s: rank %d is not member %d of its group", what,
                          (int)comm->rank, (int)group->index);
-    if (ring->channel < 0 || ring->channel >= MICS_CHANNELS)
+    if (over->channel < 0 || over->channel >= MICS_CHANNELS)
         return mics_fail(MICS_ERR_INVALID, "%s: channel %d is not one of %d", what,
-                         (int)ring->channel, (int)MICS_CHANNELS);
-    for (int32_t m = 0; ring->block_of != NULL && m < group->size; m++) {
-        if (ring->block_of[m] < 0 || ring->block_of[m] >= group->size)
+                         (int)over->channel, (int)MICS_CHANNELS);
+    for (int32_t m = 0; over->block_of != NULL && m < group->size; m++) {
+        if (over->block_of[m] < 0 || over->block_of[m] >= group->size)
             return mics_fail(MICS_ERR_INVALID, "%s: member %d owns block %d of %d", what, (int)m,
-                             (int)ring->block_of[m], (int)group->size);
+                             (int)over->block_of[m], (int)group->size);
     }
     if (block_bytes > SIZE_MAX / (size_t)group->size)
         return mics_fail(MICS_ERR_INVALID, "%s: %d blocks of %zu bytes are more than there can be",
@@ -43,13 +43,13 @@ mics_status comm_check_ring(const mics_comm *comm, const mics_comm_group *ring, 
 }
 
 // The block that is `back` members before this one, counted round the ring (0 <= back <= size).
-static char *block_before(const mics_comm_group *ring, char *buffer, size_t block_bytes,
+static char *block_before(const mics_comm_group *over, char *buffer, size_t block_bytes,
                           int32_t back)
 {
-    int32_t member = ring->group.index - back;
+    int32_t member = over->group.index - back;
     if (member < 0)
-        member += ring->group.size;
-    return comm_block(buffer, comm_block_of(ring, member), block_bytes);
+        member += over->group.size;
+    return comm_block(buffer, comm_block_of(over, member), block_bytes);
 }
 
 // Where the last sum of a ring goes; NULL: the buffer itself.
@@ -60,88 +60,72 @@ typedef struct ring_end {
 
 // size - 1 steps. The block sent in step s is owned by the member `lead + s` before this one; the
 // one received, by the member before that.
-static mics_status go_round(mics_comm *comm, const mics_comm_group *ring, char *buffer,
+static mics_status go_round(mics_comm *comm, const mics_comm_group *over, char *buffer,
                             size_t block_bytes, int32_t lead, mics_reduce reduce, ring_end end)
 {
-    const mics_group *group = &ring->group;
+    const mics_group *group = &over->group;
     int32_t next = group->index + 1 < group->size ? group->index + 1 : 0;
     int32_t previous = group->index > 0 ? group->index - 1 : group->size - 1;
+    COMM_FIND(comm, exchange);
     for (int32_t step = 0; step < group->size - 1; step++) {
         const bool last = step == group->size - 2;
         mics_exchange exchange = {.to = mics_group_rank(*group, next),
                                   .from = mics_group_rank(*group, previous),
-                                  .send = block_before(ring, buffer, block_bytes, lead + step),
-                                  .recv = block_before(ring, buffer, block_bytes, lead + step + 1),
+                                  .send = block_before(over, buffer, block_bytes, lead + step),
+                                  .recv = block_before(over, buffer, block_bytes, lead + step + 1),
                                   .bytes = block_bytes,
                                   .reduce = reduce,
                                   .into = last ? end.into : NULL,
                                   .add = end.add,
-                                  .channel = ring->channel,
-                                  .what = ring->what};
+                                  .channel = over->channel,
+                                  .what = over->what};
         MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
     }
     return MICS_OK;
 }
 
-mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
+mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *over, void *buffer,
                                  size_t block_bytes)
 {
-    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    return go_round(comm, ring, buffer, block_bytes, 0, MICS_REDUCE_COPY, (ring_end){0});
+    MICS_TRY(comm_check_group(comm, over, buffer, block_bytes));
+    return go_round(comm, over, buffer, block_bytes, 0, MICS_REDUCE_COPY, (ring_end){0});
 }
 
 // Sending the previous member's block first makes that block's sum start with this member and end
 // at its owner.
-mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *ring, float *buffer,
+mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *over, float *buffer,
                                      int64_t block_elems)
 {
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
-    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32, (ring_end){0});
+    MICS_TRY(comm_check_group(comm, over, buffer, block_bytes));
+    return go_round(comm, over, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32, (ring_end){0});
 }
 
-mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group *ring,
+mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group *over,
                                           float *buffer, int64_t block_elems, float *into, bool add)
 {
     size_t block_bytes = 0;
     MICS_TRY(mics_size_bytes(block_elems, sizeof(float), &block_bytes));
-    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
+    MICS_TRY(comm_check_group(comm, over, buffer, block_bytes));
     if (into == NULL && block_elems > 0)
-        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for the sum", ring->what);
-    if (ring->group.size > 1)
-        return go_round(comm, ring, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32,
+        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for the sum", over->what);
+    if (over->group.size > 1)
+        return go_round(comm, over, (char *)buffer, block_bytes, 1, MICS_REDUCE_SUM_F32,
                         (ring_end){into, add});
     for (int64_t i = 0; i < block_elems; i++) // alone: the sum of one
         into[i] = add ? into[i] + buffer[i] : buffer[i];
     return MICS_OK;
 }
 
-mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *ring, float *buffer,
+mics_status mics_comm_all_reduce(mics_comm *comm, const mics_comm_group *over, float *buffer,
                                  int64_t elems)
 {
-    if (elems < 0 || ring->group.size < 1 || elems % ring->group.size != 0)
+    if (elems < 0 || over->group.size < 1 || elems % over->group.size != 0)
         return mics_fail(MICS_ERR_INVALID, "%s: %lld elements do not divide among %d ranks",
-                         ring->what != NULL ? ring->what : "all-reduce", (long long)elems,
-                         (int)ring->group.size);
-    int64_t block_elems = elems / ring->group.size;
-    MICS_TRY(mics_comm_reduce_scatter(comm, ring, buffer, block_elems));
-    return mics_comm_all_gather(comm, ring, buffer, (size_t)block_elems * sizeof(float));
-}
-
-mics_status mics_comm_library_open(mics_comm *comm, const mics_comm_group *ring)
-{
-    MICS_TRY(comm_check_ring(comm, ring, NULL, 0));
-    if (comm->ops->library_open == NULL)
-        return MICS_ERR_UNSUPPORTED;
-    return comm->ops->library_open(comm->ctx, ring);
-}
-
-mics_status mics_comm_library_gather(mics_comm *comm, const mics_comm_group *ring, void *buffer,
-                                     size_t block_bytes)
-{
-    MICS_TRY(comm_check_ring(comm, ring, buffer, block_bytes));
-    if (comm->ops->library_gather == NULL)
-        return MICS_ERR_UNSUPPORTED;
-    return comm->ops->library_gather(comm->ctx, ring, buffer, block_bytes);
+                         over->what != NULL ? over->what : "all-reduce", (long long)elems,
+                         (int)over->group.size);
+    int64_t block_elems = elems / over->group.size;
+    MICS_TRY(mics_comm_reduce_scatter(comm, over, buffer, block_elems));
+    return mics_comm_all_gather(comm, over, buffer, (size_t)block_elems * sizeof(float));
 }

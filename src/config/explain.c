@@ -61,11 +61,20 @@ static void unstored_text(const config *run, const char *path, char *text, size_
         snprintf(text, capacity, "null");
 }
 
+static void settings_text(int32_t count, const double *settings, char *text, size_t capacity)
+{
+    char pair[2][40];
+    if (count == 1)
+        mics_text_real(settings[0], text, capacity);
+    else
+        snprintf(text, capacity, "[%s, %s]", mics_text_real(settings[0], pair[0], sizeof pair[0]),
+                 mics_text_real(settings[1], pair[1], sizeof pair[1]));
+}
+
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
-    char pair[2][40];
     switch (row->type) {
     case KEY_TEXT:
     case KEY_CHOICE:
@@ -75,9 +84,9 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
         mics_config_strings_text(((const text_list *)field)->texts,
                                  ((const text_list *)field)->count, text, capacity);
         break;
-    case KEY_BETAS:
-        snprintf(text, capacity, "[%s, %s]", mics_text_real(run->betas[0], pair[0], sizeof pair[0]),
-                 mics_text_real(run->betas[1], pair[1], sizeof pair[1]));
+    case KEY_SETTINGS:
+        settings_text(row->count, run->run.optimizer.settings + mics_config_setting(run, row), text,
+                      capacity);
         break;
     default:
         number_text(row, field, bytes, text, capacity);

@@ -22,7 +22,7 @@ typedef enum key_type {
     KEY_TEXT,    // a string that is not empty; const char *
     KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
     KEY_TEXTS,   // an array of strings, or one string; text_list
-    KEY_BETAS    // two numbers; double[2]
+    KEY_SETTINGS // of the optimizer, from `setting` on: a number, or an array of `count`
 } key_type;
 
 enum {
@@ -45,6 +45,9 @@ typedef struct key {
     double value;               // default of numbers and switches
     const char *text;           // default of texts and choices
     double low, high;           // range; of KEY_TEXTS: how many
+    const char
+        *setting;  // of KEY_SETTINGS the first; their ranges and defaults are the descriptor's
+    int32_t count; // of KEY_SETTINGS: 1 or 2
     const char *const *choices; // ends with NULL
     const char *automatic;      // "auto: what it becomes", when "auto" is allowed; also shown when
                                 // the key is absent
@@ -104,7 +107,7 @@ typedef struct config {
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
-    double lr, betas[2], eps;
+    double lr;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
     int64_t warmup_steps, total_steps, decay_steps;
     // Sharding as asked for, in the four ways of saying it.
@@ -152,6 +155,7 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler);
 
 /* What run.collectives and keys of run.comm_dtype name. */
 mics_collectives mics_config_collectives(const char *text);
+const char *mics_config_collectives_text(mics_collectives collectives);
 mics_comm_dtype mics_config_wire(const char *text);
 /* What run.device and run.precision name. */
 mics_run_device mics_config_device(const char *text);
@@ -163,6 +167,9 @@ mics_run_precision mics_config_precision(const char *text);
  */
 void mics_config_store_default(config *run, const key *row);
 mics_status mics_config_take(config *run, const key *row, const mics_json_value *value);
+
+/* take.c: where the optimizer has the first setting of a KEY_SETTINGS row. */
+int32_t mics_config_setting(const config *run, const key *row);
 
 /* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);
@@ -204,6 +211,9 @@ void mics_config_fill_comm_dtypes(config *run);
  * Returns: false when `path` is no such key; then nothing was noted.
  */
 bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
+
+/* What to write in place of a text that a key took once; NULL: it never did. */
+const char *mics_config_renamed_text(const char *path, const char *text);
 
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);

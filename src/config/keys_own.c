@@ -6,7 +6,7 @@
 // In the order of mics_run_device, mics_run_precision and mics_collectives.
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
-static const char *const collectives[] = {"auto", "measured", "ring", "two-stage", "library", NULL};
+static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
@@ -203,8 +203,8 @@ static const key rows[] = {
      FIELD(collectives),
      .choices = collectives,
      .text = "auto",
-     .help = "algorithm of gathers and reductions; \"auto\": gathers as measured, reductions in "
-             "two stages"},
+     .help = "algorithm of gathers and reductions; \"auto\": gathers as a short timing finds, "
+             "reductions in two stages"},
     {.path = "run.param_persistence_threshold",
      .type = KEY_INT,
      .flags = KEY_KEPT,
@@ -316,6 +316,11 @@ const key_table mics_config_own_keys = {rows, sizeof rows / sizeof *rows};
 mics_collectives mics_config_collectives(const char *text)
 {
     return (mics_collectives)mics_config_index_of(collectives, text);
+}
+
+const char *mics_config_collectives_text(mics_collectives of)
+{
+    return collectives[of];
 }
 
 mics_comm_dtype mics_config_wire(const char *text)

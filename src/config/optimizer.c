@@ -93,11 +93,6 @@ static mics_status fill_scheduler(config *run)
 
 mics_status mics_config_fill_optimizer(config *run)
 {
-    run->run.optimizer.kind = MICS_OPTIMIZER_ADAMW;
-    // In the order of its descriptor.
-    run->run.optimizer.settings[0] = run->betas[0];
-    run->run.optimizer.settings[1] = run->betas[1];
-    run->run.optimizer.settings[2] = run->eps;
     if (!run->adam_w_mode && run->run.optimizer.weight_decay != 0.0)
         return mics_json_fail(run->run.json, "optimizer.params.adam_w_mode", MICS_ERR_UNSUPPORTED,
                               "weight decay that is added to the gradient is not built; use true, "

@@ -7,6 +7,7 @@
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { VALUE_BYTES = 64 };
 
@@ -29,6 +30,23 @@ static const renamed_key rows[] = {
     {"run.wire.reduce_inside", INTRA_KEY, RENAMED_BF16_SWITCH, INTRA_NOTE},
     {"run.wire.second_hop_inside", INTRA_KEY, RENAMED_BF16_SWITCH, INTRA_NOTE},
 };
+
+// Texts that a key took once, and what says it now: gathers by a timing, or by the MPI library.
+static const struct {
+    const char *path, *old_text, *new_text;
+} texts[] = {
+    {"run.collectives", "measured", "auto"},
+    {"run.collectives", "library", "two-stage"},
+};
+
+const char *mics_config_renamed_text(const char *path, const char *text)
+{
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (strcmp(texts[i].path, path) == 0 && strcasecmp(texts[i].old_text, text) == 0)
+            return texts[i].new_text;
+    }
+    return NULL;
+}
 
 const renamed_key *mics_config_renamed(int32_t *count_out)
 {
@@ -144,9 +162,23 @@ static mics_status translate_intra(mics_json *json, bool *mixed_out)
     return *mixed_out ? MICS_OK : mics_json_set(json, INTRA_KEY, params ? "true" : "false");
 }
 
+static mics_status translate_texts(mics_json *json)
+{
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *path = texts[i].path, *stored = mics_json_string(mics_json_at(json, path));
+        const char *now = stored != NULL ? mics_config_renamed_text(path, stored) : NULL;
+        char text[VALUE_BYTES];
+        snprintf(text, sizeof text, "\"%s\"", now != NULL ? now : "");
+        if (now != NULL)
+            MICS_TRY(mics_json_set(json, path, text));
+    }
+    return MICS_OK;
+}
+
 mics_status mics_config_translate(mics_json *json, bool *mixed_out)
 {
     *mixed_out = false;
+    MICS_TRY(translate_texts(json));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const mics_json_value *value = mics_json_at(json, rows[i].old_path);
         char text[VALUE_BYTES];

@@ -37,6 +37,23 @@ static void store_text(config *run, const key *row, const char *text)
         *(const char **)((char *)run + row->at) = text;
 }
 
+int32_t mics_config_setting(const config *run, const key *row)
+{
+    const mics_optimizer_def *def = mics_optimizer_def_get(run->run.optimizer.kind);
+    int32_t first = 0;
+    while (strcmp(def->setting[first].name, row->setting) != 0)
+        first++;
+    return first;
+}
+
+static void store_standard(config *run, const key *row)
+{
+    const int32_t first = mics_config_setting(run, row);
+    const mics_optimizer standard = mics_optimizer_standard(run->run.optimizer.kind);
+    for (int32_t i = first; i < first + row->count; i++)
+        run->run.optimizer.settings[i] = standard.settings[i];
+}
+
 void mics_config_store_default(config *run, const key *row)
 {
     switch (row->type) {
@@ -52,9 +69,8 @@ void mics_config_store_default(config *run, const key *row)
     case KEY_CHOICE:
         store_text(run, row, row->text);
         break;
-    case KEY_BETAS:
-        run->betas[0] = 0.9;
-        run->betas[1] = 0.999;
+    case KEY_SETTINGS:
+        store_standard(run, row);
         break;
     case KEY_SECTION:
     case KEY_TEXTS:
@@ -176,6 +192,10 @@ static mics_status take_choice(config *run, const key *row, const mics_json_valu
         used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\"", i == 0 ? "" : " or ",
                                  row->choices[i]); // a few short names
     }
+    const char *now = mics_config_renamed_text(row->path, mics_json_string(value));
+    if (now != NULL)
+        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                  "\"%s\" is gone: write \"%s\"", mics_json_string(value), now);
     return fail_value(run, row, MICS_ERR_UNSUPPORTED, list, value);
 }
 
@@ -208,21 +228,35 @@ static mics_status take_texts(config *run, const key *row, const mics_json_value
     return MICS_OK;
 }
 
-static mics_status take_betas(config *run, const key *row, const mics_json_value *value)
+static mics_status take_setting(config *run, const key *row, int32_t index, double number,
+                                const mics_json_value *value)
 {
-    bool good = mics_json_type_of(value) == MICS_JSON_ARRAY && mics_json_count(value) == 2;
-    for (int32_t i = 0; good && i < 2; i++) {
-        mics_json_type type = mics_json_type_of(mics_json_element(value, i));
+    const mics_optimizer_setting *setting =
+        &mics_optimizer_def_get(run->run.optimizer.kind)->setting[index];
+    char range[64];
+    snprintf(range, sizeof range, "%s%.15g to %.15g", row->count == 1 ? "" : "two numbers from ",
+             setting->least, setting->most);
+    if (!(number >= setting->least && number <= setting->most))
+        return fail_value(run, row, MICS_ERR_INVALID, range, value);
+    run->run.optimizer.settings[index] = number;
+    return MICS_OK;
+}
+
+static mics_status take_settings(config *run, const key *row, const mics_json_value *value)
+{
+    const bool alone = row->count == 1;
+    bool good = alone || (mics_json_type_of(value) == MICS_JSON_ARRAY &&
+                          mics_json_count(value) == row->count);
+    for (int32_t i = 0; good && i < row->count; i++) {
+        mics_json_type type = mics_json_type_of(alone ? value : mics_json_element(value, i));
         good = type == MICS_JSON_INT || type == MICS_JSON_REAL;
     }
     if (!good)
-        return fail_type(run, row, value, "two numbers, as in [0.9, 0.95]");
-    for (int32_t i = 0; i < 2; i++) {
-        double beta = mics_json_real(mics_json_element(value, i));
-        if (!(beta >= row->low && beta <= row->high))
-            return fail_value(run, row, MICS_ERR_INVALID, "two numbers from 0 to below 1", value);
-        run->betas[i] = beta;
-    }
+        return fail_type(run, row, value, alone ? "a number" : "two numbers, as in [0.9, 0.95]");
+    const int32_t first = mics_config_setting(run, row);
+    for (int32_t i = 0; i < row->count; i++)
+        MICS_TRY(take_setting(run, row, first + i,
+                              mics_json_real(alone ? value : mics_json_element(value, i)), value));
     return MICS_OK;
 }
 
@@ -243,8 +277,8 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
         return take_choice(run, row, value);
     case KEY_TEXTS:
         return take_texts(run, row, value);
-    case KEY_BETAS:
-        return take_betas(run, row, value);
+    case KEY_SETTINGS:
+        return take_settings(run, row, value);
     case KEY_SECTION:
         break;
     }

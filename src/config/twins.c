@@ -44,6 +44,14 @@ static mics_status join_collectives(config *run)
     return MICS_OK;
 }
 
+void mics_run_resolve_collectives(mics_run *public_run, mics_collectives chosen)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    run->run.collectives = chosen;
+    run->collectives = mics_config_collectives_text(chosen);
+    mics_config_set_origin(run, collectives_key, "auto: gathers were timed");
+}
+
 static const char type_key[] = "communication_data_type";
 
 // DeepSpeed's one type for one of the two types of gradients.

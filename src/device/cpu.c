@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The processor as a device: its memory is the host's, every call is done when it returns, and so an event is
-// the moment at which it was recorded, nobody waits for one, and a failure cannot come later.
+// The CPU as a device: its memory is the host's, every call is done when it returns, and so
+// an event is the moment at which it was recorded, nobody waits for one, and a failure cannot come
+// later.
 #include "mics/clock.h"
 #include "mics/device.h"
 #include "mics/log.h"
@@ -107,7 +108,7 @@ static void cpu_info(void *ctx, mics_device_info *info_out)
     (void)ctx;
     mics_machine machine;
     memset(info_out, 0, sizeof *info_out);
-    snprintf(info_out->name, sizeof info_out->name, "processor");
+    snprintf(info_out->name, sizeof info_out->name, "CPU");
     if (mics_machine_read(&machine) != MICS_OK)
         return;
     memcpy(info_out->name, machine.cpu_name, sizeof info_out->name);

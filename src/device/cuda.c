@@ -2,13 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One GPU as a device.
 //
-// 1. Streams are non-blocking: nothing meets on CUDA's default stream. Communication streams have the higher priority, so
-//    that a collective's kernels start between those of computation.
-// 2. CUDA counts the current device by thread, so every entry sets it; that is cheap when it is set already.
+// 1. Streams are non-blocking: nothing meets on CUDA's default stream. Communication streams have
+//    the higher priority, so that a collective's kernels start between those of computation.
+// 2. CUDA counts the current device by thread, so every entry sets it; that is cheap when it is set
+//    already.
 // 3. `blocks` holds what alloc and alloc_host gave and nobody has freed, for close.
-// 4. Event times are kept by the GPU, and known as fp32 milliseconds since another event. `reference` is one whose time by
-//    mics_clock_us is known; it is renewed before fp32 becomes too coarse.
+// 4. Event times are kept by the GPU, and known as fp32 milliseconds since another event.
+//    `reference` is one whose time by mics_clock_us is known; it is renewed before fp32 becomes too
+//    coarse.
 #include "device/cuda_internal.h"
+#include "device/cuda_launch.h"
 #include "device/plugin.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -21,7 +24,7 @@
 #include <string.h>
 
 // fp32 milliseconds below 2^13 have steps of half a microsecond.
-#define REFERENCE_MOST_MS 8000.0f
+#define REFERENCE_MAX_MS 8000.0f
 #define REFERENCE_QUICK_US 100.0
 
 typedef struct block {
@@ -29,11 +32,6 @@ typedef struct block {
     void *memory;
     bool host;
 } block;
-
-typedef struct part {
-    void *object;
-    void (*close)(void *object);
-} part;
 
 typedef struct cuda_device {
     mics_device device; // first: what open hands out
@@ -44,8 +42,9 @@ typedef struct cuda_device {
     cudaStream_t clock_stream; // always idle
     cudaEvent_t reference;
     double reference_us;
-    part parts[MICS_DEVICE_PARTS];
-    pthread_mutex_t mutex; // of blocks, parts and the reference
+    void *gemms; // of the GEMM library, closed by close_gemms
+    void (*close_gemms)(void *object);
+    pthread_mutex_t mutex; // of blocks, gemms and the reference
     block *blocks;
 } cuda_device;
 
@@ -195,7 +194,8 @@ static void cuda_wait(void *ctx, int32_t stream, int32_t event)
 
 // ---- graphs ----
 
-// Other threads may do what they like, NCCL's allocations for one: a capture concerns its own alone.
+// Other threads may do what they like, NCCL's allocations for one: a capture concerns its own
+// alone.
 static void cuda_graph_begin(void *ctx, int32_t stream)
 {
     cuda_device *self = enter(ctx);
@@ -266,7 +266,7 @@ static double cuda_event_us(void *ctx, int32_t event)
     assert(event >= 0 && event < self->event_count);
     pthread_mutex_lock(&self->mutex);
     cudaError_t error = cudaEventElapsedTime(&ms, self->reference, self->events[event]);
-    if (error == cudaSuccess && (ms > REFERENCE_MOST_MS || ms < -REFERENCE_MOST_MS)) {
+    if (error == cudaSuccess && (ms > REFERENCE_MAX_MS || ms < -REFERENCE_MAX_MS)) {
         error = renew_reference(self);
         if (error == cudaSuccess)
             error = cudaEventElapsedTime(&ms, self->reference, self->events[event]);
@@ -318,21 +318,21 @@ static void cuda_fail(void *ctx, const char *what)
     mics_cuda_keep(self->index, "a library's call failed", what);
 }
 
-static void *cuda_part(void *ctx, mics_device_part which)
+static void *cuda_gemms(void *ctx)
 {
     cuda_device *self = ctx;
     pthread_mutex_lock(&self->mutex);
-    void *object = self->parts[which].object;
+    void *object = self->gemms;
     pthread_mutex_unlock(&self->mutex);
     return object;
 }
 
-static void cuda_set_part(void *ctx, mics_device_part which, void *object,
-                          void (*close)(void *object))
+static void cuda_set_gemms(void *ctx, void *object, void (*close)(void *object))
 {
     cuda_device *self = ctx;
     pthread_mutex_lock(&self->mutex);
-    self->parts[which] = (part){.object = object, .close = close};
+    self->gemms = object;
+    self->close_gemms = close;
     pthread_mutex_unlock(&self->mutex);
 }
 
@@ -368,9 +368,8 @@ static void cuda_close(void *ctx)
     for (int stream = 0; stream < MICS_DEVICE_STREAMS; stream++)
         if (self->streams[stream] != NULL)
             cudaStreamSynchronize(self->streams[stream]);
-    for (int which = 0; which < MICS_DEVICE_PARTS; which++)
-        if (self->parts[which].close != NULL && self->parts[which].object != NULL)
-            self->parts[which].close(self->parts[which].object);
+    if (self->gemms != NULL)
+        self->close_gemms(self->gemms);
     while (self->blocks != NULL) {
         block *entry = self->blocks;
         self->blocks = entry->next;
@@ -406,8 +405,8 @@ static const mics_device_ops cuda_ops = {
     .range_end = cuda_range_end,
     .stream_handle = cuda_stream_handle,
     .fail = cuda_fail,
-    .part = cuda_part,
-    .set_part = cuda_set_part,
+    .gemms = cuda_gemms,
+    .set_gemms = cuda_set_gemms,
     .info = cuda_info,
     .close = cuda_close,
 };
@@ -466,6 +465,8 @@ mics_status mics_plugin_device_open(int32_t index, int32_t events, mics_device *
     cudaError_t error = cudaSetDevice(self->index); // makes the context
     if (error == cudaSuccess)
         error = open_streams(self);
+    if (error == cudaSuccess)
+        error = (cudaError_t)mics_cuda_load_kernels();
     if (error != cudaSuccess) {
         const mics_status status = fail_open(index, error);
         cuda_close(self);

@@ -1,14 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Failures of what was enqueued. Whoever finds one first keeps it for its device; all ranks that compute there learn of it
-// by asking, since CUDA tells a refused launch to the thread that launched alone.
+// Launches of kernels, and failures of what was enqueued. Whoever finds one first keeps it for its
+// device; all ranks that compute there learn of it by asking, since CUDA tells a refused launch to
+// the thread that launched alone.
 #include "device/cuda_internal.h"
+#include "device/cuda_launch.h"
 #include "mics/log.h"
 #include <cuda_runtime.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-static atomic_bool failed[MICS_CUDA_MOST_DEVICES];
+static atomic_bool failed[MICS_CUDA_MAX_DEVICES];
 
 mics_status mics_cuda_keep(int32_t index, const char *what, const char *why)
 {
@@ -70,4 +72,24 @@ void mics_cuda_launched(const char *kernel)
         return;
     cudaGetDevice(&index);
     mics_cuda_keep(index, kernel, cudaGetErrorString(error));
+}
+
+// ---- loading ----
+
+static mics_cuda_kernel *listed; // written while the plugin is loaded
+
+bool mics_cuda_list_kernel(mics_cuda_kernel *entry, const void *kernel)
+{
+    *entry = (mics_cuda_kernel){.kernel = kernel, .next = listed};
+    listed = entry;
+    return true;
+}
+
+int mics_cuda_load_kernels(void)
+{
+    struct cudaFuncAttributes unused;
+    cudaError_t error = cudaSuccess;
+    for (const mics_cuda_kernel *k = listed; k != NULL && error == cudaSuccess; k = k->next)
+        error = cudaFuncGetAttributes(&unused, k->kernel);
+    return (int)error;
 }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What there is of driver and GPUs. Opens none: a context takes memory, and it is not known yet which GPU is whose.
+// What there is of driver and GPUs. Opens none: a context takes memory, and it is not known yet
+// which GPU is whose.
 #include "device/cuda_internal.h"
 #include "device/plugin.h"
 #include <cuda_runtime.h>
@@ -63,10 +64,10 @@ bool mics_cuda_is_usable(int32_t index, char *why_not, size_t bytes)
             "GPU %d is in prohibited compute mode; `nvidia-smi -i %d -c DEFAULT` as root opens "
             "it",
             (int)index, (int)index);
-    else if (major < MICS_CUDA_LEAST_MAJOR)
+    else if (major < MICS_CUDA_MIN_MAJOR)
         snprintf(why_not, bytes,
                  "GPU %d has compute capability %d.%d, and %d.0 (Ampere) or newer is needed",
-                 (int)index, major, minor, MICS_CUDA_LEAST_MAJOR);
+                 (int)index, major, minor, MICS_CUDA_MIN_MAJOR);
     else
         return true;
     return false;
@@ -85,7 +86,7 @@ void mics_plugin_find(mics_cuda_findings *findings)
         say_count_failed(error, findings, findings->why_not, sizeof findings->why_not);
         return;
     }
-    count = count < MICS_CUDA_MOST_DEVICES ? count : MICS_CUDA_MOST_DEVICES;
+    count = count < MICS_CUDA_MAX_DEVICES ? count : MICS_CUDA_MAX_DEVICES;
     // Ranks take GPUs by number, so one that cannot be used takes the rest with it.
     for (int32_t index = 0; index < count; index++)
         if (!mics_cuda_is_usable(index, findings->why_not, sizeof findings->why_not))

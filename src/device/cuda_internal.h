@@ -10,11 +10,12 @@
 #include <stdint.h>
 
 enum {
-    MICS_CUDA_MOST_DEVICES = 64,
-    MICS_CUDA_LEAST_MAJOR = 8 // compute capability; bf16 matrix products
+    MICS_CUDA_MAX_DEVICES = 64,
+    MICS_CUDA_MIN_MAJOR = 8 // compute capability; bf16 matrix products
 };
 
-/* Keeps the first failure of device `index`, and logs it once: what a later call finds is mostly the same one again.
+/* Keeps the first failure of device `index`, and logs it once: what a later call finds is mostly
+ * the same one again.
  *
  * Returns: MICS_ERR_DEVICE.   Threads: any. */
 mics_status mics_cuda_keep(int32_t index, const char *what, const char *why);
@@ -24,12 +25,6 @@ mics_status mics_cuda_kept(int32_t index);
 
 /* Forgets it; when a device is opened anew. */
 void mics_cuda_forget(int32_t index);
-
-/* What launches of kernels need and give; see src/ops/common/launch.cuh, which declares them for kernels. */
-void mics_cuda_launched(const char *kernel);
-void mics_cuda_refused(const char *what, const char *why);
-size_t mics_cuda_shared_limit(void);
-bool mics_cuda_shared_allowed(const char *kernel, size_t bytes, int error);
 
 /* Whether a GPU may be opened, as far as is known without opening it; else why not, in one line. */
 bool mics_cuda_is_usable(int32_t index, char *why_not, size_t bytes);

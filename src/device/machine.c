@@ -131,7 +131,7 @@ static void limit_memory(const char *root, const hierarchy *kind, const char *gr
 static void limit_cores(const char *root, const hierarchy *kind, const char *group,
                         mics_machine *machine)
 {
-    uint64_t quota[2] = {0, 0}; // microseconds of processor time in a period, and the period
+    uint64_t quota[2] = {0, 0}; // microseconds of CPU time in a period, and the period
     bool limited = false;
     if (kind == &v2)
         limited = read_numbers(root, kind->cpu_mount, group, "cpu.max", quota, 2);
@@ -211,7 +211,7 @@ static void limit_by_groups(const char *root, mics_machine *machine)
         fclose(file);
 }
 
-// ---- processor ----
+// ---- CPU ----
 
 // Copies what stands behind "name   : " in a line; false when it is another line.
 static bool cpuinfo_value(const char *line, const char *name, const char **value_out)
@@ -240,7 +240,7 @@ static void list_extensions(const char *flags, char *isa, size_t capacity)
     }
 }
 
-static void read_processor(const char *root, mics_machine *machine)
+static void read_cpu(const char *root, mics_machine *machine)
 {
     char line[LINE_BYTES];
     const char *value = NULL;
@@ -277,7 +277,7 @@ mics_status mics_machine_read_at(const char *root, int32_t cores, mics_machine *
                          root);
     limit_by_groups(root, &machine);
     machine.cores = cores < machine.quota_cores ? cores : machine.quota_cores;
-    read_processor(root, &machine);
+    read_cpu(root, &machine);
     *machine_out = machine;
     return MICS_OK;
 }
@@ -288,7 +288,7 @@ static int32_t affinity_cores(void)
     cpu_set_t mask;
     if (sched_getaffinity(0, sizeof mask, &mask) == 0)
         return CPU_COUNT(&mask);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); // more than 1024 processors: the mask is too small
+    long online = sysconf(_SC_NPROCESSORS_ONLN); // more than 1024 cores: the mask is too small
     return online > 0 && online < INT32_MAX ? (int32_t)online : 1;
 }
 

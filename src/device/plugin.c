@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Finds and opens libmics_cuda.so, which alone is linked with CUDA, and says in one line why GPUs cannot be used.
+// Finds and opens libmics_cuda.so, which alone is linked with CUDA, and says in one line why GPUs
+// cannot be used.
 //
 // 1. It is looked for once a process, by the first who asks; afterwards `found` is only read.
 // 2. A plugin of another build is not used: the structures that both sides share may differ.
@@ -23,8 +24,8 @@ static const char plugin_name[] = "libmics_cuda.so";
 
 typedef void (*any_function)(void);
 
-// What the plugin needs of base. A program that is linked with libmics.a has of it what somebody names; modules with a part
-// in the plugin name what that part needs in the file that asks for it.
+// What the plugin needs of base. A program that is linked with libmics.a has of it what somebody
+// names; modules with a part in the plugin name what that part needs in the file that asks for it.
 static const any_function needed_by_plugin[] = {
     (any_function)mics_fail,       (any_function)mics_log,         (any_function)mics_log_demote,
     (any_function)mics_clock_us,   (any_function)mics_alloc,       (any_function)mics_free,
@@ -65,7 +66,8 @@ static void close_library(void)
     found.library = NULL;
 }
 
-// The loader's "libnccl.so.2: cannot open shared object file: ..." names a library that is missing, not the plugin.
+// The loader's "libnccl.so.2: cannot open shared object file: ..." names a library that is missing,
+// not the plugin.
 static void say_loader_error(const char *path)
 {
     const char *error = dlerror();

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the plugin for GPUs exports, and libmics calls, of devices. Each side is compiled with these declarations; plugin.c
-// takes the addresses by name. Other modules have their own (mics_plugin_symbol).
+// What the plugin for GPUs exports, and libmics calls, of devices. Each side is compiled with these
+// declarations; plugin.c takes the addresses by name. Other modules have their own
+// (mics_plugin_symbol).
 #ifndef MICS_DEVICE_PLUGIN_H
 #define MICS_DEVICE_PLUGIN_H
 
 #include "mics/device.h"
 
-/* The build that the plugin is of: version and a number made of the headers that both sides share. */
+/* The plugin's build: version, and a number made of the headers that both sides share. */
 extern const char mics_plugin_build[];
 
 /* Fills devices, driver, runtime and why_not. Opens no device. */

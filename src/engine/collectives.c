@@ -3,17 +3,18 @@
 // The collectives of a schedule, in place, on the memory that the engine computes in. Runs on the
 // communication threads; on a device they enqueue, and the agreement alone waits.
 //
-// Packed numbers. A gather packs this rank's shard into the second half of the slot, where all shards
-// come together, and unpacks them over the whole slot in the end. A direct sum sends each member its
-// block and adds what comes in fp32, so each contribution is rounded once, where a ring would round
-// every partial sum. A rank sends as many blocks as in a ring; but where a group has k members a node, k
-// of them cross to each other node where a ring crosses once. In two stages only equal local ranks meet
-// across nodes. On the host blocks come one after the other, on a device all at once.
+// Compressed numbers. A gather compresses this rank's shard into the second half of the slot, where
+// all shards come together, and decompresses them over the whole slot in the end. A direct sum
+// sends each member its block and adds what comes in fp32, so each contribution is rounded once,
+// where a ring would round every partial sum. A rank sends as many blocks as in a ring; but where a
+// group has k members a node, k of them cross to each other node where a ring crosses once. In two
+// stages only equal local ranks meet across nodes. On the host blocks come one after the other, on
+// a device all at once.
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
 #include <stdio.h>
 
-static bool is_packed(const mics_step *step)
+static bool is_compressed(const mics_step *step)
 {
     return step->dtype.sent != step->dtype.held;
 }
@@ -27,31 +28,31 @@ static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
     return second_hop ? MICS_DTYPE_FP32 : engine->dtype;
 }
 
-static mics_exec place_in_bf16(const mics_engine *engine, const mics_step *step)
+static mics_exec exec_in_bf16(const mics_engine *engine, const mics_step *step)
 {
     mics_exec at = exec_on(engine, step->stream);
     at.dtype = MICS_DTYPE_BF16;
     return at;
 }
 
-static void pack(const mics_engine *engine, const mics_step *step, void *packed,
-                 const float *values, int64_t elems)
+static void compress(const mics_engine *engine, const mics_step *step, void *compressed,
+                     const float *values, int64_t elems)
 {
-    const mics_exec at = place_in_bf16(engine, step);
+    const mics_exec at = exec_in_bf16(engine, step);
     if (engine->device->is_host)
-        engine->spec.kernels->pack_bf16(packed, values, elems);
+        engine->spec.kernels->pack_bf16(compressed, values, elems);
     else
-        engine->ops->round(&at, packed, values, elems);
+        engine->ops->round(&at, compressed, values, elems);
 }
 
-static void unpack(const mics_engine *engine, const mics_step *step, float *values,
-                   const void *packed, int64_t elems)
+static void decompress(const mics_engine *engine, const mics_step *step, float *values,
+                       const void *compressed, int64_t elems)
 {
-    const mics_exec at = place_in_bf16(engine, step);
+    const mics_exec at = exec_in_bf16(engine, step);
     if (engine->device->is_host)
-        engine->spec.kernels->unpack_bf16(values, packed, elems);
+        engine->spec.kernels->unpack_bf16(values, compressed, elems);
     else
-        engine->ops->widen(&at, values, packed, elems);
+        engine->ops->widen(&at, values, compressed, elems);
 }
 
 static void copy_elems(const mics_engine *engine, const mics_step *step, void *to, const void *from,
@@ -64,58 +65,58 @@ static void copy_elems(const mics_engine *engine, const mics_step *step, void *t
 // ---- blocks ----
 
 static mics_status collective(const mics_engine *engine, const mics_step *step,
-                              const mics_comm_group *ring, mics_comm_call_kind kind,
+                              const mics_comm_group *over, mics_comm_call_kind kind,
                               mics_dtype dtype, void *buffer)
 {
     const mics_comm_call call = {
         .kind = kind,
-        .ring = ring,
+        .over = over,
         .buffer = buffer,
-        .incoming = kind == MICS_COMM_CALL_ALL_TO_ALL ? engine->wire[step->stream] : NULL,
+        .incoming = kind == MICS_COMM_CALL_ALL_TO_ALL ? engine->messages[step->stream] : NULL,
         .block_elems = step->block_elems,
         .dtype = dtype,
     };
     return mics_comm_collective(engine->spec.comm, &call);
 }
 
-// Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are of
-// `block_elems`: the share that this rank owns inside its node. Stages inside it, and collectives in
-// one stage, are about all of the buffer: 0.
+// Where in a buffer, elements, begins what a stage between nodes is about, if its blocks there are
+// of `block_elems`: the share that this rank owns inside its node. Stages inside it, and
+// collectives in one stage, are about all of the buffer: 0.
 static int64_t share_at(const mics_engine *engine, const mics_step *step, int64_t block_elems)
 {
     if (step->stage != MICS_STAGE_INTER)
         return 0;
-    return block_elems * ring_of(engine, step)->group.size *
-           engine->rings[step->axis][MICS_SCOPE_INTRA].own_block;
+    return block_elems * group_of(engine, step)->group.size *
+           engine->groups[step->axis][MICS_SCOPE_INTRA].own_block;
 }
 
-// The image of a buffer's blocks in bf16 stands in the wire's memory.
+// The image of a buffer's blocks in bf16 stands among the stream's messages.
 static char *image_block(const mics_engine *engine, const mics_step *step, int64_t block)
 {
-    return engine->wire[step->stream] +
+    return engine->messages[step->stream] +
            (size_t)(block * step->block_elems) * mics_dtype_bytes(MICS_DTYPE_BF16);
 }
 
-// ---- direct sums of packed numbers: this rank's block of `buffer`; the others stay as they are ----
+// ---- direct sums of compressed numbers: this rank's block of `buffer`; the others stay ----
 
-static void pack_to_send(const mics_engine *engine, const mics_step *step, void *packed,
-                         const float *values, float *residual)
+static void compress_to_send(const mics_engine *engine, const mics_step *step, void *compressed,
+                             const float *values, float *residual)
 {
     const mics_kernels *kernels = engine->spec.kernels;
     if (step->dtype.sent == MICS_COMM_BF16)
-        kernels->pack_bf16(packed, values, step->block_elems);
+        kernels->pack_bf16(compressed, values, step->block_elems);
     else
-        kernels->pack_int8(packed, values, residual, step->block_elems);
+        kernels->pack_int8(compressed, values, residual, step->block_elems);
 }
 
-static void add_packed(const mics_engine *engine, const mics_step *step, float *sum,
-                       const void *packed)
+static void add_compressed(const mics_engine *engine, const mics_step *step, float *sum,
+                           const void *compressed)
 {
     const mics_kernels *kernels = engine->spec.kernels;
     if (step->dtype.sent == MICS_COMM_BF16)
-        kernels->add_bf16(sum, packed, step->block_elems);
+        kernels->add_bf16(sum, compressed, step->block_elems);
     else
-        kernels->add_int8(sum, packed, step->block_elems);
+        kernels->add_int8(sum, compressed, step->block_elems);
 }
 
 // What rounding lost of the first reduction of a unit's second hop that goes as int8; else NULL.
@@ -126,95 +127,96 @@ static float *residual_of(const mics_engine *engine, const mics_step *step)
 }
 
 static mics_status sum_one_by_one(const mics_engine *engine, const mics_step *step,
-                                  const mics_comm_group *ring, float *buffer)
+                                  const mics_comm_group *over, float *buffer)
 {
-    const group_ring *group = ring_of(engine, step);
+    const engine_group *group = group_of(engine, step);
     const int32_t size = group->group.size, index = group->group.index;
     const int64_t elems = step->block_elems;
     float *residual = residual_of(engine, step);
-    char *outgoing = engine->wire[step->stream], *incoming = outgoing + step->block_bytes;
+    char *outgoing = engine->messages[step->stream], *incoming = outgoing + step->block_bytes;
     float *own = buffer + group->own_block * elems;
     for (int32_t hop = 1; hop < size; hop++) {
         const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
         const int64_t at = group->block_of[to] * elems;
-        pack_to_send(engine, step, outgoing, buffer + at, residual != NULL ? residual + at : NULL);
+        compress_to_send(engine, step, outgoing, buffer + at,
+                         residual != NULL ? residual + at : NULL);
         const mics_exchange exchange = {.to = mics_group_rank(group->group, to),
                                         .from = mics_group_rank(group->group, from),
                                         .send = outgoing,
                                         .recv = incoming,
                                         .bytes = step->block_bytes,
                                         .reduce = MICS_REDUCE_COPY,
-                                        .channel = ring->channel,
-                                        .what = ring->what};
+                                        .channel = over->channel,
+                                        .what = over->what};
         MICS_TRY(mics_comm_exchange(engine->spec.comm, &exchange));
-        add_packed(engine, step, own, incoming);
+        add_compressed(engine, step, own, incoming);
     }
     return MICS_OK;
 }
 
 // What the others send stands behind the image.
 static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
-                               const mics_comm_group *ring, float *buffer)
+                               const mics_comm_group *over, float *buffer)
 {
-    const mics_exec at = place_in_bf16(engine, step);
-    const int32_t size = ring->group.size;
+    const mics_exec at = exec_in_bf16(engine, step);
+    const int32_t size = over->group.size;
     const int64_t elems = step->block_elems;
     char *image = image_block(engine, step, 0), *incoming = image_block(engine, step, size);
     const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
-                                 .ring = ring,
+                                 .over = over,
                                  .buffer = image,
                                  .incoming = incoming,
                                  .block_elems = elems,
                                  .dtype = MICS_DTYPE_BF16};
-    pack(engine, step, image, buffer, size * elems);
+    compress(engine, step, image, buffer, size * elems);
     MICS_TRY(mics_comm_collective(engine->spec.comm, &call));
-    engine->ops->sum_blocks(&at, buffer + ring_of(engine, step)->own_block * elems, incoming,
+    engine->ops->sum_blocks(&at, buffer + group_of(engine, step)->own_block * elems, incoming,
                             image_block(engine, step, size + 1), size - 2, elems, elems, true);
     return MICS_OK;
 }
 
 // This rank's block of `buffer` becomes the sum of all members'.
 static mics_status sum(const mics_engine *engine, const mics_step *step,
-                       const mics_comm_group *ring, void *buffer)
+                       const mics_comm_group *over, void *buffer)
 {
-    if (!is_packed(step))
-        return collective(engine, step, ring, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32,
+    if (!is_compressed(step))
+        return collective(engine, step, over, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32,
                           buffer);
-    return engine->schedule->spec.accelerator ? sum_at_once(engine, step, ring, buffer)
-                                              : sum_one_by_one(engine, step, ring, buffer);
+    return engine->schedule->spec.accelerator ? sum_at_once(engine, step, over, buffer)
+                                              : sum_one_by_one(engine, step, over, buffer);
 }
 
-// Gathers packed copies of the blocks of `buffer` and unpacks them into it; this rank's own block
-// only if `own_too`, which makes it as rounded as the others have it.
-static mics_status gather_packed(const mics_engine *engine, const mics_step *step,
-                                 const mics_comm_group *ring, float *buffer, bool own_too)
+// Gathers compressed copies of the blocks of `buffer` and decompresses them into it; this rank's
+// own block only if `own_too`, which makes it as rounded as the others have it.
+static mics_status gather_compressed(const mics_engine *engine, const mics_step *step,
+                                     const mics_comm_group *over, float *buffer, bool own_too)
 {
-    const int32_t own = ring_of(engine, step)->own_block, size = ring->group.size;
+    const int32_t own = group_of(engine, step)->own_block, size = over->group.size;
     const int64_t elems = step->block_elems;
-    pack(engine, step, image_block(engine, step, own), buffer + own * elems, elems);
-    MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, MICS_DTYPE_BF16,
+    compress(engine, step, image_block(engine, step, own), buffer + own * elems, elems);
+    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_GATHER, MICS_DTYPE_BF16,
                         image_block(engine, step, 0)));
     const int32_t skipped = own_too ? size : own;
-    unpack(engine, step, buffer, image_block(engine, step, 0), skipped * elems);
+    decompress(engine, step, buffer, image_block(engine, step, 0), skipped * elems);
     if (skipped + 1 < size)
-        unpack(engine, step, buffer + (skipped + 1) * elems, image_block(engine, step, skipped + 1),
-               (size - skipped - 1) * elems);
+        decompress(engine, step, buffer + (skipped + 1) * elems,
+                   image_block(engine, step, skipped + 1), (size - skipped - 1) * elems);
     return MICS_OK;
 }
 
 // ---- parameters ----
 
-// The stage between nodes of a gather that is packed there alone: the node's share lies whole in the
-// slot, and packed in its second half.
+// The stage between nodes of a gather that is compressed there alone: the node's share lies whole
+// in the slot, and compressed in its second half.
 static mics_status gather_share(const mics_engine *engine, const mics_step *step,
-                                const mics_comm_group *ring, float *share)
+                                const mics_comm_group *over, float *share)
 {
-    const int64_t elems = step->block_elems * ring->group.size;
+    const int64_t elems = step->block_elems * over->group.size;
     char *blocks = (char *)(share + elems / 2);
-    pack(engine, step, blocks + step->block_bytes * (size_t)ring_of(engine, step)->own_block,
-         shard_at(engine, step->unit), step->block_elems);
-    MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, MICS_DTYPE_BF16, blocks));
-    unpack(engine, step, share, blocks, elems);
+    compress(engine, step, blocks + step->block_bytes * (size_t)group_of(engine, step)->own_block,
+             shard_at(engine, step->unit), step->block_elems);
+    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_GATHER, MICS_DTYPE_BF16, blocks));
+    decompress(engine, step, share, blocks, elems);
     return MICS_OK;
 }
 
@@ -224,79 +226,77 @@ static void put_shard(const mics_engine *engine, const mics_step *step, char *bl
 {
     const int64_t elems =
         engine->schedule->padded_elems[step->unit] / engine->schedule->sharding[step->unit].params;
-    const int32_t own = engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE].own_block;
+    const int32_t own = engine->groups[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE].own_block;
     void *to = blocks + (size_t)(own * elems) * mics_dtype_bytes(dtype);
-    if (is_packed(step))
-        pack(engine, step, to, shard_at(engine, step->unit), elems);
+    if (is_compressed(step))
+        compress(engine, step, to, shard_at(engine, step->unit), elems);
     else
         copy_elems(engine, step, to, shard_at(engine, step->unit), elems, dtype);
 }
 
-// In one stage over the partition group; or between nodes, which fills this rank's block of the node,
-// and then inside the node, all in place.
+// In one stage over the partition group; or between nodes, which fills this rank's block of the
+// node, and then inside the node, all in place.
 static mics_status gather(const mics_engine *engine, const mics_step *step,
-                          const mics_comm_group *ring)
+                          const mics_comm_group *over)
 {
-    const bool packed = is_packed(step), inter = step->stage == MICS_STAGE_INTER;
-    const mics_dtype dtype = packed ? MICS_DTYPE_BF16 : held_dtype(engine, step);
+    const bool compressed = is_compressed(step), inter = step->stage == MICS_STAGE_INTER;
+    const mics_dtype dtype = compressed ? MICS_DTYPE_BF16 : held_dtype(engine, step);
     const int64_t padded = engine->schedule->padded_elems[step->unit];
     const int64_t at = share_at(engine, step, step->block_elems);
     if (step->algorithm == MICS_ALGORITHM_SHARED) // all shards are where they are read
-        return mics_comm_all_gather(engine->spec.comm, ring, NULL, 0);
+        return mics_comm_all_gather(engine->spec.comm, over, NULL, 0);
     char *slot = elem_at(engine, engine->gather, engine->map.param_slots[step->uses[0].param_slot]);
-    if (packed && inter && engine->schedule->spec.params_dtype.intra == MICS_COMM_FP32)
-        return gather_share(engine, step, ring, (float *)(void *)slot + at);
-    char *blocks = packed ? slot + (size_t)padded * mics_dtype_bytes(MICS_DTYPE_BF16) : slot;
+    if (compressed && inter && engine->schedule->spec.params_dtype.intra == MICS_COMM_FP32)
+        return gather_share(engine, step, over, (float *)(void *)slot + at);
+    char *blocks = compressed ? slot + (size_t)padded * mics_dtype_bytes(MICS_DTYPE_BF16) : slot;
     if (step->stage != MICS_STAGE_INTRA)
         put_shard(engine, step, blocks, dtype);
-    if (step->algorithm == MICS_ALGORITHM_LIBRARY)
-        MICS_TRY(mics_comm_library_gather(engine->spec.comm, ring, blocks, step->block_bytes));
-    else
-        MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, dtype,
-                            blocks + (size_t)at * mics_dtype_bytes(dtype)));
-    if (packed && !inter)
-        unpack(engine, step, (float *)(void *)slot, blocks, padded);
+    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_GATHER, dtype,
+                        blocks + (size_t)at * mics_dtype_bytes(dtype)));
+    if (compressed && !inter)
+        decompress(engine, step, (float *)(void *)slot, blocks, padded);
     return MICS_OK;
 }
 
 // ---- gradients of a micro-step ----
 
-// Numbers that travel as they are held, each block to its owner: into the accumulator, or where they lie.
+// Numbers that travel as they are held, each block to its owner: into the accumulator, or where
+// they lie.
 static mics_status reduce_directly(const mics_engine *engine, const mics_step *step,
-                                   const mics_comm_group *ring, void *buffer, void *own,
+                                   const mics_comm_group *over, void *buffer, void *own,
                                    float *accumulator)
 {
     const mics_exec at = exec_on(engine, step->stream);
     const int64_t elems = step->block_elems;
-    const int32_t others = ring->group.size - 1;
-    MICS_TRY(collective(engine, step, ring, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, buffer));
+    const int32_t others = over->group.size - 1;
+    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, buffer));
     if (step->stage == MICS_STAGE_INTRA)
-        engine->ops->sum_blocks_rounded(&at, own, own, engine->wire[step->stream], others, elems,
-                                        elems);
+        engine->ops->sum_blocks_rounded(&at, own, own, engine->messages[step->stream], others,
+                                        elems, elems);
     else
-        engine->ops->sum_blocks(&at, accumulator, own, engine->wire[step->stream], others, elems,
-                                elems, step->uses[0].accumulate);
+        engine->ops->sum_blocks(&at, accumulator, own, engine->messages[step->stream], others,
+                                elems, elems, step->uses[0].accumulate);
     return MICS_OK;
 }
 
 // A gather backwards: inside the node, which leaves its sum in this rank's block of the node, then
 // between nodes.
 static mics_status reduce(const mics_engine *engine, const mics_step *step,
-                          const mics_comm_group *ring)
+                          const mics_comm_group *over)
 {
     const mics_exec place = exec_on(engine, step->stream);
     const int64_t elems = step->block_elems, at = share_at(engine, step, elems);
     const bool last = step->stage != MICS_STAGE_INTRA, add = step->uses[0].accumulate;
     void *slot = elem_at(engine, engine->reduce, engine->map.grad_slots[step->uses[0].grad_slot]);
     void *buffer = elem_at(engine, slot, at);
-    void *own = elem_at(engine, buffer, ring_of(engine, step)->own_block * elems);
+    void *own = elem_at(engine, buffer, group_of(engine, step)->own_block * elems);
     float *accumulator = engine->grads + engine->map.grads[step->unit];
-    if (step->algorithm == MICS_ALGORITHM_DIRECT && !is_packed(step))
-        return reduce_directly(engine, step, ring, buffer, own, accumulator);
-    if (last && !is_packed(step) && engine->device->is_host) // in the pass that makes the sum
-        return mics_comm_reduce_scatter_into(engine->spec.comm, ring, buffer, elems, accumulator,
+    if (step->algorithm == MICS_ALGORITHM_DIRECT && !is_compressed(step))
+        return reduce_directly(engine, step, over, buffer, own, accumulator);
+    if (last && !is_compressed(step) && engine->device->is_host) // in the pass that makes the sum
+        return mics_comm_reduce_scatter_into(engine->spec.comm, over, buffer, elems, accumulator,
                                              add);
-    MICS_TRY(sum(engine, step, ring, buffer));
+    MICS_TRY(sum(engine, step, over, buffer));
     if (last && add)
         engine->ops->accumulate(&place, accumulator, own, elems);
     else if (last)
@@ -306,21 +306,21 @@ static mics_status reduce(const mics_engine *engine, const mics_step *step,
 
 // ---- once a step: parameter sync and second hop ----
 
-// Runs a step on `buffer`: the blocks of the group's members, one behind the other. Of a parameter sync
-// masters stay as they are: this rank's own shard is not rounded.
+// Runs a step on `buffer`: the blocks of the group's members, one behind the other. Of a parameter
+// sync masters stay as they are: this rank's own shard is not rounded.
 static mics_status run_on(const mics_engine *engine, const mics_step *step,
-                          const mics_comm_group *ring, void *buffer)
+                          const mics_comm_group *over, void *buffer)
 {
     const bool to_all = mics_step_sums_to_all(step);
-    if (to_all && !is_packed(step))
-        return collective(engine, step, ring, MICS_COMM_CALL_ALL_REDUCE, MICS_DTYPE_FP32, buffer);
+    if (to_all && !is_compressed(step))
+        return collective(engine, step, over, MICS_COMM_CALL_ALL_REDUCE, MICS_DTYPE_FP32, buffer);
     if (mics_step_sums(step))
-        MICS_TRY(sum(engine, step, ring, buffer));
+        MICS_TRY(sum(engine, step, over, buffer));
     if (mics_step_sums(step) && !to_all)
         return MICS_OK;
-    if (is_packed(step))
-        return gather_packed(engine, step, ring, buffer, step->kind != MICS_STEP_PARAM_SYNC);
-    return collective(engine, step, ring, MICS_COMM_CALL_ALL_GATHER, held_dtype(engine, step),
+    if (is_compressed(step))
+        return gather_compressed(engine, step, over, buffer, step->kind != MICS_STEP_PARAM_SYNC);
+    return collective(engine, step, over, MICS_COMM_CALL_ALL_GATHER, held_dtype(engine, step),
                       buffer);
 }
 
@@ -367,24 +367,25 @@ static void copy_block(const mics_engine *engine, const mics_step *step, char *m
     }
 }
 
-// Several units in one message, behind what is packed. What comes in is what the members of the group
-// give to it: all blocks of a sum, this rank's of a gather; what goes back is what they get. A shard that
-// was synchronised is the owner's master, but sums that come back are alike on all ranks.
-static mics_status run_joined(const mics_engine *engine, const mics_step *step,
-                              const mics_comm_group *ring)
+// Several units in one message, behind what is compressed. What comes in is what the members of the
+// group give to it: all blocks of a sum, this rank's of a gather; what goes back is what they get.
+// A shard that was synchronised is the owner's master, but sums that come back are alike on all
+// ranks.
+static mics_status run_coalesced(const mics_engine *engine, const mics_step *step,
+                                 const mics_comm_group *over)
 {
     const mics_schedule *schedule = engine->schedule;
-    const int32_t size = ring->group.size, own = ring_of(engine, step)->own_block;
+    const int32_t size = over->group.size, own = group_of(engine, step)->own_block;
     const bool sums = mics_step_sums(step);
     const bool gathers = !sums || mics_step_sums_to_all(step);
     const bool own_too = step->kind != MICS_STEP_PARAM_SYNC;
-    char *message = engine->wire[step->stream] + schedule->wire_bytes[step->stream] -
-                    schedule->join_bytes[step->stream];
+    char *message = engine->messages[step->stream] + schedule->message_bytes[step->stream] -
+                    schedule->coalesced_bytes[step->stream];
     for (int32_t block = 0; block < size; block++) {
         if (sums || block == own)
             copy_block(engine, step, message, block, false);
     }
-    MICS_TRY(run_on(engine, step, ring, message));
+    MICS_TRY(run_on(engine, step, over, message));
     for (int32_t block = 0; block < size; block++) {
         if (block == own ? own_too : gathers)
             copy_block(engine, step, message, block, true);
@@ -393,43 +394,43 @@ static mics_status run_joined(const mics_engine *engine, const mics_step *step,
 }
 
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
-                                const mics_comm_group *ring)
+                                const mics_comm_group *over)
 {
     if (step->member_count > 0)
-        return run_joined(engine, step, ring);
-    return run_on(engine, step, ring, boundary_at(engine, step, step->unit, step->block_elems));
+        return run_coalesced(engine, step, over);
+    return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
 }
 
 // The one place of a training step where the host waits for the device.
-static mics_status agree(mics_engine *engine, const mics_step *step, const mics_comm_group *ring)
+static mics_status agree(mics_engine *engine, const mics_step *step, const mics_comm_group *over)
 {
     mics_agreement *mine = &engine->agreements[engine->rank];
     MICS_TRY(device_wait_step(engine, (int32_t)(step - engine->list->steps)));
     mine->loss = engine->host_sums->loss;
     mine->sum_squares = engine->host_sums->sum_squares;
-    MICS_TRY(mics_comm_all_gather(engine->spec.comm, ring, engine->agreements, step->block_bytes));
+    MICS_TRY(mics_comm_all_gather(engine->spec.comm, over, engine->agreements, step->block_bytes));
     engine->agreed_us = mics_clock_us();
     return MICS_OK;
 }
 
 mics_status run_comm_step(mics_engine *engine, const mics_step *step)
 {
-    const group_ring *group = ring_of(engine, step);
+    const engine_group *group = group_of(engine, step);
     char what[STEP_NAME_BYTES];
     name_step(engine, step, what, sizeof what);
-    const mics_comm_group ring = {.group = group->group,
+    const mics_comm_group over = {.group = group->group,
                                   .block_of = group->block_of,
                                   .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
                                   .what = what};
     switch (step->kind) {
     case MICS_STEP_GATHER:
-        return gather(engine, step, &ring);
+        return gather(engine, step, &over);
     case MICS_STEP_REDUCE:
-        return reduce(engine, step, &ring);
+        return reduce(engine, step, &over);
     case MICS_STEP_AGREE:
-        return agree(engine, step, &ring);
+        return agree(engine, step, &over);
     default:
-        return run_boundary(engine, step, &ring);
+        return run_boundary(engine, step, &over);
     }
 }
 
@@ -443,22 +444,22 @@ static mics_comm_call_kind call_of(const mics_step *step)
                                                     : MICS_COMM_CALL_ALL_GATHER;
 }
 
-// A number a block, which nobody counts, of zeros in an arena that is registered: accumulators, or slots
-// where nothing is trained.
+// A number a block, which nobody counts, of zeros in an arena that is registered: accumulators, or
+// slots where nothing is trained.
 static mics_status warm_up(const mics_engine *engine, const mics_step *step)
 {
-    const group_ring *group = ring_of(engine, step);
+    const engine_group *group = group_of(engine, step);
     char what[96];
     snprintf(what, sizeof what, "warm-up of the %s",
              mics_group_text(step->axis, mics_step_scope(step)));
-    const mics_comm_group ring = {.group = group->group,
+    const mics_comm_group over = {.group = group->group,
                                   .block_of = group->block_of,
                                   .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
                                   .what = what};
     const mics_memory_tag tag = engine->grads != NULL ? MICS_MEM_GRADS : MICS_MEM_GATHER;
     float *buffer = engine->grads != NULL ? engine->grads : engine->gather;
     const mics_comm_call call = {.kind = call_of(step),
-                                 .ring = &ring,
+                                 .over = &over,
                                  .buffer = buffer,
                                  .incoming = buffer + group->group.size,
                                  .block_elems = 1,

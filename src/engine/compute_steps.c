@@ -11,8 +11,8 @@ static int64_t batch_tokens(const mics_engine *engine)
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
 }
 
-// Tokens of a micro-step go to a device through host memory of its own, which nobody touches until the
-// step's agreement has waited for all that was enqueued.
+// Tokens of a micro-step go to a device through host memory of its own, which nobody touches until
+// the step's agreement has waited for all that was enqueued.
 static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *staged)
 {
     const mics_device *device = engine->device;
@@ -54,7 +54,8 @@ static void send_sums(mics_engine *engine)
                           sizeof *engine->sums);
 }
 
-double mean_loss(const mics_engine *engine)
+// Over all tokens of the list's batch.
+static double mean_loss(const mics_engine *engine)
 {
     const mics_schedule_spec *spec = &engine->schedule->spec;
     double sum = 0;
@@ -152,34 +153,35 @@ static void update(mics_engine *engine, int32_t unit_index)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    const optimizer_shard piece = optimizer_shard_of(engine, unit_index);
+    const optimizer_shard held = optimizer_shard_of(engine, unit_index);
     mics_optimizer_update call = {.optimizer = &engine->spec.optimizer,
                                   .lr = engine->lr,
                                   .grad_scale = engine->grad_scale,
                                   .step = engine->step - engine->scaler.skipped};
     for (int32_t p = 0; p < unit->param_count; p++) { // decay differs by tensor
         const mics_param *param = &unit->params[p];
-        int64_t begin = param->offset > piece.range.begin ? param->offset : piece.range.begin;
-        int64_t end = param->offset + param->elems < piece.range.end ? param->offset + param->elems
-                                                                     : piece.range.end;
+        int64_t begin = param->offset > held.range.begin ? param->offset : held.range.begin;
+        int64_t end = param->offset + param->elems < held.range.end ? param->offset + param->elems
+                                                                    : held.range.end;
         if (begin >= end)
             continue;
-        const int64_t from = begin - piece.range.begin;
+        const int64_t from = begin - held.range.begin;
         call.decays = param->decay;
         call.rows = param->dims > 1 ? param->shape[0] : 1;
         call.columns = param->elems / call.rows;
         call.begin = begin - param->offset;
         call.elems = end - begin;
-        call.params = piece.params == NULL ? NULL : elem_at(engine, piece.params, from);
-        call.masters = piece.masters + from;
+        call.params = held.params == NULL ? NULL : elem_at(engine, held.params, from);
+        call.masters = held.masters + from;
         call.grads = owned_grads(engine, unit_index) + from;
         for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
-            call.states[s] = piece.states[s] == NULL ? NULL : piece.states[s] + from;
+            call.states[s] = held.states[s] == NULL ? NULL : held.states[s] + from;
         engine->ops->update[engine->spec.optimizer.kind](&at, &call);
     }
 }
 
-// Gradients went beyond fp16's range: this step changes nothing, and the next ones are scaled by less.
+// Gradients went beyond fp16's range: this step changes nothing, and the next ones are scaled by
+// less.
 static mics_status skip_step(mics_engine *engine)
 {
     const mics_loss_scaling *scaling = &engine->spec.loss_scaling;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generation: the model's ops on one token at a time, with a cache of keys and values. One
 // sequence, one process.
+#include "base/new.h"
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -92,14 +93,12 @@ static mics_status open_buffers(mics_decoder *decoder)
     MICS_TRY(check_cache(decoder->model, decoder->capacity));
     const decoder_sizes sizes = sizes_of(decoder->model, decoder->capacity);
     mics_memory *memory = decoder->memory;
-    void *block = NULL;
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.cache, &decoder->cache));
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.row, &decoder->tensors));
     MICS_TRY(open_floats(memory, MICS_MEM_ACTIVATIONS, sizes.boundary, &decoder->boundary));
     MICS_TRY(open_floats(memory, MICS_MEM_WORKSPACE, sizes.scratch, &decoder->scratch));
     MICS_TRY(open_floats(memory, MICS_MEM_WORKSPACE, decoder->model->vocab, &decoder->logits));
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)sizes.tensors * sizeof(int64_t), &block));
-    decoder->tensor_at = block;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, sizes.tensors, decoder->tensor_at);
     return MICS_OK;
 }
 
@@ -111,9 +110,8 @@ mics_status mics_decoder_open(mics_memory *memory, const mics_model *model,
         return mics_fail(MICS_ERR_INVALID,
                          "%lld tokens are not from 1 to the model's %lld positions",
                          (long long)capacity, (long long)model->positions);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_decoder), &block));
-    mics_decoder *decoder = block;
+    mics_decoder *decoder = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, decoder);
     *decoder =
         (mics_decoder){.memory = memory, .model = model, .params = params, .capacity = capacity};
     decoder->kernels = kernels != NULL ? kernels : mics_kernels_get(NULL);

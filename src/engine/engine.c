@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The engine's public calls: opening, initial values, a training step, an evaluation.
+#include "base/new.h"
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -26,44 +27,9 @@ static mics_status check_steps(const mics_schedule *schedule)
                     "and see run.precision",
                     mics_step_text(step->kind, step->stage),
                     mics_comm_dtype_text(step->dtype.sent));
-            if (step->algorithm == MICS_ALGORITHM_LIBRARY)
-                return mics_fail(MICS_ERR_UNSUPPORTED,
-                                 "gathers by the MPI library are the CPU's; use the ring or two "
-                                 "stages on a GPU");
         }
     }
     return MICS_OK;
-}
-
-size_t mics_engine_workspace(const mics_kernels *kernels, mics_dtype dtype, const mics_model *model,
-                             mics_batch batch)
-{
-    size_t most = 0;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_unit *unit = &model->units[u];
-        for (int32_t o = 0; o < unit->op_count; o++) {
-            const mics_op_kernels *of = kernels->ops[unit->ops[o].kind];
-            const mics_op_shape shape = mics_op_shape_get(model, unit, &unit->ops[o], batch);
-            const size_t need = of->workspace_bytes ? of->workspace_bytes(&shape, dtype) : 0;
-            most = need > most ? need : most;
-        }
-    }
-    return most;
-}
-
-// The schedule's workspace is by the ops' descriptors, which know no kernels.
-static mics_status check_workspace(const mics_engine_spec *spec)
-{
-    const mics_schedule *schedule = spec->schedule;
-    const size_t there = (size_t)schedule->workspace_losses * sizeof(float);
-    const size_t needed = mics_engine_workspace(spec->kernels, spec->dtype, schedule->spec.model,
-                                                schedule->spec.batch);
-    if (needed <= there)
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "the kernels of \"%s\" ask for %zu bytes of workspace, and the schedule has "
-                     "%zu; use those of this build",
-                     spec->kernels->name, needed, there);
 }
 
 // Whether the device has memory of its own.
@@ -100,7 +66,6 @@ static mics_status check_device(const mics_engine_spec *spec)
                          mics_precision_text(schedule->precision),
                          schedule->accelerator ? "accelerators" : "the processor",
                          mics_dtype_text(spec->dtype));
-    MICS_TRY(check_workspace(spec));
     return check_steps(spec->schedule);
 }
 
@@ -136,7 +101,6 @@ static mics_status open_device(mics_engine *engine)
         MICS_TRY(mics_device_cpu_open(mics_engine_events(engine->schedule), &engine->own_device));
         engine->device = engine->own_device;
     }
-    engine->async = !engine->device->is_host;
     engine->dtype = spec->dtype;
     engine->elem_bytes = mics_dtype_bytes(spec->dtype);
     if (spec->kernels == NULL)
@@ -153,9 +117,8 @@ static mics_status open_device(mics_engine *engine)
 // All that needs no other rank.
 static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(spec->memory, MICS_MEM_HOST, sizeof(mics_engine), &block));
-    mics_engine *engine = block;
+    mics_engine *engine = NULL;
+    MICS_TRY_NEW(spec->memory, MICS_MEM_HOST, 1, engine);
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;
@@ -244,15 +207,15 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
     const mics_model *model = engine->schedule->spec.model;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
+        const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, u);
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
             const mics_param *param = &model->units[u].params[p];
-            int64_t begin = param->offset > piece.shard.begin ? param->offset : piece.shard.begin;
+            int64_t begin = param->offset > held.shard.begin ? param->offset : held.shard.begin;
             int64_t end = param->offset + param->elems;
-            end = end < piece.shard.end ? end : piece.shard.end;
+            end = end < held.shard.end ? end : held.shard.end;
             if (begin < end)
                 draw(param, seed, begin - param->offset, end - param->offset,
-                     piece.shard_params + (begin - piece.shard.begin));
+                     held.shard_params + (begin - held.shard.begin));
         }
     }
     return mics_engine_upload(engine);
@@ -337,7 +300,7 @@ static mics_status run_list(mics_engine *engine)
 
 mics_status mics_engine_autotune(mics_engine *engine)
 {
-    if (!engine->async)
+    if (engine->device->is_host)
         return MICS_OK;
     engine->loss_scale = 1;
     autotune_gemms(engine);
@@ -413,8 +376,8 @@ mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
     return status;
 }
 
-// The parameter syncs of a thread's streams. They wait for none but their own first stages, between nodes,
-// and those have run.
+// The parameter syncs of a thread's streams. They wait for none but their own first stages, between
+// nodes, and those have run.
 static mics_status sync_job(mics_engine *engine, mics_stream thread)
 {
     device_begin_streams(engine, thread);
@@ -454,6 +417,6 @@ mics_status mics_engine_param_sync(mics_engine *engine)
 
 void mics_engine_forget_residual(mics_engine *engine)
 {
-    if (engine->schedule->residual_elems > 0) // packed sums are the processor's
+    if (engine->schedule->residual_elems > 0) // compressed sums are the processor's
         memset(engine->residual, 0, (size_t)engine->schedule->residual_elems * sizeof(float));
 }

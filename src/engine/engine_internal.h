@@ -17,16 +17,11 @@ typedef struct arena_map {
 } arena_map;
 
 // One collective's group, with the block that each member owns.
-typedef struct group_ring {
+typedef struct engine_group {
     mics_group group;
     int32_t *block_of; // by member
     int32_t own_block;
-} group_ring;
-
-// Which of a unit's ops, and of its gradient calls, run together with the next one.
-typedef struct unit_fusion {
-    bool *forward, *backward;
-} unit_fusion;
+} engine_group;
 
 // What a step enqueues, as a graph; see graphs.c.
 typedef struct step_graph {
@@ -79,12 +74,11 @@ struct mics_engine {
     const mics_kernels *ops;          // spec.kernels
     mics_dtype dtype;                 // of parameters, activations and gradients of one micro-step
     size_t elem_bytes;                // of one such number
-    bool async; // the device has memory of its own, and is done with a call later than the host
-    bool params_booked; // shared parameters; they are none of the allocator's
+    bool params_booked;               // shared parameters; they are none of the allocator's
 
-    // Arenas, one block each, in the device's memory. Those of `void *` hold numbers of dtype and are
-    // walked by elem_at.
-    void *params; // by unit: the shard at P; in fp32 it holds the owned piece (masters) in place
+    // Arenas, one block each, in the device's memory. Those of `void *` hold numbers of dtype and
+    // are walked by elem_at.
+    void *params; // by unit: the shard at P; in fp32 with the optimizer shard (masters) in place
     float *grads; // by unit: the accumulator at G; fp32
     // Of the optimizer: by unit, one state of the optimizer shard at O, then the next; then masters
     // (MIXED).
@@ -94,25 +88,23 @@ struct mics_engine {
     void *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
-    float *losses;            // one a token
-    char *wire[MICS_STREAMS]; // packed blocks of the collective under way; one arena
-    float *residual;          // behind them: what int8 lost, by unit
+    float *losses;                // one a token
+    char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
+    float *residual;              // behind them: what int8 lost, by unit
     int32_t *tokens; // by lane: inputs, targets, and on devices that are not the host their order
 
-    // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from where it
-    // comes to host_sums.
+    // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from
+    // where it comes to host_sums.
     mics_agreement *sums;
     mics_agreement *host_sums;
     int32_t *staged_tokens; // by micro-step: inputs, targets, order; page-locked
     int32_t *counts;        // scratch for their order
-    float *host_copy;       // pieces of a device, as `params` and `moments` of fp32 hold them
+    float *host_copy;       // of a device's shards, as `params` and `moments` of fp32 hold them
 
-    unit_fusion *fusions;            // by unit; NULL: no kernels run two ops as one
-    bool *fused;                     // what they point into
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
     arena_map map;
-    group_ring rings[MICS_AXES][MICS_SCOPES];
+    engine_group groups[MICS_AXES][MICS_SCOPES];
     mics_agreement *agreements; // by rank
     mics_step_time *times;
 
@@ -122,11 +114,11 @@ struct mics_engine {
     mics_stream home; // the stream that always has a thread
     bool locks_open;
 
-    // The run of one list. `done`, `failure` and `note` are guarded by `mutex`; note.run stays while
-    // any stream works.
+    // The run of one list. `done`, `failure` and `status` are guarded by `mutex`; status.run stays
+    // while any stream works.
     bool all_know; // every rank has found the failure for itself, from the same numbers
     bool syncing;  // mics_engine_param_sync, not a whole list
-    bool stale;    // other ranks' pieces of the parameter shards are older than their masters
+    bool stale;    // other ranks' parts of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
@@ -141,7 +133,7 @@ struct mics_engine {
     const mics_step_list *list;
     const mics_batch_source *source;
     int64_t step;
-    engine_status note;
+    engine_status status;
     mics_step_result result;
 };
 
@@ -159,8 +151,8 @@ mics_status worker_join(mics_engine *engine, mics_stream stream);
 // What a step does; where it is enqueued, it is done later.
 typedef mics_status step_job(mics_engine *engine, const mics_step *step);
 
-/* Runs the steps of a thread's streams of engine->list; those of other threads that they must wait for, it
- * waits for. A failure makes every wait of this list fail; the first one stays. */
+/* Runs the steps of a thread's streams of engine->list; those of other threads that they must wait
+ * for, it waits for. A failure makes every wait of this list fail; the first one stays. */
 mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run);
 
 /* One of them alone, between its events; the caller has waited for what it needs. */
@@ -168,13 +160,13 @@ mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run);
 
 // ---- status.c ----
 
-/* Begins a call of the engine, which every rank makes alike: a new number, and a note of it. */
+/* Begins a call of the engine, which every rank makes alike: a new number in the heartbeat. */
 void status_call(mics_engine *engine, engine_call call);
 
-/* Notes where a stream is. Called with the mutex. */
+/* Says in the heartbeat where a stream is. Called with the mutex. */
 void status_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside);
 
-/* Notes where the device is, in place of where the threads are that enqueue. */
+/* Says in it where the device is, in place of where the threads are that enqueue. */
 void status_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside);
 
 /* The first failure on any stream of the list. */
@@ -193,28 +185,27 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
 mics_status run_comm_step(mics_engine *engine, const mics_step *step);
 mics_status run_compute_step(mics_engine *engine, const mics_step *step);
 
-/* Runs each kind of collective over each group of the schedule once on a device, in list order: connections
- * are there then, and kernels loaded, before a step waits for them.   Collective: over the world. */
+/* Runs each kind of collective over each group of the schedule once on a device, in list order:
+ * connections are there then, and kernels loaded, before a step waits for them.   Collective: over
+ * the world. */
 mics_status collectives_warm_up(mics_engine *engine);
 
-/* Mean over all tokens of the list's batch, once AGREE is done. */
-double mean_loss(const mics_engine *engine);
-
-/* Takes that into the result.   Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
+/* Takes the mean loss of the list's batch, once AGREE is done, into the result.
+ *
+ * Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
 mics_status settle_loss(mics_engine *engine);
 
 void autotune_gemms(mics_engine *engine); // compute_steps.c
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call);
 
-/* Op `op` and the next one in one call; call number `at` of the unit's and the next one likewise. */
+/* Op `op` and the next one in one call; call `at` of the unit's and the next one likewise. */
 void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op);
 void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call);
 
 // ---- fusion.c ----
 
-/* Finds what runs as one call. Whether a unit's op, or gradient call, does so with the next one. */
-mics_status fusions_open(mics_engine *engine);
+/* Whether a unit's op, or gradient call, runs as one call with the next one. */
 bool is_fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
 bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
 
@@ -229,11 +220,11 @@ void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls);
 
 // ---- events.c ----
 //
-// Event 2 i is where step i of the training list began on its stream, 2 i + 1 where it ended. Those of the
-// evaluation's list come behind; the last ones tell, by stream, where a list ended.
+// Event 2 i is where step i of the training list began on its stream, 2 i + 1 where it ended. Those
+// of the evaluation's list come behind; the last ones tell, by stream, where a list ended.
 
-/* Before the first step of a list of a thread's streams: lets them wait for all that the streams did
- * before; and behind the last one. */
+/* Before the first step of a list of a thread's streams: lets them wait for all that the streams
+ * did before; and behind the last one. */
 void device_begin_streams(mics_engine *engine, mics_stream thread);
 void device_end_streams(mics_engine *engine, mics_stream thread);
 
@@ -241,8 +232,8 @@ void device_end_streams(mics_engine *engine, mics_stream thread);
 void device_begin_step(mics_engine *engine, int32_t index);
 void device_end_step(mics_engine *engine, int32_t index);
 
-/* Waits until all streams have reached what step `index` of the list waits for. The device, the comm
- * and the time-out are looked after meanwhile.
+/* Waits until all streams have reached what step `index` of the list waits for. The device, the
+ * comm and the time-out are looked after meanwhile.
  *
  * Returns: MICS_OK; MICS_ERR_TIMEOUT, MICS_ERR_COMM, MICS_ERR_DEVICE, logged. */
 mics_status device_wait_step(mics_engine *engine, int32_t index);
@@ -262,31 +253,24 @@ void device_read_times(const mics_engine *engine);
  * (COMPUTE: in no collective; index -1: in no step). */
 void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index, double waited_s);
 
-/* The engine's time-out handler: says which collective is late, who has not entered it, and what those
- * ranks were last seen doing. `ctx` is the engine. */
+/* The engine's time-out handler: says which collective is late, who has not entered it, and what
+ * those ranks were last seen doing. `ctx` is the engine. */
 void watch_explain(void *ctx, const mics_timeout *late);
 
 // ---- state.c ----
 
-/* A rank's group along an axis. The caller frees ring->block_of with mics_free. */
-mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_axis axis,
-                            mics_group_scope scope, int32_t rank, group_ring *ring);
-
-/* A rank's groups along all axes. On failure too the caller frees each block_of with mics_free. */
-mics_status group_rings_open(mics_memory *memory, const mics_mesh *mesh, int32_t rank,
-                             group_ring rings[MICS_AXES][MICS_SCOPES]);
-
 /* The group that a collective of the schedule runs over. */
-static inline const group_ring *ring_of(const mics_engine *engine, const mics_step *step)
+static inline const engine_group *group_of(const mics_engine *engine, const mics_step *step)
 {
-    return &engine->rings[step->axis][mics_step_scope(step)];
+    return &engine->groups[step->axis][mics_step_scope(step)];
 }
 
 /* Computes the maps and rings, and takes the arenas as the ledger says. On failure the caller
  * closes the engine. */
 mics_status state_open(mics_engine *engine);
 
-/* What state_open leaves out: the parameters, where the partition group shares them. Collective: over that. */
+/* What state_open leaves out: the parameters, where the partition group shares them. Collective:
+ * over that. */
 mics_status state_share(mics_engine *engine);
 
 /* Registers the arenas of a device that collectives use. Collective: over the world. */
@@ -299,7 +283,7 @@ int32_t *lane_tokens(const mics_engine *engine, int32_t lane);
 /* This rank's elements of a unit at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
 
-/* The owned piece of a unit's accumulator. */
+/* The optimizer shard of a unit's accumulator. */
 float *owned_grads(const mics_engine *engine, int32_t unit);
 
 /* How a step uses a unit; NULL when it does not. */
@@ -319,7 +303,7 @@ void *shard_at(const mics_engine *engine, int32_t unit);
 /* Where kernels run that belong to a stream; computation alone has a workspace. */
 mics_exec exec_on(const mics_engine *engine, mics_stream stream);
 
-// The owned piece of a unit, in the device's memory.
+// The optimizer shard of a unit, in the device's memory.
 typedef struct optimizer_shard {
     mics_range range; // of the unit's elements, cut at its own length
     float *masters, *states[MICS_OPTIMIZER_STATES];
@@ -329,8 +313,8 @@ optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit);
 
 // ---- host_copy.c ----
 
-/* Takes the host's copy of a device's pieces, unless it is there; none where the engine computes in the host's
- * memory. */
+/* Takes the host's copy of a device's optimizer shards, unless it is there; none where the engine
+ * computes in the host's memory. */
 mics_status host_copy_open(mics_engine *engine);
 
 #endif

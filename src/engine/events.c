@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The events of a list: between streams, for times, and to wait for a device that is done later than the
-// host, which says what it was doing when it is late. The threads of the streams enqueue; only what waits
-// for the agreement waits for the device.
+// The events of a list: between streams, for times, and to wait for a device that is done later
+// than the host, which says what it was doing when it is late. The threads of the streams enqueue;
+// only what waits for the agreement waits for the device.
 #include "engine/engine_internal.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -208,9 +208,9 @@ static double end_us(const mics_engine *engine, int32_t index)
     return engine->device->ops->event_us(engine->device->ctx, list_event(engine, index, true));
 }
 
-// Computation waited between the end of one of its steps and the later ends of what the next one needs,
-// stream by stream. Behind the agreement nothing else is waited for, and on a device nothing may have been
-// reached yet.
+// Computation waited between the end of one of its steps and the later ends of what the next one
+// needs, stream by stream. Behind the agreement nothing else is waited for, and on a device nothing
+// may have been reached yet.
 void device_read_exposed(mics_engine *engine)
 {
     const mics_step_list *list = engine->list;

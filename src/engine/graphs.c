@@ -2,15 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of a step as one graph, where the spec asks for it and the device has graphs.
 //
-// A graph holds what one FORWARD or BACKWARD enqueues on the computing stream; tokens, events and waits
-// for other streams stay outside, so nothing else about a list changes. Steps of one lane that differ in
-// their micro-step alone enqueue the same calls, and have one graph. The first of them to come runs as it
-// is: kernels are loaded then, and products planned, which a capture may not do. The second is captured.
+// A graph holds what one FORWARD or BACKWARD enqueues on the computing stream; tokens, events and
+// waits for other streams stay outside, so nothing else about a list changes. Steps of one lane
+// that differ in their micro-step alone enqueue the same calls, and have one graph. The first of
+// them to come runs as it is: kernels are loaded then, and products planned, which a capture may
+// not do. The second is captured.
 //
 // Invariants:
-//   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may change from
-//      step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph was captured with.
+//   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may
+//      change from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph
+//      was captured with.
 //   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
+#include "base/new.h"
 #include "engine/engine_internal.h"
 
 static bool has_graph(const mics_step *step)
@@ -51,12 +54,9 @@ mics_status graphs_open(mics_engine *engine)
         return MICS_OK;
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &engine->schedule->lists[phase];
-        void *block = NULL;
         if (list->count == 0)
             continue;
-        MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                            (size_t)list->count * sizeof(step_graph), &block));
-        engine->graphs[phase] = block;
+        MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, list->count, engine->graphs[phase]);
         for (int32_t i = 0; i < list->count; i++)
             engine->graphs[phase][i].shared =
                 has_graph(&list->steps[i]) ? first_alike(list, i) : -1;

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The owned pieces of parameters and optimizer state: where computation has them, and where callers do.
+// Optimizer shards, parameters and states: where computation has them, and where callers do.
 //
-// On the CPU that is the same memory. Pieces of a device have a copy on the host, laid out as an
-// fp32 engine's arenas: the parameter shards with the masters inside, then the optimizer's states. It is there from opening
-// or a download on until it is released.
+// On the CPU that is the same memory. Shards of a device have a copy on the host, laid out as an
+// fp32 engine's arenas: the parameter shards with the masters inside, then the optimizer's states.
+// It is there from opening or a download on until it is released.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 
@@ -13,7 +13,7 @@ static int64_t at_most(int64_t value, int64_t limit)
     return value < limit ? value : limit;
 }
 
-// Floats of one state of all owned pieces.
+// Floats of one state of all optimizer shards.
 static int64_t owned_elems(const mics_engine *engine)
 {
     int64_t elems = 0;
@@ -38,13 +38,19 @@ static int64_t all_shard_elems(const mics_engine *engine)
     return engine->map.params_end;
 }
 
+// Whether callers see a copy, and not the memory that computation uses.
+static bool is_copied(const mics_engine *engine)
+{
+    return !engine->device->is_host;
+}
+
 static bool is_mixed(const mics_engine *engine)
 {
     return engine->schedule->spec.precision == MICS_PRECISION_MIXED;
 }
 
-// Elements by which the owned piece begins behind the shard.
-static int64_t piece_in_shard(const mics_engine *engine, int32_t unit)
+// Elements by which the optimizer shard begins behind the parameter shard.
+static int64_t offset_in_shard(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
     return unit_range(engine, unit, s->optimizer).begin - unit_range(engine, unit, s->params).begin;
@@ -54,18 +60,18 @@ optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
 {
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].optimizer);
-    void *params = elem_at(engine, shard_at(engine, unit), piece_in_shard(engine, unit));
-    optimizer_shard piece = {.range = {at_most(range.begin, elems), at_most(range.end, elems)},
-                             .params = is_mixed(engine) ? params : NULL,
-                             .masters = is_mixed(engine) ? NULL : params};
+    void *params = elem_at(engine, shard_at(engine, unit), offset_in_shard(engine, unit));
+    optimizer_shard held = {.range = {at_most(range.begin, elems), at_most(range.end, elems)},
+                            .params = is_mixed(engine) ? params : NULL,
+                            .masters = is_mixed(engine) ? NULL : params};
     if (engine->moments == NULL) // an engine for evaluation
-        return piece;
+        return held;
     float *next = engine->moments + engine->map.moments[unit];
     for (int32_t s = 0; s < state_count(engine); s++, next += owned_elems(engine))
-        piece.states[s] = next;
+        held.states[s] = next;
     if (is_mixed(engine))
-        piece.masters = next;
-    return piece;
+        held.masters = next;
+    return held;
 }
 
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
@@ -73,25 +79,26 @@ mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *e
     const mics_sharding *s = &engine->schedule->sharding[unit];
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = unit_range(engine, unit, s->params),
-                     piece = unit_range(engine, unit, s->optimizer);
-    float *shards = engine->async ? engine->host_copy : engine->params;
+                     held = unit_range(engine, unit, s->optimizer);
+    float *shards = is_copied(engine) ? engine->host_copy : engine->params;
     mics_engine_optimizer_shard result = {
-        .range = {at_most(piece.begin, elems), at_most(piece.end, elems)},
+        .range = {at_most(held.begin, elems), at_most(held.end, elems)},
         .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
     };
     if (shards == NULL) // released
         return result;
     result.shard_params = shards + engine->map.params[unit];
-    result.params = result.shard_params + piece_in_shard(engine, unit);
+    result.params = result.shard_params + offset_in_shard(engine, unit);
     if (engine->moments == NULL) // an engine for evaluation
         return result;
-    float *moments = engine->async ? engine->host_copy + all_shard_elems(engine) : engine->moments;
+    float *moments =
+        is_copied(engine) ? engine->host_copy + all_shard_elems(engine) : engine->moments;
     for (int32_t state = 0; state < state_count(engine); state++)
         result.states[state] = moments + engine->map.moments[unit] + state * owned_elems(engine);
     return result;
 }
 
-// ---- the copy of a device's pieces ----
+// ---- the copy of a device's shards ----
 
 size_t mics_engine_copy_bytes(const mics_schedule *schedule)
 {
@@ -109,7 +116,7 @@ size_t mics_engine_copy_bytes(const mics_schedule *schedule)
 mics_status host_copy_open(mics_engine *engine)
 {
     void *block = NULL;
-    if (!engine->async || engine->host_copy != NULL)
+    if (!is_copied(engine) || engine->host_copy != NULL)
         return MICS_OK;
     MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
                         mics_engine_copy_bytes(engine->schedule), &block));
@@ -163,15 +170,15 @@ static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
 {
     const int64_t elems =
         engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
-    float *here = engine->host_copy + engine->map.params[unit] + piece_in_shard(engine, unit);
+    float *here = engine->host_copy + engine->map.params[unit] + offset_in_shard(engine, unit);
     float *there = optimizer_shard_of(engine, unit).masters;
     if (there != NULL)
         copy_floats(engine, upload ? there : here, upload ? here : there, elems);
 }
 
-static mics_status copy_pieces(mics_engine *engine, bool upload)
+static mics_status copy_shards(mics_engine *engine, bool upload)
 {
-    if (!engine->async)
+    if (!is_copied(engine))
         return MICS_OK;
     MICS_TRY(device_drain(engine));
     copy_moments(engine, upload);
@@ -189,14 +196,14 @@ static mics_status copy_pieces(mics_engine *engine, bool upload)
 mics_status mics_engine_download(mics_engine *engine)
 {
     MICS_TRY(host_copy_open(engine));
-    return copy_pieces(engine, false);
+    return copy_shards(engine, false);
 }
 
 mics_status mics_engine_upload(mics_engine *engine)
 {
-    if (engine->async && engine->host_copy == NULL)
+    if (is_copied(engine) && engine->host_copy == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "optimizer shards were released, so there is nothing to upload; "
                          "call mics_engine_download first");
-    return copy_pieces(engine, true);
+    return copy_shards(engine, true);
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Loss scaling for fp16, step by step as DeepSpeed's DynamicLossScaler does it (deepspeed/runtime/fp16/
-// loss_scaler.py), so that a run file of that project means the same here.
+// Loss scaling for fp16, step by step as DeepSpeed's DynamicLossScaler does it
+// (deepspeed/runtime/fp16/ loss_scaler.py), so that a run file of that project means the same here.
 #include "mics/engine.h"
 #include <math.h>
 

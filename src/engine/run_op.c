@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// From the model's ops to calls of kernels: here pointers are found; kernels know no model, and nothing here knows a kind
-// of op.
+// From the model's ops to calls of kernels: here pointers are found; kernels know no model, and
+// nothing here knows a kind of op.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include "mics/size.h"
@@ -39,7 +39,7 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
     const mics_op_def *def = mics_op_def_get(op->kind);
     const int64_t N = call.shape.N;
     call.targets = tokens + N;
-    call.order = engine->async ? call.targets + N : NULL;
+    call.order = spec->accelerator ? call.targets + N : NULL;
     call.loss_scale =
         (float)(engine->loss_scale / ((double)N * spec->micro_steps * spec->mesh.ranks));
     call.chunk_rows = def->loss ? def->cost(&call.shape).chunk_rows : 0;
@@ -70,8 +70,9 @@ void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
     kernels_of(engine, &call)->forward(&call);
 }
 
-// Most kernels add to both of an op's gradients or to none. Where one is the first of this micro-step and
-// another is not (a weight that ops share, with a bias each), the first one is added to 0.
+// Most kernels add to both of an op's gradients or to none. Where one is the first of this
+// micro-step and another is not (a weight that ops share, with a bias each), the first one is added
+// to 0.
 static void unite_flags(const mics_engine *engine, mics_op_call *call)
 {
     if (call->dparams[0] == NULL || call->dparams[1] == NULL ||
@@ -138,8 +139,8 @@ void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_c
 
 // ---- logits ----
 
-// The workspace: logits of the engine's numbers, then the same in fp32, where the product has worked
-// before.
+// The workspace: logits of the engine's numbers, then the same in fp32, where the product has
+// worked before.
 mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count, float *logits_out)
 {
     const mics_schedule *schedule = engine->schedule;

@@ -2,24 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine holds: arenas as the ledger says, where units and slots lie in them, and the
 // groups of this rank.
+#include "base/new.h"
 #include "engine/engine_internal.h"
 
 static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **offsets_out)
 {
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(engine->spec.memory, MICS_MEM_HOST, (size_t)count * sizeof(int64_t), &block));
-    *offsets_out = block;
+    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, count, *offsets_out);
     return MICS_OK;
 }
 
-// A shared arena has all shards of a unit side by side; of units that are whole on every rank, one of each
-// member.
+// A shared arena has all shards of a unit side by side; of units that are whole on every rank, one
+// of each member.
 static void map_params(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
     const bool shared = schedule->spec.share_params;
-    const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
+    const engine_group *group = &engine->groups[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
     int64_t end = 0;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
         const int32_t degree = schedule->sharding[u].params;
@@ -61,28 +59,24 @@ static mics_status map_slots(mics_engine *engine, const int64_t *elems, int32_t 
     return MICS_OK;
 }
 
-mics_status group_ring_open(mics_memory *memory, const mics_mesh *mesh, mics_group_axis axis,
-                            mics_group_scope scope, int32_t rank, group_ring *ring)
+static mics_status open_group(mics_engine *engine, mics_group_axis axis, mics_group_scope scope)
 {
-    ring->group = mics_mesh_group(mesh, axis, scope, rank);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)ring->group.size * sizeof(int32_t), &block));
-    ring->block_of = block;
-    for (int32_t member = 0; member < ring->group.size; member++)
-        ring->block_of[member] =
-            mics_mesh_block(mesh, axis, scope, mics_group_rank(ring->group, member));
-    ring->own_block = ring->block_of[ring->group.index];
+    const mics_mesh *mesh = &engine->schedule->spec.mesh;
+    engine_group *made = &engine->groups[axis][scope];
+    made->group = mics_mesh_group(mesh, axis, scope, engine->rank);
+    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, made->group.size, made->block_of);
+    for (int32_t member = 0; member < made->group.size; member++)
+        made->block_of[member] =
+            mics_mesh_block(mesh, axis, scope, mics_group_rank(made->group, member));
+    made->own_block = made->block_of[made->group.index];
     return MICS_OK;
 }
 
-mics_status group_rings_open(mics_memory *memory, const mics_mesh *mesh, int32_t rank,
-                             group_ring rings[MICS_AXES][MICS_SCOPES])
+static mics_status open_groups(mics_engine *engine)
 {
-    for (int axis = 0; axis < MICS_AXES; axis++) {
-        for (int scope = 0; scope < MICS_SCOPES; scope++)
-            MICS_TRY(group_ring_open(memory, mesh, (mics_group_axis)axis, (mics_group_scope)scope,
-                                     rank, &rings[axis][scope]));
-    }
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
+        MICS_TRY(open_group(engine, (mics_group_axis)(i / MICS_SCOPES),
+                            (mics_group_scope)(i % MICS_SCOPES)));
     return MICS_OK;
 }
 
@@ -91,8 +85,8 @@ static bool is_shared(const mics_engine *engine, mics_memory_tag tag)
     return tag == MICS_MEM_PARAMS && engine->schedule->spec.share_params;
 }
 
-// Takes an arena of the size that the ledger has for a tag, in the memory that the engine computes in; none
-// when that is 0.
+// Takes an arena of the size that the ledger has for a tag, in the memory that the engine computes
+// in; none when that is 0.
 static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **arena_out)
 {
     mics_memory *memory = engine->spec.memory;
@@ -105,7 +99,7 @@ static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **a
         engine->params_booked = true;
         return MICS_OK;
     }
-    if (!engine->async)
+    if (device->is_host)
         return mics_alloc(memory, tag, bytes, arena_out);
     MICS_TRY(mics_memory_book(memory, tag, bytes));
     mics_status status = device->ops->alloc(device->ctx, bytes, arena_out);
@@ -124,7 +118,7 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
     }
     if (arena == NULL)
         return;
-    if (!engine->async) {
+    if (engine->device->is_host) {
         mics_free(engine->spec.memory, arena);
         return;
     }
@@ -132,14 +126,14 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
     mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
 }
 
-static void lay_out_wire(mics_engine *engine, char *wire)
+static void lay_out_messages(mics_engine *engine, char *arena)
 {
-    engine->wire[0] = wire;
-    for (int stream = 0; wire != NULL && stream < MICS_STREAMS; stream++) {
-        engine->wire[stream] = wire;
-        wire += engine->schedule->wire_bytes[stream];
+    engine->messages[0] = arena;
+    for (int stream = 0; arena != NULL && stream < MICS_STREAMS; stream++) {
+        engine->messages[stream] = arena;
+        arena += engine->schedule->message_bytes[stream];
     }
-    engine->residual = (float *)(void *)wire;
+    engine->residual = (float *)(void *)arena;
 }
 
 static mics_status open_arenas(mics_engine *engine)
@@ -159,7 +153,7 @@ static mics_status open_arenas(mics_engine *engine)
     engine->activations = blocks[MICS_MEM_ACTIVATIONS];
     engine->workspace = blocks[MICS_MEM_WORKSPACE];
     engine->tokens = blocks[MICS_MEM_DATA];
-    lay_out_wire(engine, blocks[MICS_MEM_COMPRESSION]);
+    lay_out_messages(engine, blocks[MICS_MEM_MESSAGES]);
     MICS_TRY(status);
     engine->losses = engine->workspace + schedule->workspace_losses;
     engine->workspace_bytes = (size_t)schedule->workspace_losses * sizeof(float);
@@ -174,7 +168,7 @@ static mics_status open_host(mics_engine *engine)
     const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     void *block = NULL;
     engine->sums = engine->host_sums = &engine->agreements[engine->rank];
-    if (!engine->async)
+    if (device->is_host)
         return MICS_OK;
     engine->host_sums = NULL;
     engine->sums = (mics_agreement *)(void *)(engine->workspace + engine->schedule->workspace_sums);
@@ -183,9 +177,7 @@ static mics_status open_host(mics_engine *engine)
     MICS_TRY(device->ops->alloc_host(
         device->ctx, (size_t)spec->micro_steps * 3 * tokens * sizeof(int32_t), &block));
     engine->staged_tokens = block;
-    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)(spec->model->vocab + 1) * sizeof(int32_t), &block));
-    engine->counts = block;
+    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, spec->model->vocab + 1, engine->counts);
     return MICS_OK;
 }
 
@@ -193,24 +185,16 @@ mics_status state_open(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
     arena_map *map = &engine->map;
-    void *block = NULL;
-    MICS_TRY(
-        group_rings_open(engine->spec.memory, &schedule->spec.mesh, engine->rank, engine->rings));
+    MICS_TRY(open_groups(engine));
     MICS_TRY(map_units(engine));
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
-    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)schedule->spec.mesh.ranks * sizeof(mics_agreement), &block));
-    engine->agreements = block;
-    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)schedule->lists[MICS_PHASE_TRAIN].count * sizeof(mics_step_time),
-                        &block));
-    engine->times = block;
-    MICS_TRY(mics_alloc(engine->spec.memory, MICS_MEM_HOST,
-                        (size_t)schedule->spec.layered_micro_steps * sizeof(int32_t), &block));
-    engine->micro_step_read = block;
-    MICS_TRY(fusions_open(engine));
+    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, schedule->spec.mesh.ranks, engine->agreements);
+    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, schedule->lists[MICS_PHASE_TRAIN].count,
+                 engine->times);
+    MICS_TRY_NEW(engine->spec.memory, MICS_MEM_HOST, schedule->spec.layered_micro_steps,
+                 engine->micro_step_read);
     MICS_TRY(graphs_open(engine));
     MICS_TRY(open_arenas(engine));
     return open_host(engine);
@@ -218,11 +202,11 @@ mics_status state_open(mics_engine *engine)
 
 mics_status state_share(mics_engine *engine)
 {
-    const group_ring *group = &engine->rings[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
-    const mics_comm_group ring = {
+    const engine_group *group = &engine->groups[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE];
+    const mics_comm_group over = {
         .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
     void *block = NULL;
-    MICS_TRY(mics_comm_share(engine->spec.comm, &ring,
+    MICS_TRY(mics_comm_share(engine->spec.comm, &over,
                              (size_t)engine->map.params_end * sizeof(float), &block));
     engine->params = block;
     return MICS_OK;
@@ -231,9 +215,9 @@ mics_status state_share(mics_engine *engine)
 mics_status state_register(mics_engine *engine)
 {
     void *const arenas[MICS_MEM_TAGS] = {
-        [MICS_MEM_PARAMS] = engine->params,       [MICS_MEM_GRADS] = engine->grads,
-        [MICS_MEM_GATHER] = engine->gather,       [MICS_MEM_REDUCE] = engine->reduce,
-        [MICS_MEM_COMPRESSION] = engine->wire[0],
+        [MICS_MEM_PARAMS] = engine->params,        [MICS_MEM_GRADS] = engine->grads,
+        [MICS_MEM_GATHER] = engine->gather,        [MICS_MEM_REDUCE] = engine->reduce,
+        [MICS_MEM_MESSAGES] = engine->messages[0],
     };
     mics_comm_buffer buffers[MICS_COMM_MAX_BUFFERS];
     int32_t count = 0;
@@ -250,7 +234,7 @@ static void close_arenas(mics_engine *engine)
         [MICS_MEM_PARAMS] = engine->params,       [MICS_MEM_GRADS] = engine->grads,
         [MICS_MEM_OPTIMIZER] = engine->moments,   [MICS_MEM_GATHER] = engine->gather,
         [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
-        [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_COMPRESSION] = engine->wire[0],
+        [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_MESSAGES] = engine->messages[0],
         [MICS_MEM_DATA] = engine->tokens,
     };
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
@@ -268,7 +252,7 @@ static void close_device(mics_engine *engine)
     graphs_close(engine);
     mics_comm_unregister(engine->spec.comm);
     close_arenas(engine);
-    if (engine->async && engine->host_sums != NULL)
+    if (engine->host_sums != engine->sums)
         device->ops->free_host(device->ctx, engine->host_sums);
     if (engine->staged_tokens != NULL)
         device->ops->free_host(device->ctx, engine->staged_tokens);
@@ -285,13 +269,11 @@ void state_close(mics_engine *engine)
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         mics_free(memory, maps[i]);
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
-        mics_free(memory, engine->rings[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
+        mics_free(memory, engine->groups[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
     mics_free(memory, engine->agreements);
     mics_free(memory, engine->times);
     mics_free(memory, engine->micro_step_read);
     mics_free(memory, engine->counts);
-    mics_free(memory, engine->fusions);
-    mics_free(memory, engine->fused);
     mics_free(memory, engine->host_copy);
 }
 
@@ -322,7 +304,8 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit)
 int32_t *lane_tokens(const mics_engine *engine, int32_t lane)
 {
     const mics_batch *batch = &engine->schedule->spec.batch;
-    return engine->tokens + (engine->async ? 3 : 2) * batch->sequences * batch->length * lane;
+    return engine->tokens +
+           (engine->schedule->spec.accelerator ? 3 : 2) * batch->sequences * batch->length * lane;
 }
 
 void *elem_at(const mics_engine *engine, void *base, int64_t elems)

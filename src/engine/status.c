@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says of itself: where each of its streams is, for the others to read, and what its steps
-// are called.
+// What a rank says of itself: where each of its streams is, for the others to read, and what its
+// steps are called.
 #include "engine/engine_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -19,23 +19,23 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
                              : "loss and norm",
              more, mics_group_text(step->axis, mics_step_scope(step)),
              engine->phase == MICS_PHASE_TRAIN ? "step" : "evaluation after step",
-             (long long)engine->step, micro_step, (long long)engine->note.run,
+             (long long)engine->step, micro_step, (long long)engine->status.run,
              (int)(step - engine->list->steps));
 }
 
 // Sends the status with the heartbeat. Called with the mutex.
-static void post_note(mics_engine *engine)
+static void post_status(mics_engine *engine)
 {
     mics_heartbeat bytes = {{0}};
-    _Static_assert(sizeof engine->note <= sizeof bytes.bytes, "a heartbeat holds the status");
-    memcpy(bytes.bytes, &engine->note, sizeof engine->note);
+    _Static_assert(sizeof engine->status <= sizeof bytes.bytes, "a heartbeat holds the status");
+    memcpy(bytes.bytes, &engine->status, sizeof engine->status);
     mics_comm_heartbeat_post(engine->spec.comm, &bytes);
 }
 
 void status_call(mics_engine *engine, engine_call call)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine_status *own = &engine->note;
+    engine_status *own = &engine->status;
     own->run += call != ENGINE_IDLE;
     own->call = (int32_t)call;
     own->step = engine->step;
@@ -43,7 +43,7 @@ void status_call(mics_engine *engine, engine_call call)
     own->inside = 0;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         own->at[stream] = -1;
-    post_note(engine);
+    post_status(engine);
     pthread_mutex_unlock(&engine->mutex);
 }
 
@@ -51,19 +51,19 @@ void status_call(mics_engine *engine, engine_call call)
 void status_step(mics_engine *engine, mics_stream stream, int32_t index, bool inside)
 {
     const int32_t bit = 1 << stream;
-    engine_status *own = &engine->note;
+    engine_status *own = &engine->status;
     own->at[stream] = index;
     own->inside = inside ? own->inside | bit : own->inside & ~bit;
-    post_note(engine);
+    post_status(engine);
 }
 
 void status_device(mics_engine *engine, const int32_t at[MICS_STREAMS], int32_t inside)
 {
     pthread_mutex_lock(&engine->mutex);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        engine->note.at[stream] = at[stream];
-    engine->note.inside = inside;
-    post_note(engine);
+        engine->status.at[stream] = at[stream];
+    engine->status.inside = inside;
+    post_status(engine);
     pthread_mutex_unlock(&engine->mutex);
 }
 

@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communication threads, and the walk over a list that all streams take, on whatever device.
 //
-// Collectives of the host block, so each of its communication streams has a thread. Those of a device are
-// enqueued: one thread does so for both streams in list order, which is the same on all ranks, so that no
-// two ranks launch the kernels of two communicators in different orders. NCCL asks for that.
+// Collectives of the host block, so each of its communication streams has a thread. Those of a
+// device are enqueued: one thread does so for both streams in list order, which is the same on all
+// ranks, so that no two ranks launch the kernels of two communicators in different orders. NCCL
+// asks for that.
 //
 // Invariants (guarded by engine->mutex):
-//   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s]. On a
-//      device that has memory of its own `done` means enqueued: what waits for it waits for its event
-//      too. AGREE is done for good there.
+//   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s].
+//      On a device that has memory of its own `done` means enqueued: what waits for it waits for
+//      its event too. AGREE is done for good there.
 //   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
-//   3. A thread's steps are in list order, and a step waits for earlier ones only: threads never wait for
-//      each other in a circle.
+//   3. A thread's steps are in list order, and a step waits for earlier ones only: threads never
+//      wait for each other in a circle.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 
@@ -163,7 +164,7 @@ static void end(mics_engine *engine, int32_t index, mics_status status)
         engine->done[stream] = index;
     else if (engine->failure == MICS_OK)
         engine->failure = status;
-    engine->note.inside &= ~(1 << stream); // told with the next step
+    engine->status.inside &= ~(1 << stream); // told with the next step
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->mutex);
 }

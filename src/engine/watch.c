@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Explains a collective that is late, from the heartbeats: which ranks have not entered it, and what each
-// of them was last seen doing.
+// Explains a collective that is late, from the heartbeats: which ranks have not entered it, and
+// what each of them was last seen doing.
 //
 // Who speaks. All ranks of a late collective time out at nearly the same moment, and one report is
-// what people read. Rank 0 reads all notes and speaks at once, as do ranks that are threads; the last
-// rank, which reads them too, waits for rank 0 to end the world, in case rank 0 is the one that
-// hangs; others, who know least, wait longest.
+// what people read. Rank 0 reads all heartbeats and speaks at once, as do ranks that are threads;
+// the last rank, which reads them too, waits for rank 0 to end the world, in case rank 0 is the one
+// that hangs; others, who know least, wait longest.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <stdarg.h>
@@ -34,58 +34,58 @@ MICS_PRINTF(2, 3) static void append(report *r, const char *format, ...)
     va_end(args);
 }
 
-static bool read_note(const report *r, int32_t rank, engine_status *note_out, double *age_s_out)
+static bool read_status(const report *r, int32_t rank, engine_status *status_out, double *age_s_out)
 {
     mics_heartbeat bytes;
     if (!mics_comm_heartbeat_read(r->engine->spec.comm, rank, &bytes, age_s_out))
         return false;
-    memcpy(note_out, bytes.bytes, sizeof *note_out);
+    memcpy(status_out, bytes.bytes, sizeof *status_out);
     return true;
 }
 
-static bool reads_board(const report *r)
+static bool reads_heartbeats(const report *r)
 {
-    engine_status note;
+    engine_status status;
     double age_s = 0;
     for (int32_t rank = 0; rank < r->engine->spec.comm->ranks; rank++) {
-        if (rank != r->engine->rank && read_note(r, rank, &note, &age_s))
+        if (rank != r->engine->rank && read_status(r, rank, &status, &age_s))
             return true;
     }
     return false;
 }
 
-static bool is_inside(const engine_status *note, mics_stream stream)
+static bool is_inside(const engine_status *status, mics_stream stream)
 {
-    return (note->inside & (1 << stream)) != 0;
+    return (status->inside & (1 << stream)) != 0;
 }
 
-static bool runs_list(const engine_status *note)
+static bool runs_list(const engine_status *status)
 {
-    return note->call == ENGINE_LIST && (unsigned)note->phase < MICS_PHASES;
+    return status->call == ENGINE_LIST && (unsigned)status->phase < MICS_PHASES;
 }
 
 // A step that a rank is in.
 typedef struct place {
-    engine_status note;
+    engine_status status;
     mics_stream stream; // COMPUTE: the collective is none of a list
 } place;
 
 static const mics_step *step_at(const report *r, const place *at)
 {
-    const mics_step_list *list = &r->engine->schedule->lists[at->note.phase];
-    const int32_t index = at->note.at[at->stream];
-    return runs_list(&at->note) && index >= 0 && index < list->count ? &list->steps[index] : NULL;
+    const mics_step_list *list = &r->engine->schedule->lists[at->status.phase];
+    const int32_t index = at->status.at[at->stream];
+    return runs_list(&at->status) && index >= 0 && index < list->count ? &list->steps[index] : NULL;
 }
 
-// Whether a rank has entered a collective, as far as its newest note tells.
-static bool has_entered(const place *late, const engine_status *note)
+// Whether a rank has entered a collective, as far as its newest status tells.
+static bool has_entered(const place *late, const engine_status *status)
 {
-    if (note->run != late->note.run)
-        return note->run > late->note.run;
+    if (status->run != late->status.run)
+        return status->run > late->status.run;
     if (late->stream == MICS_STREAM_COMPUTE)
-        return note->call == late->note.call;
-    const int32_t at = note->at[late->stream], index = late->note.at[late->stream];
-    return at > index || (at == index && is_inside(note, late->stream));
+        return status->call == late->status.call;
+    const int32_t at = status->at[late->stream], index = late->status.at[late->stream];
+    return at > index || (at == index && is_inside(status, late->stream));
 }
 
 // The members of a collective that a rank is in.
@@ -103,20 +103,21 @@ static void append_step(report *r, const place *at)
     const mics_step *step = step_at(r, at);
     if (step == NULL)
         return;
-    append(r, "%s %s", is_inside(&at->note, at->stream) ? "in" : "before",
+    append(r, "%s %s", is_inside(&at->status, at->stream) ? "in" : "before",
            mics_step_text(step->kind, step->stage));
     if (step->unit >= 0)
         append(r, " of %s", r->engine->schedule->spec.model->units[step->unit].name);
     append(r,
-           at->note.phase == MICS_PHASE_TRAIN ? " in step %lld"
-                                              : " in an evaluation after step %lld",
-           (long long)at->note.step);
+           at->status.phase == MICS_PHASE_TRAIN ? " in step %lld"
+                                                : " in an evaluation after step %lld",
+           (long long)at->status.step);
     if (step->micro_step >= 0)
         append(r, ", micro-step %d", (int)step->micro_step + 1);
 }
 
-// "in backward of h.3 in step 7, micro-step 2": the collective that it is in, else what it computes.
-static void append_doing(report *r, const engine_status *note)
+// "in backward of h.3 in step 7, micro-step 2": the collective that it is in, else what it
+// computes.
+static void append_doing(report *r, const engine_status *status)
 {
     static const char *const calls[] = {
         [ENGINE_IDLE] = "between steps",
@@ -124,49 +125,50 @@ static void append_doing(report *r, const engine_status *note)
         [ENGINE_AGREE] = "agreeing with the others",
         [ENGINE_SYNC] = "synchronising parameters",
     };
-    place at = {.note = *note, .stream = MICS_STREAM_COMPUTE};
+    place at = {.status = *status, .stream = MICS_STREAM_COMPUTE};
     for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
-        if (!is_inside(note, MICS_STREAM_COMPUTE) && is_inside(note, (mics_stream)s))
+        if (!is_inside(status, MICS_STREAM_COMPUTE) && is_inside(status, (mics_stream)s))
             at.stream = (mics_stream)s;
     }
     if (step_at(r, &at) != NULL)
         append_step(r, &at);
     else
-        append(r, "%s after step %lld", calls[(unsigned)note->call <= ENGINE_SYNC ? note->call : 0],
-               (long long)note->step);
+        append(r, "%s after step %lld",
+               calls[(unsigned)status->call <= ENGINE_SYNC ? status->call : 0],
+               (long long)status->step);
 }
 
 static void append_rank(report *r, int32_t rank)
 {
-    engine_status note;
+    engine_status status;
     double age_s = 0;
-    if (!read_note(r, rank, &note, &age_s)) {
+    if (!read_status(r, rank, &status, &age_s)) {
         append(r, "rank %d (nothing was ever heard of it)", (int)rank);
         return;
     }
     append(r, "rank %d (", (int)rank);
     if (age_s > alive_s)
         append(r, "last seen %.1f s ago, ", age_s);
-    append_doing(r, &note);
+    append_doing(r, &status);
     append(r, ")");
 }
 
 static bool is_missing(const report *r, const place *late, int32_t rank)
 {
-    engine_status note;
+    engine_status status;
     double age_s = 0;
-    return !read_note(r, rank, &note, &age_s) || !has_entered(late, &note);
+    return !read_status(r, rank, &status, &age_s) || !has_entered(late, &status);
 }
 
 static bool is_silent(const report *r, int32_t rank)
 {
-    engine_status note;
+    engine_status status;
     double age_s = 0;
-    return !read_note(r, rank, &note, &age_s) || age_s > silent_s;
+    return !read_status(r, rank, &status, &age_s) || age_s > silent_s;
 }
 
-// A member of the collective that has not entered it, from the one behind `rank` on; MICS_RANK_NONE:
-// all have.
+// A member of the collective that has not entered it, from the one behind `rank` on;
+// MICS_RANK_NONE: all have.
 static int32_t first_missing(const report *r, const place *late, int32_t rank)
 {
     const mics_group group = members_of(r, late, rank);
@@ -179,16 +181,17 @@ static int32_t first_missing(const report *r, const place *late, int32_t rank)
     return MICS_RANK_NONE;
 }
 
-// A rank that `rank` waits for in some collective; MICS_RANK_NONE: it waits for nobody, or nobody knows.
+// A rank that `rank` waits for in some collective; MICS_RANK_NONE: it waits for nobody, or nobody
+// knows.
 static int32_t waits_for(const report *r, int32_t rank)
 {
     place at = {.stream = MICS_STREAM_COMPUTE};
     double age_s = 0;
-    if (is_silent(r, rank) || !read_note(r, rank, &at.note, &age_s))
+    if (is_silent(r, rank) || !read_status(r, rank, &at.status, &age_s))
         return MICS_RANK_NONE;
     for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
         at.stream = (mics_stream)s;
-        const int32_t other = is_inside(&at.note, at.stream) && step_at(r, &at) != NULL
+        const int32_t other = is_inside(&at.status, at.stream) && step_at(r, &at) != NULL
                                   ? first_missing(r, &at, rank)
                                   : MICS_RANK_NONE;
         if (other != MICS_RANK_NONE)
@@ -197,7 +200,8 @@ static int32_t waits_for(const report *r, int32_t rank)
     return MICS_RANK_NONE;
 }
 
-// Ranks of the late collective that have not entered it, and for whom the first of them waits itself.
+// Ranks of the late collective that have not entered it, and for whom the first of them waits
+// itself.
 static int32_t append_missing(report *r, const place *late)
 {
     const mics_group group = members_of(r, late, r->engine->rank);
@@ -276,7 +280,7 @@ static mics_stream own_stream(const mics_engine *engine, const engine_status *mi
 static void explain(report *r, const place *at)
 {
     const mics_engine *engine = r->engine;
-    const bool reads = reads_board(r);
+    const bool reads = reads_heartbeats(r);
     if (reads)
         append_causes(r, at);
     if (!reads)
@@ -286,30 +290,30 @@ static void explain(report *r, const place *at)
     mics_log(MICS_LOG_ERROR, "%s", r->text);
 }
 
-static engine_status own_note(mics_engine *engine)
+static engine_status own_status(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    const engine_status note = engine->note;
+    const engine_status status = engine->status;
     pthread_mutex_unlock(&engine->mutex);
-    return note;
+    return status;
 }
 
 void watch_explain(void *ctx, const mics_timeout *late)
 {
     mics_engine *engine = ctx;
     report r = {.engine = engine};
-    place at = {.note = own_note(engine)};
+    place at = {.status = own_status(engine)};
     append(&r, "%s is late: rank %d waited %.1f s", late->what, (int)late->rank, late->waited_s);
     if (late->peer != MICS_RANK_NONE)
         append(&r, " for rank %d to %s", (int)late->peer, late->sending ? "receive" : "send");
-    at.stream = own_stream(engine, &at.note);
+    at.stream = own_stream(engine, &at.status);
     explain(&r, &at);
 }
 
 void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index, double waited_s)
 {
     report r = {.engine = engine};
-    const place at = {.note = own_note(engine), .stream = stream};
+    const place at = {.status = own_status(engine), .stream = stream};
     if (stream != MICS_STREAM_COMPUTE && index >= 0) {
         char what[STEP_NAME_BYTES];
         name_step(engine, &engine->list->steps[index], what, sizeof what);
@@ -319,6 +323,6 @@ void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index
         return;
     }
     append(&r, "nothing moved on the device of rank %d for %.1f s: ", (int)engine->rank, waited_s);
-    append_doing(&r, &at.note);
+    append_doing(&r, &at.status);
     mics_log(MICS_LOG_ERROR, "%s", r.text);
 }

@@ -103,8 +103,8 @@ typedef struct stretch {
     int32_t inner, outer;
 } stretch;
 
-// Inside a node it ends at the ranks of a node at the latest, and between nodes it begins there at the
-// earliest; the checks made that a degree of the chain.
+// Inside a node it ends at the ranks of a node at the latest, and between nodes it begins there at
+// the earliest; the checks made that a degree of the chain.
 static stretch stretch_of(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
     const mics_sharding s = mesh->sharding;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One builder an architecture; config.c chooses by model_type. Private to this module.
+// One builder a family; from_config.c chooses by model_type. Private to this module.
 #ifndef MICS_MODEL_BUILDERS_H
 #define MICS_MODEL_BUILDERS_H
 
@@ -20,10 +20,16 @@ bool config_bool(config_reader *reader, const char *key, bool fallback);
 /* Fails unless the key is absent or holds one of the texts, which are separated by '|'. */
 void config_require(config_reader *reader, const char *key, const char *texts);
 
-/* Builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure; NULL
- * where it was not opened.
+// The families, X(model_type): build_<model_type> is the builder.
+#define MODEL_FAMILIES(X) X(gpt2)
+
+/* Each builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure;
+ * NULL where it was not opened.
  */
-mics_status build_gpt2(mics_memory *memory, config_reader *reader, bool allow_dropout,
-                       mics_model **model_out);
+#define MODEL_DECLARE_(type)                                                                       \
+    mics_status build_##type(mics_memory *memory, config_reader *reader, bool allow_dropout,       \
+                             mics_model **model_out);
+MODEL_FAMILIES(MODEL_DECLARE_)
+#undef MODEL_DECLARE_
 
 #endif

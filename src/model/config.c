@@ -1,21 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Reads Hugging Face's config.json and calls the builder that its model_type names.
-#include "mics/log.h"
+// What builders read from Hugging Face's config.json.
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { FOUND_BYTES = 80 };
-
-typedef struct architecture {
-    const char *model_type;
-    mics_status (*build)(mics_memory *memory, config_reader *reader, bool allow_dropout,
-                         mics_model **model_out);
-} architecture;
-
-static const architecture architectures[] = {{"gpt2", build_gpt2}};
 
 static const mics_json_value *lookup(config_reader *reader, const char *key)
 {
@@ -132,42 +123,4 @@ void config_require(config_reader *reader, const char *key, const char *texts)
         reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
                                         "only %s can be honoured, not %s",
                                         options_text(texts, list, sizeof list), found(value, text));
-}
-
-static mics_status find_architecture(const mics_json *config, const architecture **architecture_out)
-{
-    const char *type = NULL;
-    const mics_json_value *value = mics_json_at(config, "model_type");
-    if (value != NULL && mics_json_type_of(value) == MICS_JSON_STRING)
-        type = mics_json_string(value);
-    for (size_t i = 0; type != NULL && i < sizeof architectures / sizeof architectures[0]; i++) {
-        if (strcmp(architectures[i].model_type, type) == 0) {
-            *architecture_out = &architectures[i];
-            return MICS_OK;
-        }
-    }
-    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
-                          "%s%s%s; this version builds \"gpt2\"", type == NULL ? "missing" : "\"",
-                          type == NULL ? "" : type, type == NULL ? "" : "\" is not known");
-}
-
-mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
-                                   mics_model **model_out)
-{
-    const architecture *found = NULL;
-    if (mics_json_type_of(mics_json_root(config)) != MICS_JSON_OBJECT)
-        return mics_fail(MICS_ERR_INVALID, "%s: a model configuration must be an object",
-                         mics_json_name(config));
-    MICS_TRY(find_architecture(config, &found));
-    mics_model *model = NULL;
-    config_reader reader = {.json = config};
-    mics_status status = found->build(memory, &reader, allow_dropout, &model);
-    if (status == MICS_OK)
-        status = mics_model_finish(model);
-    if (status != MICS_OK) {
-        mics_model_close(model);
-        return status;
-    }
-    *model_out = model;
-    return MICS_OK;
 }

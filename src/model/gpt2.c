@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 // Far beyond any model; a schedule is planned unit by unit.
-enum { MOST_LAYERS = 10000 };
+enum { MAX_LAYERS = 10000 };
 
 typedef struct shape {
     int64_t layers, heads, hidden, inner, positions, vocab;
@@ -29,7 +29,7 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
 {
     const int64_t limit = (int64_t)1 << 31;
     shape s = {
-        .layers = config_int(reader, "n_layer", 1, MOST_LAYERS, -1),
+        .layers = config_int(reader, "n_layer", 1, MAX_LAYERS, -1),
         .heads = config_int(reader, "n_head", 1, 100000, -1),
         .hidden = config_int(reader, "n_embd", 1, 1 << 24, -1),
         .positions = config_int(reader, "n_positions", 1, limit, -1),

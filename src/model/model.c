@@ -284,48 +284,28 @@ static mics_status check_unit(const mics_model *model, int32_t u)
     return MICS_OK;
 }
 
-// Marks the parameters that ops name, then looks for one that none does. `first` and `used` are
-// indexed by unit and by parameter of the model.
-static mics_status find_unused(const mics_model *model, int32_t *first, bool *used)
+// Ops may use parameters of their own unit and of those before.
+static bool is_used(const mics_model *model, mics_param_ref param)
 {
-    int32_t params = 0;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        first[u] = params;
-        params += model->units[u].param_count;
-    }
-    for (int32_t u = 0; u < model->unit_count; u++) {
+    for (int32_t u = param.unit; u < model->unit_count; u++) {
         for (int32_t i = 0; i < model->units[u].op_count * MICS_OP_PARAMS; i++) {
             const mics_param_ref ref =
                 model->units[u].ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS];
-            if (ref.unit >= 0)
-                used[first[ref.unit] + ref.param] = true;
+            if (ref.unit == param.unit && ref.param == param.param)
+                return true;
         }
     }
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            if (!used[first[u] + p])
-                return mics_fail(MICS_ERR_INVALID, "parameter %s is not used by any op",
-                                 model->units[u].params[p].name);
-        }
-    }
-    return MICS_OK;
+    return false;
 }
 
-static mics_status check_params_used(const mics_model *model)
+static mics_status check_used(const mics_model *model, int32_t u)
 {
-    void *first = NULL, *used = NULL;
-    mics_status status = MICS_OK;
-    size_t params = 0;
-    for (int32_t u = 0; u < model->unit_count; u++)
-        params += (size_t)model->units[u].param_count;
-    MICS_TRY_OUT(mics_alloc(model->memory, MICS_MEM_HOST,
-                            (size_t)model->unit_count * sizeof(int32_t), &first));
-    MICS_TRY_OUT(mics_alloc(model->memory, MICS_MEM_HOST, params * sizeof(bool), &used));
-    status = find_unused(model, first, used);
-out:
-    mics_free(model->memory, first);
-    mics_free(model->memory, used);
-    return status;
+    for (int32_t p = 0; p < model->units[u].param_count; p++) {
+        if (!is_used(model, (mics_param_ref){u, p}))
+            return mics_fail(MICS_ERR_INVALID, "parameter %s is not used by any op",
+                             model->units[u].params[p].name);
+    }
+    return MICS_OK;
 }
 
 mics_status mics_model_finish(mics_model *model)
@@ -338,7 +318,9 @@ mics_status mics_model_finish(mics_model *model)
     const int32_t last = model->unit_count - 1;
     const mics_op *loss = &model->units[last].ops[model->units[last].op_count - 1];
     model->tied = loss->params[0].unit != last;
-    return check_params_used(model);
+    for (int32_t u = 0; u < model->unit_count; u++)
+        MICS_TRY(check_used(model, u));
+    return MICS_OK;
 }
 
 int64_t mics_model_param_count(const mics_model *model)

@@ -1,278 +1,280 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Settling a run's collectives, and the table that says how.
 #include "collectives.h"
+#include "base/new.h"
+#include "gpu.h"
 #include "job.h"
 #include "mics/clock.h"
+#include "mics/log.h"
 #include "mics/size.h"
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
-static const mics_mesh *mesh_of(const mics_job *job)
+enum { REPEATS = 5, POLL_NS = 20000 };
+static const int64_t MAX_ELEMS = 4 * 1024 * 1024;
+
+// Two stages stay unless one ring takes at most so much of their time: less is noise.
+static const double WORTH_A_RING = 0.95;
+
+// A gather over the whole partition group, or a stage of it.
+typedef struct way {
+    mics_comm_group group;
+    int32_t *block_of;
+    int64_t block_elems;
+    size_t at; // where its blocks begin in the buffer, bytes
+    mics_dtype dtype;
+    double us[REPEATS];
+} way;
+
+typedef struct timing {
+    run_rank *rank;
+    const mics_schedule *schedule;
+    double timeout_s;
+    int64_t elems; // of the unit
+    way ways[MICS_SCOPES];
+    char *buffer;
+} timing;
+
+// ---- what is timed ----
+
+// Elements of the largest unit that is gathered in two stages; 0: none is.
+static int64_t largest_elems(const mics_schedule *schedule)
 {
-    return &job->schedule->spec.mesh;
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    int64_t largest = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (step->kind == MICS_STEP_GATHER && step->stage == MICS_STAGE_INTER &&
+            schedule->padded_elems[step->unit] > largest)
+            largest = schedule->padded_elems[step->unit];
+    }
+    return largest;
 }
 
-// ---- on every rank ----
-
-// What rank 0 found in the output folder.
-typedef struct found {
-    mics_timings timings;
-    bool read;
-    char reason[RUN_REASON_BYTES];
-} found;
-
-// What ranks may use beside what their transport holds.
-static size_t bytes_left(const run_budget *budget)
+// Cut alike by all degrees, into aligned blocks.
+static int64_t timed_elems(const mics_schedule *schedule)
 {
-    return budget->limit_bytes > budget->staging_bytes ? budget->limit_bytes - budget->staging_bytes
-                                                       : 0;
+    const int64_t largest = largest_elems(schedule);
+    const int64_t part = (int64_t)MICS_ALIGNMENT * schedule->spec.mesh.sharding.params;
+    return largest < MAX_ELEMS ? largest : MAX_ELEMS / part * part;
 }
 
-static mics_measure_spec spec_of(const mics_job *job, const run_rank *rank, bool library)
+static mics_status open_way(timing *self, mics_group_scope scope)
 {
-    return (mics_measure_spec){.memory = rank->memory,
-                               .comm = rank->comm,
-                               .schedule = job->schedule,
-                               .library = library,
-                               .reductions_too = job->run->collectives == MICS_COLLECTIVES_MEASURED,
-                               .budget_s = MICS_MEASURE_S,
-                               .limit_bytes = bytes_left(&job->budget)};
+    static const char *const whats[MICS_SCOPES] = {
+        [MICS_SCOPE_WHOLE] = "timing of a gather in one ring",
+        [MICS_SCOPE_INTRA] = "timing of a gather's stage inside nodes",
+        [MICS_SCOPE_INTER] = "timing of a gather's stage between nodes",
+    };
+    const mics_schedule_spec *spec = &self->schedule->spec;
+    const mics_mesh *mesh = &spec->mesh;
+    const mics_group_axis axis = MICS_AXIS_PARTITION;
+    const int32_t rank = self->rank->comm->rank;
+    const bool intra = scope == MICS_SCOPE_INTRA;
+    const mics_comm_dtype sent = intra ? spec->params_dtype.intra : spec->params_dtype.inter;
+    way *made = &self->ways[scope];
+    made->group = (mics_comm_group){.group = mics_mesh_group(mesh, axis, scope, rank),
+                                    .channel = intra ? 0 : 1,
+                                    .what = whats[scope]};
+    MICS_TRY_NEW(self->rank->memory, MICS_MEM_HOST, made->group.group.size, made->block_of);
+    made->group.block_of = made->block_of;
+    for (int32_t m = 0; m < made->group.group.size; m++)
+        made->block_of[m] =
+            mics_mesh_block(mesh, axis, scope, mics_group_rank(made->group.group, m));
+    made->dtype = sent == MICS_COMM_BF16 ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32;
+    made->block_elems = self->elems / (intra ? mesh->ranks_per_node : mesh->sharding.params);
+    if (scope == MICS_SCOPE_INTER) // this rank's block of its node
+        made->at = (size_t)(made->block_elems * made->group.group.size *
+                            mics_mesh_block(mesh, axis, MICS_SCOPE_INTRA, rank)) *
+                   mics_dtype_bytes(made->dtype);
+    return MICS_OK;
 }
 
-static mics_status measure(const mics_job *job, run_rank *rank, const run_collectives_key *key,
-                           run_collectives *collectives)
+static mics_status open_timing(timing *self)
 {
-    const mics_measure_spec spec = spec_of(job, rank, key->library);
+    const size_t bytes = (size_t)self->elems * sizeof(float);
+    const mics_device *device = self->rank->device;
+    void *block = NULL;
+    for (int scope = 0; scope < MICS_SCOPES; scope++)
+        MICS_TRY(open_way(self, (mics_group_scope)scope));
+    MICS_TRY(device == NULL ? mics_alloc(self->rank->memory, MICS_MEM_HOST, bytes, &block)
+                            : device->ops->alloc(device->ctx, bytes, &block));
+    self->buffer = block;
+    return MICS_OK;
+}
+
+static void close_timing(timing *self)
+{
+    const mics_device *device = self->rank->device;
+    if (device == NULL)
+        mics_free(self->rank->memory, self->buffer);
+    else
+        device->ops->free(device->ctx, self->buffer);
+    for (int scope = 0; scope < MICS_SCOPES; scope++)
+        mics_free(self->rank->memory, self->ways[scope].block_of);
+}
+
+// ---- timing ----
+
+// On a device a collective is done later than its call.
+static mics_status wait(const timing *self, const way *of, double begin_us)
+{
+    const mics_device *device = self->rank->device;
+    bool done = device == NULL;
+    if (device != NULL)
+        device->ops->record(device->ctx, of->group.channel + 1, 0);
+    while (!done) {
+        MICS_TRY(device->ops->check(device->ctx));
+        MICS_TRY(mics_comm_check(self->rank->comm));
+        MICS_TRY(device->ops->poll(device->ctx, 0, &done));
+        if (!done && mics_clock_us() - begin_us > self->timeout_s * 1e6)
+            return mics_fail(MICS_ERR_TIMEOUT,
+                             "%s: not done within %g s; see what the other ranks do, or raise "
+                             "run.comm_timeout_s",
+                             of->group.what, self->timeout_s);
+        if (!done)
+            nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    }
+    return MICS_OK;
+}
+
+// All ranks begin together.
+static mics_status time_once(timing *self, way *of, double *us_out)
+{
+    mics_comm *comm = self->rank->comm;
+    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
+                                 .over = &of->group,
+                                 .buffer = self->buffer + of->at,
+                                 .block_elems = of->block_elems,
+                                 .dtype = of->dtype};
+    MICS_TRY(mics_comm_agree(comm, MICS_OK));
     const double begin_us = mics_clock_us();
-    MICS_TRY(mics_measure_run(&spec, &collectives->timings));
-    collectives->took_s = (mics_clock_us() - begin_us) / 1e6;
-    mics_memory_reset_peak(rank->memory); // training's own peak is to be seen
-    if (rank->comm->rank == 0)
-        run_collectives_write(rank->memory, job->run->out, key, &collectives->timings);
+    MICS_TRY(mics_comm_collective(comm, &call));
+    MICS_TRY(wait(self, of, begin_us));
+    *us_out = mics_clock_us() - begin_us;
     return MICS_OK;
 }
 
-// Names of hosts say nothing of a link that was made slower or faster. Ranks that are threads have
-// none.
-static mics_status check_links(const mics_job *job, run_rank *rank, bool library, found *there)
+// In turns, so that what else the machines do meets all alike. The first of each, which may open
+// connections, does not count.
+static mics_status time_all(timing *self)
 {
-    const mics_measure_spec spec = spec_of(job, rank, library);
-    if (!there->read || !run_world_is_mpi(job->world))
-        return MICS_OK;
-    MICS_TRY(mics_measure_check(&spec, &there->timings, &there->read));
-    mics_memory_reset_peak(rank->memory);
-    if (!there->read)
-        snprintf(there->reason, sizeof there->reason,
-                 "other links (a unit takes less than half or more than twice as long)");
+    for (int repeat = -1; repeat < REPEATS; repeat++) {
+        for (int scope = 0; scope < MICS_SCOPES; scope++) {
+            way *of = &self->ways[scope];
+            MICS_TRY(time_once(self, of, &of->us[repeat < 0 ? 0 : repeat]));
+        }
+    }
     return MICS_OK;
 }
 
-static mics_status read_or_measure(const mics_job *job, run_rank *rank,
-                                   const run_collectives_key *key, run_collectives *collectives)
+static int compare_us(const void *a, const void *b)
 {
-    found there = {.timings = collectives->timings};
-    if (rank->comm->rank == 0)
-        there.read =
-            run_collectives_read(rank->memory, job->run->out, key, &there.timings, there.reason);
-    MICS_TRY(mics_comm_broadcast(rank->comm, 0, &there, sizeof there));
-    MICS_TRY(check_links(job, rank, key->library, &there));
-    collectives->read = there.read;
-    memcpy(collectives->reason, there.reason, sizeof there.reason);
-    if (!there.read)
-        return measure(job, rank, key, collectives);
-    collectives->timings = there.timings;
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median_ns(way *of)
+{
+    qsort(of->us, REPEATS, sizeof *of->us, compare_us);
+    return (int64_t)(of->us[REPEATS / 2] * 1e3);
+}
+
+static mics_status agree_on_times(timing *self, run_gather_times *times)
+{
+    int64_t ns[MICS_SCOPES];
+    for (int scope = 0; scope < MICS_SCOPES; scope++)
+        ns[scope] = median_ns(&self->ways[scope]);
+    MICS_TRY(run_rank_max(self->rank, ns, MICS_SCOPES));
+    const int64_t intra = ns[MICS_SCOPE_INTRA], inter = ns[MICS_SCOPE_INTER];
+    times->ring_us = (double)ns[MICS_SCOPE_WHOLE] / 1e3;
+    times->two_stage_us = (double)(intra > inter ? intra : inter) / 1e3;
     return MICS_OK;
 }
 
-// Where there is something to choose.
-static mics_status settle_by_times(const mics_job *job, run_rank *rank, bool library,
-                                   run_collectives *collectives)
+mics_status run_gathers_time(run_rank *rank, const mics_schedule *schedule, double timeout_s,
+                             run_gather_times *times_out)
 {
-    run_place place;
-    const run_collectives_key key = {
-        .schedule = job->schedule, .place = &place, .library = library};
-    MICS_TRY(run_place_find(rank, mesh_of(job)->ranks_per_node, &place));
-    return read_or_measure(job, rank, &key, collectives);
+    timing self = {
+        .rank = rank, .schedule = schedule, .timeout_s = timeout_s, .elems = timed_elems(schedule)};
+    const double begin_us = mics_clock_us();
+    run_gather_times times = {
+        .bytes = mics_comm_dtype_bytes(schedule->spec.params_dtype.inter, self.elems)};
+    mics_status status = run_rank_agree(rank, open_timing(&self));
+    if (status == MICS_OK)
+        status = time_all(&self);
+    if (status == MICS_OK)
+        status = agree_on_times(&self, &times);
+    close_timing(&self);
+    times.took_s = (mics_clock_us() - begin_us) / 1e6;
+    if (status == MICS_OK)
+        *times_out = times;
+    return status;
+}
+
+bool run_gathers_prefer_ring(const run_gather_times *times)
+{
+    return times->ring_us < WORTH_A_RING * times->two_stage_us;
+}
+
+// ---- settling ----
+
+bool run_collectives_is_open(const mics_job *job)
+{
+    return job->run->collectives == MICS_COLLECTIVES_AUTO && largest_elems(job->schedule) > 0;
+}
+
+static void say(const run_gather_times *times)
+{
+    char size[32];
+    mics_log(MICS_LOG_INFO,
+             "run.collectives: gathers in %s: %s take %.3g ms in one ring, %.3g ms in two stages "
+             "(timed in %.1f s)",
+             run_gathers_prefer_ring(times) ? "one ring" : "two stages",
+             mics_size_text((double)times->bytes, size, sizeof size), times->ring_us / 1e3,
+             times->two_stage_us / 1e3, times->took_s);
 }
 
 static mics_status settle_rank(void *ctx, run_rank *rank)
 {
     mics_job *job = ctx;
-    run_collectives collectives = {.read = false};
-    bool library = false;
-    MICS_TRY(mics_measure_library(rank->memory, rank->comm, mesh_of(job), &library));
-    if (job->run->collectives == MICS_COLLECTIVES_LIBRARY)
-        return run_rank_agree(
-            rank, library ? MICS_OK
-                          : mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
-                                           "this transport has no gathers of its own; take "
-                                           "\"auto\", \"two-stage\" or \"ring\""));
-    mics_measure_plan(job->schedule, library, &collectives.timings);
-    if (collectives.timings.row_count > 0)
-        MICS_TRY(settle_by_times(job, rank, library, &collectives));
+    run_gather_times times;
+    MICS_TRY(run_gpu_open(job, rank));
+    MICS_TRY(run_gathers_time(rank, job->schedule, job->run->comm_timeout_s, &times));
     if (rank->comm->rank == run_world_first_rank(job->world)) // one a process
-        job->collectives = collectives;
+        job->gather_times = times;
     return MICS_OK;
 }
 
-// ---- once a process ----
+static mics_status open_with_rings(mics_job *job)
+{
+    mics_schedule_spec spec = job->schedule->spec;
+    mics_schedule *schedule = NULL;
+    spec.gather = MICS_ALGORITHM_RING;
+    MICS_TRY(mics_schedule_open(job->memory, &spec, &schedule));
+    mics_schedule_close(job->schedule);
+    job->schedule = schedule;
+    return run_check_memory(job->memory, job->run, schedule, &job->budget);
+}
 
-// The same schedule with the choices that were found.
 static mics_status choose(mics_job *job)
 {
-    const mics_timings *timings = &job->collectives.timings;
-    mics_schedule_spec spec = job->schedule->spec;
-    mics_schedule *chosen = NULL;
-    if (timings->row_count == 0)
-        return MICS_OK;
-    spec.choice_count = mics_measure_choose(
-        timings, job->run->collectives == MICS_COLLECTIVES_MEASURED, spec.choices);
-    MICS_TRY(mics_schedule_open(job->memory, &spec, &chosen));
-    mics_schedule_close(job->schedule);
-    job->schedule = chosen;
-    return run_check_memory(job->memory, job->run, chosen, &job->budget);
-}
-
-static bool gathers_by_library(const mics_schedule *schedule)
-{
-    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].algorithm == MICS_ALGORITHM_LIBRARY)
-            return true;
-    }
-    return false;
-}
-
-static bool is_settled(const mics_job *job)
-{
-    const mics_collectives wanted = job->run->collectives;
-    mics_timings at_most;
-    if (job->budget.accelerator.used) // what is measured is the processor's
-        return true;
-    if (wanted == MICS_COLLECTIVES_LIBRARY)
-        return !gathers_by_library(job->schedule);
-    mics_measure_plan(job->schedule, true, &at_most);
-    return wanted == MICS_COLLECTIVES_RING || wanted == MICS_COLLECTIVES_TWO_STAGE ||
-           at_most.row_count == 0;
+    const bool ring = run_gathers_prefer_ring(&job->gather_times);
+    mics_run_resolve_collectives(job->run,
+                                 ring ? MICS_COLLECTIVES_RING_GATHERS : MICS_COLLECTIVES_TWO_STAGE);
+    if (run_world_is_first(job->world))
+        say(&job->gather_times);
+    if (ring)
+        MICS_TRY(open_with_rings(job));
+    return run_job_write_run_json(job);
 }
 
 mics_status run_collectives_settle(mics_job *job)
 {
-    if (is_settled(job))
+    if (!run_collectives_is_open(job))
         return MICS_OK;
     MICS_TRY(run_world_run(job->world, settle_rank, job));
     mics_log_hold(!run_world_is_first(job->world));
     return run_world_agree(job->world, choose(job));
-}
-
-// ---- the table ----
-
-static double node_bytes_per_s(const mics_job *job, mics_measure_op op, mics_algorithm algorithm,
-                               const mics_timing *timing)
-{
-    if (timing->us[algorithm] <= 0)
-        return 0;
-    return mics_measure_node_bytes(job->schedule, op, algorithm, timing->bytes) /
-           (timing->us[algorithm] * 1e-6);
-}
-
-// The fastest that any algorithm was between nodes.
-static double most_bytes_per_s(const mics_job *job)
-{
-    const mics_timings *timings = &job->collectives.timings;
-    double most = 0;
-    for (int32_t i = 0; i < timings->row_count; i++) {
-        for (int op = 0; op < MICS_MEASURE_OPS; op++) {
-            for (int a = 0; a < MICS_ALGORITHMS; a++) {
-                const double rate = node_bytes_per_s(job, (mics_measure_op)op, (mics_algorithm)a,
-                                                     &timings->rows[i].of[op]);
-                most = rate > most ? rate : most;
-            }
-        }
-    }
-    return most;
-}
-
-// How the times of a row came about.
-static void print_source(const mics_timing *timing, FILE *out)
-{
-    char size[32];
-    if (timing->bytes == 0)
-        fprintf(out, "  not timed");
-    else if (mics_measure_is_timed(timing))
-        fprintf(out, "  measured");
-    else
-        fprintf(out, "  follows from %s", mics_size_text((double)timing->bytes, size, sizeof size));
-}
-
-static void print_times(const mics_job *job, mics_measure_op op, int32_t at, double most, FILE *out)
-{
-    const mics_timing *timing = &job->collectives.timings.rows[at].of[op];
-    const mics_collective_choice *choice = &job->schedule->spec.choices[at];
-    mics_algorithm runs = op == MICS_MEASURE_GATHER ? choice->gather : choice->reduce;
-    const mics_algorithm fastest = mics_measure_fastest(timing);
-    char size[32];
-    fprintf(out, "  %-7s %5d %10s", op == MICS_MEASURE_GATHER ? "gather" : "reduce",
-            (int)timing->units, mics_size_text((double)timing->unit_bytes, size, sizeof size));
-    for (int a = 0; a < MICS_ALGORITHMS; a++) {
-        if (timing->us[a] > 0)
-            fprintf(out, " %10.0f", timing->us[a]);
-        else
-            fprintf(out, " %10s", "-");
-    }
-    const double rate = node_bytes_per_s(job, op, runs, timing);
-    if (rate > 0)
-        fprintf(out, "  %7.3f GB/s %3.0f %%", rate / 1e9, 100 * rate / most);
-    else
-        fprintf(out, "  %18s", "-");
-    fprintf(out, "  %-9s", mics_algorithm_text(runs));
-    print_source(timing, out);
-    if (runs != fastest)
-        fprintf(out, " (\"measured\" would take %s)", mics_algorithm_text(fastest));
-    fputc('\n', out);
-}
-
-static void print_title(const mics_job *job, FILE *out)
-{
-    const run_collectives *collectives = &job->collectives;
-    const mics_mesh *mesh = mesh_of(job);
-    fprintf(out, "collectives, us a unit on the slowest rank; ");
-    if (collectives->read)
-        fprintf(out, "from %s/collectives.json\n", job->run->out);
-    else if (collectives->reason[0] != '\0')
-        fprintf(out, "measured again in %.1f s, as collectives.json is of %s\n",
-                collectives->took_s, collectives->reason);
-    else
-        fprintf(out, "measured in %.1f s\n", collectives->took_s);
-    fprintf(out, "  gathers over %d ranks, reductions over %d, %d ranks a node\n",
-            (int)mesh->sharding.params, (int)mesh->sharding.grads, (int)mesh->ranks_per_node);
-    fprintf(out, "  %-7s %5s %10s", "", "units", "of up to");
-    for (int a = 0; a < MICS_ALGORITHMS; a++)
-        fprintf(out, " %10s", mics_algorithm_text((mics_algorithm)a));
-    fprintf(out, "  %18s  runs\n", "leaves a node");
-}
-
-void run_collectives_print(const mics_job *job, FILE *out)
-{
-    const mics_timings *timings = &job->collectives.timings;
-    bool follows = false;
-    if (timings->row_count == 0)
-        return;
-    print_title(job, out);
-    const double most = most_bytes_per_s(job);
-    for (int op = 0; op < MICS_MEASURE_OPS; op++) {
-        for (int32_t i = 0; i < timings->row_count; i++) {
-            const mics_timing *timing = &timings->rows[i].of[op];
-            if (!timing->wanted)
-                continue;
-            print_times(job, (mics_measure_op)op, i, most, out);
-            follows = follows || !mics_measure_is_timed(timing);
-        }
-    }
-    if (follows)
-        fprintf(
-            out,
-            "  what is not measured would have taken more than %d s in all, or more memory than a "
-            "rank has\n",
-            (int)MICS_MEASURE_S);
 }

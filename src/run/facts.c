@@ -102,8 +102,3 @@ mics_job_facts mics_job_facts_get(const mics_job *job)
     fill_progress(job, &facts);
     return facts;
 }
-
-void mics_job_collectives_print(const mics_job *job, FILE *out)
-{
-    run_collectives_print(job, out);
-}

@@ -3,6 +3,7 @@
 // Where a run computes. Ranks of a machine take its GPUs in turn.
 #include "gpu.h"
 #include "base/file.h"
+#include "collectives.h"
 #include "mics/clock.h"
 #include "mics/log.h"
 #include <stdio.h>
@@ -14,6 +15,10 @@ enum { PIECE_BYTES = 4 << 20 };
 
 // Kinds of groups, each on one of the channels; and one behind the last, to compare with.
 enum { MAX_RINGS = MICS_AXES * MICS_SCOPES * MICS_CHANNELS + 1 };
+
+// What gathers in one ring run over, which are timed before any schedule has them.
+static const mics_step whole_gather = {
+    .axis = MICS_AXIS_PARTITION, .stage = MICS_STAGE_WHOLE, .stream = MICS_STREAM_INTER};
 
 static bool on_gpu(const mics_job *job)
 {
@@ -126,6 +131,10 @@ static int32_t list_rings(const mics_job *job, int32_t rank, mics_comm_group rin
             count += known == count;
         }
     }
+    if (run_collectives_is_open(job)) {
+        rings[count] = ring_of(mesh, &whole_gather, rank, blocks + count * mesh->ranks);
+        count++;
+    }
     return count;
 }
 
@@ -139,8 +148,8 @@ static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *bloc
         .device = rank->device,
         .transport = MICS_TRANSPORT_AUTO,
         .piece_bytes = PIECE_BYTES,
-        .rings = rings,
-        .ring_count = list_rings(job, rank->comm->rank, rings, blocks),
+        .groups = rings,
+        .group_count = list_rings(job, rank->comm->rank, rings, blocks),
         .timeout_s = job->run->comm_timeout_s,
     };
     MICS_TRY(mics_comm_device_open_take(rank->memory, mics_comm_count_inner(rank->comm), &spec,
@@ -151,7 +160,7 @@ static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *bloc
 
 mics_status run_gpu_open(const mics_job *job, run_rank *rank)
 {
-    if (!on_gpu(job))
+    if (!on_gpu(job) || rank->device != NULL)
         return MICS_OK;
     MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
     void *blocks = NULL;
@@ -252,9 +261,11 @@ mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engi
 {
     products with = {.time = NULL};
     char *path = NULL;
-    if (!on_gpu(job) || !job->run->gemm_autotune)
-        return MICS_OK;
     mics_status status = MICS_OK;
+    if (!on_gpu(job))
+        return MICS_OK;
+    if (!job->run->gemm_autotune)
+        return run_rank_agree(rank, mics_engine_autotune(engine));
     if (!find_products(&with))
         status = mics_fail(MICS_ERR_UNSUPPORTED,
                            "the plugin cannot time products; set run.gemm_autotune false");
@@ -264,7 +275,8 @@ mics_status run_gpu_time_products(const mics_job *job, run_rank *rank, mics_engi
     if (status == MICS_OK && path != NULL)
         status = choose_products(&with, job, rank, engine, path);
     mics_free(rank->memory, path);
-    return status;
+    MICS_TRY(status);
+    return run_rank_agree(rank, mics_engine_autotune(engine));
 }
 
 void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *spec)

@@ -25,15 +25,16 @@ mics_status run_gpu_resolve_all(run_world *world, mics_run *run);
 run_accelerator run_gpu_accelerator(const mics_run *run);
 
 /* Opens a rank's GPU, and lets its collectives take the GPU's buffers. Nothing for a run on the
- * CPU. The device is closed with the world.
+ * CPU, or where that was done before. The device is closed with the world.
  *
  * Returns: MICS_OK; what was wrong, logged, agreed on by all ranks.   Collective: over ranks,
  *          before the engine. */
 mics_status run_gpu_open(const mics_job *job, run_rank *rank);
 
-/* With run.gemm_autotune: takes the choices of OUT/products.bin; where there are none for this GPU,
- * rank 0 times the products of a step, for at most some seconds, and keeps them there, and all
- * ranks take them. So a run that goes on computes the same bits as one that was not stopped.
+/* Runs each GEMM of a step once, so that the library loads its kernels before collectives run. With
+ * run.gemm_autotune first: takes the choices of OUT/products.bin; where there are none for this GPU,
+ * rank 0 times the GEMMs, for at most some seconds, and keeps them there, and all ranks take them. So
+ * a run that goes on computes the same bits as one that was not stopped.
  *
  * Returns: MICS_OK; what was wrong, logged, agreed on by all ranks.   Collective: over ranks,
  *          before the first step. */

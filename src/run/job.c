@@ -116,9 +116,11 @@ static mics_status lock_out(mics_job *job)
     return status;
 }
 
-static mics_status write_run_json(mics_job *job)
+mics_status run_job_write_run_json(mics_job *job)
 {
     const char *out = job->run->out;
+    mics_free(job->memory, job->run_json);
+    job->run_json = NULL;
     MICS_TRY(run_run_text(job->memory, job->run, &job->run_json));
     if (!run_world_is_first(job->world) || job->finished)
         return MICS_OK;
@@ -135,7 +137,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(run_job_resume(job));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));
-    return write_run_json(job);
+    return run_job_write_run_json(job);
 }
 
 void run_job_close_parts(mics_job *job)

@@ -31,7 +31,7 @@ struct mics_job {
     mics_model *model;
     run_budget budget;
     mics_schedule *schedule;
-    run_collectives collectives;     // what was measured for it
+    run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     run_samples train_samples, validation_samples;
@@ -71,6 +71,9 @@ mics_status run_job_open_schedule(mics_job *job);
  * on the first process, and nothing before everything was found to be in order.
  */
 mics_status run_job_open_data(mics_job *job);
+
+/* Writes OUT/run.json, and keeps its text for checkpoints: again, once run.collectives is settled. */
+mics_status run_job_write_run_json(mics_job *job);
 
 /* Closes what was opened; the job itself is left. */
 void run_job_close_parts(mics_job *job);

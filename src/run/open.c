@@ -4,6 +4,7 @@
 //
 // Setup is alike in all processes, each of which holds its error line back; they agree, and one
 // speaks.
+#include "collectives.h"
 #include "cores.h"
 #include "files.h"
 #include "gpu.h"
@@ -80,16 +81,6 @@ static mics_status open_model(mics_job *job)
 
 static mics_status open_schedule(mics_job *job)
 {
-    const mics_collectives wanted = job->run->collectives;
-    if (wanted == MICS_COLLECTIVES_LIBRARY && !run_world_is_mpi(job->world))
-        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
-                              "\"library\" is the MPI library's all-gather, and these ranks are "
-                              "threads; use \"ring\" or \"two-stage\", or mpirun");
-    if (job->budget.accelerator.used &&
-        (wanted == MICS_COLLECTIVES_MEASURED || wanted == MICS_COLLECTIVES_LIBRARY))
-        return mics_json_fail(job->run->json, "run.collectives", MICS_ERR_UNSUPPORTED,
-                              "\"measured\" and \"library\" are of the processor's collectives; on "
-                              "cuda use \"auto\", \"two-stage\" or \"ring\"");
     MICS_TRY(run_job_open_schedule(job));
     return run_check_memory(job->memory, job->run, job->schedule, &job->budget);
 }

@@ -35,7 +35,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
         .params_dtype = run->params_dtype,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
-        .share_params = run_shares_params(run, budget),
+        .share_params = run->share_params && budget->shares,
         .staging_bytes = budget->staging_bytes,
         .threads = budget->threads,
         // Where nobody knows it, what the cluster's ranks have.
@@ -68,7 +68,7 @@ static mics_plan_space space_of(const mics_run *run)
         .prefetch = run->prefetch < MICS_PLAN_MAX_PREFETCH ? run->prefetch : MICS_PLAN_MAX_PREFETCH,
         .layered_micro_steps = run->layered_micro_steps,
         .collectives_given = true,
-        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_LIBRARY,
+        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
         .reduce_two_stage = two_stage,
         .boundary_two_stage = two_stage,
     };

@@ -92,23 +92,13 @@ static variant variant_of(const mics_run *run)
                      .recompute = run->recompute};
 }
 
-// Which algorithms run.collectives stands for. What is left to measurement runs in two stages until
-// something was measured (collectives.c).
+// Which algorithms run.collectives stands for; "auto", until gathers were timed (collectives.h).
 static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
 {
-    static const mics_collective_choice fixed[] = {
-        [MICS_COLLECTIVES_AUTO] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE},
-        [MICS_COLLECTIVES_MEASURED] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
-                                       MICS_ALGORITHM_TWO_STAGE},
-        [MICS_COLLECTIVES_RING] = {SIZE_MAX, MICS_ALGORITHM_RING, MICS_ALGORITHM_RING},
-        [MICS_COLLECTIVES_TWO_STAGE] = {SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
-                                        MICS_ALGORITHM_TWO_STAGE},
-        [MICS_COLLECTIVES_LIBRARY] = {SIZE_MAX, MICS_ALGORITHM_LIBRARY, MICS_ALGORITHM_TWO_STAGE},
-    };
-    spec->choices[0] = fixed[run->collectives];
-    spec->choice_count = 1;
-    spec->boundary =
-        run->collectives == MICS_COLLECTIVES_RING ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
+    const bool ring = run->collectives == MICS_COLLECTIVES_RING;
+    spec->reduce = spec->boundary = ring ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
+    spec->gather =
+        run->collectives == MICS_COLLECTIVES_RING_GATHERS ? MICS_ALGORITHM_RING : spec->reduce;
 }
 
 static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_spec *spec)
@@ -137,7 +127,7 @@ static mics_status open_variant(mics_memory *memory, const mics_run *run, const 
         .params_dtype = run->params_dtype,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
-        .share_params = run_shares_params(run, budget),
+        .share_params = run->share_params && budget->shares,
         .comm_staging_bytes = budget->staging_bytes,
     };
     choose_collectives(run, &spec);

@@ -43,13 +43,6 @@ typedef struct run_budget {
 mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
                             const run_accelerator *accelerator, run_budget *budget_out);
 
-/* Whether the run's ranks share parameters where their schedule can. The MPI library's gathers are
- * had by who asks for them. */
-static inline bool run_shares_params(const mics_run *run, const run_budget *budget)
-{
-    return run->share_params && budget->shares && run->collectives != MICS_COLLECTIVES_LIBRARY;
-}
-
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
  * without one the first candidate that fits, which is stored in run->sharding (the last one when
  * none fits), and then, with run.prefetch "auto", the deepest prefetch that fits, in run->prefetch

@@ -5,14 +5,15 @@
 //   inputs of units 1, 2, ... | saved tensors of each unit | boundary gradient, for each lane
 //   shared | scratch
 //
-// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit that
-// runs its forward inside backward saves (recomputation, and the loss): one unit at a time. `scratch`
-// holds what lives inside one step.
+// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit
+// that runs its forward inside backward saves (recomputation, and the loss): one unit at a time.
+// `scratch` holds what lives inside one step.
 //
 // Gradients of a unit. Backward walks the ops in reverse. A tensor's first gradient is written,
 // later ones are added. ADD moves no data: both operands take the output's storage, counted, and a
 // storage that is still read under another name is copied before it is added to.
 #include "schedule/activations.h"
+#include "base/new.h"
 #include "mics/log.h"
 #include "mics/size.h"
 #include <string.h>
@@ -116,8 +117,8 @@ static int64_t stats_elems(const unit_work *work, int32_t tensor)
     return tensor_elems(work, tensor) * (int64_t)sizeof(float) / work->elem_bytes;
 }
 
-// Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from the op
-// that makes them to their last reader.
+// Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from
+// the op that makes them to their last reader.
 static void place_forward(unit_work *work, int64_t *saved_end)
 {
     const mics_unit *unit = work->unit;
@@ -318,14 +319,10 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
 {
     const mics_unit *unit = &schedule->spec.model->units[u];
     mics_unit_plan *plan = &schedule->units[u];
-    void *block = NULL;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST,
-                        (size_t)unit->tensor_count * sizeof(int64_t), &block));
-    plan->tensor_at = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, unit->tensor_count, plan->tensor_at);
     // An op makes one call, at most one copy or add for each input, and one call settles the input.
     size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, calls * sizeof(mics_grad_call), &block));
-    plan->grads = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, calls, plan->grads);
     plan->loss = mics_op_def_get(unit->ops[unit->op_count - 1].kind)->loss;
     plan->forward_in_backward = schedule->spec.recompute || plan->loss;
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
@@ -412,13 +409,9 @@ static mics_status open_work(mics_schedule *schedule, unit_work *work)
             most = model->units[u].tensor_count;
     }
     const size_t storages = (size_t)most * (1 + MICS_OP_INPUTS) + 1;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (storages + 1) * sizeof(extent), &block));
-    work->space.used = block;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, storages * sizeof(storage), &block));
-    work->storages = block;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (size_t)most * sizeof(int32_t), &block));
-    work->storage_of = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, (storages + 1), work->space.used);
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, storages, work->storages);
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, most, work->storage_of);
     return MICS_OK;
 }
 

@@ -3,12 +3,12 @@
 // What a list has once a step: parameter sync, second hop, norm, agreement, updates.
 //
 // Stages. Of consecutive units the stage inside the node runs beside the other's between nodes. The
-// third stage of an all-reduce waits for the slow hop, and on its stream holds up all behind it: where
-// computation waits for that stream (gathers, reductions of the first hop) it is listed when nothing
-// more of that is to come; else one unit later.
+// third stage of an all-reduce waits for the slow hop, and on its stream holds up all behind it:
+// where computation waits for that stream (gathers, reductions of the first hop) it is listed when
+// nothing more of that is to come; else one unit later.
 //
-// Small units share messages: those that follow each other, up to coalesce_below elements in all. They
-// keep no slots at the boundary, so waiting for each other costs no memory but the message.
+// Small units share messages: those that follow each other, up to coalesce_below elements in all.
+// They keep no slots at the boundary, so waiting for each other costs no memory but the message.
 #include "schedule/builder.h"
 
 // Whether a unit may share a message.
@@ -40,7 +40,8 @@ static int32_t *new_members(const builder *b)
 
 // ---- parameter sync ----
 
-// The unit, and if it is small those like it that are to be synchronised, as many as share a message.
+// The unit, and if it is small those like it that are to be synchronised, as many as share a
+// message.
 static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out)
 {
     const int32_t units = b->schedule->spec.model->unit_count;
@@ -108,8 +109,8 @@ static void wait_on_gradient(const builder *b, mics_step *step, int32_t unit)
             sharding_of(b, unit)->grads > 1 ? b->last_reduced[unit] : b->last_writer[unit]);
 }
 
-// One collective of the second hop in all its stages. *before_io is the last step of the hop so far, -1:
-// it begins here.
+// One collective of the second hop in all its stages. *before_io is the last step of the hop so
+// far, -1: it begins here.
 static mics_status list_hop_part(builder *b, mics_step_kind kind, const int32_t *units,
                                  int32_t count, int32_t *before_io)
 {
@@ -138,7 +139,7 @@ static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
 }
 
 // Lists the second hop of units that wait for each other.
-static mics_status list_joining(builder *b, join_queue *queue)
+static mics_status list_coalesced(builder *b, coalesce_queue *queue)
 {
     const int32_t count = queue->count;
     int32_t *units = new_members(b);
@@ -156,11 +157,11 @@ mics_status list_second_hop(builder *b, int32_t unit)
 {
     const mics_sharding *s = sharding_of(b, unit), *mesh = &b->schedule->spec.mesh.sharding;
     const int64_t elems = b->schedule->padded_elems[unit];
-    join_queue *queue = &b->joining[s->params != mesh->params || s->grads != mesh->grads];
+    coalesce_queue *queue = &b->coalescing[s->params != mesh->params || s->grads != mesh->grads];
     if (!is_small(b, unit))
         return list_hop(b, &unit, 1);
     if (queue->elems + elems > b->schedule->spec.coalesce_below)
-        MICS_TRY(list_joining(b, queue));
+        MICS_TRY(list_coalesced(b, queue));
     queue->units[queue->count++] = unit;
     queue->elems += elems;
     return MICS_OK;
@@ -181,7 +182,7 @@ mics_status list_boundary(builder *b)
     int32_t agree = 0, index = 0;
     mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
     for (int i = 0; i < 2; i++)
-        MICS_TRY(list_joining(b, &b->joining[i]));
+        MICS_TRY(list_coalesced(b, &b->coalescing[i]));
     MICS_TRY(list_backs(b, 0));
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));

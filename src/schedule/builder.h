@@ -31,11 +31,11 @@ typedef struct unit_facts {
 } unit_facts;
 
 // Units whose second hop will share a message, in order.
-typedef struct join_queue {
+typedef struct coalesce_queue {
     int32_t *units;
     int32_t count;
     int64_t elems;
-} join_queue;
+} coalesce_queue;
 
 typedef struct builder {
     mics_schedule *schedule;
@@ -53,7 +53,7 @@ typedef struct builder {
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
     int32_t newest[MICS_STREAMS];
-    join_queue joining[2]; // [1]: units that stay whole where the mesh's are cut
+    coalesce_queue coalescing[2]; // [1]: units that stay whole where the mesh's are cut
     // Third stages of all-reduces that are not listed yet: a ring buffer of one place a unit.
     mics_step *backs;
     int32_t backs_begin, backs_count;
@@ -103,8 +103,8 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
 
 // ---- boundary.c: what happens once a step ----
 
-/* Lists the parameter sync of what the step before updated, once a list, before the unit is first read;
- * small units in one message. */
+/* Lists the parameter sync of what the step before updated, once a list, before the unit is first
+ * read; small units in one message. */
 mics_status list_param_sync(builder *b, int32_t unit);
 
 /* Lists the second hop of a unit whose gradient is whole inside its gradient group; or notes it, to

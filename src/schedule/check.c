@@ -5,9 +5,9 @@
 #include "mics/log.h"
 
 // Computations (a unit forward or backward) in one step: the list stays below about half a GiB.
-static const int64_t most_passes = (int64_t)1 << 20;
+static const int64_t max_passes = (int64_t)1 << 20;
 // Numbers that one rank may hold, whatever they are.
-static const int64_t most_elems = (int64_t)1 << 57;
+static const int64_t max_elems = (int64_t)1 << 57;
 
 // A step names at most MICS_STEP_USES units whose parameters it reads.
 static mics_status check_uses(const mics_model *model, const mics_unit *unit)
@@ -30,7 +30,7 @@ static mics_status check_uses(const mics_model *model, const mics_unit *unit)
 
 // Rounded to fewer bits inside nodes than between them, a gather in two stages would save where it
 // costs least.
-static mics_status check_wires(const mics_schedule_spec *spec)
+static mics_status check_dtypes(const mics_schedule_spec *spec)
 {
     const mics_comm_dtypes gather = spec->params_dtype, reduce = spec->grads_dtype,
                            hop = spec->boundary_dtype;
@@ -54,33 +54,32 @@ static mics_status check_wires(const mics_schedule_spec *spec)
     return MICS_OK;
 }
 
-static mics_status check_choices(const mics_schedule_spec *spec)
+static mics_status check_algorithms(const mics_schedule_spec *spec)
 {
-    if (spec->choice_count < 0 || spec->choice_count > MICS_CHOICES ||
-        spec->param_persistence_threshold < 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%d choices of collectives (0 to %d), units whole below %lld (0 or more)",
-                         (int)spec->choice_count, (int)MICS_CHOICES,
-                         (long long)spec->param_persistence_threshold);
-    if (spec->boundary != MICS_ALGORITHM_RING && spec->boundary != MICS_ALGORITHM_TWO_STAGE)
-        return mics_fail(MICS_ERR_INVALID, "the second hop runs as ring or two-stage only");
-    if (spec->coalesce_below < 0)
-        return mics_fail(MICS_ERR_INVALID, "units of %lld elements cannot share messages",
-                         (long long)spec->coalesce_below);
-    for (int32_t i = 0; i < spec->choice_count; i++) {
-        const mics_collective_choice *choice = &spec->choices[i];
-        if (choice->reduce == MICS_ALGORITHM_LIBRARY ||
-            (unsigned)choice->gather >= MICS_ALGORITHMS ||
-            (unsigned)choice->reduce >= MICS_ALGORITHMS)
-            return mics_fail(MICS_ERR_INVALID, "reductions run as ring or two-stage only");
+    const mics_algorithm chosen[] = {spec->gather, spec->reduce, spec->boundary};
+    for (int i = 0; i < 3; i++) {
+        if ((unsigned)chosen[i] >= MICS_ALGORITHMS)
+            return mics_fail(MICS_ERR_INVALID, "collectives run as ring or two-stage, not as %s",
+                             mics_algorithm_text(chosen[i]));
     }
     return MICS_OK;
 }
 
-// Everything that is summed or allocated later stays below this, so no later product or sum can wrap: parameters
-// four times (values, gradients, two moments) with gathered copies and a gradient a lane, activations with their
-// gradients, and workspaces. Sums in double precision are within a part in 2^50 of exact, and the bound leaves a
-// factor of 16 to int64_t in bytes.
+static mics_status check_thresholds(const mics_schedule_spec *spec)
+{
+    if (spec->param_persistence_threshold < 0)
+        return mics_fail(MICS_ERR_INVALID, "units of fewer than %lld elements cannot stay whole",
+                         (long long)spec->param_persistence_threshold);
+    if (spec->coalesce_below < 0)
+        return mics_fail(MICS_ERR_INVALID, "units of %lld elements cannot share messages",
+                         (long long)spec->coalesce_below);
+    return MICS_OK;
+}
+
+// Everything that is summed or allocated later stays below this, so no later product or sum can
+// wrap: parameters four times (values, gradients, two moments) with gathered copies and a gradient
+// a lane, activations with their gradients, and workspaces. Sums in double precision are within a
+// part in 2^50 of exact, and the bound leaves a factor of 16 to int64_t in bytes.
 static mics_status check_sizes(const mics_schedule_spec *spec)
 {
     const mics_model *model = spec->model;
@@ -100,11 +99,11 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
     const double workspace = spec->batch.threads * 64.0 * (8 * widest + 256) +
                              3 * (double)model->vocab + 64e6 + 64 * widest;
     const double elems = (8 + lanes) * params + 4 * tokens * width + workspace;
-    if (elems > (double)most_elems)
+    if (elems > (double)max_elems)
         return mics_fail(MICS_ERR_INVALID,
                          "%.3g parameters and %.3g tokens at a time need about %.3g numbers; "
                          "the most that can be planned is %.3g",
-                         params, tokens, elems, (double)most_elems);
+                         params, tokens, elems, (double)max_elems);
     return MICS_OK;
 }
 
@@ -130,13 +129,14 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
         return mics_fail(MICS_ERR_INVALID, "a micro-batch of %lld x %lld tokens is too large",
                          (long long)batch->sequences, (long long)batch->length);
     const int64_t passes = 2 * (int64_t)spec->model->unit_count * spec->micro_steps;
-    if (passes > most_passes)
+    if (passes > max_passes)
         return mics_fail(MICS_ERR_INVALID,
                          "%d micro-steps of %d units are %lld computations a step, more than %lld; "
                          "use larger micro-batches",
                          (int)spec->micro_steps, (int)spec->model->unit_count, (long long)passes,
-                         (long long)most_passes);
-    MICS_TRY(check_wires(spec));
-    MICS_TRY(check_choices(spec));
+                         (long long)max_passes);
+    MICS_TRY(check_dtypes(spec));
+    MICS_TRY(check_algorithms(spec));
+    MICS_TRY(check_thresholds(spec));
     return check_sizes(spec);
 }

@@ -6,7 +6,8 @@
 
 #include "mics/schedule.h"
 
-/* Refuses what cannot be scheduled, with a line that says why; after it no sum or product of sizes can overflow.
+/* Refuses what cannot be scheduled, with a line that says why; after it no sum or product of sizes
+ * can overflow.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED.
  */

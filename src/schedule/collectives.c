@@ -8,24 +8,6 @@
 // between equal local ranks are both in place.
 #include "schedule/builder.h"
 
-// What a unit's collectives over its partition group (GATHER) or gradient group (REDUCE) run as.
-static mics_algorithm choice_of(const builder *b, int32_t unit, mics_step_kind kind)
-{
-    const mics_schedule_spec *spec = &b->schedule->spec;
-    const bool gather = kind == MICS_STEP_GATHER;
-    const mics_comm_dtypes wires = gather ? spec->params_dtype : spec->grads_dtype;
-    const bool spans =
-        b->spans_nodes[gather ? MICS_AXIS_PARTITION : MICS_AXIS_GRADIENT][MICS_SCOPE_WHOLE];
-    const size_t bytes =
-        mics_comm_dtype_bytes(spans ? wires.inter : wires.intra, b->schedule->padded_elems[unit]);
-    int32_t at = 0;
-    while (at + 1 < spec->choice_count && spec->choices[at].max_bytes < bytes)
-        at++;
-    if (spec->choice_count == 0)
-        return MICS_ALGORITHM_RING;
-    return gather ? spec->choices[at].gather : spec->choices[at].reduce;
-}
-
 // Whether the owner of a block adds what each other member sends it, in two bytes a number.
 static bool sums_directly(const builder *b, mics_step_kind kind)
 {
@@ -38,15 +20,15 @@ static bool sums_directly(const builder *b, mics_step_kind kind)
 
 void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
 {
-    const mics_mesh *mesh = &b->schedule->spec.mesh;
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    const mics_mesh *mesh = &spec->mesh;
     const mics_sharding *s = sharding_of(b, unit);
     const int32_t k = mesh->ranks_per_node;
-    const bool boundary = b->schedule->spec.boundary == MICS_ALGORITHM_TWO_STAGE;
-    stages[MICS_STEP_GATHER] =
-        1 < k && k < s->params && choice_of(b, unit, MICS_STEP_GATHER) == MICS_ALGORITHM_TWO_STAGE;
-    stages[MICS_STEP_REDUCE] = 1 < k && k < s->grads &&
-                               (sums_directly(b, MICS_STEP_REDUCE) ||
-                                choice_of(b, unit, MICS_STEP_REDUCE) == MICS_ALGORITHM_TWO_STAGE);
+    const bool boundary = spec->boundary == MICS_ALGORITHM_TWO_STAGE;
+    stages[MICS_STEP_GATHER] = spec->gather == MICS_ALGORITHM_TWO_STAGE && 1 < k && k < s->params;
+    stages[MICS_STEP_REDUCE] =
+        (spec->reduce == MICS_ALGORITHM_TWO_STAGE || sums_directly(b, MICS_STEP_REDUCE)) && 1 < k &&
+        k < s->grads;
     stages[MICS_STEP_SCATTER] = boundary && s->grads < k && k < s->optimizer;
     stages[MICS_STEP_ALL_REDUCE] = boundary && s->optimizer < k && k < mesh->ranks;
     stages[MICS_STEP_PARAM_SYNC] = boundary && s->params < k && k < s->optimizer;
@@ -109,9 +91,9 @@ static bool spans_nodes(const builder *b, const mics_step *step)
     return b->spans_nodes[step->axis][mics_step_scope(step)];
 }
 
-static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm_dtypes wires)
+static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm_dtypes dtypes)
 {
-    return spans_nodes(b, step) ? wires.inter : wires.intra;
+    return spans_nodes(b, step) ? dtypes.inter : dtypes.intra;
 }
 
 // What the numbers of a collective are held in.
@@ -125,10 +107,10 @@ static mics_comm_dtype held_as(const builder *b, mics_step_kind kind)
 // Whether whoever gathers a unit sees rounded values, the same ones everywhere.
 static bool gathers_round(const builder *b, int32_t unit)
 {
-    const mics_comm_dtypes wires = b->schedule->spec.params_dtype;
+    const mics_comm_dtypes dtypes = b->schedule->spec.params_dtype;
     if (sharding_of(b, unit)->params == 1)
         return false;
-    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? wires.inter : wires.intra) !=
+    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? dtypes.inter : dtypes.intra) !=
            MICS_COMM_FP32;
 }
 
@@ -138,9 +120,9 @@ static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
     const bool nodes = b->spans_nodes[MICS_AXIS_WORLD][MICS_SCOPE_WHOLE];
-    const mics_comm_dtype wire = hop_of(b, step, b->schedule->spec.boundary_dtype);
-    if (wire != MICS_COMM_INT8)
-        return wire;
+    const mics_comm_dtype dtype = hop_of(b, step, b->schedule->spec.boundary_dtype);
+    if (dtype != MICS_COMM_INT8)
+        return dtype;
     if (nodes && !spans_nodes(b, step))
         return MICS_COMM_FP32;
     const bool scattered = step->kind == MICS_STEP_ALL_REDUCE && s->optimizer > s->grads &&
@@ -180,12 +162,8 @@ static mics_algorithm algorithm_of(const builder *b, const mics_step *step)
         return step->dtype.sent != step->dtype.held || sums_directly(b, step->kind)
                    ? MICS_ALGORITHM_DIRECT
                    : MICS_ALGORITHM_RING;
-    if (step->kind != MICS_STEP_GATHER || step->stage != MICS_STAGE_WHOLE)
-        return MICS_ALGORITHM_RING;
-    if (mics_schedule_shares(b->schedule, step->unit))
-        return MICS_ALGORITHM_SHARED;
-    return choice_of(b, step->unit, MICS_STEP_GATHER) == MICS_ALGORITHM_LIBRARY
-               ? MICS_ALGORITHM_LIBRARY
+    return step->kind == MICS_STEP_GATHER && mics_schedule_shares(b->schedule, step->unit)
+               ? MICS_ALGORITHM_SHARED
                : MICS_ALGORITHM_RING;
 }
 

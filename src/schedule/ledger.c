@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory ledger and the traffic ledger, summed over a schedule.
 #include "schedule/ledger.h"
+#include "base/new.h"
 #include "mics/log.h"
 #include "mics/size.h"
 
@@ -59,16 +60,16 @@ static mics_group step_group(const mics_schedule *schedule, const mics_step *ste
     return mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
 }
 
-// What one packed collective keeps packed at a time: a block to send and one that comes, or the
-// whole buffer where all blocks are gathered. Gathers pack into their slots.
-size_t step_packed_bytes(const mics_schedule *schedule, const mics_step *step)
+// What one compressed collective keeps compressed at a time: a block to send and one that comes, or
+// the whole buffer where all blocks are gathered. Gathers compress into their slots.
+size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     const size_t members = (size_t)step_group(schedule, step, 0).size;
-    const bool packed = step->dtype.sent != step->dtype.held;
+    const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
-    if (direct && !packed) // what the other members send, at once
+    if (direct && !compressed) // what the other members send, at once
         return (members - 1) * step->block_bytes;
-    if (!packed || step->kind == MICS_STEP_GATHER)
+    if (!compressed || step->kind == MICS_STEP_GATHER)
         return 0;
     if (schedule->spec.accelerator && direct) // and what is sent
         return (2 * members - 1) * step->block_bytes;
@@ -88,37 +89,36 @@ static void take_larger(size_t bytes, size_t *most)
 }
 
 // The message that units share is put together as fp32.
-size_t step_joined_bytes(const mics_schedule *schedule, const mics_step *step)
+size_t step_coalesced_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     const size_t members = (size_t)step_group(schedule, step, 0).size;
     return step->member_count > 0 ? members * (size_t)step->block_elems * sizeof(float) : 0;
 }
 
-static void size_packed(mics_schedule *schedule)
+static void size_messages(mics_schedule *schedule)
 {
-    size_t packed[MICS_STREAMS] = {0};
+    size_t compressed[MICS_STREAMS] = {0};
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
             const mics_step *step = &schedule->lists[phase].steps[i];
             if (!mics_step_is_comm(step))
                 continue;
-            take_larger(step_packed_bytes(schedule, step), &packed[step->stream]);
-            take_larger(step_joined_bytes(schedule, step), &schedule->join_bytes[step->stream]);
+            take_larger(step_compressed_bytes(schedule, step), &compressed[step->stream]);
+            take_larger(step_coalesced_bytes(schedule, step),
+                        &schedule->coalesced_bytes[step->stream]);
         }
     }
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        schedule->wire_bytes[stream] = packed[stream] + schedule->join_bytes[stream];
+        schedule->message_bytes[stream] = compressed[stream] + schedule->coalesced_bytes[stream];
 }
 
-// What rounding to int8 lost of the gradients that a reduction of a unit's second hop sends, which is
-// its first as int8. Of units that share a message that of all stands with the first.
+// What rounding to int8 lost of the gradients that a reduction of a unit's second hop sends, which
+// is its first as int8. Of units that share a message that of all stands with the first.
 static mics_status place_residuals(mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const int32_t units = schedule->spec.model->unit_count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, (size_t)units * sizeof(int64_t), &block));
-    schedule->residual_at = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->residual_at);
     for (int32_t u = 0; u < units; u++)
         schedule->residual_at[u] = -1;
     for (int32_t i = 0; i < list->count; i++) {
@@ -156,8 +156,8 @@ static void sum_memory(mics_schedule *schedule)
                           : mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        bytes[MICS_MEM_COMPRESSION] += schedule->wire_bytes[stream];
-    bytes[MICS_MEM_COMPRESSION] += (size_t)schedule->residual_elems * sizeof(float);
+        bytes[MICS_MEM_MESSAGES] += schedule->message_bytes[stream];
+    bytes[MICS_MEM_MESSAGES] += (size_t)schedule->residual_elems * sizeof(float);
     bytes[MICS_MEM_DATA] =
         (size_t)spec->layered_micro_steps * (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
@@ -169,17 +169,6 @@ static void sum_memory(mics_schedule *schedule)
 
 // ---- traffic ----
 
-static int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step, int32_t rank)
-{
-    if (!mics_step_is_comm(step))
-        return 0;
-    if (step->algorithm == MICS_ALGORITHM_LIBRARY)
-        return 1;
-    const int32_t size = step_group(schedule, step, rank).size;
-    const int32_t rounds = mics_step_sums_to_all(step) ? 2 : 1; // reduce-scatter, then all-gather
-    return rounds * (int64_t)(size - 1);
-}
-
 static void add_bytes(mics_bytes *sum, mics_bytes bytes)
 {
     sum->intra += bytes.intra;
@@ -188,8 +177,8 @@ static void add_bytes(mics_bytes *sum, mics_bytes bytes)
 
 static mics_bytes bytes_to(const mics_mesh *mesh, int32_t rank, int32_t to, int64_t bytes)
 {
-    const bool near = to / mesh->ranks_per_node == rank / mesh->ranks_per_node;
-    return (mics_bytes){.intra = near ? bytes : 0, .inter = near ? 0 : bytes};
+    const bool intra = to / mesh->ranks_per_node == rank / mesh->ranks_per_node;
+    return (mics_bytes){.intra = intra ? bytes : 0, .inter = intra ? 0 : bytes};
 }
 
 // Along the ring: all of it goes to the next member.
@@ -256,9 +245,9 @@ static group_links count_links(const mics_mesh *mesh, mics_group_axis axis, mics
         // Other members on the node: those before, and those behind that the node still holds.
         const int32_t last = mics_group_rank(group, group.size - 1);
         const int32_t end = per_node - 1 < last ? per_node - 1 : last;
-        const int32_t near = group.index + (end - rank) / group.stride;
+        const int32_t intra = group.index + (end - rank) / group.stride;
         add_bytes(&links.ring, bytes_to(mesh, rank, next, 1));
-        add_bytes(&links.direct, (mics_bytes){near, group.size - 1 - near});
+        add_bytes(&links.direct, (mics_bytes){intra, group.size - 1 - intra});
     }
     mics_bytes *const sums[] = {&links.ring, &links.direct};
     for (int i = 0; i < 2; i++) {
@@ -268,7 +257,8 @@ static group_links count_links(const mics_mesh *mesh, mics_group_axis axis, mics
     return links;
 }
 
-// `total` is what all kinds of a phase have so far: together they stay a number of 63 bits, and so does each.
+// `total` is what all kinds of a phase have so far: together they stay a number of 63 bits, and so
+// does each.
 static mics_status add_times(mics_bytes *sum, double *total, mics_bytes links, int64_t rounds,
                              size_t block_bytes)
 {
@@ -343,14 +333,6 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
     return step->member_count > 0 ? schedule->members + step->member_at : &step->unit;
 }
 
-int64_t mics_schedule_rank_exchanges(const mics_schedule *schedule, mics_phase phase, int32_t rank)
-{
-    int64_t exchanges = 0;
-    for (int32_t i = 0; i < schedule->lists[phase].count; i++)
-        exchanges += step_exchanges(schedule, &schedule->lists[phase].steps[i], rank);
-    return exchanges;
-}
-
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
 {
     double flops = 0;
@@ -378,8 +360,8 @@ static void add_direct(const mics_schedule *schedule, const mics_step *step, dir
     }
 }
 
-// Where a group has several members a node, a direct sum can be more between nodes than a ring of whole
-// numbers; nobody who asks for fewer bytes wants that.
+// Where a group has several members a node, a direct sum can be more between nodes than a ring of
+// whole numbers; nobody who asks for fewer bytes wants that.
 static mics_status check_direct(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
@@ -409,7 +391,7 @@ static mics_status check_direct(const mics_schedule *schedule)
 mics_status fill_ledger(mics_schedule *schedule)
 {
     size_workspace(schedule);
-    size_packed(schedule);
+    size_messages(schedule);
     MICS_TRY(place_residuals(schedule));
     sum_memory(schedule);
     MICS_TRY(sum_traffic(schedule));

@@ -6,17 +6,17 @@
 
 #include "mics/schedule.h"
 
-/* Fills the sizes of workspace, packed numbers and residuals, the memory ledger, and the bytes that
- * all ranks send, once lists, slots and activations are known.
+/* Fills the sizes of workspace, compressed numbers and residuals, the memory ledger, and the bytes
+ * that all ranks send, once lists, slots and activations are known.
  *
- * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID (packed sums would send more between nodes
- *          than whole ones).
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID (compressed sums would send more between
+ *          nodes than whole ones).
  */
 mics_status fill_ledger(mics_schedule *schedule);
 
-/* What one packed collective keeps packed at a time, and the message that units share: bytes in its
- * stream's wire memory. */
-size_t step_packed_bytes(const mics_schedule *schedule, const mics_step *step);
-size_t step_joined_bytes(const mics_schedule *schedule, const mics_step *step);
+/* What one compressed collective keeps compressed at a time, and the message that units share:
+ * bytes in its stream's message buffers. */
+size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *step);
+size_t step_coalesced_bytes(const mics_schedule *schedule, const mics_step *step);
 
 #endif

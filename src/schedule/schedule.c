@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the two lists of a schedule: a training step, and an evaluation of one micro-batch.
 //
-// A list is made from `passes`: the order in which units are computed, one visit of a unit after the
-// other, in each a pass for every lane. Before a pass of visit v is listed, the gathers of visits v ..
-// v + prefetch are, so they run beside the passes before them. A unit stays gathered when it is needed
-// again within that window (the last layer, between its forward and its backward).
+// A list is made from `passes`: the order in which units are computed, one visit of a unit after
+// the other, in each a pass for every lane. Before a pass of visit v is listed, the gathers of
+// visits v .. v + prefetch are, so they run beside the passes before them. A unit stays gathered
+// when it is needed again within that window (the last layer, between its forward and its
+// backward).
+#include "base/new.h"
 #include "schedule/activations.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"
@@ -92,8 +94,8 @@ static bool pass_reads(const builder *b, pass p, int32_t unit)
 
 // ---- gathers ----
 
-// Of a unit whose members see each other's shards: nothing moves, and nothing changes until the step
-// ends, so one barrier is enough.
+// Of a unit whose members see each other's shards: nothing moves, and nothing changes until the
+// step ends, so one barrier is enough.
 static mics_status list_barrier(builder *b, int32_t unit, int32_t micro_step)
 {
     mics_step step = comm_step(b, MICS_STEP_GATHER, MICS_STAGE_WHOLE, &unit, 1, micro_step);
@@ -333,23 +335,21 @@ static mics_status open_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     const int32_t units = b->schedule->spec.model->unit_count;
     const size_t passes = 2 * (size_t)units * (size_t)b->schedule->spec.micro_steps;
-    int32_t **const by_unit[] = {&b->ready,           &b->synced,    &b->last_writer,
-                                 &b->last_reduced,    &b->ends_with, &b->joining[0].units,
-                                 &b->joining[1].units};
-    void *block = NULL;
+    int32_t **const by_unit[] = {&b->ready,
+                                 &b->synced,
+                                 &b->last_writer,
+                                 &b->last_reduced,
+                                 &b->ends_with,
+                                 &b->coalescing[0].units,
+                                 &b->coalescing[1].units};
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, passes * sizeof(pass), &block));
-    b->passes = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(unit_facts), &block));
-    b->facts = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(mics_step), &block));
-    b->backs = block;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, 2 * (size_t)units * sizeof(int32_t), &block));
-    b->schedule->members = block;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, passes, b->passes);
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, units, b->facts);
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, units, b->backs);
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 2 * (size_t)units, b->schedule->members);
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
-        MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)units * sizeof(int32_t), &block));
-        *by_unit[i] = block;
+        MICS_TRY_NEW(memory, MICS_MEM_HOST, units, *by_unit[i]);
     }
     return MICS_OK;
 }
@@ -372,8 +372,8 @@ static void find_facts(builder *b)
     }
 }
 
-// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes its
-// gradient last.
+// Backward runs from the last unit to the first, so the lowest unit that uses a parameter writes
+// its gradient last.
 static void find_last_writers(builder *b)
 {
     for (int32_t u = b->schedule->spec.model->unit_count - 1; u >= 0; u--) {
@@ -395,8 +395,8 @@ static void close_builder(builder *b)
     mics_free(memory, b->last_writer);
     mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
-    mics_free(memory, b->joining[0].units);
-    mics_free(memory, b->joining[1].units);
+    mics_free(memory, b->coalescing[0].units);
+    mics_free(memory, b->coalescing[1].units);
     mics_free(memory, b->backs);
 }
 
@@ -408,8 +408,8 @@ static void idle_slots(slot_pool *pool)
     }
 }
 
-// Room for a list: each pass with its gather and reduction, each unit with what happens to it once a
-// step.
+// Room for a list: each pass with its gather and reduction, each unit with what happens to it once
+// a step.
 // Units that are gathered more often make it grow.
 static mics_status open_list(builder *b, mics_phase phase)
 {
@@ -424,10 +424,7 @@ static mics_status open_list(builder *b, mics_phase phase)
     }
     if (phase == MICS_PHASE_TRAIN)       // parameter sync, second hop, update; the norm
         steps += 4 * (int64_t)units + 1; // stages make it grow
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(b->schedule->memory, MICS_MEM_HOST, (size_t)steps * sizeof(mics_step), &block));
-    b->list->steps = block;
+    MICS_TRY_NEW(b->schedule->memory, MICS_MEM_HOST, steps, b->list->steps);
     b->capacity = (int32_t)steps;
     return MICS_OK;
 }
@@ -454,10 +451,7 @@ static mics_status build_list(builder *b, mics_phase phase)
 static mics_status copy_slots(mics_schedule *schedule, const slot_pool *pool, int64_t **slots_out,
                               int32_t *count_out)
 {
-    void *block = NULL;
-    MICS_TRY(
-        mics_alloc(schedule->memory, MICS_MEM_HOST, (size_t)pool->count * sizeof(int64_t), &block));
-    *slots_out = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, pool->count, *slots_out);
     *count_out = pool->count;
     for (int32_t i = 0; i < pool->count; i++)
         (*slots_out)[i] = pool->slots[i].elems;
@@ -487,11 +481,8 @@ static mics_status lay_out_units(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const size_t units = (size_t)spec->model->unit_count;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, units * sizeof(int64_t), &block));
-    schedule->padded_elems = block;
-    MICS_TRY(mics_alloc(schedule->memory, MICS_MEM_HOST, units * sizeof(mics_sharding), &block));
-    schedule->sharding = block;
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->padded_elems);
+    MICS_TRY_NEW(schedule->memory, MICS_MEM_HOST, units, schedule->sharding);
     for (size_t u = 0; u < units; u++) {
         const int64_t elems = spec->model->units[u].elems;
         schedule->padded_elems[u] = mics_mesh_padded(&spec->mesh, elems);
@@ -514,9 +505,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
                                mics_schedule **schedule_out)
 {
     MICS_TRY(check_schedule_spec(spec));
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_schedule), &block));
-    mics_schedule *schedule = block;
+    mics_schedule *schedule = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, schedule);
     schedule->memory = memory;
     schedule->spec = *spec;
     schedule->spec.batch.accelerator_bytes =

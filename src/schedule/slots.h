@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Slots: buffers that holders (units, or their gradients of one lane) take in turn. Who takes one waits
-// for the last steps that used it. Private to this module.
+// Slots: buffers that holders (units, or their gradients of one lane) take in turn. Who takes one
+// waits for the last steps that used it. Private to this module.
 #ifndef MICS_SCHEDULE_SLOTS_H
 #define MICS_SCHEDULE_SLOTS_H
 

@@ -33,8 +33,6 @@ const char *mics_algorithm_text(mics_algorithm algorithm)
         return "ring";
     case MICS_ALGORITHM_TWO_STAGE:
         return "two-stage";
-    case MICS_ALGORITHM_LIBRARY:
-        return "library";
     case MICS_ALGORITHM_DIRECT:
         return "direct";
     case MICS_ALGORITHM_SHARED:

@@ -1,33 +1,37 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of a finished schedule, whatever it was made for. One walk over each list in order.
+// What must hold of a finished schedule, whatever it was made for. One walk over each list in
+// order.
 //
-// Step a precedes step b when both are on one stream and a is listed first, or when b, or a step before b
-// on its stream, waits for a, for one behind a on a's stream, or for a step that a precedes: vector
-// clocks, one entry a stream.
+// Step a precedes step b when both are on one stream and a is listed first, or when b, or a step
+// before b on its stream, waits for a, for one behind a on a's stream, or for a step that a
+// precedes: vector clocks, one entry a stream.
 //
 // Invariants:
-//   1. A step waits for earlier steps only, of other streams only, each named under its own stream. So
-//      streams cannot wait for each other in a circle, and as all ranks have one list, they meet
+//   1. A step waits for earlier steps only, of other streams only, each named under its own stream.
+//      So streams cannot wait for each other in a circle, and as all ranks have one list, they meet
 //      collectives in one order.
-//   2. A collective is on the stream of its group, which has several members, and has a stage that its
-//      kind knows; whatever else a step is, it is computation, or the agreement of all.
-//   3. Its block is each of its units' padded elements over the blocks into which its group cuts them, in
-//      the bytes of what is sent; of shared parameters nothing.
-//   4. A micro-step computes all units forward in order, the loss of a training only backward, then all
-//      backward in reverse, in a lane that is its own meanwhile.
-//   5. What a computation reads is there: in a slot that is large enough, whose newest gather was of that
-//      unit and precedes; or in the persistent buffer, behind the barrier of shared parameters.
+//   2. A collective is on the stream of its group, which has several members, and has a stage that
+//      its kind knows; whatever else a step is, it is computation, or the agreement of all.
+//   3. Its block is each of its units' padded elements over the blocks into which its group cuts
+//      them, in the bytes of what is sent; of shared parameters nothing.
+//   4. A micro-step computes all units forward in order, the loss of a training only backward, then
+//      all backward in reverse, in a lane that is its own meanwhile.
+//   5. What a computation reads is there: in a slot that is large enough, whose newest gather was
+//      of that unit and precedes; or in the persistent buffer, behind the barrier of shared
+//      parameters.
 //   6. Who fills a slot anew comes behind all that used it before.
 //   7. A collective's stages are complete, and each precedes the next.
-//   8. A micro-step's gradient of a unit lies in one slot and is reduced once, behind all that write it, or
-//      lies in the accumulator where G = 1. The first micro-step overwrites, the others add.
-//   9. Each unit with parameters has its second hop once: scatter where O > G, then all-reduce where
-//      O < ranks, behind its last gradient.
+//   8. A micro-step's gradient of a unit lies in one slot and is reduced once, behind all that
+//      write it, or lies in the accumulator where G = 1. The first micro-step overwrites, the
+//      others add.
+//   9. Each unit with parameters has its second hop once: scatter where O > G, then all-reduce
+//      where O < ranks, behind its last gradient.
 //  10. Parameter sync is once a training list where O > P, and precedes all that reads the unit.
-//  11. Norm behind all sums, agreement behind it and behind all that reads parameters, then each unit's
-//      update: once each. An evaluation has the agreement alone, behind its computations.
-//  12. The traffic ledger is the sum over steps, and what is packed or joined has room on its stream.
+//  11. Norm behind all sums, agreement behind it and behind all that reads parameters, then each
+//      unit's update: once each. An evaluation has the agreement alone, behind its computations.
+//  12. The traffic ledger is the sum over steps, and what is compressed or joined has room on its
+//      stream.
 #include "schedule/validate.h"
 #include "schedule/ledger.h"
 
@@ -101,7 +105,8 @@ static mics_status check_place(const validator *v, const mics_step *step)
                                       : validator_broken(v, 2, "its group has one member");
 }
 
-// Into how many blocks a collective cuts a unit: what its stage inside the node leaves, each of that.
+// Into how many blocks a collective cuts a unit: what its stage inside the node leaves, each of
+// that.
 static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit)
 {
     const mics_sharding *s = sharding_of(v, unit);
@@ -184,11 +189,11 @@ static mics_status check_room(const validator *v, const mics_step *step)
     const mics_schedule *schedule = v->schedule;
     if (!mics_step_is_comm(step))
         return MICS_OK;
-    const size_t joined = step_joined_bytes(schedule, step);
-    if (joined > schedule->join_bytes[step->stream] ||
-        step_packed_bytes(schedule, step) + schedule->join_bytes[step->stream] >
-            schedule->wire_bytes[step->stream])
-        return validator_broken(v, 12, "what it packs or joins has no room");
+    const size_t joined = step_coalesced_bytes(schedule, step);
+    if (joined > schedule->coalesced_bytes[step->stream] ||
+        step_compressed_bytes(schedule, step) + schedule->coalesced_bytes[step->stream] >
+            schedule->message_bytes[step->stream])
+        return validator_broken(v, 12, "what it compresses or joins has no room");
     return MICS_OK;
 }
 

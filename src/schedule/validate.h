@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the walk over a finished schedule knows. Private to validate.c, which has the invariants, and
-// validate_units.c.
+// What the walk over a finished schedule knows. Private to validate.c, which has the invariants,
+// and validate_units.c.
 #ifndef MICS_SCHEDULE_VALIDATE_H
 #define MICS_SCHEDULE_VALIDATE_H
 
@@ -51,10 +51,6 @@ typedef struct validator {
 
 /* Fails with the number of an invariant (validate.c), the step that is looked at, and why. */
 mics_status validator_broken(const validator *v, int number, const char *why);
-
-/* Whether a step (-1: none) is done when the one that is looked at begins; and all of these. */
-bool validator_precedes(const validator *v, int32_t step);
-bool validator_all_precede(const validator *v, const clock3 *steps);
 
 static inline const mics_sharding *sharding_of(const validator *v, int32_t unit)
 {

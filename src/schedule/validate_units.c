@@ -14,15 +14,16 @@ mics_status validator_broken(const validator *v, int number, const char *why)
                      (int)step->micro_step, number, why);
 }
 
-bool validator_precedes(const validator *v, int32_t step)
+// Whether a step (-1: none) is done when the one that is looked at begins.
+static bool precedes(const validator *v, int32_t step)
 {
     return step < 0 || v->known[v->index].newest[v->list->steps[step].stream] >= step;
 }
 
-bool validator_all_precede(const validator *v, const clock3 *steps)
+static bool all_precede(const validator *v, const clock3 *steps)
 {
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        if (!validator_precedes(v, steps->newest[stream]))
+        if (!precedes(v, steps->newest[stream]))
             return false;
     }
     return true;
@@ -32,7 +33,7 @@ bool validator_all_precede(const validator *v, const clock3 *steps)
 
 static mics_status take_slot(const validator *v, slot_state *slot, int32_t unit, int32_t micro_step)
 {
-    if (!validator_all_precede(v, &slot->used))
+    if (!all_precede(v, &slot->used))
         return validator_broken(v, 6, "it fills a slot that may still be used");
     slot->unit = unit;
     slot->micro_step = micro_step;
@@ -79,7 +80,7 @@ static mics_status go_on(const validator *v, chain_state *chain)
     if (next == MICS_STAGE_WHOLE ? !is_first(step)
                                  : step->kind != chain->kind || step->stage != next)
         return validator_broken(v, 7, "it is not the stage that comes next");
-    if (next != MICS_STAGE_WHOLE && !validator_precedes(v, chain->last))
+    if (next != MICS_STAGE_WHOLE && !precedes(v, chain->last))
         return validator_broken(v, 7, "it begins before the stage before it has ended");
     *chain = (chain_state){.kind = step->kind, .stage = step->stage, .last = v->index};
     return MICS_OK;
@@ -96,7 +97,7 @@ static bool needs_sync(const validator *v, int32_t unit)
 static mics_status check_synced(const validator *v, int32_t unit)
 {
     const chain_state *sync = &v->units[unit].sync;
-    if (needs_sync(v, unit) && !(is_complete(sync) && validator_precedes(v, sync->last)))
+    if (needs_sync(v, unit) && !(is_complete(sync) && precedes(v, sync->last)))
         return validator_broken(v, 10, "it reads what is not synchronised yet");
     return MICS_OK;
 }
@@ -158,13 +159,13 @@ static mics_status check_read(validator *v, const mics_step *step, int32_t unit)
     if (use == NULL || slotted != (use->param_slot >= 0))
         return validator_broken(v, 5, "it does not say where it reads a unit");
     if (mics_schedule_shares(v->schedule, unit) &&
-        (v->units[unit].gather.last < 0 || !validator_precedes(v, v->units[unit].gather.last)))
+        (v->units[unit].gather.last < 0 || !precedes(v, v->units[unit].gather.last)))
         return validator_broken(v, 5, "it reads shared parameters before the barrier");
     if (!slotted)
         return MICS_OK;
     slot_state *slot = &v->params[use->param_slot];
     if (use->param_slot >= v->schedule->param_slot_count || slot->unit != unit ||
-        slot->filled < 0 || !validator_precedes(v, slot->filled))
+        slot->filled < 0 || !precedes(v, slot->filled))
         return validator_broken(v, 5, "its slot does not hold the unit that it reads");
     use_slot(v, slot);
     return MICS_OK;
@@ -215,7 +216,7 @@ mics_status check_reduce(validator *v, const mics_step *step)
     if (slot->unit != step->unit || slot->micro_step != step->micro_step)
         return validator_broken(v, 8, "its slot holds another gradient");
     MICS_TRY(go_on(v, &unit->reduce));
-    if (!validator_precedes(v, unit->writer))
+    if (!precedes(v, unit->writer))
         return validator_broken(v, 8, "it begins before all of its gradient is there");
     if (use->accumulate != (last && step->micro_step > 0))
         return validator_broken(v, 8, "the first micro-step overwrites, the others add");
@@ -255,8 +256,8 @@ static mics_status begin_hop(const validator *v, const mics_step *step, int32_t 
     const int32_t micro_steps = v->schedule->spec.micro_steps;
     if (step->kind != (scatters ? MICS_STEP_SCATTER : MICS_STEP_ALL_REDUCE))
         return validator_broken(v, 9, "the second hop does not begin so");
-    if (s->grads > 1 ? state->reduced < micro_steps || !validator_precedes(v, state->reduce.last)
-                     : !validator_precedes(v, state->writer) ||
+    if (s->grads > 1 ? state->reduced < micro_steps || !precedes(v, state->reduce.last)
+                     : !precedes(v, state->writer) ||
                            v->list->steps[state->writer].micro_step != micro_steps - 1)
         return validator_broken(v, 9, "it begins before its gradient is whole");
     return MICS_OK;
@@ -275,7 +276,7 @@ mics_status check_hop(validator *v, const mics_step *step)
         else if (is_complete(hop) &&
                  (hop->kind == MICS_STEP_ALL_REDUCE || step->kind != MICS_STEP_ALL_REDUCE))
             return validator_broken(v, 9, "it has had its second hop");
-        else if (!validator_precedes(v, hop->last))
+        else if (!precedes(v, hop->last))
             return validator_broken(v, 7, "it begins before the step before it has ended");
         MICS_TRY(go_on(v, hop));
     }
@@ -299,8 +300,8 @@ mics_status check_norm(validator *v)
         if (hops &&
             (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_ALL_REDUCE)))
             return validator_broken(v, 9, "a unit has not had its second hop");
-        if (!validator_precedes(v, unit->reduce.last) || !validator_precedes(v, unit->hop.last) ||
-            !validator_precedes(v, unit->writer))
+        if (!precedes(v, unit->reduce.last) || !precedes(v, unit->hop.last) ||
+            !precedes(v, unit->writer))
             return validator_broken(v, 11, "it is of unsummed gradients");
     }
     v->norm = v->index;
@@ -309,9 +310,9 @@ mics_status check_norm(validator *v)
 
 mics_status check_agree(validator *v)
 {
-    if (v->agreement >= 0 || (is_training(v) && v->norm < 0) || !validator_precedes(v, v->norm))
+    if (v->agreement >= 0 || (is_training(v) && v->norm < 0) || !precedes(v, v->norm))
         return validator_broken(v, 11, "ranks agree once, behind the norm");
-    if (!validator_all_precede(v, &v->readers))
+    if (!all_precede(v, &v->readers))
         return validator_broken(v, 11, "parameters may change while they are read");
     v->agreement = v->index;
     return MICS_OK;
@@ -319,7 +320,7 @@ mics_status check_agree(validator *v)
 
 mics_status check_update(validator *v, const mics_step *step)
 {
-    if (v->agreement < 0 || !validator_precedes(v, v->agreement) || v->units[step->unit].updated)
+    if (v->agreement < 0 || !precedes(v, v->agreement) || v->units[step->unit].updated)
         return validator_broken(v, 11, "units are updated once, behind the agreement");
     v->units[step->unit].updated = true;
     return MICS_OK;

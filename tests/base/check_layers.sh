@@ -48,7 +48,7 @@ BEGIN {
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi/"
     only["^nccl\\.h$"] = "^src/comm/nccl/"
-    only["^(cuda|cublas|cudnn|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|(ops|optim)/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl/)"
+    only["^(cuda|cublas|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|(ops|optim)/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl/)"
     only["^(dnnl|oneapi/)"] = "^src/ops/"
     only["^jansson\\.h$"] = "^src/base/"
     only["^pcre2\\.h$"] = "^src/io/data/"

@@ -30,7 +30,7 @@ packed() { # OUT FLAGS...
 }
 run 0 packed packed packed --set run.comm_dtype.boundary=int8
 grep -q 'exact$' packed.out || fail "predicted and measured are missing"
-contains packed.out "compression"
+contains packed.out "message buffers"
 run 0 halved packed halved --set run.comm_dtype.boundary=bf16
 run 0 first packed packed_parts --set run.comm_dtype.boundary=int8 --steps 4
 run 0 second packed packed_parts --set run.comm_dtype.boundary=int8

@@ -187,9 +187,9 @@ grep -q "gather  *ring  *bf16  *partition group  *2 units of 12704 elements" rin
     fail "gathers should run in rings"
 grep -q "scatter  *direct  *int8" rings.out || fail "the second hop should be int8"
 contains rings.out "2 units of 9280 elements in all stay whole on every rank"
-run 0 library "$mics" explain run.json $across --set sharding.optimizer=4 --set run.collectives=library
-grep -q "gather  *library  *fp32" library.out || fail "gathers should be the library's"
-grep -q "reduce  *two-stage" library.out || fail "reductions should not"
+run 0 gathers "$mics" explain run.json $across --set sharding.optimizer=4 --set run.collectives=ring-gathers
+grep -q "gather  *ring  *fp32" gathers.out || fail "gathers should run in rings"
+grep -q "reduce  *two-stage" gathers.out || fail "reductions should not"
 run 0 json "$mics" explain run.json --json $across --set sharding.optimizer=8 \
     --set run.param_persistence_threshold=10000 --set run.comm_dtype.boundary=int8
 contains json.out '"kind": "gather", "algorithm": "two-stage", "dtype": "fp32"'

@@ -170,7 +170,7 @@ static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mic
     upload(at, &incoming);
     const mics_comm_call call = {
         .kind = kind,
-        .ring = &ring,
+        .over = &ring,
         .buffer = (char *)buffer.device + GUARD,
         .incoming = kind == MICS_COMM_CALL_ALL_TO_ALL ? (char *)incoming.device + GUARD : NULL,
         .block_elems = at->elems,

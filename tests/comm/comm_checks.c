@@ -456,14 +456,14 @@ mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory)
     return join_side(&side, status);
 }
 
-// ---- the board ----
+// ---- the heartbeat ----
 
-mics_heartbeat checks_note(int32_t rank, int32_t value)
+mics_heartbeat checks_heartbeat(int32_t rank, int32_t value)
 {
-    mics_heartbeat note = {{0}};
-    memcpy(note.bytes, &rank, sizeof rank);
-    memcpy(note.bytes + MICS_HEARTBEAT_BYTES - sizeof value, &value, sizeof value);
-    return note;
+    mics_heartbeat heartbeat = {{0}};
+    memcpy(heartbeat.bytes, &rank, sizeof rank);
+    memcpy(heartbeat.bytes + MICS_HEARTBEAT_BYTES - sizeof value, &value, sizeof value);
+    return heartbeat;
 }
 
 // Whether this rank reads `value` from all ranks.
@@ -471,34 +471,34 @@ static mics_status all_show(mics_comm *comm, int32_t value, bool *shown_out)
 {
     *shown_out = true;
     for (int32_t rank = 0; rank < comm->ranks; rank++) {
-        mics_heartbeat note, expected = checks_note(rank, value),
-                             before = checks_note(rank, value - 1);
+        mics_heartbeat heartbeat, expected = checks_heartbeat(rank, value),
+                                  before = checks_heartbeat(rank, value - 1);
         double age_s = -1;
-        bool found = mics_comm_heartbeat_read(comm, rank, &note, &age_s);
+        bool found = mics_comm_heartbeat_read(comm, rank, &heartbeat, &age_s);
         RANKS_EXPECT(!found || (age_s >= 0 && age_s < 5));
-        bool newest = found && memcmp(&note, &expected, sizeof note) == 0;
-        bool older = !found || memcmp(&note, &before, sizeof note) == 0;
+        bool newest = found && memcmp(&heartbeat, &expected, sizeof heartbeat) == 0;
+        bool older = !found || memcmp(&heartbeat, &before, sizeof heartbeat) == 0;
         RANKS_EXPECT(newest || older);
         *shown_out = *shown_out && newest;
     }
     return MICS_OK;
 }
 
-mics_status checks_board(mics_comm *comm, bool everybody)
+mics_status checks_heartbeats(mics_comm *comm, bool everybody)
 {
     bool monitor = everybody || comm->rank == 0 || comm->rank == comm->ranks - 1;
-    mics_heartbeat note;
+    mics_heartbeat heartbeat;
     double age_s = -1;
-    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, comm->rank, &note, &age_s) && age_s == -1);
-    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, -1, &note, &age_s));
-    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, comm->ranks, &note, &age_s));
+    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, comm->rank, &heartbeat, &age_s) && age_s == -1);
+    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, -1, &heartbeat, &age_s));
+    RANKS_EXPECT(!mics_comm_heartbeat_read(comm, comm->ranks, &heartbeat, &age_s));
     for (int32_t value = 1; value <= 3; value++) {
-        mics_heartbeat mine = checks_note(comm->rank, value);
+        mics_heartbeat mine = checks_heartbeat(comm->rank, value);
         double start_us = mics_clock_us();
         mics_comm_heartbeat_post(comm, &mine);
-        RANKS_EXPECT(mics_comm_heartbeat_read(comm, comm->rank, &note, &age_s));
-        RANKS_EXPECT(memcmp(&note, &mine, sizeof note) == 0 && age_s == 0);
-        // Agreement serves as a barrier, too: nobody posts the next note before all have seen this.
+        RANKS_EXPECT(mics_comm_heartbeat_read(comm, comm->rank, &heartbeat, &age_s));
+        RANKS_EXPECT(memcmp(&heartbeat, &mine, sizeof heartbeat) == 0 && age_s == 0);
+        // Agreement serves as a barrier, too: nobody posts the next heartbeat before all have seen this.
         mics_status status = MICS_ERR_PEER;
         while (status != MICS_OK) {
             bool shown = true;
@@ -509,49 +509,6 @@ mics_status checks_board(mics_comm *comm, bool everybody)
             nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL);
         }
     }
-    RANKS_EXPECT(monitor || !mics_comm_heartbeat_read(comm, 0, &note, &age_s));
+    RANKS_EXPECT(monitor || !mics_comm_heartbeat_read(comm, 0, &heartbeat, &age_s));
     return MICS_OK;
-}
-
-// ---- the library's gather ----
-
-// One gather of the library's against the ring's.
-static mics_status check_library_gather(ring_case *at, size_t bytes)
-{
-    size_t all = (size_t)at->ring.group.size * bytes;
-    fill(at);
-    memcpy(at->expected, at->buffer, all);
-    MICS_TRY(mics_comm_all_gather(at->comm, &at->ring, at->expected, bytes));
-    MICS_TRY(mics_comm_library_gather(at->comm, &at->ring, at->buffer, bytes));
-    RANKS_EXPECT(memcmp(at->buffer, at->expected, all) == 0);
-    return check_guards(at);
-}
-
-mics_status checks_library(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
-                           int32_t channel)
-{
-    static const size_t sizes[] = {0, 4, 1001, 4096, 400 * 1000 + 3};
-    enum { ELEMS = 100 * 1000 + 1 };
-    void *buffer = NULL, *expected = NULL, *block_of = NULL;
-    size_t elems = (size_t)group.size * ELEMS + 2 * GUARD_ELEMS;
-    mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, elems * sizeof(float), &buffer));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, elems * sizeof(float), &expected));
-    MICS_TRY_OUT(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)group.size * sizeof(int32_t), &block_of));
-    make_order(order, group.size, block_of);
-    ring_case at = {
-        .comm = comm,
-        .ring = {.group = group, .block_of = block_of, .channel = channel, .what = "gather twice"},
-        .elems = ELEMS,
-        .buffer = (float *)buffer + GUARD_ELEMS,
-        .expected = expected};
-    MICS_TRY_OUT(mics_comm_library_open(comm, &at.ring));
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        MICS_TRY_OUT(check_library_gather(&at, sizes[i]));
-out:
-    mics_free(memory, block_of);
-    mics_free(memory, expected);
-    mics_free(memory, buffer);
-    return status;
 }

@@ -44,18 +44,11 @@ mics_status checks_stalled_channel(mics_comm *comm, mics_memory *memory);
  * members do not share any. */
 mics_status checks_share(mics_comm *comm, size_t bytes);
 
-/* A note that names a rank and a value. */
-mics_heartbeat checks_note(int32_t rank, int32_t value);
+/* A heartbeat that names a rank and a value. */
+mics_heartbeat checks_heartbeat(int32_t rank, int32_t value);
 
-/* Three notes of every rank, each of which the monitors (or everybody) read while all are in
+/* Three heartbeats of every rank, each of which the monitors (or everybody) read while all are in
  * exchanges. Before, no rank has posted any. */
-mics_status checks_board(mics_comm *comm, bool everybody);
-
-/* The library's gather against the ring's, for blocks of several sizes; opens the group first.
- *
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED; or what was wrong.
- */
-mics_status checks_library(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
-                           int32_t channel);
+mics_status checks_heartbeats(mics_comm *comm, bool everybody);
 
 #endif

@@ -4,6 +4,7 @@
 // read and whose copies happen when somebody waits for them.
 #include "call_checks.h"
 #include "captured.h"
+#include "comm/fault.h"
 #include "comm_checks.h"
 
 // ---- a device ----
@@ -114,7 +115,7 @@ static mics_status run_on_host(ranks_self *self)
 {
     MICS_TRY(check_all(self, NULL));
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     return check_all(self, NULL);
 }
 
@@ -175,7 +176,7 @@ static mics_status count_one(ranks_self *self, mics_device *device, mics_comm_ca
                                   .channel = 1,
                                   .what = "counted"};
     const mics_comm_call call = {.kind = kind,
-                                 .ring = &ring,
+                                 .over = &ring,
                                  .buffer = block,
                                  .incoming = incoming,
                                  .block_elems = 6,
@@ -242,21 +243,21 @@ static mics_status run_wrong(ranks_self *self)
     const mics_comm_group ring = {.group = {.stride = 1, .size = 1}, .what = "wrong call"};
     const mics_comm_group outside = {.group = {.stride = 1, .size = 2}, .what = "wrong call"};
     const mics_comm_call wrong[] = {
-        {.kind = MICS_COMM_CALLS, .ring = &ring, .buffer = buffer, .block_elems = 4},
+        {.kind = MICS_COMM_CALLS, .over = &ring, .buffer = buffer, .block_elems = 4},
         {.kind = MICS_COMM_CALL_ALL_REDUCE,
-         .ring = &ring,
+         .over = &ring,
          .buffer = buffer,
          .block_elems = 4,
          .dtype = MICS_DTYPE_BF16},
-        {.kind = MICS_COMM_CALL_ALL_GATHER, .ring = &ring, .buffer = buffer, .block_elems = -1},
-        {.kind = MICS_COMM_CALL_ALL_GATHER, .ring = &ring, .block_elems = 4},
+        {.kind = MICS_COMM_CALL_ALL_GATHER, .over = &ring, .buffer = buffer, .block_elems = -1},
+        {.kind = MICS_COMM_CALL_ALL_GATHER, .over = &ring, .block_elems = 4},
         {.kind = MICS_COMM_CALL_ALL_GATHER,
-         .ring = &ring,
+         .over = &ring,
          .buffer = buffer,
          .block_elems = 4,
          .dtype = MICS_DTYPES},
-        {.kind = MICS_COMM_CALL_ALL_TO_ALL, .ring = &outside, .buffer = buffer, .block_elems = 2},
-        {.kind = MICS_COMM_CALL_ALL_GATHER, .ring = &outside, .buffer = buffer, .block_elems = 2},
+        {.kind = MICS_COMM_CALL_ALL_TO_ALL, .over = &outside, .buffer = buffer, .block_elems = 2},
+        {.kind = MICS_COMM_CALL_ALL_GATHER, .over = &outside, .buffer = buffer, .block_elems = 2},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         RANKS_EXPECT(mics_comm_collective(self->comm, &wrong[i]) == MICS_ERR_INVALID);

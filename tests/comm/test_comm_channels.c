@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What goes on beside exchanges when ranks are threads: two channels at once, the board, late
-// handlers, and a library that is not there; through wrappers, too.
+// What goes on beside exchanges when ranks are threads: two channels at once, the heartbeat, late
+// handlers; through wrappers, too.
 #include "captured.h"
+#include "comm/fault.h"
 #include "comm_checks.h"
 #include "mics/clock.h"
 #include <time.h>
@@ -29,7 +30,7 @@ static mics_status run_channels_wrapped(ranks_self *self)
     mics_traffic sent = {0};
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
     mics_comm *counting = self->comm;
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     MICS_TRY(checks_channels(self->comm, self->memory, 40, 700));
     mics_comm_count_get(counting, &sent);
     mics_traffic *all = self->arg;
@@ -75,7 +76,7 @@ static void *fault_side_main(void *arg)
 static mics_status run_faulty_channels(ranks_self *self)
 {
     pthread_t thread;
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 50, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 50, &self->comm));
     fault_side own = {.comm = self->comm}, other = {.comm = self->comm, .channel = 1};
     RANKS_EXPECT(pthread_create(&thread, NULL, fault_side_main, &other) == 0);
     fault_side_main(&own);
@@ -133,13 +134,13 @@ static void test_abort_ends_both_channels(void **state)
     assert_int_equal(captured.lines, 0);
 }
 
-// ---- the board ----
+// ---- the heartbeat ----
 
 static mics_status run_board(ranks_self *self)
 {
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
-    return checks_board(self->comm, true);
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
+    return checks_heartbeats(self->comm, true);
 }
 
 static void test_board(void **state)
@@ -153,12 +154,12 @@ static void test_board(void **state)
 // Threads of one process are never silent, however long ago they posted.
 static mics_status run_quiet(ranks_self *self)
 {
-    mics_heartbeat note = checks_note(self->comm->rank, 1);
+    mics_heartbeat heartbeat = checks_heartbeat(self->comm->rank, 1);
     double age_s = -1;
-    mics_comm_heartbeat_post(self->comm, &note);
+    mics_comm_heartbeat_post(self->comm, &heartbeat);
     MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
     nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-    RANKS_EXPECT(mics_comm_heartbeat_read(self->comm, 1 - self->comm->rank, &note, &age_s) &&
+    RANKS_EXPECT(mics_comm_heartbeat_read(self->comm, 1 - self->comm->rank, &heartbeat, &age_s) &&
                  age_s == 0);
     return MICS_OK;
 }
@@ -167,37 +168,6 @@ static void test_a_quiet_rank_lives(void **state)
 {
     (void)state;
     ranks_run_ok(2, run_quiet, NULL);
-}
-
-// ---- the library's gather, which threads have not ----
-
-static mics_status run_library(ranks_self *self)
-{
-    mics_group world = {.size = self->comm->ranks, .stride = 1, .index = self->comm->rank};
-    float buffer[2] = {0};
-    mics_comm_group ring = {.group = world, .what = "library"};
-    for (int wrapped = 0; wrapped < 3; wrapped++) {
-        if (wrapped == 1)
-            MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-        if (wrapped == 2)
-            MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 3, &self->comm));
-        RANKS_EXPECT(mics_comm_library_open(self->comm, &ring) == MICS_ERR_UNSUPPORTED);
-        RANKS_EXPECT(mics_comm_library_gather(self->comm, &ring, buffer, 4) ==
-                     MICS_ERR_UNSUPPORTED);
-    }
-    RANKS_EXPECT(mics_comm_library_gather(self->comm, &ring, buffer, 4) == MICS_ERR_COMM);
-    RANKS_EXPECT(mics_comm_library_open(self->comm, &ring) == MICS_ERR_COMM);
-    return MICS_OK;
-}
-
-static void test_no_library(void **state)
-{
-    (void)state;
-    mics_status statuses[2];
-    ranks_run_timeout(2, RANKS_TIMEOUT_S, run_library, NULL, statuses);
-    assert_int_equal(count_of(statuses, 2, MICS_OK), 2);
-    assert_int_equal(captured.lines, 2); // of the exchange that was told to fail, one a rank
-    assert_logged("exchange 3 was told to fail");
 }
 
 // ---- late handlers ----
@@ -250,7 +220,7 @@ static mics_status run_told(ranks_self *self)
     mics_comm_group ring = world_ring(self->comm, "late gather");
     ring.channel = told->channel;
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, 0, &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     mics_comm_set_timeout_handler(self->comm, hear, told);
     told->threads[self->comm->rank][told->channel] = pthread_self();
     told_side side = {.self = self};
@@ -324,7 +294,6 @@ int main(void)
         CAPTURED(test_abort_ends_both_channels),
         cmocka_unit_test(test_board),
         cmocka_unit_test(test_a_quiet_rank_lives),
-        CAPTURED(test_no_library),
         CAPTURED(test_late_handler),
         CAPTURED(test_late_handler_of_a_send),
     };

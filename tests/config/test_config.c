@@ -330,7 +330,7 @@ static void test_hostile_values(void **state)
         {"\"optimizer\": {\"params\": {\"betas\": [0.9]}}", MICS_ERR_FORMAT, "two numbers"},
         {"\"optimizer\": {\"params\": {\"betas\": [0.9, \"x\"]}}", MICS_ERR_FORMAT, "two numbers"},
         {"\"optimizer\": {\"params\": {\"betas\": [0.9, 1.0]}}", MICS_ERR_INVALID,
-         "two numbers from 0 to below 1, not [0.9, 1]"},
+         "two numbers from 0 to 0.9999999, not [0.9, 1]"},
         {"\"optimizer\": {\"params\": {\"betas\": {\"a\": 1, \"b\": 2}}}", MICS_ERR_FORMAT,
          "two numbers"},
         {"\"optimizer\": {\"params\": {\"eps\": 0}}", MICS_ERR_INVALID, "eps: must be 1e-30 to 1"},

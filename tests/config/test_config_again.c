@@ -16,6 +16,11 @@ static char *text_of(const char *text)
     return resolved;
 }
 
+static bool same_dtypes(mics_comm_dtypes a, mics_comm_dtypes b)
+{
+    return a.intra == b.intra && a.inter == b.inter;
+}
+
 // What a run is, beside its text.
 static void check_same(const char *text, const char *again)
 {
@@ -28,9 +33,9 @@ static void check_same(const char *text, const char *again)
     if (a->prefetch != b->prefetch || a->collectives != b->collectives || a->device != b->device ||
         a->precision != b->precision ||
         memcmp(&a->loss_scale, &b->loss_scale, sizeof a->loss_scale) != 0 ||
-        !mics_comm_dtypes_same(a->params_dtype, b->params_dtype) ||
-        !mics_comm_dtypes_same(a->grads_dtype, b->grads_dtype) ||
-        !mics_comm_dtypes_same(a->boundary_dtype, b->boundary_dtype) ||
+        !same_dtypes(a->params_dtype, b->params_dtype) ||
+        !same_dtypes(a->grads_dtype, b->grads_dtype) ||
+        !same_dtypes(a->boundary_dtype, b->boundary_dtype) ||
         a->coalesce_below != b->coalesce_below ||
         a->param_persistence_threshold != b->param_persistence_threshold ||
         a->global_batch != b->global_batch ||

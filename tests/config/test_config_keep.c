@@ -72,8 +72,8 @@ static void other_value(const key *row, char *text, size_t capacity)
     else if (row->type == KEY_CHOICE)
         snprintf(text, capacity, "\"%s\"",
                  row->choices[row->text != NULL && strcmp(row->choices[0], row->text) == 0]);
-    else if (row->type == KEY_BETAS)
-        snprintf(text, capacity, "[0.5, 0.25]");
+    else if (row->type == KEY_SETTINGS)
+        snprintf(text, capacity, "%s", row->count == 1 ? "0.5" : "[0.5, 0.25]");
     else
         snprintf(text, capacity, "%.15g", number > row->high ? row->high : number);
 }
@@ -236,6 +236,20 @@ static void test_old_names(void **state)
     }
 }
 
+// A run that is resumed has its gathers timed, as "auto" does.
+static void test_old_texts(void **state)
+{
+    (void)state;
+    mics_run *run = load_kept("{" RUN_BASE ", \"train_batch_size\": 1}",
+                              "{\"run\": {\"collectives\": \"measured\"}}");
+    check_row(run, "run.collectives", "\"auto\"", "checkpoint");
+    mics_run_close(run);
+    run = load_kept("{" RUN_BASE ", \"train_batch_size\": 1}",
+                    "{\"run\": {\"collectives\": \"library\"}}");
+    check_row(run, "run.collectives", "\"two-stage\"", "checkpoint");
+    mics_run_close(run);
+}
+
 // Six keys became four: what they said together is kept where it can still be said.
 static void test_old_dtypes(void **state)
 {
@@ -326,6 +340,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_file_goes_before, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_old_texts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_dtypes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),

@@ -20,9 +20,9 @@ static void test_twins(void **state)
         {"\"steps\": 1, \"collectives\": \"ring\"",
          "\"zero_optimization\": {\"mics_hierarchical_params_gather\": true}",
          "mics_hierarchical_params_gather: true contradicts run.collectives ring"},
-        {"\"steps\": 1, \"collectives\": \"measured\"",
+        {"\"steps\": 1, \"collectives\": \"ring-gathers\"",
          "\"zero_optimization\": {\"mics_hierarchical_params_gather\": false}",
-         "false contradicts run.collectives measured"},
+         "false contradicts run.collectives ring-gathers"},
         {"\"steps\": 1",
          "\"sdp_hierarchical_allgather\": false, \"zero_optimization\": "
          "{\"mics_hierarchical_params_gather\": true}",
@@ -55,8 +55,8 @@ static void check_collectives(const char *said, const char *more, mics_collectiv
 static void test_collectives(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"auto", "measured", "ring", "two-stage", "library"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const texts[] = {"auto", "ring", "two-stage", "ring-gathers"};
+    for (int i = 0; i < 4; i++) {
         char said[64], value[32];
         snprintf(said, sizeof said, ", \"collectives\": \"%s\"", texts[i]);
         snprintf(value, sizeof value, "\"%s\"", texts[i]);
@@ -81,13 +81,28 @@ static void test_collectives(void **state)
                       "\"ring\"", "auto: sdp_hierarchical_allgather");
     check_refused(
         "{\"run\": {\"collectives\": \"tree\"}}", MICS_ERR_UNSUPPORTED,
-        "run.collectives: must be \"auto\" or \"measured\" or \"ring\" or \"two-stage\" or "
-        "\"library\", not \"tree\"");
+        "run.collectives: must be \"auto\" or \"ring\" or \"two-stage\" or \"ring-gathers\", not "
+        "\"tree\"");
+    check_refused("{\"run\": {\"collectives\": \"measured\"}}", MICS_ERR_UNSUPPORTED,
+                  "run.collectives: \"measured\" is gone: write \"auto\"");
+    check_refused("{\"run\": {\"collectives\": \"Library\"}}", MICS_ERR_UNSUPPORTED,
+                  "run.collectives: \"Library\" is gone: write \"two-stage\"");
     check_refused("{\"run\": {\"collectives\": true}}", MICS_ERR_FORMAT, "must be a string");
     check_refused(RUN_WITH("\"run\": {\"steps\": 1, \"hierarchical\": false}"), MICS_ERR_FORMAT,
                   "duplicate");
     check_refused("{\"run\": {\"steps\": 1, \"hierarchical\": false}}", MICS_ERR_INVALID,
                   "run.hierarchical: unknown key");
+}
+
+// What a timing finds stands in the rows, and so in run.json.
+static void test_resolved_collectives(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(RUN_PLAIN);
+    mics_run_resolve_collectives(run, MICS_COLLECTIVES_RING_GATHERS);
+    assert_int_equal(run->collectives, MICS_COLLECTIVES_RING_GATHERS);
+    check_row(run, "run.collectives", "\"ring-gathers\"", "auto: gathers were timed");
+    mics_run_close(run);
 }
 
 // "params grads boundary" between nodes, then the same inside them.
@@ -266,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_resolved_collectives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_comm_dtypes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_comm_dtype_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_comm_type_against_the_switch, setup, teardown),

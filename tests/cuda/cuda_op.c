@@ -324,8 +324,8 @@ static void check_buffer(const cu_case *c, cu_buffer *b, bool again)
     }
 }
 
-// cmocka goes on with the next test after a crash. An emulated kernel crashes on a thread of its own, from which there is
-// no way back: then the program has to end.
+// cmocka goes on with the next test after a crash. An emulated kernel crashes on a thread of its
+// own, from which there is no way back: then the program has to end.
 static void end_at_crash(void)
 {
     static const int signals[] = {SIGFPE, SIGILL, SIGSEGV, SIGBUS};

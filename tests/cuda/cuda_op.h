@@ -1,14 +1,17 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The harness of the tests of kernels on a GPU, real or emulated. A case owns buffers of the device, knows what each must
-// hold afterwards, and runs a kernel twice:
+// The harness of the tests of kernels on a GPU, real or emulated. A case owns buffers of the
+// device, knows what each must hold afterwards, and runs a kernel twice:
 //
 // - guard bytes lie around each buffer, which may begin at any element;
-// - outputs and the workspace hold NaN before each run, so what a kernel does not write, or reads too early, shows;
-// - inputs must be bit-identical after it, and outputs after the second run the same as after the first;
+// - outputs and the workspace hold NaN before each run, so what a kernel does not write, or reads
+//   too early, shows;
+// - inputs must be bit-identical after it, and outputs after the second run the same as after the
+//   first;
 // - outputs must agree with an fp64 reference made of the rounded inputs:
-//   |got - want| <= tolerance * magnitude + half a unit in the last place of the output's dtype, where the magnitude is
-//   the sum of the absolute terms that make up the element. So a number is rounded once.
+//   |got - want| <= tolerance * magnitude + half a unit in the last place of the output's dtype,
+//   where the magnitude is the sum of the absolute terms that make up the element. So a number is
+//   rounded once.
 #ifndef MICS_TESTS_CUDA_OP_H
 #define MICS_TESTS_CUDA_OP_H
 

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// What main returns when there is no GPU: 77, skipped; 1 where a plugin was asked for, which must then work. 0: there is one.
+// What main returns when there is no GPU: 77, skipped; 1 where a plugin was asked for, which must
+// then work. 0: there is one.
 static inline int gpu_missing(void)
 {
     const mics_cuda_findings *findings = mics_cuda_find();

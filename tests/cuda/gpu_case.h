@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of matrix products and attention on a GPU share: a device, numbers of any type on
+// What the tests of GEMMs and attention on a GPU share: a device, numbers of any type on
 // it, comparison with an fp64 reference. Inputs are rounded to the type first, so that the
 // reference has the same ones. Everything belongs to a case and goes with it.
 #ifndef MICS_TESTS_GPU_CASE_H

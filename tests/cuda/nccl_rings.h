@@ -43,8 +43,8 @@ static inline mics_status nccl_open(ranks_self *self, const mics_schedule *sched
     MICS_TRY(mics_device_cuda_open(rank, mics_engine_events(schedule), device_out));
     const mics_device_comm_spec spec = {.device = *device_out,
                                         .transport = MICS_TRANSPORT_NCCL,
-                                        .rings = rings,
-                                        .ring_count = nccl_rings(schedule, rank, rings, blocks),
+                                        .groups = rings,
+                                        .group_count = nccl_rings(schedule, rank, rings, blocks),
                                         .piece_bytes = 4096,
                                         .timeout_s = timeout_s};
     return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);

@@ -159,8 +159,8 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
     const int64_t rows = B * T * H;
     gpu_case c;
     gpu_begin(&c, dtype,
-              op_workspace_bytes(kernels, dtype, MICS_OP_ATTENTION,
-                                 (mics_op_shape){.N = B * T, .heads = H}),
+              op_workspace_bytes(dtype, MICS_OP_ATTENTION,
+                                 (mics_op_shape){.N = B * T, .out = H * D, .heads = H}),
               "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
     const reference r = reference_of(&c, B, T, H, D, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));

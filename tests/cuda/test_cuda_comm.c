@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on GPU buffers: by NCCL where each rank has a GPU, staged where they share one. Ranks are threads.
+// Collectives on GPU buffers: by NCCL where each rank has a GPU, staged where they share one. Ranks
+// are threads.
 #include "comm/call_checks.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
@@ -61,12 +62,12 @@ static mics_status run_with(ranks_self *self, const comm_test *test, mics_device
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = test->transport,
                                         .piece_bytes = 1 << 10,
-                                        .rings = rings,
-                                        .ring_count = fill_rings(self->comm, rings),
+                                        .groups = rings,
+                                        .group_count = fill_rings(self->comm, rings),
                                         .timeout_s = 20};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     RANKS_EXPECT(strcmp(self->comm->ops->name, test->name) == 0);
-    MICS_TRY(check_all(self, device, rings, spec.ring_count));
+    MICS_TRY(check_all(self, device, rings, spec.group_count));
     MICS_TRY(mics_comm_check(self->comm));
     // Control goes the inner comm's way.
     return mics_comm_agree(self->comm, MICS_OK);
@@ -152,7 +153,7 @@ static mics_status gather_numbers(const ranks_self *self, mics_device *device,
     for (int i = 0; i < REGISTERED_ELEMS; i++)
         numbers[i] = (float)(rank + 1);
     const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
-                                 .ring = ring,
+                                 .over = ring,
                                  .buffer = on_device,
                                  .block_elems = REGISTERED_ELEMS};
     device->ops->copy(device->ctx, 1, on_device + rank * REGISTERED_ELEMS, numbers, bytes);
@@ -175,8 +176,8 @@ static mics_status run_registered(ranks_self *self)
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .piece_bytes = 1 << 10,
-                                        .rings = &ring,
-                                        .ring_count = 1,
+                                        .groups = &ring,
+                                        .group_count = 1,
                                         .timeout_s = 20};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     for (int i = 0; i < 2; i++)
@@ -233,7 +234,7 @@ static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics
     bool done = false;
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
         const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_GATHER,
-                                     .ring = &rings[channel],
+                                     .over = &rings[channel],
                                      .buffer = block + channel * 512,
                                      .block_elems = 64};
         MICS_TRY(mics_comm_collective(comm, &call));
@@ -246,7 +247,7 @@ static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics
     }
     mics_comm_abort(comm, NULL);
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
-        const mics_comm_call call = {.ring = &rings[channel], .buffer = block, .block_elems = 64};
+        const mics_comm_call call = {.over = &rings[channel], .buffer = block, .block_elems = 64};
         device->ops->synchronize(device->ctx, channel + 1);
         RANKS_EXPECT(mics_comm_collective(comm, &call) == MICS_ERR_PEER);
     }
@@ -269,8 +270,8 @@ static mics_status run_left_alone(ranks_self *self)
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .piece_bytes = 1 << 10,
-                                        .rings = rings,
-                                        .ring_count = MICS_CHANNELS,
+                                        .groups = rings,
+                                        .group_count = MICS_CHANNELS,
                                         .timeout_s = 20};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     MICS_TRY(device->ops->alloc(device->ctx, 1 << 10, &block));
@@ -305,8 +306,8 @@ static mics_status run_unconnected(ranks_self *self)
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .piece_bytes = 1 << 10,
-                                        .rings = self->comm->rank == 0 ? &both : &ring,
-                                        .ring_count = 1,
+                                        .groups = self->comm->rank == 0 ? &both : &ring,
+                                        .group_count = 1,
                                         .timeout_s = 0.3};
     mics_status status = mics_comm_device_open_take(self->memory, self->comm, &spec, &comm);
     if (self->comm->rank == 1) {  // gives its address and goes

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The engine on a GPU, ranks as threads: every sharding of a small GPT-2 against one rank on the processor, in
-// fp32, bf16 and fp16; the same bits from run to run; skipped steps; a kernel that fails. In every step
-// fixture.h checks that replicas have the same bits, and bytes and memory are as the schedule says.
+// The engine on a GPU, ranks as threads: every sharding of a small GPT-2 against one rank on the
+// CPU, in fp32, bf16 and fp16; the same bits from run to run; skipped steps; a kernel that fails.
+// In every step fixture.h checks that replicas have the same bits, and bytes and memory are as the
+// schedule says.
 //
-// Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not wait for
-// what it needs gives other losses than the processor's.
+// Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not
+// wait for what it needs gives other losses than the CPU's.
 #include "../engine/fixture.h"
 #include "gpu.h"
 #include "nccl_rings.h"
@@ -40,7 +41,7 @@ static fixture_case on_gpu(mics_dtype dtype)
                           .dtype = dtype};
 }
 
-static fixture_run on_processor(const fixture_case *like)
+static fixture_run on_cpu(const fixture_case *like)
 {
     fixture_run run = {.want = *like};
     run.want.ranks = run.want.nodes = 1;
@@ -59,7 +60,7 @@ static void check_losses(const fixture_run *run, const fixture_run *reference)
     for (int32_t step = 0; step < run->want.steps; step++) {
         const double loss = run->losses[step], expected = reference->losses[step];
         if (!(fabs(loss - expected) <= tolerances[run->want.dtype] * expected))
-            fail_msg("%s, %d ranks, %d nodes, %d|%d|%d: step %d: loss %.9g, the processor has %.9g",
+            fail_msg("%s, %d ranks, %d nodes, %d|%d|%d: step %d: loss %.9g, the CPU has %.9g",
                      mics_dtype_text(run->want.dtype), (int)run->want.ranks, (int)run->want.nodes,
                      (int)run->want.sharding.params, (int)run->want.sharding.grads,
                      (int)run->want.sharding.optimizer, (int)step + 1, loss, expected);
@@ -84,7 +85,7 @@ static void test_one_rank(void **state)
     const bool slow = FIXTURE_STEPS_RUN < FIXTURE_STEPS;
     for (int dtype = slow ? MICS_DTYPES - 1 : 0; dtype < MICS_DTYPES; dtype++) {
         fixture_run run = {.want = on_gpu((mics_dtype)dtype)};
-        const fixture_run reference = on_processor(&run.want);
+        const fixture_run reference = on_cpu(&run.want);
         fixture_go(&run);
         check_losses(&run, &reference);
     }
@@ -118,7 +119,7 @@ static size_t cases_of(size_t count)
 static fixture_run short_reference(void)
 {
     const fixture_case want = on_gpu(MICS_DTYPE_FP32);
-    return on_processor(&want);
+    return on_cpu(&want);
 }
 
 static void test_shardings_staged(void **state)
@@ -260,8 +261,8 @@ static void test_graphs(void **state)
 
 // ---- micro-steps side by side ----
 
-// In 16 bits each lane's gradients have a slot of their own, also where G is 1, and are added up in the order of
-// micro-steps: the same bits.
+// In 16 bits each lane's gradients have a slot of their own, also where G is 1, and are added up in
+// the order of micro-steps: the same bits.
 static void test_breadth(void **state)
 {
     (void)state;

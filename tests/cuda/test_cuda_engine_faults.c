@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What ends a run on GPUs ends it on every rank, with a reason, and soon: a rank whose tokens cannot be read, one
-// that does not come, a kernel that fails. Collectives are enqueued by NCCL, so that nobody waits in them but
-// the device.
+// What ends a run on GPUs ends it on every rank, with a reason, and soon: a rank whose tokens
+// cannot be read, one that does not come, a kernel that fails. Collectives are enqueued by NCCL, so
+// that nobody waits in them but the device.
 #include "../engine/fixture.h"
 #include "gpu.h"
 #include "mics/clock.h"

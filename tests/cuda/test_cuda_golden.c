@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Logits of the golden GPT-2 (another implementation's; tests/golden/README.md) on a GPU, in every type, by
-// the engine's forward.
+// Logits of the golden GPT-2 (another implementation's; tests/golden/README.md) on a GPU, in every
+// type, by the engine's forward.
 #include "../comm/captured.h"
 #include "../engine/golden.h"
 #include "gpu.h"
@@ -148,7 +148,7 @@ static void check_case(const golden *g, bool on_device, mics_dtype dtype, double
     const double error = error_of(g, run.logits);
     if (!(error <= tolerance))
         fail_msg("%s on the %s: logits are off by %g of their norm, more than %g",
-                 mics_dtype_text(dtype), on_device ? "GPU" : "processor", error, tolerance);
+                 mics_dtype_text(dtype), on_device ? "GPU" : "CPU", error, tolerance);
     free(run.logits);
     mics_schedule_close(run.schedule);
 }

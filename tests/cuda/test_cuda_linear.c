@@ -11,11 +11,10 @@
 #include <string.h>
 
 typedef void (*count_fn)(mics_device *device, int64_t *plans, int64_t *measured);
-typedef mics_status (*measure_fn)(const mics_exec *at, const mics_cuda_product *product,
-                                  void *workspace, size_t workspace_bytes, double *us_out);
+typedef void (*time_fn)(mics_device *device, double seconds);
 typedef size_t (*save_fn)(mics_device *device, void *bytes, size_t capacity);
 typedef mics_status (*load_fn)(mics_device *device, const void *bytes, size_t size);
-typedef bool (*matmul_fn)(const mics_exec *at, const mics_cuda_product *product, void *workspace,
+typedef bool (*matmul_fn)(const mics_exec *at, const mics_cuda_gemm *gemm, void *workspace,
                           size_t workspace_bytes);
 
 static double gelu(double x)
@@ -86,7 +85,7 @@ static void add_backward(const linear *l, double *const dx[2], double *const dw[
         }
 }
 
-// Less than products would like, and more than sums of rows need here.
+// Less than GEMMs would like, and more than sums of rows need here.
 static const size_t WORKSPACE = 1 << 16;
 
 static const double EXACT = 2e-6; // of fp32 sums, in absolute terms
@@ -104,7 +103,7 @@ static void forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_o
     void *y = gpu_poisoned(&c, gpu_size(&c, elems)), *x = gpu_numbers(&c, l.x, l.N * l.I);
     void *w = gpu_numbers(&c, l.w, l.I * l.O), *b = bias ? gpu_numbers(&c, l.bias, l.O) : NULL;
     op_linear_forward(mics_kernels_cuda(), &c.at, y, x, w, b, order, l.N, l.I, l.O);
-    // Where the bias is added by a kernel of its own, the product has been rounded before.
+    // Where the bias is added by a kernel of its own, the GEMM has been rounded before.
     gpu_expect(&c, "y", y, dtype, elems, want, sum, 1.01, EXACT + (bias ? gpu_unit(dtype) : 0));
     void *first = gpu_bytes(&c, y, gpu_size(&c, elems));
     gpu_poison(&c, y, gpu_size(&c, elems));
@@ -225,7 +224,7 @@ static void backward_matches(void **state)
                                   OPTIONS[k]);
 }
 
-// ---- what runs beside products ----
+// ---- what runs beside GEMMs ----
 
 typedef void (*bias_add_fn)(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O);
 typedef void (*bias_backward_fn)(const mics_exec *at, void *dbias, const void *dy, int64_t N,
@@ -284,9 +283,9 @@ static void bias_kernels_match(void **state)
 
 // ---- plans ----
 
-static mics_cuda_product product_of(gpu_case *c, int64_t M, int64_t N, int64_t K)
+static mics_cuda_gemm gemm_of(gpu_case *c, int64_t M, int64_t N, int64_t K)
 {
-    mics_cuda_product p = {.M = M, .N = N, .K = K, .lda = K, .ldb = N, .ldc = N};
+    mics_cuda_gemm p = {.M = M, .N = N, .K = K, .lda = K, .ldb = N, .ldc = N};
     p.a = gpu_numbers(c, gpu_random(c, M * K, 1.0), M * K);
     p.b = gpu_numbers(c, gpu_random(c, K * N, 1.0), K * N);
     p.c = gpu_poisoned(c, gpu_size(c, M * N));
@@ -302,7 +301,7 @@ static void plans_are_made_once(void **state)
     gpu_case c;
     gpu_begin(&c, MICS_DTYPE_BF16, 1 << 20, "plans");
     int64_t before, plans, measured;
-    mics_cuda_product p = product_of(&c, 11, 16, 24);
+    mics_cuda_gemm p = gemm_of(&c, 11, 16, 24);
     matmul_count(gpu_device(), &before, &measured);
     for (int i = 0; i < 3; ++i)
         assert_true(matmul(&c.at, &p, c.at.workspace, c.at.workspace_bytes));
@@ -320,16 +319,16 @@ static void measured_plans_are_saved(void **state)
 {
     (void)state;
     GPU_FUNCTION(matmul_fn, matmul);
-    GPU_FUNCTION(measure_fn, matmul_measure);
+    GPU_FUNCTION(time_fn, matmul_time);
     GPU_FUNCTION(save_fn, matmul_save);
     GPU_FUNCTION(load_fn, matmul_load);
     GPU_FUNCTION(count_fn, matmul_count);
     gpu_case c;
     gpu_begin(&c, MICS_DTYPE_FP16, 1 << 20, "measured plans");
-    mics_cuda_product p = product_of(&c, 31, 32, 40);
-    double us = -1;
-    ASSERT_OK(matmul_measure(&c.at, &p, c.at.workspace, c.at.workspace_bytes, &us));
-    assert_true(us > 0);
+    mics_cuda_gemm p = gemm_of(&c, 31, 32, 40);
+    matmul_time(gpu_device(), 60);
+    assert_true(matmul(&c.at, &p, c.at.workspace, c.at.workspace_bytes));
+    matmul_time(gpu_device(), 0);
     const size_t size = matmul_save(gpu_device(), NULL, 0);
     char *bytes = malloc(size + 1);
     assert_non_null(bytes);

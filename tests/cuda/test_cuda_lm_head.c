@@ -4,12 +4,9 @@
 // that are not whole vectors, one chunk and several, adding, with and without room for an fp32 sum
 // of the weight's gradient.
 #include "gpu_case.h"
-#include "ops/common/matmul_cuda.h"
+#include "ops/common/def.h"
 #include <math.h>
 #include <string.h>
-
-typedef size_t (*workspace_fn)(mics_dtype dtype, int64_t N, int64_t widest, int64_t V,
-                               int64_t chunk_rows);
 
 typedef struct lm_head {
     int64_t N, C, V;
@@ -69,14 +66,14 @@ static lm_head reference_of(gpu_case *c, int64_t N, int64_t C, int64_t V)
 
 static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, bool room)
 {
-    GPU_FUNCTION(workspace_fn, lm_head_workspace_bytes);
     const int64_t N = shape[0], C = shape[1], V = shape[2], chunk = shape[3];
     const bool summed = dtype != MICS_DTYPE_FP32 && chunk < N;
     const size_t sum = summed ? ((size_t)(V * C) * sizeof(float) + 255) / 256 * 256 : 0;
-    const size_t bytes = lm_head_workspace_bytes(dtype, N, C, V, chunk);
+    const size_t elem = mics_dtype_bytes(dtype), row = ((size_t)V * elem + 15) / 16 * 16;
+    const size_t logits = (row * (size_t)(chunk < N ? chunk : N) + 255) / 256 * 256;
     gpu_case c;
-    // Without room for that sum, products do with less than they would like.
-    gpu_begin(&c, dtype, room ? bytes : bytes - sum - MICS_CUDA_MATMUL_WORKSPACE_BYTES + 4096,
+    // Without room for that sum, GEMMs do with less than they would like.
+    gpu_begin(&c, dtype, room ? logits + sum + MICS_GEMM_BYTES : logits + 4096,
               "lm_head N=%d C=%d V=%d chunk %d add %d room %d", (int)N, (int)C, (int)V, (int)chunk,
               add, room);
     lm_head r = reference_of(&c, N, C, V);

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// NCCL with one rank, so on any machine with a GPU: that the library is found, takes our configuration, and does
-// what each call of src/comm/nccl/nccl.c asks of it.
+// NCCL with one rank, so on any machine with a GPU: that the library is found, takes our
+// configuration, and does what each call of src/comm/nccl/nccl.c asks of it.
 //
-// mics_comm_device_open_take gives groups of one no communicator, so the comm is opened by the plugin's own
-// entry. One rank's collectives in place leave all as it is; what moves data is a block sent to itself.
+// mics_comm_device_open_take gives groups of one no communicator, so the comm is opened by the
+// plugin's own entry. One rank's collectives in place leave all as it is; what moves data is a
+// block sent to itself.
 #include "comm/captured.h"
 #include "comm/internal.h"
 #include "gpu.h"
@@ -60,8 +61,8 @@ static mics_status smoke_open(ranks_self *self, int32_t channels, smoke *s)
                                               .what = channel == 0 ? "near group" : "far group"};
     const mics_device_comm_spec spec = {.device = s->device,
                                         .transport = MICS_TRANSPORT_NCCL,
-                                        .rings = s->rings,
-                                        .ring_count = channels,
+                                        .groups = s->rings,
+                                        .group_count = channels,
                                         .timeout_s = TIMEOUT_S};
     MICS_TRY(open_take(self->memory, self->comm, &spec, &s->comm));
     self->comm = s->comm; // for ranks.h, should the test end early
@@ -111,7 +112,7 @@ static char *fill(const smoke *s, mics_dtype dtype, int case_number, char *host)
 static mics_status check_call(const smoke *s, const mics_comm_call *call, int case_number)
 {
     const mics_device_ops *ops = s->device->ops;
-    const int32_t stream = call->ring->channel + 1;
+    const int32_t stream = call->over->channel + 1;
     const size_t bytes = ELEMS * mics_dtype_bytes(call->dtype);
     void *block = NULL;
     MICS_TRY(mics_alloc(s->memory, MICS_MEM_HOST, 4 * s->half_bytes, &block));
@@ -130,7 +131,7 @@ static mics_status check_call(const smoke *s, const mics_comm_call *call, int ca
         at++;
     if (status == MICS_OK && at < 2 * s->half_bytes)
         status = mics_fail(MICS_ERR_NUMERIC, "%s, call %d in %s: byte %zu of %zu is wrong",
-                           call->ring->what, case_number, mics_dtype_text(call->dtype), at,
+                           call->over->what, case_number, mics_dtype_text(call->dtype), at,
                            2 * s->half_bytes);
     mics_free(s->memory, block);
     return status;
@@ -142,7 +143,7 @@ static mics_status check_calls(const smoke *s, const mics_comm_group *ring)
     static const mics_comm_call_kind summed[] = {MICS_COMM_CALL_REDUCE_SCATTER,
                                                  MICS_COMM_CALL_ALL_REDUCE};
     int case_number = 0;
-    mics_comm_call call = {.ring = ring, .buffer = buffer_of(s), .block_elems = ELEMS};
+    mics_comm_call call = {.over = ring, .buffer = buffer_of(s), .block_elems = ELEMS};
     for (size_t i = 0; i < sizeof summed / sizeof summed[0]; i++) {
         call.kind = summed[i];
         MICS_TRY(check_call(s, &call, ++case_number));
@@ -192,7 +193,7 @@ static mics_status run_unopened(ranks_self *self)
     const mics_comm_group other = {
         .group = {.stride = 1, .size = 1}, .channel = 1, .what = "other group"};
     const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
-                                 .ring = &other,
+                                 .over = &other,
                                  .buffer = buffer_of(&s),
                                  .incoming = incoming_of(&s),
                                  .block_elems = ELEMS};
@@ -227,12 +228,12 @@ static mics_status run_aborted(ranks_self *self)
                            .incoming = incoming_of(&s),
                            .block_elems = ELEMS};
     for (int i = 0; i < CALLS_IN_FLIGHT; i++) {
-        call.ring = &s.rings[i % MICS_CHANNELS];
+        call.over = &s.rings[i % MICS_CHANNELS];
         MICS_TRY(to_itself(s.comm, &call));
     }
     mics_comm_abort(s.comm, NULL);
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
-        call.ring = &s.rings[channel];
+        call.over = &s.rings[channel];
         MICS_TRY(s.device->ops->synchronize(s.device->ctx, channel + 1));
         RANKS_EXPECT(to_itself(s.comm, &call) == MICS_ERR_PEER);
         RANKS_EXPECT(mics_comm_collective(s.comm, &call) == MICS_ERR_PEER);

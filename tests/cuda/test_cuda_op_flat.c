@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over flat arrays and shards: gelu, sums, conversions, AdamW. Shards begin and end anywhere.
+// Kernels over flat arrays and shards: gelu, sums, conversions, AdamW. Shards begin and end
+// anywhere.
 #include "cuda_op.h"
+#include "ops/common/cuda_ops.h"
 #include <math.h>
 #include <string.h>
 
@@ -346,10 +348,8 @@ static void gelu_and_gradient(void **state)
 
 static double squares_case(int64_t elems, int64_t offset, double scale)
 {
-    size_t (*sum_workspace_bytes)(void);
-    CU_ENTRY(sum_workspace_bytes);
     cu_case c;
-    cu_begin(&c, MICS_DTYPE_BF16, sum_workspace_bytes(), "sum_squares %lld", (long long)elems);
+    cu_begin(&c, MICS_DTYPE_BF16, MICS_CUDA_SUM_BYTES, "sum_squares %lld", (long long)elems);
     cu_buffer *x = cu_input(&c, "x", MICS_DTYPE_FP32, elems, offset, scale);
     cu_buffer *sum = cu_inout(&c, "sum", CU_FP64, 1, 0, true);
     long double squares = 0;
@@ -386,10 +386,8 @@ static void squares_of_no_number(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; ++kind) {
-        size_t (*sum_workspace_bytes)(void);
-        CU_ENTRY(sum_workspace_bytes);
         cu_case c;
-        cu_begin(&c, MICS_DTYPE_FP32, sum_workspace_bytes(), "sum_squares of %s",
+        cu_begin(&c, MICS_DTYPE_FP32, MICS_CUDA_SUM_BYTES, "sum_squares of %s",
                  kind ? "infinity" : "NaN");
         cu_buffer *x = cu_input(&c, "x", MICS_DTYPE_FP32, 5000, 0, 1.0);
         x->values[4321] = kind ? -(double)INFINITY : (double)NAN;
@@ -480,7 +478,8 @@ static void sums_of_blocks(void **state)
     over_shapes(test_blocks);
 }
 
-// The order of fp32 sums, which decides the bits: own first, then block after block; what was there before last.
+// The order of fp32 sums, which decides the bits: own first, then block after block; what was there
+// before last.
 static void blocks_add_in_order(void **state)
 {
     (void)state;

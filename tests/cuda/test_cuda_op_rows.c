@@ -357,7 +357,7 @@ static void layernorm_backward_case(mics_dtype dtype, int64_t N, int64_t C, int6
 {
     const bool add_dx = flags & 1, add_params = flags & 2, alias = flags & 4;
     const size_t workspace =
-        op_workspace_bytes(table(), dtype, MICS_OP_LAYERNORM, (mics_op_shape){.N = N, .out = C});
+        op_workspace_bytes(dtype, MICS_OP_LAYERNORM, (mics_op_shape){.N = N, .in = {C}, .out = C});
     cu_case c;
     cu_begin(&c, dtype, workspace, "layernorm_backward N=%d C=%d at %d add %d %d alias %d", (int)N,
              (int)C, (int)offset, add_dx, add_params, alias);
@@ -403,7 +403,8 @@ static void layernorm_backward_case(mics_dtype dtype, int64_t N, int64_t C, int6
     cu_end(&c);
 }
 
-// Lengths of rows for each kernel that there is: teams of a warp to whole blocks, one to eight packs a thread, plain loops.
+// Lengths of rows for each kernel that there is: teams of a warp to whole blocks, one to eight
+// packs a thread, plain loops.
 static void layernorm_and_gradient(void **state)
 {
     (void)state;

@@ -170,7 +170,7 @@ static void count_close(void *object)
     closed += *(int *)object;
 }
 
-static void test_parts(void **state)
+static void test_what_is_kept_beside(void **state)
 {
     (void)state;
     static int one = 1;
@@ -178,9 +178,9 @@ static void test_parts(void **state)
     void *left;
     mics_device_info info;
     ASSERT_OK(mics_device_cuda_open(0, 0, &other));
-    assert_null(other->ops->part(other->ctx, MICS_DEVICE_PART_MATMUL));
-    other->ops->set_part(other->ctx, MICS_DEVICE_PART_MATMUL, &one, count_close);
-    assert_ptr_equal(other->ops->part(other->ctx, MICS_DEVICE_PART_MATMUL), &one);
+    assert_null(other->ops->gemms(other->ctx));
+    other->ops->set_gemms(other->ctx, &one, count_close);
+    assert_ptr_equal(other->ops->gemms(other->ctx), &one);
     other->ops->info(other->ctx, &info);
     assert_true(info.memory_free_bytes > 0 && info.memory_free_bytes <= info.memory_total_bytes);
     other->ops->range_begin(other->ctx, "unit 3");
@@ -237,7 +237,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_early_question, setup, teardown),
         cmocka_unit_test_setup_teardown(test_times, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_ends, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_kept_beside, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failure_is_kept, setup, teardown),
     };
     const int missing = gpu_missing();

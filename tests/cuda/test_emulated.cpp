@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The emulation itself: that right kernels give right numbers, and that each kind of mistake is found.
+// The emulation itself: that right kernels give right numbers, and that each kind of mistake is
+// found.
 #include "../../src/ops/common/launch.cuh"
 #include "../../src/ops/common/numbers.cuh"
 #include "emulated/emulated.h"
@@ -17,6 +18,10 @@
 
 extern "C" void mics_cuda_launched(const char *)
 {
+}
+extern "C" bool mics_cuda_list_kernel(mics_cuda_kernel *, const void *)
+{
+    return true;
 }
 extern "C" bool mics_cuda_shared_allowed(const char *, size_t, int error)
 {
@@ -338,7 +343,8 @@ __global__ void misses_barrier(int *x)
     x[threadIdx.x] = all[63 - threadIdx.x];
 }
 
-// Warp 1 writes what warp 0 may not have read: while all threads take turns it is three exchanges late.
+// Warp 1 writes what warp 0 may not have read: while all threads take turns it is three exchanges
+// late.
 template <bool WAITS> __global__ void overwrites(int *x)
 {
     __shared__ int shared;
@@ -361,7 +367,7 @@ static void launch_wrong(void (*kernel)(int *), unsigned threads, size_t shared)
 {
     on_device<int> x(threads);
     cudaStream_t stream = open_stream();
-    MICS_LAUNCH(kernel, 1, threads, shared, stream, x.at);
+    mics_emulated::launch("kernel", 1, threads, shared, stream, kernel, x.at);
     cudaStreamSynchronize(stream);
     cudaStreamDestroy(stream);
 }
@@ -372,6 +378,15 @@ static void host_argument()
     cudaStream_t stream = open_stream();
     MICS_LAUNCH(set_to, 1, 1, 0, stream, &here_, 1);
     cudaStreamSynchronize(stream);
+}
+
+static void loads_late()
+{
+    cudaFuncAttributes attributes;
+    cudaStream_t stream = open_stream();
+    on_device<int> x(1);
+    cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(copy_one));
+    MICS_LAUNCH(set_to, 1, 1, 0, stream, x.at, 1);
 }
 
 static void copy_past()
@@ -463,6 +478,7 @@ static void test_mistakes()
     EXPECT_DEFECT("wrote 0 bytes past its 128 of dynamic shared memory",
                   launch_wrong(shared_past, 32, 128));
     EXPECT_DEFECT("argument 0 points to memory that is neither", host_argument());
+    EXPECT_DEFECT("set_to: is loaded by its first launch", loads_late());
     EXPECT_DEFECT("20 bytes from byte 0 of a block of 16", copy_past());
     EXPECT_DEFECT("has registered this memory already", registers(TWICE));
     EXPECT_DEFECT("256 bytes of a collective are not in any of its 1", registers(BESIDE));

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# test_findings.sh MICS EMULATED: what is missing for GPUs is said in one line; "auto" then trains on the processor, and "cuda"
+# test_findings.sh MICS EMULATED: what is missing for GPUs is said in one line; "auto" then trains on the CPU, and "cuda"
 # ends with status 2 before anything is done.
 program=$1
 emulated=$2

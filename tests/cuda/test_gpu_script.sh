@@ -115,11 +115,11 @@ fake() { # NAME: a program of the archive, by what is read
     cat >"$tree/bin/$1" && chmod +x "$tree/bin/$1"
 }
 printf '#!/bin/sh\necho "no GPU: made up"\nexit 77\n' | fake test_device_cuda
-printf '#!/bin/sh\necho "skipped 3 of 3 cases"\nexit 77\n' | fake test_cuda_workspace
+printf '#!/bin/sh\necho "skipped 3 of 3 cases"\nexit 77\n' | fake test_cuda_lm_head
 archive
 call 1 made_up tests
 has "FAILED   test_device_cuda: no GPU: made up" "$work/made_up/report.txt"
-has "skipped  test_cuda_workspace: skipped 3 of 3 cases" "$work/made_up/report.txt"
+has "skipped  test_cuda_lm_head: skipped 3 of 3 cases" "$work/made_up/report.txt"
 
 # A GPU that is lost in the middle: the report says it too.
 printf '#!/bin/sh\ntouch "%s/lost"\n' "$work" | fake test_cuda_golden

@@ -41,7 +41,7 @@ exact() { # OUT: predicted memory and bytes were what was measured
 
 mesh='--ranks 4 --nodes 2 --set sharding={"params":2,"grads":2,"optimizer":4}'
 
-# ---- the same numbers as the processor ----
+# ---- the same numbers as the CPU ----
 train 0 cpu --ranks 1 --set sharding=null --set run.device=cpu
 contains cpu.out "device    cpu, fp32"
 train 0 fp32 --ranks 1 --set sharding=null --set run.device=cuda --set run.precision=fp32
@@ -75,14 +75,14 @@ contains first.out "resumed from"
 same_losses first staged
 same_weights first/checkpoints/step-00000004 staged/checkpoints/step-00000004
 run 0 eval "$program" eval staged --data text.txt
-# On the processor from the GPU's step 2, and the other way about.
+# On the CPU from the GPU's step 2, and the other way about.
 cp -r again mixed
 rm -r mixed/checkpoints/step-00000004
 train 0 mixed --ranks 2 --set run.device=cpu
 near 2e-3 mixed cpu
 train 2 refused --ranks 1 --set sharding=null --set run.precision=fp8
 
-# ---- products by the fastest algorithm, kept for who goes on ----
+# ---- GEMMs by the fastest algorithm, kept for who goes on ----
 timed="$mesh --set run.gemm_autotune=true --set run.checkpoint_every=2"
 # shellcheck disable=SC2086
 train 0 timed $timed
@@ -103,9 +103,9 @@ printf 'of another chip' >on/products.bin
 # shellcheck disable=SC2086
 train 0 on $timed
 contains on.err "kept in on/products.bin"
-train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.gemm_autotune=true
-one_line processor.err
-contains processor.err "run.gemm_autotune: is for GPUs"
+train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.gemm_autotune=true
+one_line on_cpu.err
+contains on_cpu.err "run.gemm_autotune: is for GPUs"
 
 # ---- graphs: the same bits, resumed too ----
 graphs="$mesh --set run.graphs=true --set run.checkpoint_every=2"
@@ -120,9 +120,9 @@ train 0 graphs $graphs
 contains graphs.out "resumed from"
 same_losses graphs staged
 same_weights graphs/checkpoints/step-00000004 staged/checkpoints/step-00000004
-train 2 processor --ranks 1 --set sharding=null --set run.device=cpu --set run.graphs=true
-one_line processor.err
-contains processor.err "run.graphs: is for GPUs"
+train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.graphs=true
+one_line on_cpu.err
+contains on_cpu.err "run.graphs: is for GPUs"
 [ -n "$plugin" ] || { echo "skipped the parts that only the emulation has"; exit 0; }
 
 # ---- what only the emulation has ----
@@ -133,6 +133,22 @@ contains nccl.out "4 GPUs on this machine"
 same_losses nccl staged
 exact nccl
 [ -s nccl.err ] && fail "a run whose buffers NCCL takes says something"
+# Gathers over both nodes are timed on the GPUs before the engines are opened. Whatever is chosen, the numbers are those of
+# two stages, and whoever goes on keeps it.
+over_nodes='--ranks 4 --nodes 2 --set sharding={"params":4,"grads":4,"optimizer":4}'
+# shellcheck disable=SC2086
+train 0 stages $over_nodes --set run.collectives=two-stage
+# shellcheck disable=SC2086
+train 0 chosen $over_nodes
+one_line chosen.err
+contains chosen.err "run.collectives: gathers in "
+grep -q '"collectives": "\(two-stage\|ring-gathers\)"' chosen/run.json || fail "run.json does not say what was chosen"
+same_losses chosen stages
+exact chosen
+# shellcheck disable=SC2086
+train 0 rings $over_nodes --set run.collectives=ring-gathers
+same_losses rings stages
+exact rings
 # One rank's NCCL registers none: said once, and nothing else changes.
 export MICS_EMULATED_NCCL_REGISTER=one
 # shellcheck disable=SC2086

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# test_links.sh ROOT: prints each link of a page that leads to no file, or to no heading of one.
+# test_links.sh ROOT: prints each link of a page that leads to no file, or to no heading of one, and each file of the
+# repository that a page names, in `...`, and that is not there.
 set -u
 cd "$1" || exit 1
 
@@ -27,6 +28,15 @@ for page in *.md docs/*.md bench/results/*.md tests/*/*.md tests/*/*/*.md exampl
             wrong=$((wrong + 1))
         fi
     done
+    case $page in CHANGELOG.md | bench/results/*) continue ;; esac # of their time
+    for file in $(sed '/^```/,/^```/d' "$page" |
+        grep -oE '`(src|include|tests|tools|docs|bench|examples|configs|cmake)/[A-Za-z0-9_./*-]+`' | tr -d '`' | sort -u); do
+        # shellcheck disable=SC2086 # patterns are meant
+        if ! ls -d $file >/dev/null 2>&1 && [ ! -e "$(dirname "$page")/$file" ]; then
+            echo "$page: there is no $file"
+            wrong=$((wrong + 1))
+        fi
+    done
 done
-echo "$pages pages, $wrong links that lead nowhere"
+echo "$pages pages, $wrong links or names of files that lead nowhere"
 [ "$pages" -gt 5 ] && [ "$wrong" = 0 ]

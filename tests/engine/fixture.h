@@ -6,12 +6,11 @@
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
 
-#include "links.h"
 #include "mics/engine.h"
 #include "mics/json.h"
-#include "mics/measure.h"
 #include "mics/rng.h"
 #include "ranks.h"
+#include "schedule/exchanges.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,9 +42,7 @@ typedef struct fixture_case {
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
     int64_t coalesce_below;
-    mics_collective_choice choices[MICS_CHOICES]; // in place of what `hierarchical` says
-    int32_t choice_count;
-    bool library; // the transport has gathers of its own
+    bool ring_gathers, ring_reductions; // in place of what `hierarchical` says
     // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the processor.
     mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
                                mics_device **device_out);
@@ -191,10 +188,10 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
             mics_engine_optimizer_shard_get(run->engines[rank % s->params], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
-        const bool packed = fixture_gathered_as(run, s) == MICS_COMM_BF16;
-        const mics_dtype wire = packed ? MICS_DTYPE_BF16 : run->want.dtype;
-        RANKS_EXPECT(
-            fixture_same_shards(wire, own.shard_params, other.shard_params, bytes / sizeof(float)));
+        const bool rounded = fixture_gathered_as(run, s) == MICS_COMM_BF16;
+        const mics_dtype dtype = rounded ? MICS_DTYPE_BF16 : run->want.dtype;
+        RANKS_EXPECT(fixture_same_shards(dtype, own.shard_params, other.shard_params,
+                                         bytes / sizeof(float)));
         other = mics_engine_optimizer_shard_get(run->engines[rank % mesh->sharding.optimizer], u);
         bytes = (size_t)(own.range.end - own.range.begin) * sizeof(float);
         RANKS_EXPECT(own.range.begin == other.range.begin);
@@ -211,7 +208,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     const mics_bytes predicted = mics_schedule_rank_bytes(run->schedule, MICS_PHASE_TRAIN, rank);
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
-    RANKS_EXPECT(exchanges == mics_schedule_rank_exchanges(run->schedule, MICS_PHASE_TRAIN, rank));
+    RANKS_EXPECT(exchanges == exchanges_of(run->schedule, MICS_PHASE_TRAIN, rank));
     MICS_TRY(mics_engine_param_sync(engine)); // shards are whole between steps only then
     MICS_TRY(mics_engine_download(engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step
@@ -278,25 +275,12 @@ static inline mics_status fixture_check_memory(const ranks_self *self, const fix
     return MICS_OK;
 }
 
-// A transport with a library, opened for the partition group.
-static inline mics_status fixture_library(ranks_self *self, const fixture_run *run)
-{
-    const links_spec spec = {.ranks_per_node = run->want.ranks / run->want.nodes, .library = true};
-    bool there = false;
-    MICS_TRY(links_open_take(self->memory, &spec, &self->comm));
-    MICS_TRY(mics_measure_library(self->memory, self->comm, &run->schedule->spec.mesh, &there));
-    RANKS_EXPECT(there);
-    return MICS_OK;
-}
-
 static inline mics_status fixture_rank(ranks_self *self)
 {
     fixture_run *run = (fixture_run *)self->arg;
     const int32_t rank = self->comm->rank;
     mics_engine *engine = NULL;
     mics_status status = MICS_OK;
-    if (run->want.library)
-        MICS_TRY(fixture_library(self, run));
     if (run->want.open_device != NULL)
         MICS_TRY(run->want.open_device(self, run->schedule, &run->devices[rank]));
     MICS_TRY_OUT(fixture_count(self, run));
@@ -328,6 +312,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
     assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
     mics_json_close(json);
+    const mics_algorithm algorithm =
+        run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     mics_schedule_spec spec = {
         .model = run->model,
         .batch = {.sequences = run->want.sequences / run->want.ranks / run->want.micro_steps,
@@ -337,9 +323,9 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
         .recompute = run->want.recompute,
-        .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-        .choice_count = run->want.hierarchical,
-        .boundary = run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+        .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,
+        .reduce = run->want.ring_reductions ? MICS_ALGORITHM_RING : algorithm,
+        .boundary = algorithm,
         .param_persistence_threshold = run->want.param_persistence_threshold,
         .coalesce_below = run->want.coalesce_below,
         .params_dtype = run->want.params_dtype,
@@ -349,10 +335,6 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL};
-    if (run->want.choice_count > 0) {
-        memcpy(spec.choices, run->want.choices, sizeof spec.choices);
-        spec.choice_count = run->want.choice_count;
-    }
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);
     assert_int_equal(

@@ -348,13 +348,13 @@ static launches launched[LAUNCH_RANKS]; // by rank
 // Names end in "no. RUN.STEP)"; those of warm-ups do not.
 static void note_launch(launches *l, const mics_comm_call *call)
 {
-    const char *number = strstr(call->ring->what, "no. ");
+    const char *number = strstr(call->over->what, "no. ");
     char *end = NULL;
     if (number == NULL || l->count == LAUNCHES_MOST)
         return;
     const long run = strtol(number + 4, &end, 10), step = strtol(end + 1, NULL, 10);
     l->at[l->count] = run * 100000 + step;
-    l->channels |= 1 << call->ring->channel;
+    l->channels |= 1 << call->over->channel;
     l->ordered = l->ordered && (l->count == 0 || l->at[l->count] > l->at[l->count - 1]);
     l->one_thread = l->one_thread && (l->count == 0 || pthread_equal(l->thread, pthread_self()));
     l->thread = pthread_self();

@@ -3,6 +3,7 @@
 // What an engine does when something fails: memory, any exchange of a step, the data, the numbers.
 // One line says it, every rank hears of it, nothing leaks, and the test would see a rank that waits
 // for the others' time-out.
+#include "comm/fault.h"
 #include "fixture.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -91,8 +92,7 @@ static mics_status evaluate(fault_run *fault, mics_engine *engine, int32_t rank)
 static mics_status open_rank(fault_run *fault, ranks_self *self, mics_engine **engine_out)
 {
     const bool faulty = self->comm->rank == fault->faulty;
-    MICS_TRY(mics_comm_fault_open_take(self->memory, self->comm, faulty ? fault->exchange : 0,
-                                       &self->comm));
+    MICS_TRY(fault_open_take(self->memory, self->comm, faulty ? fault->exchange : 0, &self->comm));
     MICS_TRY(fixture_count(self, &fault->run));
     mics_memory_fail_after(self->memory, faulty ? fault->allocation : 0);
     MICS_TRY(fixture_open_engine(self, &fault->run, engine_out));
@@ -183,8 +183,7 @@ static void test_each_exchange_of_a_step(void **state)
         fault_run fault;
         fault_open(memory, shardings[i], i % 2, &fault);
         // Every rank makes as many.
-        fail_each_exchange(&fault,
-                           mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_TRAIN, 0));
+        fail_each_exchange(&fault, exchanges_of(fault.run.schedule, MICS_PHASE_TRAIN, 0));
         fault.exchange = 0; // and without a fault all is well
         go(&fault, fault_rank);
         for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
@@ -204,8 +203,7 @@ static void test_each_exchange_of_other_calls(void **state)
         fault_run fault;
         fault_open(memory, s, 1, &fault);
         fault.call = evaluate;
-        fail_each_exchange(&fault,
-                           mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_EVAL, 0));
+        fail_each_exchange(&fault, exchanges_of(fault.run.schedule, MICS_PHASE_EVAL, 0));
         fault.call = publish;
         fail_each_exchange(&fault, fault.run.model->unit_count * (s.optimizer / s.params - 1));
         fault_close(&fault);
@@ -249,8 +247,8 @@ static void test_shared_parameters(void **state)
         fixture_close(&fault.run);
         fault.run.want.share_params = true;
         fixture_open(memory, &fault.run);
-        const int64_t last = OPENING_EXCHANGES +
-                             mics_schedule_rank_exchanges(fault.run.schedule, MICS_PHASE_TRAIN, 0);
+        const int64_t last =
+            OPENING_EXCHANGES + exchanges_of(fault.run.schedule, MICS_PHASE_TRAIN, 0);
         for (int64_t n = 1; n <= last; n++) {
             fault.faulty = (int32_t)(n % FAULT_RANKS);
             fault.exchange = n;

@@ -5,7 +5,7 @@
 #include "mics/model.h"
 #include "mics/size.h"
 #include "ops/attention/def.h"
-#include "ops/layernorm/def.h"
+#include "ops/common/norm.h"
 #include "ops/linear/def.h"
 #include "test.h"
 
@@ -47,7 +47,7 @@ static void check_shape(mics_memory *memory, int64_t heads, int64_t head_dim, in
     assert_int_equal(cost.workspace_forward, threads * mics_attention_workspace(head_dim));
     assert_int_equal(cost.workspace_backward, threads * mics_attention_workspace(head_dim));
     cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_LAYERNORM), batch);
-    assert_int_equal(cost.workspace_backward, 2 * width * MICS_LAYERNORM_BLOCKS);
+    assert_int_equal(cost.workspace_backward, 2 * width * MICS_NORM_BLOCKS);
     cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_LINEAR), batch);
     assert_int_equal(cost.workspace_backward, 3 * width * MICS_LINEAR_BLOCKS);
     cost = mics_op_cost_get(model, unit, find(unit, MICS_OP_LM_HEAD), batch);

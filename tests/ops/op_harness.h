@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The harness of all kernel tests. A case owns its buffers, knows what each must hold afterwards,
-// and runs a kernel of every table that this processor can run, at 1, 2 and 3 threads:
+// and runs a kernel of every table that this CPU can run, at 1, 2 and 3 threads:
 //
 // - each buffer ends at a page that may not be touched and begins behind guard bytes;
 // - outputs and workspaces hold NaN before each run, so what a kernel does not write, or reads too

@@ -15,14 +15,14 @@ typedef struct attention {
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
-    const mics_exec at = op_place(threads, a->workspace);
+    const mics_exec at = op_exec(threads, a->workspace);
     op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->H, a->D);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
-    const mics_exec at = op_place(threads, a->workspace);
+    const mics_exec at = op_exec(threads, a->workspace);
     op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->H, a->D);
 }
 
@@ -222,7 +222,7 @@ static void run_decode(const mics_kernels *k, int32_t threads, const void *args)
 {
     const decode *d = args;
     const int64_t C = d->H * d->D;
-    const mics_exec at = op_place(threads, d->workspace);
+    const mics_exec at = op_exec(threads, d->workspace);
     const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = d->H};
     const mics_op_call call = {
         .at = &at,

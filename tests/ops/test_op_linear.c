@@ -106,14 +106,14 @@ typedef struct linear {
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const linear *l = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_linear_forward(k, &at, l->y, l->x, l->weight, l->bias, l->order, l->N, l->I, l->O);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const linear *l = args;
-    const mics_exec at = op_place(threads, l->workspace);
+    const mics_exec at = op_exec(threads, l->workspace);
     op_linear_backward(k, &at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->weight, l->order, l->N,
                        l->I, l->O, l->add_dx, l->add_params);
 }

@@ -17,14 +17,14 @@ typedef struct lm_head {
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const lm_head *l = args;
-    const mics_exec at = op_place(threads, l->workspace);
+    const mics_exec at = op_exec(threads, l->workspace);
     op_lm_head_forward(k, &at, l->loss, l->x, l->weight, l->targets, l->N, l->C, l->V, l->rows);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const lm_head *l = args;
-    const mics_exec at = op_place(threads, l->workspace);
+    const mics_exec at = op_exec(threads, l->workspace);
     op_lm_head_backward(k, &at, l->loss, l->dx, l->dweight, l->x, l->weight, l->targets, l->scale,
                         l->N, l->C, l->V, l->add_dweight, l->rows);
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RMSNorm.
 #include "op_harness.h"
-#include "ops/rmsnorm/def.h"
+#include "ops/common/norm.h"
 #include <math.h>
 
 static const double EPS = 1e-5;
@@ -16,7 +16,7 @@ static double row_tolerance(int64_t C)
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     mics_op_call call = *(const mics_op_call *)args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     call.at = &at;
     k->ops[MICS_OP_RMSNORM]->forward(&call);
 }
@@ -24,7 +24,7 @@ static void run_forward(const mics_kernels *k, int32_t threads, const void *args
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     mics_op_call call = *(const mics_op_call *)args;
-    const mics_exec at = op_place(threads, call.at->workspace);
+    const mics_exec at = op_exec(threads, call.at->workspace);
     call.at = &at;
     k->ops[MICS_OP_RMSNORM]->backward(&call);
 }
@@ -142,7 +142,7 @@ static void backward_case(int64_t N, int64_t C, bool add_dx, bool add_weight, bo
     op_expect(&c, dweight, g.dweight, g.dweight_sum, row_tolerance(C));
     const mics_op op = {.kind = MICS_OP_RMSNORM, .eps = (float)EPS};
     const mics_op_shape shape = {.op = &op, .N = N, .in = {C}, .out = C};
-    const mics_exec at = op_place(
+    const mics_exec at = op_exec(
         1, op_space(&c, "workspace", mics_op_def_get(op.kind)->cost(&shape).workspace_backward));
     const mics_op_call call = {.at = &at,
                                .shape = shape,

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding and layernorm.
 #include "op_harness.h"
-#include "ops/layernorm/def.h"
+#include "ops/common/norm.h"
 #include <math.h>
 #include <string.h>
 
@@ -19,14 +19,14 @@ typedef struct embedding {
 static void run_embedding_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const embedding *e = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_embedding_forward(k, &at, e->y, e->tokens, e->wte, e->wpe, e->N, e->T, e->C);
 }
 
 static void run_embedding_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const embedding *e = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_embedding_backward(k, &at, e->dwte, e->dwpe, e->dy, e->tokens, NULL, e->N, e->T, e->C, e->V,
                           e->P, e->add_wte, e->add_wpe);
 }
@@ -120,7 +120,7 @@ typedef struct layernorm {
 static void run_layernorm_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const layernorm *l = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_layernorm_forward(k, &at, l->y, l->new_stats, l->x, l->weight, l->bias, (float)EPS, l->N,
                          l->C);
 }
@@ -128,7 +128,7 @@ static void run_layernorm_forward(const mics_kernels *k, int32_t threads, const 
 static void run_layernorm_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const layernorm *l = args;
-    const mics_exec at = op_place(threads, l->workspace);
+    const mics_exec at = op_exec(threads, l->workspace);
     op_layernorm_backward(k, &at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->stats, l->weight,
                           l->N, l->C, l->add_dx, l->add_params);
 }
@@ -257,7 +257,7 @@ static void layernorm_backward_case(int64_t N, int64_t C, bool add_dx, bool add_
     l.dy = alias ? l.dx : op_input(&c, "dy", N * C, 1.0);
     l.dweight = op_output(&c, "dweight", C, add_params);
     l.dbias = op_output(&c, "dbias", C, add_params);
-    l.workspace = op_space(&c, "workspace", 2 * C * MICS_LAYERNORM_BLOCKS);
+    l.workspace = op_space(&c, "workspace", 2 * C * MICS_NORM_BLOCKS);
     layernorm_wide w = widen(&c, &l);
     w.dy = op_widen(&c, l.dy);
     layernorm_reference(&w);

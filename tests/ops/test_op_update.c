@@ -52,14 +52,14 @@ typedef struct gelu {
 static void run_gelu_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const gelu *g = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_gelu_forward(k, &at, g->y, g->x, g->elems);
 }
 
 static void run_gelu_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const gelu *g = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_gelu_backward(k, &at, g->dx, g->dy, g->x, g->elems, g->add_dx);
 }
 
@@ -160,7 +160,7 @@ static void gelu_at_the_edges(void **state)
         const float x[] = {0, -0.0F, 20, -20, 1e30F, -1e30F, INFINITY, NAN};
         const float dy[] = {1, 1, 1, 1, 1, 1, 1, 1};
         float y[8], dx[8];
-        const mics_exec at = op_place(1, NULL);
+        const mics_exec at = op_exec(1, NULL);
         op_gelu_forward(k, &at, y, x, 8);
         op_gelu_backward(k, &at, dx, dy, x, 8, false);
         assert_true(y[0] == 0.0F && y[1] == 0.0F && y[2] == 20.0F && y[3] == 0.0F);
@@ -182,14 +182,14 @@ typedef struct sums {
 static void run_add(const mics_kernels *k, int32_t threads, const void *args)
 {
     const sums *s = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_add(k, &at, s->y, s->a, s->b, s->elems);
 }
 
 static void run_accumulate(const mics_kernels *k, int32_t threads, const void *args)
 {
     const sums *s = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     k->accumulate(&at, s->y, s->b, s->elems);
 }
 
@@ -197,7 +197,7 @@ static void run_accumulate(const mics_kernels *k, int32_t threads, const void *a
 static void run_sum_squares(const mics_kernels *k, int32_t threads, const void *args)
 {
     const sums *s = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     *s->squares = 0;
     k->sum_squares(&at, s->squares, s->a, s->elems);
     memcpy(s->y, s->squares, sizeof(double));
@@ -261,7 +261,7 @@ typedef struct adamw {
 static void run_adamw(const mics_kernels *k, int32_t threads, const void *args)
 {
     const adamw *a = args;
-    const mics_exec at = op_place(threads, NULL);
+    const mics_exec at = op_exec(threads, NULL);
     op_adamw_update(k, &at, NULL, a->params, a->moment1, a->moment2, a->grads, a->elems,
                     &a->settings);
 }

@@ -219,8 +219,8 @@ static void test_no_order_beats_it(void **state)
             .batch = {.sequences = 1, .length = 8, .threads = 1},
             .micro_steps = 2,
             .prefetch = (int32_t)(c % 3),
-            .choices = {{1, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-            .choice_count = 1,
+            .gather = MICS_ALGORITHM_TWO_STAGE,
+            .reduce = MICS_ALGORITHM_TWO_STAGE,
             .boundary = MICS_ALGORITHM_TWO_STAGE,
         };
         ASSERT_OK(mics_mesh_init(cases[c].ranks, cases[c].per_node, cases[c].sharding, &spec.mesh));

@@ -208,8 +208,8 @@ static int setup(void **state)
         .batch = {.sequences = 1, .length = 8, .threads = 1},
         .micro_steps = 1,
         .prefetch = 1,
-        .choices = {{1, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-        .choice_count = 1,
+        .gather = MICS_ALGORITHM_TWO_STAGE,
+        .reduce = MICS_ALGORITHM_TWO_STAGE,
     };
     if (mics_mesh_init(RANKS, 2, (mics_sharding){RANKS, RANKS, RANKS}, &spec.mesh) != MICS_OK)
         return 1;

@@ -5,6 +5,7 @@
 // A ring over k members sends (k - 1) blocks over each of its k links. A ring over all 8 ranks has
 // 6 links inside nodes and 2 between them; over 4 ranks that are 2 apart, 2 and 2; over 2 ranks
 // that are 4 apart, 0 and 2.
+#include "exchanges.h"
 #include "mics/schedule.h"
 #include "models.h"
 
@@ -63,17 +64,18 @@ typedef struct setting {
 static mics_schedule *open_schedule(mics_memory *memory, const mics_model *model,
                                     const setting *want)
 {
-    const mics_schedule_spec spec = {
-        .model = model,
-        .mesh = want->mesh,
-        .batch = {.sequences = 1, .length = 5, .threads = 1},
-        .micro_steps = want->micro_steps,
-        .prefetch = want->prefetch,
-        .layered_micro_steps = want->layered_micro_steps,
-        .choices = {{SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE}},
-        .choice_count = want->hierarchical,
-        .boundary = want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
-        .coalesce_below = want->coalesce_below};
+    const mics_algorithm algorithm =
+        want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
+    const mics_schedule_spec spec = {.model = model,
+                                     .mesh = want->mesh,
+                                     .batch = {.sequences = 1, .length = 5, .threads = 1},
+                                     .micro_steps = want->micro_steps,
+                                     .prefetch = want->prefetch,
+                                     .layered_micro_steps = want->layered_micro_steps,
+                                     .gather = algorithm,
+                                     .reduce = algorithm,
+                                     .boundary = algorithm,
+                                     .coalesce_below = want->coalesce_below};
     mics_schedule *schedule = NULL;
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
     return schedule;
@@ -272,8 +274,8 @@ static void test_small_units_share_messages(void **state)
         assert_int_equal(one.intra, other.intra);
         assert_int_equal(one.inter, other.inter);
         check_sums(joined);
-        assert_int_equal(mics_schedule_rank_exchanges(apart, MICS_PHASE_TRAIN, 0) -
-                             mics_schedule_rank_exchanges(joined, MICS_PHASE_TRAIN, 0),
+        assert_int_equal(exchanges_of(apart, MICS_PHASE_TRAIN, 0) -
+                             exchanges_of(joined, MICS_PHASE_TRAIN, 0),
                          (model->unit_count - 1) * few[c].once);
         mics_schedule_close(apart);
         mics_schedule_close(joined);
@@ -322,7 +324,7 @@ static void test_one_rank_sends_nothing(void **state)
     mics_schedule *schedule = open_schedule(memory, model, &want);
     const mics_bytes sent = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
     assert_int_equal(sent.intra + sent.inter, 0);
-    assert_int_equal(mics_schedule_rank_exchanges(schedule, MICS_PHASE_TRAIN, 0), 0);
+    assert_int_equal(exchanges_of(schedule, MICS_PHASE_TRAIN, 0), 0);
     mics_schedule_close(schedule);
     mics_model_close(model);
     assert_int_equal(mics_memory_close(memory), 0);

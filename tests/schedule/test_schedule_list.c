@@ -298,8 +298,8 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
     if (!has_params(o, unit))
         return;
     const mics_mesh *mesh = &o->schedule->spec.mesh;
-    const bool two_stages =
-        o->schedule->spec.choice_count > 0 && mesh->sharding.grads > mesh->ranks_per_node;
+    const bool two_stages = o->schedule->spec.reduce == MICS_ALGORITHM_TWO_STAGE &&
+                            mesh->sharding.grads > mesh->ranks_per_node;
     const mics_step_stage last = two_stages ? MICS_STAGE_INTER : MICS_STAGE_WHOLE;
     must_count(o, MICS_STEP_REDUCE, last, unit, micro_step, 1, &reduced);
     const mics_step *reduce = &o->list->steps[reduced];
@@ -579,11 +579,8 @@ static void check_model(mics_memory *memory, const mics_model *model)
                     spec.micro_steps = variant % 2 == 0 ? 1 : 5;
                     spec.prefetch = variant % 8 / 2;
                     spec.recompute = variant % 8 >= 4;
-                    spec.choice_count = variant % 16 >= 8;
-                    spec.choices[0] = (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE,
-                                                               MICS_ALGORITHM_TWO_STAGE};
-                    spec.boundary =
-                        spec.choice_count > 0 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
+                    spec.gather = spec.reduce = spec.boundary =
+                        variant % 16 >= 8 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
                     // Some units stay whole: the last ones of most models are the smallest.
                     spec.param_persistence_threshold =
                         variant % 32 >= 16 ? model->units[0].elems : 0;

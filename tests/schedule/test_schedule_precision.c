@@ -53,7 +53,7 @@ static void test_memory_by_hand(void **state)
     assert_int_equal(2 * mixed[MICS_MEM_GATHER], fp32[MICS_MEM_GATHER]);
     assert_int_equal(2 * mixed[MICS_MEM_REDUCE], fp32[MICS_MEM_REDUCE]);
     assert_int_equal(mixed[MICS_MEM_WORKSPACE], fp32[MICS_MEM_WORKSPACE]);
-    assert_int_equal(mixed[MICS_MEM_COMPRESSION], fp32[MICS_MEM_COMPRESSION]);
+    assert_int_equal(mixed[MICS_MEM_MESSAGES], fp32[MICS_MEM_MESSAGES]);
     pair_close(&p);
 }
 
@@ -111,9 +111,9 @@ static void test_traffic(void **state)
             const mics_step *step = &list->steps[s];
             const bool second_hop =
                 step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
-            const bool packed = second_hop && i % 2 == 1;
-            assert_int_equal(step->dtype.sent != step->dtype.held, packed);
-            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT, packed);
+            const bool rounded = second_hop && i % 2 == 1;
+            assert_int_equal(step->dtype.sent != step->dtype.held, rounded);
+            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT, rounded);
         }
         pair_close(&p);
     }

@@ -38,11 +38,10 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
                                .micro_steps = 1 + take(&from, 4),
                                .prefetch = take(&from, 3),
                                .recompute = take(&from, 2) == 1,
-                               .layered_micro_steps = take(&from, 4),
-                               .choice_count = take(&from, 2)};
-    spec.choices[0] = (mics_collective_choice){
-        SIZE_MAX, (mics_algorithm)take(&from, MICS_ALGORITHMS), (mics_algorithm)take(&from, 2)};
-    spec.boundary = (mics_algorithm)take(&from, 2);
+                               .layered_micro_steps = take(&from, 4)};
+    spec.gather = (mics_algorithm)take(&from, MICS_ALGORITHMS);
+    spec.reduce = (mics_algorithm)take(&from, MICS_ALGORITHMS);
+    spec.boundary = (mics_algorithm)take(&from, MICS_ALGORITHMS);
     spec.param_persistence_threshold = take(&from, 2) * small;
     spec.coalesce_below = take(&from, 2) * 3 * small;
     spec.precision = take(&from, 3) == 0 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
@@ -55,7 +54,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     return spec;
 }
 
-// Schedules that are valid; refused ones (whose packed sums would send more) count nothing.
+// Schedules that are valid; refused ones (whose rounded sums would send more) count nothing.
 static int check_mesh(mics_memory *memory, const mics_model *model, const mics_mesh *mesh,
                       uint32_t settings)
 {
@@ -283,7 +282,7 @@ static void count_a_byte_more(mics_schedule *s)
 
 static void take_no_room_to_join(mics_schedule *s)
 {
-    s->join_bytes[MICS_STREAM_INTER] = 0;
+    s->coalesced_bytes[MICS_STREAM_INTER] = 0;
 }
 
 typedef struct mutant {

@@ -3,10 +3,11 @@
 // One exchange. Inside a node it goes without MPI where that can be (intra.c); the rest is here.
 //
 // Between processes an exchange is a header with its number of bytes and a hash of its `what`, by
-// which crossed collectives are found. A small one carries its data behind the header, in one message; a
-// larger one follows in chunks straight from the sender's buffer, and straight into the receiver's,
-// or into staging when it is to be added. The chunks of a message depend on who exchanges it, and
-// not on what its receiver does with it. Each channel has its own tags and staging.
+// which crossed collectives are found. A small one carries its data behind the header, in one
+// message; a larger one follows in chunks straight from the sender's buffer, and straight into the
+// receiver's, or into staging when it is to be added. The chunks of a message depend on who
+// exchanges it, and not on what its receiver does with it. Each channel has its own tags and
+// staging.
 #include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/comm.h"

@@ -5,11 +5,12 @@
 //
 // Invariants:
 //   1. A rank starts a message to a monitor only when MPI is done with the one before. They are few
-//      and small, so a monitor that stands still collects little. Not synchronous sends: with Open MPI
-//      4.1.4 over TCP their acknowledgements got lost (2 nodes of 1 rank: in 4 of 4 runs), and closing
-//      waited for ever.
+//      and small, so a monitor that stands still collects little. Not synchronous sends: with Open
+//      MPI 4.1.4 over TCP their acknowledgements got lost (2 nodes of 1 rank: in 4 of 4 runs), and
+//      closing waited for ever.
 //   2. A monitor has one receive posted for each other rank that has not said goodbye.
 //   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
+#include "base/new.h"
 #include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/log.h"
@@ -83,8 +84,8 @@ static void write_message(comm_heartbeat *beat, comm_heartbeat_message *message)
         message->kind = MESSAGE_GOODBYE;
 }
 
-// Sends to the monitors for which MPI is done with the message before; *left_out: with some goodbye it
-// is not.
+// Sends to the monitors for which MPI is done with the message before; *left_out: with some goodbye
+// it is not.
 static mics_status send_heartbeats(comm_mpi *self, bool *left_out)
 {
     comm_heartbeat *beat = &self->heartbeat;
@@ -191,18 +192,12 @@ static mics_status init_locks(comm_heartbeat *beat)
 static mics_status allocate_places(comm_mpi *self, size_t ranks)
 {
     comm_heartbeat *beat = &self->heartbeat;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->places, &block));
-    beat->places = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof(MPI_Request), &block));
-    beat->receives = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->in, &block));
-    beat->in = block;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->arrived, &block));
-    beat->arrived = block;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->places);
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->receives);
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->in);
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->arrived);
     // Nobody reads them, but gcc takes MPICH's MPI_STATUSES_IGNORE for an array that is too short.
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, ranks * sizeof *beat->statuses, &block));
-    beat->statuses = block;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, ranks, beat->statuses);
     for (size_t i = 0; i < ranks; i++)
         beat->receives[i] = MPI_REQUEST_NULL;
     return MICS_OK;

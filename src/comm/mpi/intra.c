@@ -8,9 +8,9 @@
 // KiB).
 //
 // The ranks of a node share memory (share.c) with a box for each rank and channel, in which a
-// sender offers what it sends. Whether a rank may read another one's memory is a matter of permissions, so it is
-// tried when the world opens; where it fails on any rank of a node, MPI carries that node's
-// exchanges as it carries those between nodes.
+// sender offers what it sends. Whether a rank may read another one's memory is a matter of
+// permissions, so it is tried when the world opens; where it fails on any rank of a node, MPI
+// carries that node's exchanges as it carries those between nodes.
 //
 // Invariants, for each box:
 //   1. `offered` holds the number of the offer and to whom it goes; `taken` the number of the last
@@ -43,24 +43,18 @@ static comm_intra_box *box_of(const comm_mpi *self, int32_t rank, int32_t channe
     return &self->intra.boxes[(rank - self->intra.first) * MICS_CHANNELS + channel];
 }
 
-bool comm_intra_reaches(const comm_mpi *self, int32_t rank)
-{
-    return self->intra.boxes != NULL && rank >= self->intra.first &&
-           rank < self->intra.first + self->base.ranks_per_node;
-}
-
 // ---- sleeping and waking ----
 
 static void ring_bell(comm_intra_box *box)
 {
-    atomic_fetch_add(&box->rings, 1);
+    atomic_fetch_add(&box->bells, 1);
     if (atomic_load(&box->sleeps))
-        syscall(SYS_futex, &box->rings, FUTEX_WAKE, 1, NULL, NULL, 0);
+        syscall(SYS_futex, &box->bells, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 uint32_t comm_intra_listen(const comm_mpi *self, int32_t channel)
 {
-    return self->intra.boxes != NULL ? atomic_load(&box_of(self, self->base.rank, channel)->rings)
+    return self->intra.boxes != NULL ? atomic_load(&box_of(self, self->base.rank, channel)->bells)
                                      : 0;
 }
 
@@ -83,7 +77,7 @@ double comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, d
     } else {
         comm_intra_box *own = box_of(self, self->base.rank, channel);
         atomic_store(&own->sleeps, 1);
-        syscall(SYS_futex, &own->rings, FUTEX_WAIT, heard, &longest, NULL, 0);
+        syscall(SYS_futex, &own->bells, FUTEX_WAIT, heard, &longest, NULL, 0);
         atomic_store(&own->sleeps, 0);
     }
     const double away_us = mics_clock_us() - begin_us;
@@ -230,7 +224,7 @@ static mics_status agree(comm_mpi *self, MPI_Comm node, bool *well)
     int mine = *well ? 1 : 0, all = 0;
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, node, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s));
     *well = all == 1;
     return MICS_OK;
 }
@@ -246,7 +240,8 @@ static void introduce(comm_mpi *self)
     }
 }
 
-// The node's first rank makes the boxes, the others find them, and each looks whether it can read all.
+// The node's first rank makes the boxes, the others find them, and each looks whether it can read
+// all.
 static mics_status open_boxes(comm_mpi *self, MPI_Comm node, comm_ticket *ticket)
 {
     comm_intra *intra = &self->intra;
@@ -256,7 +251,7 @@ static mics_status open_boxes(comm_mpi *self, MPI_Comm node, comm_ticket *ticket
     if (first)
         intra->boxes = comm_node_memory_make(intra->mark, bytes, ticket);
     int code = MPI_Ibcast(ticket, (int)sizeof *ticket, MPI_BYTE, 0, node, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, intra_what, self->timeout_s));
     if (!first)
         intra->boxes = comm_node_memory_find(ticket, bytes);
     bool well = intra->boxes != NULL;

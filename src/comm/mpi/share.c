@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the processes of a node see as one: a file without a name, which its maker has open and
-// the others find among that one's open files. It goes with the last process that has it.
+// Memory that the processes of a node see as one: a file without a name, which its maker has open
+// and the others find among that one's open files. It goes with the last process that has it.
 //
-// Why not MPI_Win_allocate_shared: it lives in /dev/shm, of which containers have 64 MiB unless told
-// otherwise, and takes no pages. With Open MPI 4.1.4, 2 ranks and a window of 100 MiB there, no rank
-// came back from it in 10 minutes, and nothing was said. MPI_Win_free is collective, so a rank that
-// failed could not give its memory back. A window's block is not aligned either.
+// Why not MPI_Win_allocate_shared: it lives in /dev/shm, of which containers have 64 MiB unless
+// told otherwise, and takes no pages. With Open MPI 4.1.4, 2 ranks and a window of 100 MiB there,
+// no rank came back from it in 10 minutes, and nothing was said. MPI_Win_free is collective, so a
+// rank that failed could not give its memory back. A window's block is not aligned either.
 #include "comm/mpi/transport.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -135,18 +135,18 @@ void comm_mpi_unshare(void *ctx, void *memory)
     comm_node_memory_drop(memory);
 }
 
-mics_status comm_mpi_share(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out)
+mics_status comm_mpi_share(void *ctx, const mics_comm_group *over, size_t bytes, void **memory_out)
 {
     static const comm_share_ops ops = {
         .make = make, .find = find, .made = made, .drop = comm_mpi_unshare};
     comm_mpi *self = ctx;
-    for (int32_t member = 0; member < ring->group.size; member++) {
-        if (!comm_intra_reaches(self, mics_group_rank(ring->group, member)))
+    for (int32_t member = 0; member < over->group.size; member++) {
+        if (!comm_intra_reaches(self, mics_group_rank(over->group, member)))
             return mics_fail(MICS_ERR_UNSUPPORTED,
                              "%s: rank %d and rank %d do not share memory; set run.share_params to "
                              "false",
-                             ring->what, (int)self->base.rank,
-                             (int)mics_group_rank(ring->group, member));
+                             over->what, (int)self->base.rank,
+                             (int)mics_group_rank(over->group, member));
     }
-    return comm_share_by(&self->base, &ops, ring, bytes, memory_out);
+    return comm_share_by(&self->base, &ops, over, bytes, memory_out);
 }

@@ -1,16 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Splitting MPI's world, with a deadline.
+// Splitting MPI's world by nodes, with a deadline.
 //
 // MPI has no splitting that can be waited for with a deadline: a rank that stands still in it would
 // hold all others for ever. So a thread splits, and its rank waits for it as long as for any
 // collective. When that is over the rank gives the thread up, which stays in MPI until the program
 // ends; and the transport is broken, so nobody else calls MPI but to abort.
+#include "base/new.h"
 #include "comm/mpi/transport.h"
 #include "mics/clock.h"
 #include "mics/log.h"
-#include <string.h>
 #include <time.h>
+
+static const char split_what[] = "finding the ranks of a node";
 
 enum {
     SLICE_NS = 50 * 1000 * 1000,
@@ -23,56 +25,45 @@ typedef struct splitting {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     MPI_Comm world;
-    comm_mpi_cut cut;
+    int rank;
     // Guarded by the mutex.
     bool goes;  // every rank has its thread
     bool stops; // or some have not
     bool done;
     int code; // MPI's
-    MPI_Comm comms[MICS_CHANNELS];
+    MPI_Comm node;
 } splitting;
 
 // ---- the thread ----
 
-static int split_once(const splitting *self, MPI_Comm *comm_out)
-{
-    const comm_mpi_cut *cut = &self->cut;
-    if (cut->by_node)
-        return MPI_Comm_split_type(self->world, MPI_COMM_TYPE_SHARED, cut->key, MPI_INFO_NULL,
-                                   comm_out);
-    return MPI_Comm_split(self->world, cut->color, cut->key, comm_out);
-}
-
 static void *split(void *arg)
 {
     splitting *self = arg;
-    MPI_Comm comms[MICS_CHANNELS];
+    MPI_Comm node = MPI_COMM_NULL;
     int code = MPI_SUCCESS;
-    for (int i = 0; i < MICS_CHANNELS; i++)
-        comms[i] = MPI_COMM_NULL;
     pthread_mutex_lock(&self->mutex);
     while (!self->goes && !self->stops)
         pthread_cond_wait(&self->changed, &self->mutex);
     const bool goes = self->goes;
     pthread_mutex_unlock(&self->mutex);
-    for (int i = 0; goes && code == MPI_SUCCESS && i < self->cut.count; i++)
-        code = split_once(self, &comms[i]);
+    if (goes)
+        code = MPI_Comm_split_type(self->world, MPI_COMM_TYPE_SHARED, self->rank, MPI_INFO_NULL,
+                                   &node);
     pthread_mutex_lock(&self->mutex);
     self->code = code;
-    memcpy(self->comms, comms, sizeof comms);
+    self->node = node;
     self->done = true;
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->mutex);
     return NULL;
 }
 
-static mics_status open_splitting(comm_mpi *self, const comm_mpi_cut *cut, splitting **split_out)
+static mics_status open_splitting(comm_mpi *self, splitting **split_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, sizeof(splitting), &block));
-    splitting *made = block;
+    splitting *made = NULL;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, 1, made);
     made->world = self->world;
-    made->cut = *cut;
+    made->rank = self->base.rank;
     const bool mutex = pthread_mutex_init(&made->mutex, NULL) == 0;
     const bool changed = mutex && pthread_cond_init(&made->changed, NULL) == 0;
     if (changed && pthread_create(&made->thread, NULL, split, made) == 0) {
@@ -84,7 +75,7 @@ static mics_status open_splitting(comm_mpi *self, const comm_mpi_cut *cut, split
     if (mutex)
         pthread_mutex_destroy(&made->mutex);
     mics_free(self->memory, made);
-    return mics_fail(MICS_ERR_MEMORY, "%s: the system starts no more threads", cut->what);
+    return mics_fail(MICS_ERR_MEMORY, "%s: the system starts no more threads", split_what);
 }
 
 // The thread has ended, or ends now.
@@ -128,39 +119,24 @@ static bool await_splitting(splitting *made, double timeout_s)
 
 // ---- the rank ----
 
-// In a turn, which others get while the time-out handler speaks.
-static mics_status fail_timeout(comm_mpi *self, const comm_mpi_cut *cut)
-{
-    const mics_timeout timeout = {.what = cut->what,
-                                  .rank = self->base.rank,
-                                  .peer = MICS_RANK_NONE,
-                                  .waited_s = self->timeout_s};
-    self->broken = true;
-    if (self->timeout_handler != NULL)
-        return comm_mpi_report_timeout(self, &timeout);
-    return mics_fail(MICS_ERR_TIMEOUT,
-                     "%s: MPI_Comm_split%s did not end within %g s: some rank stands still in it; "
-                     "see what the others do, or raise run.comm_timeout_s",
-                     cut->what, cut->by_node ? "_type" : "", self->timeout_s);
-}
-
 // In a turn. *made becomes NULL when it is given up: its thread may yet write to it.
-static mics_status go_through(comm_mpi *self, const comm_mpi_cut *cut, splitting **made,
-                              MPI_Comm *comms_out)
+static mics_status go_through(comm_mpi *self, splitting **made, MPI_Comm *node_out)
 {
     if (!await_splitting(*made, self->timeout_s)) {
         *made = NULL;
-        return fail_timeout(self, cut);
+        return mics_fail(MICS_ERR_TIMEOUT,
+                         "%s: MPI_Comm_split_type did not end within %g s: some rank stands still "
+                         "in it; see what the others do, or raise run.comm_timeout_s",
+                         split_what, self->timeout_s);
     }
-    MICS_TRY(comm_mpi_check((*made)->code, cut->what));
-    for (int32_t i = 0; i < cut->count; i++)
-        comms_out[i] = (*made)->comms[i];
+    MICS_TRY(comm_mpi_check((*made)->code, split_what));
+    *node_out = (*made)->node;
     return MICS_OK;
 }
 
-// A barrier before it, where a late rank is found without a thread that is lost, and where one without
-// memory or thread is heard of.
-static mics_status agree_to_split(comm_mpi *self, const comm_mpi_cut *cut, mics_status mine)
+// A barrier before it, where a late rank is found without a thread that is lost, and where one
+// without memory or thread is heard of.
+static mics_status agree_to_split(comm_mpi *self, mics_status mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     int failed = mine != MICS_OK, any = 0;
@@ -170,7 +146,7 @@ static mics_status agree_to_split(comm_mpi *self, const comm_mpi_cut *cut, mics_
         broken ? MPI_SUCCESS
                : MPI_Iallreduce(&failed, &any, 1, MPI_INT, MPI_MAX, self->world, &request);
     comm_turn_leave(&self->turn);
-    const mics_status came = comm_mpi_await(self, code, &request, cut->what, self->timeout_s, true);
+    const mics_status came = comm_mpi_await(self, code, &request, split_what, self->timeout_s);
     if (mine != MICS_OK)
         return mine;
     if (came != MICS_OK)
@@ -178,13 +154,13 @@ static mics_status agree_to_split(comm_mpi *self, const comm_mpi_cut *cut, mics_
     return any ? MICS_ERR_PEER : MICS_OK;
 }
 
-mics_status comm_mpi_split(comm_mpi *self, const comm_mpi_cut *cut, MPI_Comm *comms_out)
+mics_status comm_mpi_split_nodes(comm_mpi *self, MPI_Comm *node_out)
 {
     splitting *made = NULL;
-    mics_status status = agree_to_split(self, cut, open_splitting(self, cut, &made));
+    mics_status status = agree_to_split(self, open_splitting(self, &made));
     if (status == MICS_OK) {
         comm_turn_enter(&self->turn);
-        status = self->broken ? MICS_ERR_COMM : go_through(self, cut, &made, comms_out);
+        status = self->broken ? MICS_ERR_COMM : go_through(self, &made, node_out);
         self->broken = self->broken || status != MICS_OK;
         comm_turn_leave(&self->turn);
     }

@@ -82,23 +82,6 @@ typedef struct comm_heartbeat {
     MPI_Status *statuses;       // (ranks)
 } comm_heartbeat;
 
-// The library's communicators for one kind of group, one a channel.
-typedef struct comm_library_kind {
-    int32_t first;
-    int32_t stride;
-    int32_t size;
-    uint64_t order; // hash of the blocks by member
-    MPI_Comm comms[MICS_CHANNELS];
-} comm_library_kind;
-
-enum { COMM_LIBRARY_KINDS = 4 };
-
-typedef struct comm_library {
-    int32_t kinds;
-    size_t bytes_max; // of a block that MPI counts in bytes
-    comm_library_kind kind[COMM_LIBRARY_KINDS];
-} comm_library;
-
 // A box of a rank and channel, in memory that the ranks of a node share; see intra.c.
 typedef struct comm_intra_box {
     // The owner, as sender: what it offers, and to whom.
@@ -110,8 +93,8 @@ typedef struct comm_intra_box {
     _Atomic bool withdrawn;
     // Its receiver.
     _Alignas(64) _Atomic uint32_t taken; // number of the last offer that was taken
-    // The owner sleeps on `rings`, which whoever has news for it increments.
-    _Atomic uint32_t rings;
+    // The owner sleeps on `bells`, which whoever has news for it increments.
+    _Atomic uint32_t bells;
     _Atomic uint32_t sleeps;
 } comm_intra_box;
 
@@ -137,7 +120,6 @@ typedef struct comm_mpi {
     comm_turn turn;
     char *staging; // (MICS_CHANNELS, COMM_CHANNEL_BYTES): COMM_WINDOW chunks, small in, small out
     comm_heartbeat heartbeat;
-    comm_library library;
     comm_intra intra;
 } comm_mpi;
 
@@ -163,10 +145,9 @@ bool comm_mpi_is_timed_out(double since_us, double timeout_s);
  * Returns MICS_ERR_TIMEOUT. */
 mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout);
 
-/* Waits for one of MPI's own collectives; `code` is what starting it gave. `reports`: the time-out
- * handler speaks, if there is one. */
+/* Waits for one of MPI's own collectives; `code` is what starting it gave. */
 mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
-                           double timeout_s, bool reports);
+                           double timeout_s);
 
 /* Not in a turn. */
 bool comm_mpi_is_broken(comm_mpi *self);
@@ -183,7 +164,11 @@ mics_status comm_intra_open(comm_mpi *self, MPI_Comm node);
 void comm_intra_close(comm_mpi *self);
 
 /* Whether a rank, or this one, is reached without MPI. MICS_RANK_NONE is not. */
-bool comm_intra_reaches(const comm_mpi *self, int32_t rank);
+static inline bool comm_intra_reaches(const comm_mpi *self, int32_t rank)
+{
+    return self->intra.boxes != NULL && rank >= self->intra.first &&
+           rank < self->intra.first + self->base.ranks_per_node;
+}
 
 /* What is waited for may have come when this number has changed. */
 uint32_t comm_intra_listen(const comm_mpi *self, int32_t channel);
@@ -219,8 +204,8 @@ mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool 
 
 // ---- share.c ----
 
-/* `bytes` of zeroes that the other processes of the node find by the ticket. After the last has looked,
- * the maker calls comm_node_memory_made.
+/* `bytes` of zeroes that the other processes of the node find by the ticket. After the last has
+ * looked, the maker calls comm_node_memory_made.
  *
  * Returns: NULL when that cannot be; errno says why.     Owns: comm_node_memory_drop gives it back.
  */
@@ -229,12 +214,13 @@ void *comm_node_memory_find(const comm_ticket *ticket, size_t bytes);
 void comm_node_memory_made(const comm_ticket *ticket);
 void comm_node_memory_drop(void *memory);
 
-mics_status comm_mpi_share(void *ctx, const mics_comm_group *ring, size_t bytes, void **memory_out);
+mics_status comm_mpi_share(void *ctx, const mics_comm_group *over, size_t bytes, void **memory_out);
 void comm_mpi_unshare(void *ctx, void *memory);
 
 // ---- heartbeat.c ----
 
-/* Makes what heartbeats need, their thread too, which waits for comm_heartbeat_start. Not collective.
+/* Makes what heartbeats need, their thread too, which waits for comm_heartbeat_start. Not
+ * collective.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY. Ends with comm_heartbeat_fini in both cases.
  */
@@ -246,8 +232,8 @@ mics_status comm_heartbeat_start(comm_mpi *self);
 /* Ends the thread. */
 void comm_heartbeat_stop(comm_heartbeat *beat);
 
-/* After comm_heartbeat_stop, on every rank, if heartbeats have begun: says goodbye to the monitors, and as
- * one hears it from all. Then no message is under way. */
+/* After comm_heartbeat_stop, on every rank, if heartbeats have begun: says goodbye to the monitors,
+ * and as one hears it from all. Then no message is under way. */
 mics_status comm_heartbeat_part(comm_mpi *self, double timeout_s);
 
 /* Frees; stops first. A zeroed one is allowed. */
@@ -258,30 +244,13 @@ bool comm_mpi_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, doubl
 
 // ---- split.c; not in a turn ----
 
-// Communicators of the world's ranks.
-typedef struct comm_mpi_cut {
-    bool by_node;  // one a node; else one a color
-    int color;     // of this rank
-    int key;       // their ranks are in the order of these
-    int32_t count; // so many alike, at most MICS_CHANNELS
-    const char *what;
-} comm_mpi_cut;
-
-/* Splits the world, within the transport's time-out.
+/* A communicator of this rank's node, its ranks in the world's order, within the transport's
+ * time-out.
  *
- * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_PEER when another rank had no memory: it may be tried
- *          again; MICS_ERR_TIMEOUT, MICS_ERR_COMM: the world is broken.
- * Owns:    comms_out (cut->count) belong to the caller.         Collective: yes.
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_PEER when another rank had no memory;
+ *          MICS_ERR_TIMEOUT, MICS_ERR_COMM: the world is broken.
+ * Owns:    *node_out belongs to the caller.         Collective: yes.
  */
-mics_status comm_mpi_split(comm_mpi *self, const comm_mpi_cut *cut, MPI_Comm *comms_out);
-
-// ---- library.c ----
-
-mics_status comm_mpi_library_open(void *ctx, const mics_comm_group *ring);
-mics_status comm_mpi_library_gather(void *ctx, const mics_comm_group *ring, void *buffer,
-                                    size_t block_bytes);
-
-/* In a turn: frees the communicators. */
-void comm_mpi_library_close(comm_mpi *self);
+mics_status comm_mpi_split_nodes(comm_mpi *self, MPI_Comm *node_out);
 
 #endif

@@ -131,8 +131,8 @@ bool comm_mpi_is_timed_out(double since_us, double timeout_s)
     return mics_clock_us() - since_us > timeout_s * 1e6;
 }
 
-// While one channel reports, the other may time out as well: it waits until that has been said, since
-// its caller may end the world.
+// While one channel reports, the other may time out as well: it waits until that has been said,
+// since its caller may end the world.
 mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout)
 {
     if (self->reporting == COMM_SILENT) {
@@ -147,21 +147,9 @@ mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout)
     return MICS_ERR_TIMEOUT;
 }
 
-static mics_status fail_await(comm_mpi *self, const char *what, double timeout_s, bool reports)
-{
-    const mics_timeout timeout = {
-        .what = what, .rank = self->base.rank, .peer = MICS_RANK_NONE, .waited_s = timeout_s};
-    if (reports && self->timeout_handler != NULL)
-        return comm_mpi_report_timeout(self, &timeout);
-    return mics_fail(MICS_ERR_TIMEOUT,
-                     "%s: not all ranks came within %g s; see what the others do, or raise "
-                     "run.comm_timeout_s",
-                     what, timeout_s);
-}
-
 // MPI does not tell whether a collective has moved; a poll that took its time has.
 mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
-                           double timeout_s, bool reports)
+                           double timeout_s)
 {
     double start_us = mics_clock_us(), quiet_us = start_us;
     bool done = false;
@@ -177,7 +165,10 @@ mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const
         if (now_us - poll_us > BUSY_POLL_US)
             quiet_us = now_us;
         if (comm_mpi_is_timed_out(start_us, timeout_s))
-            status = fail_await(self, what, timeout_s, reports);
+            status = mics_fail(MICS_ERR_TIMEOUT,
+                               "%s: not all ranks came within %g s; see what the others do, or "
+                               "raise run.comm_timeout_s",
+                               what, timeout_s);
         else
             start_us += comm_mpi_give_way(self, quiet_us);
     }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as MPI processes: how such a world opens and ends. Works with Open MPI and MPICH. Only
 // this folder's files know MPI; transport.h states what holds among them.
+#include "base/new.h"
 #include "comm/mpi/transport.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -12,10 +13,9 @@
 #include <unistd.h>
 
 enum {
-    ABORT_S = 10,                           // how long MPI_Abort may take
-    HEAR_NS = 100 * 1000 * 1000,            // what a launcher gets to read why
-    CLOSE_TIMEOUTS = 10,                    // time-outs that closing waits for slower ranks
-    LIBRARY_BYTES_MAX = 1024 * 1024 * 1024, // of a block; MPI counts in int
+    ABORT_S = 10,                // how long MPI_Abort may take
+    HEAR_NS = 100 * 1000 * 1000, // what a launcher gets to read why
+    CLOSE_TIMEOUTS = 10,         // time-outs that closing waits for slower ranks
 };
 
 // ---- ending ----
@@ -54,8 +54,8 @@ static void mpi_set_timeout_handler(void *ctx, mics_timeout_handler handler, voi
     self->timeout_ctx = handler_ctx;
 }
 
-// MPI_Finalize would spin while a slow rank still works; so a barrier comes before it. A rank may have
-// much to do yet, and is waited for longer than in a collective; not for ever, as not every
+// MPI_Finalize would spin while a slow rank still works; so a barrier comes before it. A rank may
+// have much to do yet, and is waited for longer than in a collective; not for ever, as not every
 // launcher ends us when one dies. The barrier is the last message: it keeps everybody polling until
 // all goodbyes have come, which Open MPI's MPI_Finalize does not see to.
 static mics_status close_barrier(comm_mpi *self)
@@ -67,7 +67,7 @@ static mics_status close_barrier(comm_mpi *self)
     comm_turn_enter(&self->turn);
     int code = MPI_Ibarrier(self->world, &request);
     comm_turn_leave(&self->turn);
-    return comm_mpi_await(self, code, &request, "closing", timeout_s, false);
+    return comm_mpi_await(self, code, &request, "closing", timeout_s);
 }
 
 static void release(comm_mpi *self)
@@ -86,10 +86,8 @@ static void mpi_close(void *ctx)
     bool came = joined && !comm_mpi_is_broken(self) && close_barrier(self) == MICS_OK;
     comm_heartbeat_stop(&self->heartbeat);
     comm_turn_enter(&self->turn);
-    if (came) {
-        comm_mpi_library_close(self);
+    if (came)
         MPI_Comm_free(&self->world);
-    }
     if (self->owns_mpi && !self->broken)
         MPI_Finalize();
     comm_turn_leave(&self->turn);
@@ -168,12 +166,13 @@ static mics_status find_sharing(comm_mpi *self)
     MPI_Request request = MPI_REQUEST_NULL;
     int mine = self->intra.boxes != NULL, all = 0;
     int code = MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, self->world, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s));
     self->base.ranks_sharing = all ? per_node : 1;
     return MICS_OK;
 }
 
-// In a node's communicator: where this rank's node begins, and whether all nodes are ranges of ranks, equally large.
+// In a node's communicator: where this rank's node begins, and whether all nodes are ranges of
+// ranks, equally large.
 static mics_status compare_nodes(comm_mpi *self, MPI_Comm node)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -181,11 +180,10 @@ static mics_status compare_nodes(comm_mpi *self, MPI_Comm node)
     MPI_Comm_size(node, &size);
     MPI_Comm_rank(node, &place);
     int code = MPI_Ibcast(&leader, 1, MPI_INT, 0, node, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, "finding a node's first rank", self->timeout_s,
-                            false));
+    MICS_TRY(comm_mpi_await(self, code, &request, "finding a node's first rank", self->timeout_s));
     int mine[3] = {size, -size, self->base.rank != leader + place}, worst[3] = {0};
     code = MPI_Iallreduce(mine, worst, 3, MPI_INT, MPI_MAX, self->world, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, "comparing the nodes", self->timeout_s));
     self->base.ranks_per_node = size;
     const bool even = worst[2] == 0 && worst[0] == -worst[1];
     return even ? MICS_OK : refuse_nodes(self, -worst[1], worst[0]);
@@ -195,9 +193,7 @@ static mics_status compare_nodes(comm_mpi *self, MPI_Comm node)
 static mics_status find_nodes(comm_mpi *self)
 {
     MPI_Comm node = MPI_COMM_NULL;
-    const comm_mpi_cut cut = {
-        .by_node = true, .key = self->base.rank, .count = 1, .what = "finding the ranks of a node"};
-    MICS_TRY(comm_mpi_split(self, &cut, &node));
+    MICS_TRY(comm_mpi_split_nodes(self, &node));
     mics_status status = compare_nodes(self, node);
     if (status == MICS_OK)
         status = comm_intra_open(self, node);
@@ -212,7 +208,7 @@ static mics_status join_world(comm_mpi *self)
     MPI_Comm world = MPI_COMM_NULL;
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_Comm_idup(MPI_COMM_WORLD, &world, &request);
-    MICS_TRY(comm_mpi_await(self, code, &request, "opening the world", self->timeout_s, false));
+    MICS_TRY(comm_mpi_await(self, code, &request, "opening the world", self->timeout_s));
     self->world = world;
     MPI_Comm_set_errhandler(self->world, MPI_ERRORS_RETURN);
     int rank = 0, ranks = 0;
@@ -223,8 +219,8 @@ static mics_status join_world(comm_mpi *self)
     return find_nodes(self);
 }
 
-// Before opening goes on, so that nobody waits for a rank without memory, which has no transport to wait with: this one
-// is only for that. *came_out: all ranks came.
+// Before opening goes on, so that nobody waits for a rank without memory, which has no transport to
+// wait with: this one is only for that. *came_out: all ranks came.
 static mics_status agree_to_open(mics_status mine, double timeout_s, bool *came_out)
 {
     comm_mpi barrier = {.world = MPI_COMM_NULL};
@@ -236,7 +232,7 @@ static mics_status agree_to_open(mics_status mine, double timeout_s, bool *came_
     MICS_TRY(comm_turn_init(&barrier.turn));
     const int code = MPI_Iallreduce(&failed, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
     const mics_status came =
-        comm_mpi_await(&barrier, code, &request, "agreeing to open", timeout_s, false);
+        comm_mpi_await(&barrier, code, &request, "agreeing to open", timeout_s);
     comm_turn_fini(&barrier.turn);
     *came_out = came == MICS_OK;
     if (mine != MICS_OK)
@@ -254,11 +250,10 @@ static mics_status allocate(mics_memory *memory, comm_mpi **self_out)
     int rank = 0, ranks = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(comm_mpi), &block));
-    comm_mpi *self = block;
+    comm_mpi *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     self->memory = memory;
     self->world = MPI_COMM_NULL;
-    self->library.bytes_max = LIBRARY_BYTES_MAX;
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_COMM, COMM_STAGING_BYTES, &block));
     self->staging = block;
     MICS_TRY_OUT(comm_turn_init(&self->turn));
@@ -281,8 +276,6 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
         .post = comm_mpi_post,
         .read = comm_mpi_read,
         .close = mpi_close,
-        .library_open = comm_mpi_library_open,
-        .library_gather = comm_mpi_library_gather,
         .share = comm_mpi_share,
         .unshare = comm_mpi_unshare,
     };

@@ -54,8 +54,8 @@ static bool find_functions(void)
 #endif
 }
 
-// From 2.26 on NCCL runs the communicators' kernels in the order in which the host launched them, if it is
-// asked to; the engine's order is the same on all ranks.
+// From 2.26 on NCCL runs the communicators' kernels in the order in which the host launched them,
+// if it is asked to; the engine's order is the same on all ranks.
 static void look(void)
 {
     (void)setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
@@ -87,7 +87,8 @@ const char *nccl_why_not(void)
     return why_not;
 }
 
-/* For src/device/plugin.c, which finds it by name: "2.28.9", too old or not; "" where there is none. */
+/* For src/device/plugin.c, which finds it by name: "2.28.9", too old or not; "" where there is
+ * none. */
 const char *mics_cuda_comm_version(void);
 
 const char *mics_cuda_comm_version(void)

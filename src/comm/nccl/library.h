@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's functions, found at run time, so that the plugin loads where NCCL is missing: one GPU needs none.
+// NCCL's functions, found at run time, so that the plugin loads where NCCL is missing: one GPU
+// needs none.
 #ifndef MICS_COMM_NCCL_LIBRARY_H
 #define MICS_COMM_NCCL_LIBRARY_H
 

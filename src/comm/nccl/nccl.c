@@ -2,18 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on GPU buffers by NCCL. A part of the plugin.
 //
-// A communicator for each group that the caller names; its ranks are the blocks in order, so that NCCL's
-// in-place layout is the ownership order. All are non-blocking: a call that has to connect first
-// returns at once and is waited for with a deadline, so a rank that never comes is an error here and not
-// a hang.
+// A communicator for each group that the caller names; its ranks are the blocks in order, so that
+// NCCL's in-place layout is the ownership order. All are non-blocking: a call that has to connect
+// first returns at once and is waited for with a deadline, so a rank that never comes is an error
+// here and not a hang.
 //
 // Buffers that are registered are so with every communicator of every rank: NCCL leaves open what
 // a collective does for which some ranks have registered theirs and others have not.
 //
-// Two communicators may run at once, one a stream. Their kernels are launched in one order on all ranks,
-// as the engine has one thread do so; CTAs are limited so that both fit on the GPU together all the same
-// (NEAR_CTAS + FAR_CTAS of the 108 or more multiprocessors of the GPUs that this is for). Links between nodes
-// need few.
+// Two communicators may run at once, one a stream. Their kernels are launched in one order on all
+// ranks, as the engine has one thread do so; CTAs are limited so that both fit on the GPU together
+// all the same (INTRA_CTAS + INTER_CTAS of the 108 or more multiprocessors of the GPUs that this is
+// for). Links between nodes need few.
+#include "base/new.h"
 #include "comm/internal.h"
 #include "comm/nccl/library.h"
 #include "mics/clock.h"
@@ -24,10 +25,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { NCCL_MOST_RINGS = 16, NEAR_CTAS = 24, FAR_CTAS = 8 };
+enum { NCCL_MAX_GROUPS = 16, INTRA_CTAS = 24, INTER_CTAS = 8 };
 
 // One group's communicator. `mutex` guards every use of it but abort.
-typedef struct nccl_ring {
+typedef struct nccl_group {
     mics_group group;
     int32_t own_block;
     uint64_t order; // hash of block_of
@@ -35,17 +36,16 @@ typedef struct nccl_ring {
     ncclComm_t comm;
     pthread_mutex_t mutex;
     void *handles[MICS_COMM_MAX_BUFFERS]; // of registered buffers; an abort frees them itself
-} nccl_ring;
+} nccl_group;
 
 typedef struct nccl_comm {
     mics_comm base;
     mics_memory *memory;
-    mics_comm *inner;
     mics_device *device;
     const nccl_library *nccl;
     double timeout_s;
-    nccl_ring rings[NCCL_MOST_RINGS];
-    int32_t ring_count;
+    nccl_group groups[NCCL_MAX_GROUPS];
+    int32_t group_count;
     _Atomic bool aborted;
     _Atomic bool told; // a failure was logged
 } nccl_comm;
@@ -95,56 +95,56 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
 // ---- opening ----
 
 // The address of the owner of block 0 goes to all members.
-static mics_status share_id(nccl_comm *self, const mics_comm_group *ring, ncclUniqueId *id_out)
+static mics_status share_id(nccl_comm *self, const mics_comm_group *over, ncclUniqueId *id_out)
 {
-    const int32_t size = ring->group.size, own = comm_block_of(ring, ring->group.index);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(self->memory, MICS_MEM_HOST, (size_t)size * sizeof(ncclUniqueId), &block));
-    ncclUniqueId *ids = block;
+    const int32_t size = over->group.size, own = comm_block_of(over, over->group.index);
+    ncclUniqueId *ids = NULL;
+    MICS_TRY_NEW(self->memory, MICS_MEM_HOST, size, ids);
     ncclResult_t result = own == 0 ? self->nccl->GetUniqueId(&ids[0]) : ncclSuccess;
     // A rank that has none fails after the exchange, in which others wait for it.
-    const mics_comm_group on_host = {.group = ring->group,
-                                     .block_of = ring->block_of,
+    const mics_comm_group on_host = {.group = over->group,
+                                     .block_of = over->block_of,
                                      .channel = 0,
                                      .what = "addresses for NCCL"};
-    mics_status status = mics_comm_all_gather(self->inner, &on_host, ids, sizeof(ncclUniqueId));
+    mics_status status =
+        mics_comm_all_gather(self->base.inner, &on_host, ids, sizeof(ncclUniqueId));
     *id_out = ids[0];
     mics_free(self->memory, ids);
     if (status == MICS_OK && result != ncclSuccess)
-        status = fail(self, result, NULL, ring->what);
+        status = fail(self, result, NULL, over->what);
     return status;
 }
 
-static mics_status open_ring(nccl_comm *self, const mics_comm_group *ring)
+static mics_status open_group(nccl_comm *self, const mics_comm_group *over)
 {
-    nccl_ring *own = &self->rings[self->ring_count];
+    nccl_group *own = &self->groups[self->group_count];
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     config.blocking = 0;
     config.minCTAs = 1;
-    config.maxCTAs = ring->channel == 0 ? NEAR_CTAS : FAR_CTAS;
-    *own = (nccl_ring){.group = ring->group,
-                       .own_block = comm_block_of(ring, ring->group.index),
-                       .order = comm_order_hash(ring),
-                       .channel = ring->channel};
-    MICS_TRY(share_id(self, ring, &id));
+    config.maxCTAs = over->channel == 0 ? INTRA_CTAS : INTER_CTAS;
+    *own = (nccl_group){.group = over->group,
+                        .own_block = comm_block_of(over, over->group.index),
+                        .order = comm_order_hash(over),
+                        .channel = over->channel};
+    MICS_TRY(share_id(self, over, &id));
     if (pthread_mutex_init(&own->mutex, NULL) != 0)
         return mics_fail(MICS_ERR_MEMORY, "no mutex for a communicator of NCCL");
-    self->ring_count++;
+    self->group_count++;
     const ncclResult_t result =
-        self->nccl->CommInitRankConfig(&own->comm, ring->group.size, id, own->own_block, &config);
-    return settle(self, own->comm, result, ring->what);
+        self->nccl->CommInitRankConfig(&own->comm, over->group.size, id, own->own_block, &config);
+    return settle(self, own->comm, result, over->what);
 }
 
 // ---- collectives ----
 
-static nccl_ring *find_ring(nccl_comm *self, const mics_comm_group *ring)
+static nccl_group *find_group(nccl_comm *self, const mics_comm_group *over)
 {
-    const uint64_t order = comm_order_hash(ring);
-    for (int32_t i = 0; i < self->ring_count; i++) {
-        nccl_ring *own = &self->rings[i];
-        if (own->group.first == ring->group.first && own->group.stride == ring->group.stride &&
-            own->group.size == ring->group.size && own->channel == ring->channel &&
+    const uint64_t order = comm_order_hash(over);
+    for (int32_t i = 0; i < self->group_count; i++) {
+        nccl_group *own = &self->groups[i];
+        if (own->group.first == over->group.first && own->group.stride == over->group.stride &&
+            own->group.size == over->group.size && own->channel == over->channel &&
             own->order == order)
             return own;
     }
@@ -166,7 +166,7 @@ static bool goes_on(ncclResult_t result)
 }
 
 // A block to one rank of the communicator, and another from one.
-static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_ring *own,
+static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_group *own,
                                      const mics_comm_call *call, int32_t to, int32_t from,
                                      void *incoming, cudaStream_t stream)
 {
@@ -179,16 +179,16 @@ static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_ring *own
 }
 
 // All sends and receives of one call are one group, so NCCL runs them at once.
-static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
+static ncclResult_t all_to_all(const nccl_comm *self, const nccl_group *own,
                                const mics_comm_call *call, cudaStream_t stream)
 {
-    const mics_comm_group *ring = call->ring;
-    const int32_t size = ring->group.size, index = ring->group.index;
+    const mics_comm_group *over = call->over;
+    const int32_t size = over->group.size, index = over->group.index;
     const size_t block_bytes = (size_t)call->block_elems * mics_dtype_bytes(call->dtype);
     ncclResult_t result = self->nccl->GroupStart();
     for (int32_t hop = 1; hop < size && goes_on(result); hop++) {
-        const int32_t to = comm_block_of(ring, (index + hop) % size);
-        const int32_t from = comm_block_of(ring, (index + size - hop) % size);
+        const int32_t to = comm_block_of(over, (index + hop) % size);
+        const int32_t from = comm_block_of(over, (index + size - hop) % size);
         result = send_and_receive(self, own, call, to, from,
                                   comm_block(call->incoming, hop - 1, block_bytes), stream);
     }
@@ -196,7 +196,7 @@ static ncclResult_t all_to_all(const nccl_comm *self, const nccl_ring *own,
     return goes_on(result) ? ended : result;
 }
 
-static ncclResult_t to_itself(const nccl_comm *self, const nccl_ring *own,
+static ncclResult_t to_itself(const nccl_comm *self, const nccl_group *own,
                               const mics_comm_call *call, cudaStream_t stream)
 {
     ncclResult_t result = self->nccl->GroupStart();
@@ -208,8 +208,8 @@ static ncclResult_t to_itself(const nccl_comm *self, const nccl_ring *own,
 }
 
 // Enqueues; in place, as rank r of the communicator owns block r.
-static ncclResult_t enqueue(const nccl_comm *self, const nccl_ring *own, const mics_comm_call *call,
-                            cudaStream_t stream)
+static ncclResult_t enqueue(const nccl_comm *self, const nccl_group *own,
+                            const mics_comm_call *call, cudaStream_t stream)
 {
     const nccl_library *nccl = self->nccl;
     const size_t elems = (size_t)call->block_elems;
@@ -228,26 +228,26 @@ static ncclResult_t enqueue(const nccl_comm *self, const nccl_ring *own, const m
     }
 }
 
-typedef ncclResult_t (*enqueue_function)(const nccl_comm *self, const nccl_ring *own,
+typedef ncclResult_t (*enqueue_function)(const nccl_comm *self, const nccl_group *own,
                                          const mics_comm_call *call, cudaStream_t stream);
 
-static mics_status run_call(nccl_comm *self, nccl_ring *own, const mics_comm_call *call,
+static mics_status run_call(nccl_comm *self, nccl_group *own, const mics_comm_call *call,
                             enqueue_function enqueue_call)
 {
     cudaStream_t stream =
-        self->device->ops->stream_handle(self->device->ctx, call->ring->channel + 1);
+        self->device->ops->stream_handle(self->device->ctx, call->over->channel + 1);
     pthread_mutex_lock(&own->mutex);
     mics_status status = self->aborted ? MICS_ERR_PEER : MICS_OK;
     if (status == MICS_OK)
-        status = settle(self, own->comm, enqueue_call(self, own, call, stream), call->ring->what);
+        status = settle(self, own->comm, enqueue_call(self, own, call, stream), call->over->what);
     pthread_mutex_unlock(&own->mutex);
     return status;
 }
 
-static mics_status no_ring(const mics_comm_call *call)
+static mics_status no_group(const mics_comm_call *call)
 {
     return mics_fail(MICS_ERR_INVALID, "%s: no communicator was opened for this group",
-                     call->ring->what);
+                     call->over->what);
 }
 
 // A group of one needs no communicator: its collectives in place leave all as it is.
@@ -256,9 +256,9 @@ static mics_status nccl_collective(void *ctx, const mics_comm_call *call)
     nccl_comm *self = ctx;
     if (call->block_elems == 0)
         return MICS_OK;
-    nccl_ring *own = find_ring(self, call->ring);
+    nccl_group *own = find_group(self, call->over);
     if (own == NULL)
-        return call->ring->group.size == 1 ? MICS_OK : no_ring(call);
+        return call->over->group.size == 1 ? MICS_OK : no_group(call);
     return run_call(self, own, call, enqueue);
 }
 
@@ -267,8 +267,8 @@ static mics_status nccl_check(void *ctx)
     nccl_comm *self = ctx;
     if (self->aborted)
         return MICS_ERR_PEER;
-    for (int32_t i = 0; i < self->ring_count; i++) {
-        nccl_ring *own = &self->rings[i];
+    for (int32_t i = 0; i < self->group_count; i++) {
+        nccl_group *own = &self->groups[i];
         ncclResult_t result = ncclSuccess;
         if (pthread_mutex_trylock(&own->mutex) != 0)
             continue; // who holds it asks
@@ -284,12 +284,12 @@ static mics_status nccl_check(void *ctx)
         pthread_mutex_unlock(&own->mutex);
         MICS_TRY(status);
     }
-    return mics_comm_check(self->inner);
+    return mics_comm_check(self->base.inner);
 }
 
 // ---- registered buffers ----
 
-static void deregister(const nccl_comm *self, nccl_ring *own)
+static void deregister(const nccl_comm *self, nccl_group *own)
 {
     for (int32_t b = 0; b < MICS_COMM_MAX_BUFFERS; b++) {
         if (own->comm != NULL && own->handles[b] != NULL)
@@ -301,21 +301,21 @@ static void deregister(const nccl_comm *self, nccl_ring *own)
 static void nccl_unregister(void *ctx)
 {
     nccl_comm *self = ctx;
-    for (int32_t i = 0; i < self->ring_count; i++) {
-        pthread_mutex_lock(&self->rings[i].mutex);
-        deregister(self, &self->rings[i]);
-        pthread_mutex_unlock(&self->rings[i].mutex);
+    for (int32_t i = 0; i < self->group_count; i++) {
+        pthread_mutex_lock(&self->groups[i].mutex);
+        deregister(self, &self->groups[i]);
+        pthread_mutex_unlock(&self->groups[i].mutex);
     }
 }
 
-// NCCL refuses by an error or, where it does not register at all (NCCL_LOCAL_REGISTER), by no handle; then
-// `result` stays ncclSuccess.
+// NCCL refuses by an error or, where it does not register at all (NCCL_LOCAL_REGISTER), by no
+// handle; then `result` stays ncclSuccess.
 static bool takes(nccl_comm *self, const mics_comm_buffer *buffers, int32_t count,
                   ncclResult_t *result_out)
 {
     bool all = true;
-    for (int32_t i = 0; i < self->ring_count && all; i++) {
-        nccl_ring *own = &self->rings[i];
+    for (int32_t i = 0; i < self->group_count && all; i++) {
+        nccl_group *own = &self->groups[i];
         pthread_mutex_lock(&own->mutex);
         for (int32_t b = 0; b < count && all; b++) {
             if (own->comm != NULL)
@@ -335,7 +335,8 @@ static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int
     ncclResult_t result = ncclSuccess;
     self->device->ops->stream_handle(self->device->ctx, 0); // NCCL looks at the thread's GPU
     const bool taken = takes(self, buffers, count, &result);
-    const mics_status agreed = mics_comm_agree(self->inner, taken ? MICS_OK : MICS_ERR_UNSUPPORTED);
+    const mics_status agreed =
+        mics_comm_agree(self->base.inner, taken ? MICS_OK : MICS_ERR_UNSUPPORTED);
     if (agreed == MICS_OK)
         return MICS_OK;
     nccl_unregister(self);
@@ -352,41 +353,41 @@ static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int
 
 // ---- ends ----
 
-// Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs to
-// one communicator is freed when the whole GPU is idle, so all of them must be told before: in a group
-// (github.com/NVIDIA/nccl/issues/1013).
-static void abort_rings(nccl_comm *self)
+// Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs
+// to one communicator is freed when the whole GPU is idle, so all of them must be told before: in a
+// group (github.com/NVIDIA/nccl/issues/1013).
+static void abort_groups(nccl_comm *self)
 {
-    for (int32_t i = 0; i < self->ring_count; i++) // who holds it sees `aborted`, and leaves
-        pthread_mutex_lock(&self->rings[i].mutex);
+    for (int32_t i = 0; i < self->group_count; i++) // who holds it sees `aborted`, and leaves
+        pthread_mutex_lock(&self->groups[i].mutex);
     self->nccl->GroupStart();
-    for (int32_t i = 0; i < self->ring_count; i++) {
-        if (self->rings[i].comm != NULL)
-            self->nccl->CommAbort(self->rings[i].comm);
-        self->rings[i].comm = NULL;
-        memset(self->rings[i].handles, 0, sizeof self->rings[i].handles);
+    for (int32_t i = 0; i < self->group_count; i++) {
+        if (self->groups[i].comm != NULL)
+            self->nccl->CommAbort(self->groups[i].comm);
+        self->groups[i].comm = NULL;
+        memset(self->groups[i].handles, 0, sizeof self->groups[i].handles);
     }
     self->nccl->GroupEnd();
-    for (int32_t i = 0; i < self->ring_count; i++)
-        pthread_mutex_unlock(&self->rings[i].mutex);
+    for (int32_t i = 0; i < self->group_count; i++)
+        pthread_mutex_unlock(&self->groups[i].mutex);
 }
 
-// The inner comm goes first: where ranks are processes it ends this one, whatever NCCL, whose own abort
-// may wait for ranks that are gone, would make of it.
+// The inner comm goes first: where ranks are processes it ends this one, whatever NCCL, whose own
+// abort may wait for ranks that are gone, would make of it.
 static void nccl_abort(void *ctx)
 {
     nccl_comm *self = ctx;
     const bool first = !atomic_exchange(&self->aborted, true);
-    self->inner->ops->abort(self->inner->ctx);
+    mics_comm_abort(self->base.inner, NULL);
     if (first)
-        abort_rings(self);
+        abort_groups(self);
 }
 
 // After an error others may never come to finalise.
-static void close_rings(nccl_comm *self)
+static void close_groups(nccl_comm *self)
 {
-    for (int32_t i = 0; i < self->ring_count; i++) {
-        nccl_ring *own = &self->rings[i];
+    for (int32_t i = 0; i < self->group_count; i++) {
+        nccl_group *own = &self->groups[i];
         if (own->comm == NULL)
             continue;
         deregister(self, own);
@@ -396,59 +397,22 @@ static void close_rings(nccl_comm *self)
         self->nccl->CommDestroy(own->comm);
         own->comm = NULL;
     }
-    abort_rings(self); // those that are left
-    for (int32_t i = 0; i < self->ring_count; i++)
-        pthread_mutex_destroy(&self->rings[i].mutex);
+    abort_groups(self); // those that are left
+    for (int32_t i = 0; i < self->group_count; i++)
+        pthread_mutex_destroy(&self->groups[i].mutex);
 }
 
 static void nccl_close(void *ctx)
 {
     nccl_comm *self = ctx;
-    close_rings(self);
-    mics_comm_close(self->inner);
+    close_groups(self);
+    mics_comm_close(self->base.inner);
     mics_free(self->memory, self);
-}
-
-// ---- the inner comm's ----
-
-static mics_status nccl_exchange(void *ctx, const mics_exchange *exchange)
-{
-    nccl_comm *self = ctx;
-    return self->inner->ops->exchange(self->inner->ctx, exchange);
-}
-
-static void nccl_set_timeout(void *ctx, double seconds)
-{
-    nccl_comm *self = ctx;
-    self->inner->ops->set_timeout(self->inner->ctx, seconds);
-}
-
-static void nccl_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
-{
-    nccl_comm *self = ctx;
-    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
-}
-
-static void nccl_post(void *ctx, const mics_heartbeat *heartbeat)
-{
-    nccl_comm *self = ctx;
-    mics_comm_heartbeat_post(self->inner, heartbeat);
-}
-
-static bool nccl_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
-{
-    nccl_comm *self = ctx;
-    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
 }
 
 static const mics_comm_ops nccl_ops = {
     .name = "nccl",
-    .exchange = nccl_exchange,
-    .set_timeout = nccl_set_timeout,
     .abort = nccl_abort,
-    .set_timeout_handler = nccl_set_timeout_handler,
-    .post = nccl_post,
-    .read = nccl_read,
     .close = nccl_close,
     .collective = nccl_collective,
     .check = nccl_check,
@@ -473,27 +437,26 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     const nccl_library *nccl = nccl_get();
     if (nccl == NULL)
         return mics_fail(MICS_ERR_UNSUPPORTED, "NCCL: %s", nccl_why_not());
-    if (spec->ring_count > NCCL_MOST_RINGS)
-        return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->ring_count,
-                         NCCL_MOST_RINGS);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(nccl_comm), &block));
-    nccl_comm *self = block;
+    if (spec->group_count > NCCL_MAX_GROUPS)
+        return mics_fail(MICS_ERR_INVALID, "NCCL: %d groups; at most %d", (int)spec->group_count,
+                         NCCL_MAX_GROUPS);
+    nccl_comm *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     self->memory = memory;
-    self->inner = inner;
     self->device = spec->device;
     self->nccl = nccl;
     self->timeout_s = spec->timeout_s;
     self->base = *inner;
+    self->base.inner = inner;
     self->base.ops = &nccl_ops;
     self->base.ctx = self;
     self->base.ranks_sharing = 1;
     mics_status status = MICS_OK;
-    for (int32_t i = 0; i < spec->ring_count && status == MICS_OK; i++)
-        status = open_ring(self, &spec->rings[i]);
+    for (int32_t i = 0; i < spec->group_count && status == MICS_OK; i++)
+        status = open_group(self, &spec->groups[i]);
     if (status != MICS_OK) {
         self->told = true;
-        close_rings(self);
+        close_groups(self);
         mics_free(memory, self);
         return status;
     }
@@ -504,6 +467,6 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
 mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call)
 {
     nccl_comm *self = comm->ctx;
-    nccl_ring *own = find_ring(self, call->ring);
-    return own != NULL ? run_call(self, own, call, to_itself) : no_ring(call);
+    nccl_group *own = find_group(self, call->over);
+    return own != NULL ? run_call(self, own, call, to_itself) : no_group(call);
 }

@@ -3,6 +3,7 @@
 // Collectives on a device's buffers through host memory: the rings of exchanges, where an exchange
 // copies a piece to the host, exchanges it by the inner comm, and copies what came back. Slow, but
 // good for any transport, and for several ranks on one GPU.
+#include "base/new.h"
 #include "comm/internal.h"
 #include "mics/log.h"
 
@@ -15,7 +16,6 @@ typedef struct staged_comm {
     mics_comm base;
     mics_comm on_device; // its exchanges take the device's buffers; `ctx` is this staged_comm too
     mics_memory *memory;
-    mics_comm *inner;
     mics_device *device;
     size_t piece_bytes;
     staged_pieces pieces[MICS_CHANNELS];
@@ -42,7 +42,7 @@ static mics_status exchange_piece(staged_comm *self, const mics_exchange *piece)
     mics_exchange between = *piece;
     between.send = host->outgoing;
     between.recv = host->incoming;
-    MICS_TRY(mics_comm_exchange(self->inner, &between));
+    MICS_TRY(mics_comm_exchange(self->base.inner, &between));
     if (receives)
         ops->copy(ctx, stream, piece->recv, host->incoming, piece->bytes);
     // The next piece overwrites what this one copies from.
@@ -71,50 +71,6 @@ static mics_status staged_collective(void *ctx, const mics_comm_call *call)
     return comm_call_by_rings(&self->on_device, call);
 }
 
-// ---- the inner comm's ----
-
-static mics_status staged_exchange(void *ctx, const mics_exchange *exchange)
-{
-    staged_comm *self = ctx;
-    return self->inner->ops->exchange(self->inner->ctx, exchange);
-}
-
-static mics_status staged_check(void *ctx)
-{
-    staged_comm *self = ctx;
-    return mics_comm_check(self->inner);
-}
-
-static void staged_set_timeout(void *ctx, double seconds)
-{
-    staged_comm *self = ctx;
-    self->inner->ops->set_timeout(self->inner->ctx, seconds);
-}
-
-static void staged_abort(void *ctx)
-{
-    staged_comm *self = ctx;
-    self->inner->ops->abort(self->inner->ctx);
-}
-
-static void staged_set_timeout_handler(void *ctx, mics_timeout_handler handler, void *handler_ctx)
-{
-    staged_comm *self = ctx;
-    self->inner->ops->set_timeout_handler(self->inner->ctx, handler, handler_ctx);
-}
-
-static void staged_post(void *ctx, const mics_heartbeat *heartbeat)
-{
-    staged_comm *self = ctx;
-    mics_comm_heartbeat_post(self->inner, heartbeat);
-}
-
-static bool staged_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out)
-{
-    staged_comm *self = ctx;
-    return mics_comm_heartbeat_read(self->inner, rank, heartbeat_out, age_s_out);
-}
-
 static void free_pieces(staged_comm *self)
 {
     for (int channel = 0; channel < MICS_CHANNELS; channel++) {
@@ -127,21 +83,14 @@ static void staged_close(void *ctx)
 {
     staged_comm *self = ctx;
     free_pieces(self);
-    mics_comm_close(self->inner);
+    mics_comm_close(self->base.inner);
     mics_free(self->memory, self);
 }
 
 static const mics_comm_ops staged_ops = {
     .name = "staged",
-    .exchange = staged_exchange,
-    .set_timeout = staged_set_timeout,
-    .abort = staged_abort,
-    .set_timeout_handler = staged_set_timeout_handler,
-    .post = staged_post,
-    .read = staged_read,
     .close = staged_close,
     .collective = staged_collective,
-    .check = staged_check,
 };
 
 // Only rings use it.
@@ -162,14 +111,13 @@ static mics_status take_pieces(staged_comm *self)
 mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
                                   size_t piece_bytes, mics_comm **comm_out)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(staged_comm), &block));
-    staged_comm *self = block;
+    staged_comm *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     self->memory = memory;
-    self->inner = inner;
     self->device = device;
     self->piece_bytes = piece_bytes;
     self->base = *inner;
+    self->base.inner = inner;
     self->base.ops = &staged_ops;
     self->base.ctx = self;
     self->base.ranks_sharing = 1;

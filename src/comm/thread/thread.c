@@ -13,6 +13,7 @@
 //      ends, whatever fails.
 //   4. Outside of exchanges a cell is EMPTY.
 //   5. A cell meets cells of its own channel only.
+#include "base/new.h"
 #include "comm/internal.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -132,7 +133,8 @@ static void explain_timeout(const mics_thread_world *world, int32_t peer, int32_
     snprintf(text, capacity, "the ranks wait for one another: their collectives differ in order");
 }
 
-// Called without a lock. One word a world: the first rank's that timed out, since others wait for the same.
+// Called without a lock. One word a world: the first rank's that timed out, since others wait for
+// the same.
 static mics_status fail_timeout(thread_comm *self, const mics_exchange *exchange, bool sending)
 {
     mics_thread_world *world = self->world;
@@ -342,8 +344,8 @@ static bool thread_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, 
 
 // ---- memory in common ----
 //
-// The world has it until all members have given it back, or else to the end: a member that failed may
-// never have heard of it.
+// The world has it until all members have given it back, or else to the end: a member that failed
+// may never have heard of it.
 
 static mics_status make_common(void *ctx, size_t bytes, int32_t users, comm_ticket *ticket_out,
                                void **memory_out)
@@ -385,13 +387,13 @@ static void thread_unshare(void *ctx, void *memory)
         mics_free(self->world->memory, head);
 }
 
-static mics_status thread_share(void *ctx, const mics_comm_group *ring, size_t bytes,
+static mics_status thread_share(void *ctx, const mics_comm_group *over, size_t bytes,
                                 void **memory_out)
 {
     static const comm_share_ops ops = {
         .make = make_common, .find = find_common, .drop = thread_unshare};
     thread_comm *self = ctx;
-    return comm_share_by(&self->base, &ops, ring, bytes, memory_out);
+    return comm_share_by(&self->base, &ops, over, bytes, memory_out);
 }
 
 // ---- opening and closing ----
@@ -436,8 +438,7 @@ mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double ti
     mics_status status = MICS_OK;
     void *block = NULL;
     mics_thread_world *world = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof *world, &block));
-    world = block;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, world);
     world->memory = memory;
     world->ranks = ranks;
     world->timeout_s = timeout_s;
@@ -498,9 +499,8 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
     if (rank < 0 || rank >= world->ranks)
         return mics_fail(MICS_ERR_INVALID, "there is no rank %d among %d", (int)rank,
                          (int)world->ranks);
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(thread_comm), &block));
-    thread_comm *self = block;
+    thread_comm *self = NULL;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, 1, self);
     place *mine = &world->places[rank];
     pthread_mutex_lock(&world->mutex);
     bool taken = mine->open;

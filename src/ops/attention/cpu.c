@@ -26,7 +26,7 @@ static int64_t whole_vectors(int64_t elems)
     return (elems + MICS_LANES - 1) / MICS_LANES * MICS_LANES;
 }
 
-// Rows of a head lie far apart, so the processor does not fetch the next one by itself. Fetching
+// Rows of a head lie far apart, so the CPU does not fetch the next one by itself. Fetching
 // so many rows ahead took 6 % off the backward kernel at T = 256, D = 64 (Xeon of 2023, one
 // thread).
 enum { AHEAD_ROWS = 8, LINE_FLOATS = 16 };
@@ -43,7 +43,7 @@ static void pack(float *dst, int64_t W, const float *src, int64_t stride, int64_
     memset(dst + rows * W, 0, (size_t)((whole_vectors(rows) - rows) * W) * sizeof *dst);
 }
 
-// Four floats: every processor's vectors hold them, and four by four transpose in registers.
+// Four floats: every CPU's vectors hold them, and four by four transpose in registers.
 typedef float quad __attribute__((vector_size(16)));
 typedef float quad_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
 

@@ -16,7 +16,8 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
-// Half of T x T is computed: two products forward, five backward (one of them the recomputed scores).
+// Half of T x T is computed: two products forward, five backward (one of them the recomputed
+// scores).
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const double tokens = (double)s->N, width = (double)s->out;

@@ -1,33 +1,22 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Causal self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with,
-// and what fp32 runs and head dimensions past 256 use. The same tiles as cuda.cu, 64 rows by
+// and what fp32 runs and head dimensions past 256 use. Tiles as in tiles.cuh, 64 rows by
 // 64 columns, with every product a loop of fused multiply-adds in a fixed order. Any type is read
 // and written, any D.
 //
-// Floors: as in cuda.cu, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D
+// Floors: as in tiles.cuh, at the rate of fp32 arithmetic (66 TFLOP/s on an H200); columns of D
 // past 256 are done by further blocks, which compute the scores anew.
 //
 // Legend: 256 threads. For a tile of scores thread i has rows 4 (i / 16) to + 3 and columns 4 (i %
 // 16) to + 3; for sums over columns of D, row i / 4, and of each chunk of 32 columns those from 8
 // (i % 4) to + 7.
-#include "ops/attention/attention_cuda.h"
-#include "ops/common/launch.cuh"
-#include "ops/common/numbers.cuh"
-#include <math.h>
+#include "ops/attention/problem.cuh"
 
 namespace
 {
 
 constexpr int TILE = 64, CHUNK = 32, THREADS = 256;
-
-template <typename T> struct problem {
-    const T *qkv, *y, *dy;
-    T *y_out, *dqkv;
-    float *lse, *delta;
-    int64_t T_, H, D, row_tiles;
-    float scale;
-};
 
 // Rows of D numbers of one head, `stride` elements apart, of which `rows` exist.
 template <typename T> struct rows_of {
@@ -283,48 +272,27 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T>
 
 // ---- launches ----
 
-template <typename T> problem<T> problem_of(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int CHUNKS> dim3 grid(const problem<T> &p, const mics_cuda_attention *a)
 {
-    problem<T> p = {};
-    p.qkv = static_cast<const T *>(a->qkv_N3C);
-    p.y = static_cast<const T *>(a->y_NC);
-    p.dy = static_cast<const T *>(a->dy_NC);
-    p.y_out = static_cast<T *>(a->y_NC);
-    p.dqkv = static_cast<T *>(a->dqkv_N3C);
-    p.lse = a->lse_NH;
-    p.delta = static_cast<float *>(at->workspace);
-    p.T_ = a->T;
-    p.H = a->H;
-    p.D = a->D;
-    p.row_tiles = (a->T + TILE - 1) / TILE;
-    p.scale = 1.0F / sqrtf((float)a->D);
-    return p;
+    return dim3(blocks_of(p, a), (unsigned)ceil_div(a->D, CHUNKS * CHUNK));
 }
 
-template <typename T, int CHUNKS> dim3 blocks_of(const problem<T> &p, const mics_cuda_attention *a)
+template <typename T, int CHUNKS> void forward(const mics_exec *at, const mics_cuda_attention *a)
 {
-    return dim3((unsigned)(p.row_tiles * a->B * a->H),
-                (unsigned)((a->D + CHUNKS * CHUNK - 1) / (CHUNKS * CHUNK)));
-}
-
-template <typename T, int CHUNKS>
-void forward(const mics_exec *at, const mics_cuda_attention *a)
-{
-    const problem<T> p = problem_of<T>(at, a);
-    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
+    const problem<T> p = problem_of<T>(at, a, TILE);
+    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (grid<T, CHUNKS>(p, a)), THREADS, 0,
                 stream_of(at), p);
 }
 
-template <typename T, int CHUNKS>
-void backward(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int CHUNKS> void backward(const mics_exec *at, const mics_cuda_attention *a)
 {
-    const problem<T> p = problem_of<T>(at, a);
+    const problem<T> p = problem_of<T>(at, a, TILE);
     const int64_t rows = a->B * a->T * a->H;
     MICS_LAUNCH((attention_fp32_delta<T>), (unsigned)((rows + 7) / 8), THREADS, 0, stream_of(at), p,
                 rows);
-    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
+    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS>), (grid<T, CHUNKS>(p, a)), THREADS, 0,
                 stream_of(at), p);
-    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS>), (blocks_of<T, CHUNKS>(p, a)), THREADS, 0,
+    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS>), (grid<T, CHUNKS>(p, a)), THREADS, 0,
                 stream_of(at), p);
 }
 
@@ -351,20 +319,10 @@ template <typename T> void backward_any(const mics_exec *at, const mics_cuda_att
 
 void mics_cuda_attention_plain_forward(const mics_exec *at, const mics_cuda_attention *a)
 {
-    if (at->dtype == MICS_DTYPE_FP32)
-        forward_any<float>(at, a);
-    else if (at->dtype == MICS_DTYPE_BF16)
-        forward_any<__nv_bfloat16>(at, a);
-    else
-        forward_any<__half>(at, a);
+    MICS_BY_DTYPE(at->dtype, forward_any, at, a);
 }
 
 void mics_cuda_attention_plain_backward(const mics_exec *at, const mics_cuda_attention *a)
 {
-    if (at->dtype == MICS_DTYPE_FP32)
-        backward_any<float>(at, a);
-    else if (at->dtype == MICS_DTYPE_BF16)
-        backward_any<__nv_bfloat16>(at, a);
-    else
-        backward_any<__half>(at, a);
+    MICS_BY_DTYPE(at->dtype, backward_any, at, a);
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tiles on tensor cores are made of, for bf16 and fp16 (compute capability 8.0 and later):
 // products of fragments, loads of fragments from shared memory, copies into it that run beside
-// computation. With a processor's compiler the same functions come from
+// computation. With a compiler for CPUs the same functions come from
 // tests/cuda/emulated/include/emulated_mma.h.
 //
 // Fragments, of lane l with g = l / 4, t = l % 4 (PTX ISA 8.0, section 9.7.13.4.8, m16n8k16); each

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Adding a bias to rows, and summing rows to its gradient, for the products whose library has no
+// Adding a bias to rows, and summing rows to its gradient, for the GEMMs whose library has no
 // epilogue for it, and for micro-steps that add to what the ones before left.
 //
 // Floors: bias_add reads and writes N O numbers; bias_backward reads N O and its partial sums are a
@@ -8,20 +8,19 @@
 // in packs of 16 bytes where rows are whole packs.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/map.cuh"
+#include "ops/linear/def.h"
 
 namespace
 {
 
-// Rows are summed in at most so many blocks, whatever their number: enough to fill a large GPU at a
-// few thousand columns.
-constexpr int64_t MAX_BLOCKS = 64;
 constexpr int LANES = 32, ROWS = 8; // of a block of threads that sums
 constexpr int ADD_THREADS = 256;
 
+// Rows are summed in at most so many blocks: enough to fill a large GPU at a few thousand columns.
 int64_t row_blocks(int64_t N)
 {
-    const int64_t blocks = (N + 8 * ROWS - 1) / (8 * ROWS);
-    return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
+    const int64_t most = MICS_LINEAR_ACCELERATOR_BLOCKS, blocks = ceil_div(N, most);
+    return blocks < most ? blocks : most;
 }
 
 // A block a row.
@@ -85,7 +84,7 @@ __global__ void sum_blocks_of_rows(T *dbias_O, const float *sums, int64_t O, int
 }
 
 template <typename T, bool ADD> struct round_op {
-    static const int MOST = 4, UNROLL = 4; // the fp32 side goes in 16 bytes
+    static const int PACK = 4, UNROLL = 4; // the fp32 side goes in 16 bytes
     T *out;
     const float *sum;
 
@@ -111,7 +110,7 @@ template <typename T, bool ADD> struct round_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<T, MOST>(out + i, 0) && packs_fit<float, MOST>(sum + i, 0);
+        return packs_fit<T, PACK>(out + i, 0) && packs_fit<float, PACK>(sum + i, 0);
     }
 };
 
@@ -125,9 +124,9 @@ void add_packs(const mics_exec *at, void *y, const void *bias, int64_t N, int64_
 template <typename T>
 void add_to(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O)
 {
-    constexpr int MOST = 16 / sizeof(T);
-    if (packs_fit<T, MOST>(y, O) && packs_fit<T, MOST>(bias, O))
-        add_packs<T, MOST>(at, y, bias, N, O);
+    constexpr int PACK = 16 / sizeof(T);
+    if (packs_fit<T, PACK>(y, O) && packs_fit<T, PACK>(bias, O))
+        add_packs<T, PACK>(at, y, bias, N, O);
     else
         add_packs<T, 1>(at, y, bias, N, O);
 }
@@ -145,10 +144,10 @@ template <typename T>
 void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O, bool add,
               float *sums)
 {
-    constexpr int MOST = 16 / sizeof(T);
+    constexpr int PACK = 16 / sizeof(T);
     const T *from = static_cast<const T *>(dy);
-    if (packs_fit<T, MOST>(dy, O))
-        sum_packs<T, MOST>(at, sums, from, N, O);
+    if (packs_fit<T, PACK>(dy, O))
+        sum_packs<T, PACK>(at, sums, from, N, O);
     else
         sum_packs<T, 1>(at, sums, from, N, O);
     MICS_LAUNCH((sum_blocks_of_rows<T>), (unsigned)ceil_div(O, 128), 128, 0, stream_of(at),
@@ -166,13 +165,7 @@ void round_to(const mics_exec *at, void *out, const float *sum, int64_t elems, b
 
 } // namespace
 
-size_t mics_cuda_bias_workspace_bytes(int64_t N, int64_t O)
-{
-    return (size_t)(row_blocks(N) * O) * sizeof(float);
-}
-
-void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N,
-                        int64_t O)
+void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O)
 {
     MICS_BY_DTYPE(at->dtype, add_to, at, y_NO, bias_O, N, O);
 }
@@ -184,8 +177,7 @@ void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_
                   static_cast<float *>(workspace));
 }
 
-void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems,
-                         bool add)
+void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add)
 {
     MICS_BY_DTYPE(at->dtype, round_to, at, out, sum, elems, add);
 }

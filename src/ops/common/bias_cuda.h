@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Biases of linears where no product takes them along (bias_cuda.cu), and sums of fp32 products.
+// Biases of linears where no GEMM takes them along (bias_cuda.cu), and sums of fp32 GEMMs.
 #ifndef MICS_OP_BIAS_CUDA_H
 #define MICS_OP_BIAS_CUDA_H
 
@@ -13,13 +13,12 @@ extern "C" {
 /* y[n] += bias, rounded once more. */
 void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O);
 
-/* dbias (+)= sum of dy's rows: in fp32, in fixed blocks of rows, rounded once. workspace:
- * mics_cuda_bias_workspace_bytes. */
+/* dbias (+)= sum of dy's rows: in fp32, in fixed blocks of rows, rounded once. workspace: O floats
+ * for each of at most MICS_LINEAR_ACCELERATOR_BLOCKS blocks (ops/linear/def.h). */
 void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
                              int64_t O, bool add, void *workspace);
-size_t mics_cuda_bias_workspace_bytes(int64_t N, int64_t O);
 
-/* out (of the place's dtype) (+)= sum, rounded once. */
+/* out (of the call's dtype) (+)= sum, rounded once. */
 void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add);
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the files of CUDA kernels define for each other and for kernels_cuda.cu: each op's folder
-// mics_cuda_<op>_kernels, and functions that are also used apart from ops. All of it is part of the plugin.
+// mics_cuda_<op>_kernels, and functions that are also used apart from ops. All of it is part of the
+// plugin.
 #ifndef MICS_OP_CUDA_OPS_H
 #define MICS_OP_CUDA_OPS_H
 
@@ -18,7 +19,9 @@ const mics_kernels *mics_cuda_kernels(void);
 MICS_OPS(MICS_CUDA_DECLARE_)
 #undef MICS_CUDA_DECLARE_
 
-// ---- gelu/cuda.cu: also a linear's, where the GEMM library has no epilogue for it; y may be x, dx may be dy ----
+// ---- gelu/cuda.cu ----
+
+// Also a linear's, where the GEMM library has no epilogue for it; y may be x, dx may be dy.
 
 void mics_cuda_gelu_forward(const mics_exec *at, void *y, const void *x, int64_t elems);
 void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, const void *x,
@@ -26,18 +29,14 @@ void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, cons
 
 // ---- lm_head/ ----
 
-/* Workspace that the LM head needs when it holds so many rows of logits at once: these, what GEMMs take, and in
- * 2-byte types and several chunks the weight's gradient in fp32. */
-size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t C, int64_t V,
-                                         int64_t chunk_rows);
-
-// Softmax and cross-entropy of R rows of V logits; rows lie `stride` elements apart, stride >= V. Rows that begin on 16
-// bytes (stride a multiple of 8) are read several times faster than others.
+// Softmax and cross-entropy of R rows of V logits; rows lie `stride` elements apart, stride >= V.
+// Rows that begin on 16 bytes (stride a multiple of 8) are read several times faster than others.
 typedef struct mics_cuda_logits {
     const void *logits; // (R, stride) of logits_dtype
     mics_dtype logits_dtype;
-    // (optional) (R, stride) of the place's dtype: scale * (softmax - [v = target]). May be `logits` where both are of one
-    // dtype. What lies behind V in a row is neither read nor written.
+    // (optional) (R, stride) of the call's dtype: scale * (softmax - [v = target]). May be
+    // `logits` where both are of one dtype. What lies behind V in a row is neither read nor
+    // written.
     void *gradients;
     const int32_t *targets; // (R), in [0, V)
     float *loss;            // (R), unscaled
@@ -47,7 +46,7 @@ typedef struct mics_cuda_logits {
 
 void mics_cuda_cross_entropy(const mics_exec *at, const mics_cuda_logits *logits);
 
-// ---- vector/: entries of mics_kernels of the same names; add is accumulate into another place ----
+// ---- vector/: entries of mics_kernels; add is accumulate into another array ----
 
 void mics_cuda_add(const mics_exec *at, void *y, const void *a, const void *b, int64_t elems);
 void mics_cuda_accumulate(const mics_exec *at, void *y, const void *x, int64_t elems);
@@ -59,8 +58,9 @@ void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, cons
                           int32_t count, int64_t stride, int64_t elems, bool add);
 void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems);
-/* Workspace that sum_squares needs. */
-size_t mics_cuda_sum_workspace_bytes(void);
+
+// What sum_squares takes of a call's workspace; every GEMM has more.
+enum { MICS_CUDA_SUM_BLOCKS = 1024, MICS_CUDA_SUM_BYTES = 8 * MICS_CUDA_SUM_BLOCKS };
 
 // ---- optim/: entries of mics_kernels.update ----
 

@@ -7,7 +7,8 @@
 #include "mics/op.h"
 #include "mics/size.h"
 
-// Contracts with an accelerator's kernels: bytes that a GEMM may take, and what parts of a workspace begin on.
+// Contracts with an accelerator's kernels: bytes that a GEMM may take (NVIDIA's advice for Hopper:
+// cuBLAS 13.0, "cublasSetWorkspace"), and what parts of a workspace begin on.
 enum { MICS_GEMM_BYTES = 32 << 20, MICS_PART_BYTES = 256 };
 
 static inline int64_t mics_smaller(int64_t a, int64_t b)
@@ -36,14 +37,14 @@ static inline mics_op_cost mics_cost_moved(const mics_op_shape *s)
     return cost;
 }
 
-/* (N, I) x (I, O), and backward the two products of its gradients. */
-static inline mics_op_cost mics_cost_product(double tokens, double inputs, double outputs)
+/* (N, I) x (I, O), and backward the two GEMMs of its gradients. */
+static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double outputs)
 {
-    const double product = 2 * tokens * inputs * outputs;
+    const double gemm = 2 * tokens * inputs * outputs;
     const double matrix = inputs * outputs, rows = tokens * (inputs + outputs);
     mics_op_cost cost = {0};
-    cost.flops_forward = product;
-    cost.flops_backward = 2 * product;
+    cost.flops_forward = gemm;
+    cost.flops_backward = 2 * gemm;
     cost.bytes_forward = 4 * (matrix + rows);
     cost.bytes_backward = 4 * (2 * matrix + 2 * rows);
     return cost;

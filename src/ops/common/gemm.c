@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by oneDNN's sgemm, whose interface is row-major and which is threaded by OpenMP.
-// It picks its code by the instructions that the processor has, so a model of processor that is
-// newer than the library does not fall back to slow code.
+// GEMMs by oneDNN's sgemm, whose interface is row-major and which is threaded by OpenMP. It picks
+// its code by the instructions that the CPU has, so a CPU newer than the library does not fall back
+// to slow code.
 #include "ops/common/gemm.h"
 #include "mics/kernels.h"
 #include "mics/log.h"

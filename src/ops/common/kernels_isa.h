@@ -49,9 +49,8 @@ void MICS_OP(pack_int8)(void *packed, const float *values, float *residual, int6
 void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems);
 void MICS_OP(add_int8)(float *sum, const void *packed, int64_t elems);
 
-/* dst_C (+)= the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows are
- * added in pairs, then to the sum. One thread; shared by kernels
- * that reduce over fixed blocks. */
+/* dst_C (+)= the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows
+ * are added in pairs, then to the sum. One thread. */
 void MICS_OP(sum_rows)(float *dst_C, const float *rows_RC, int64_t R, int64_t C, int64_t row_stride,
                        bool add);
 

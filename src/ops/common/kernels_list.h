@@ -8,7 +8,7 @@
 
 typedef struct mics_kernels_entry {
     const mics_kernels *kernels;
-    bool (*runs_here)(void); // does this processor, under this system, have the instructions?
+    bool (*runs_here)(void); // does this CPU, under this system, have the instructions?
 } mics_kernels_entry;
 
 // Best first.

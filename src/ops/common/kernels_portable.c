@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The one table of kernels on processors other than x86.
+// The one table of kernels on CPUs other than x86.
 #include "ops/common/kernels_list.h"
 
 extern const mics_kernels mics_kernels_generic;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The tables of kernels on x86: those compiled for AVX-512 and AVX2, and the one for any processor.
+// The tables of kernels on x86: those compiled for AVX-512 and AVX2, and the one for any CPU.
 #include "ops/common/kernels_list.h"
 
 extern const mics_kernels mics_kernels_avx512, mics_kernels_avx2, mics_kernels_generic;

@@ -1,22 +1,22 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One kernel for everything that computes element i of its outputs from element i of its inputs. An operation is a
-// structure that holds the pointers:
+// One kernel for everything that computes element i of its outputs from element i of its inputs. An
+// operation is a structure that holds the pointers:
 //
 //   struct negate {
-//       static const int MOST = 8, UNROLL = 2; // numbers in a pack, and packs that are loaded before one is stored
+//       static const int PACK = 8, UNROLL = 2; // of a pack; loaded before one is stored
 //       T *y; const T *x;
 //       template <int COUNT> struct input { mics_pack<T, COUNT> x; };
 //       template <int COUNT> __device__ input<COUNT> load(int64_t i) const;
 //       template <int COUNT> __device__ void store(int64_t i, const input<COUNT> &in) const;
-//       bool fits(int64_t i) const; // whether all pointers are aligned for packs of MOST at element i (host)
+//       bool fits(int64_t i) const; // host: whether all pointers fit packs of PACK at element i
 //   };
 //
-// Shards begin anywhere: the first elements, up to where all pointers are aligned, and the last ones are handled one by
-// one, in the same launch. Where the pointers are never aligned together, all are: neighbouring threads still read
-// neighbouring numbers, so that costs instructions, not traffic. A thread loads UNROLL packs before it stores any,
-// so that enough bytes are on their way for the memory's latency. An output may be an input: a thread writes only what
-// it alone has read.
+// Shards begin anywhere: the first elements, up to where all pointers are aligned, and the last
+// ones go one by one, in the same launch. Where the pointers are never aligned together, all do:
+// neighbouring threads still read neighbouring numbers, so that costs instructions, not traffic. A
+// thread loads UNROLL packs before it stores any, so that enough bytes are on their way for the
+// memory's latency. An output may be an input: a thread writes only what it alone has read.
 #ifndef MICS_OP_MAP_CUH
 #define MICS_OP_MAP_CUH
 
@@ -54,12 +54,12 @@ __global__ void __launch_bounds__(MAP_THREADS)
 template <typename Op> static void map(const mics_exec *at, const Op &op, int64_t elems)
 {
     int64_t head = 0;
-    while (head < Op::MOST && !op.fits(head))
+    while (head < Op::PACK && !op.fits(head))
         ++head;
     const cudaStream_t stream = stream_of(at);
-    if (head < Op::MOST && head < elems) {
-        const int64_t packs = (elems - head) / Op::MOST;
-        MICS_LAUNCH((map_kernel<Op, Op::MOST>), grid_of(ceil_div(packs, Op::UNROLL), MAP_THREADS),
+    if (head < Op::PACK && head < elems) {
+        const int64_t packs = (elems - head) / Op::PACK;
+        MICS_LAUNCH((map_kernel<Op, Op::PACK>), grid_of(ceil_div(packs, Op::UNROLL), MAP_THREADS),
                     MAP_THREADS, 0, stream, op, head, packs, elems);
     } else {
         MICS_LAUNCH((map_kernel<Op, 1>), grid_of(ceil_div(elems, Op::UNROLL), MAP_THREADS),

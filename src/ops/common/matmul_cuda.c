@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Row-major products by cuBLASLt, which thinks in columns: a row-major (R, S) matrix is a
+// Row-major GEMMs by cuBLASLt, which thinks in columns: a row-major (R, S) matrix is a
 // column-major (S, R) one, so C = A B is computed as C^T = B^T A^T, with our B as the library's A
 // and ours A as its B. Rows of its result are our columns.
 //
@@ -13,6 +13,7 @@
 //   pointers.
 #include "ops/common/matmul_cuda.h"
 #include "mics/clock.h"
+#include "ops/common/def.h"
 #include <cublasLt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -114,11 +115,11 @@ static matmul *matmul_of(mics_device *device)
     device->ops->stream_handle(device->ctx, 0);
     static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&opening);
-    matmul *m = device->ops->part(device->ctx, MICS_DEVICE_PART_MATMUL);
+    matmul *m = device->ops->gemms(device->ctx);
     if (!m) {
         m = matmul_open(device);
         if (m)
-            device->ops->set_part(device->ctx, MICS_DEVICE_PART_MATMUL, m, matmul_close);
+            device->ops->set_gemms(device->ctx, m, matmul_close);
     }
     pthread_mutex_unlock(&opening);
     return m;
@@ -169,7 +170,7 @@ static uint8_t alignment_of(const void *address)
     return (uint8_t)(low ? low & (~low + 1) : 16);
 }
 
-static plan_key key_of(const matmul *m, const mics_exec *at, const mics_cuda_product *p,
+static plan_key key_of(const matmul *m, const mics_exec *at, const mics_cuda_gemm *p,
                        size_t workspace_bytes)
 {
     plan_key key;
@@ -180,7 +181,7 @@ static plan_key key_of(const matmul *m, const mics_exec *at, const mics_cuda_pro
     key.lda = p->lda;
     key.ldb = p->ldb;
     key.ldc = p->ldc;
-    key.workspace_bytes = workspace_bytes;
+    key.workspace_bytes = (uint64_t)mics_smaller((int64_t)workspace_bytes, MICS_GEMM_BYTES);
     key.dtype = at->dtype;
     key.dtype_c = p->wide ? MICS_DTYPE_FP32 : at->dtype;
     key.epilogue = p->epilogue;
@@ -204,26 +205,16 @@ static cudaDataType_t library_type(mics_dtype dtype)
                                     : (dtype == MICS_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F);
 }
 
-static uint32_t library_epilogue(mics_cuda_epilogue epilogue)
-{
-    switch (epilogue) {
-    case MICS_CUDA_EPILOGUE_BIAS:
-        return CUBLASLT_EPILOGUE_BIAS;
-    case MICS_CUDA_EPILOGUE_GELU:
-        return CUBLASLT_EPILOGUE_GELU_AUX;
-    case MICS_CUDA_EPILOGUE_BIAS_GELU:
-        return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case MICS_CUDA_EPILOGUE_DGELU:
-        return CUBLASLT_EPILOGUE_DGELU;
-    case MICS_CUDA_EPILOGUE_SUM_A:
-        return CUBLASLT_EPILOGUE_BGRADB; // our A is the library's B
-    case MICS_CUDA_EPILOGUE_SUM_B:
-        return CUBLASLT_EPILOGUE_BGRADA;
-    case MICS_CUDA_EPILOGUE_NONE:
-        break;
-    }
-    return CUBLASLT_EPILOGUE_DEFAULT;
-}
+// Our A is the library's B.
+static const uint32_t library_epilogue[] = {
+    [MICS_CUDA_EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
+    [MICS_CUDA_EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+    [MICS_CUDA_EPILOGUE_GELU] = CUBLASLT_EPILOGUE_GELU_AUX,
+    [MICS_CUDA_EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+    [MICS_CUDA_EPILOGUE_DGELU] = CUBLASLT_EPILOGUE_DGELU,
+    [MICS_CUDA_EPILOGUE_SUM_A] = CUBLASLT_EPILOGUE_BGRADB,
+    [MICS_CUDA_EPILOGUE_SUM_B] = CUBLASLT_EPILOGUE_BGRADA,
+};
 
 static bool set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
                 const void *value, size_t bytes)
@@ -259,7 +250,7 @@ static bool describe_operation(plan *p)
     const plan_key *key = &p->key;
     const int32_t transpose_a = key->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t transpose_b = key->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const uint32_t epilogue = library_epilogue(key->epilogue);
+    const uint32_t epilogue = library_epilogue[key->epilogue];
     const int64_t aux_ld = key->N;
     if (cublasLtMatmulDescCreate(&p->operation,
                                  key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -395,79 +386,35 @@ static plan *plan_for(matmul *m, const plan_key *key, void *vector, void *aux)
     return *slot;
 }
 
-// ---- products ----
+// ---- running a plan ----
 
 static cublasStatus_t enqueue(const matmul *m, const plan *p, const mics_exec *at,
-                              const mics_cuda_product *product,
-                              const cublasLtMatmulAlgo_t *algorithm, void *workspace)
+                              const mics_cuda_gemm *gemm, const cublasLtMatmulAlgo_t *algorithm,
+                              void *workspace)
 {
-    const float one = 1.0F, beta = product->add ? 1.0F : 0.0F;
-    if (!set_pointers(p, product->vector, product->aux))
+    const float one = 1.0F, beta = gemm->add ? 1.0F : 0.0F;
+    if (!set_pointers(p, gemm->vector, gemm->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
-    return cublasLtMatmul(m->handle, p->operation, &one, product->b, p->a, product->a, p->b, &beta,
-                          product->c, p->c, product->c, p->c, algorithm, workspace,
+    return cublasLtMatmul(m->handle, p->operation, &one, gemm->b, p->a, gemm->a, p->b, &beta,
+                          gemm->c, p->c, gemm->c, p->c, algorithm, workspace,
                           p->key.workspace_bytes,
                           at->device->ops->stream_handle(at->device->ctx, at->stream));
-}
-
-static size_t workspace_used(size_t workspace_bytes)
-{
-    return workspace_bytes < MICS_CUDA_MATMUL_WORKSPACE_BYTES ? workspace_bytes
-                                                              : MICS_CUDA_MATMUL_WORKSPACE_BYTES;
-}
-
-static void measure_new(const matmul *m, plan *p, const mics_exec *at,
-                        const mics_cuda_product *product, void *workspace);
-
-bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_product *product, void *workspace,
-                      size_t workspace_bytes)
-{
-    matmul *m = matmul_of(at->device);
-    if (!m)
-        return true;
-    pthread_mutex_lock(&m->lock);
-    const plan_key key = key_of(m, at, product, workspace_used(workspace_bytes));
-    plan *p = plan_for(m, &key, product->vector, product->aux);
-    if (p && m->time_until_us > 0)
-        measure_new(m, p, at, product, workspace);
-    const bool usable = p && p->usable;
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (usable)
-        status = enqueue(m, p, at, product, &p->algorithm, workspace);
-    pthread_mutex_unlock(&m->lock);
-    if (!p)
-        fail(at->device, "a plan for cublasLtMatmul", CUBLAS_STATUS_ALLOC_FAILED);
-    else if (!usable && product->epilogue == MICS_CUDA_EPILOGUE_NONE)
-        fail(at->device, "cublasLtMatmulAlgoGetHeuristic", CUBLAS_STATUS_NOT_SUPPORTED);
-    else if (status != CUBLAS_STATUS_SUCCESS)
-        fail(at->device, "cublasLtMatmul", status);
-    return usable || !p || product->epilogue == MICS_CUDA_EPILOGUE_NONE;
-}
-
-void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow)
-{
-    matmul *m = matmul_of(device);
-    if (!m)
-        return;
-    pthread_mutex_lock(&m->lock);
-    m->tf32 = allow;
-    pthread_mutex_unlock(&m->lock);
 }
 
 // ---- choosing by time ----
 
 // Microseconds of one run: the mean of several, after one that nobody times.
 static mics_status time_one(const matmul *m, const plan *p, const mics_exec *at,
-                            const mics_cuda_product *product, const cublasLtMatmulAlgo_t *algorithm,
+                            const mics_cuda_gemm *gemm, const cublasLtMatmulAlgo_t *algorithm,
                             void *workspace, double *us_out)
 {
     const mics_device *device = at->device;
-    if (enqueue(m, p, at, product, algorithm, workspace) != CUBLAS_STATUS_SUCCESS)
+    if (enqueue(m, p, at, gemm, algorithm, workspace) != CUBLAS_STATUS_SUCCESS)
         return MICS_ERR_UNSUPPORTED;
     MICS_TRY(device->ops->synchronize(device->ctx, at->stream));
     const double begin = mics_clock_us();
     for (int i = 0; i < TIMED_RUNS; ++i) {
-        if (enqueue(m, p, at, product, algorithm, workspace) != CUBLAS_STATUS_SUCCESS)
+        if (enqueue(m, p, at, gemm, algorithm, workspace) != CUBLAS_STATUS_SUCCESS)
             return MICS_ERR_UNSUPPORTED;
     }
     MICS_TRY(device->ops->synchronize(device->ctx, at->stream));
@@ -476,42 +423,31 @@ static mics_status time_one(const matmul *m, const plan *p, const mics_exec *at,
 }
 
 // With the lock held. Later candidates must be 2 % faster than the best so far, so that noise does
-// not decide between equals.
-static mics_status measure(const matmul *m, plan *p, const mics_exec *at,
-                           const mics_cuda_product *product, void *workspace, double *best_out)
+// not decide between equals. A device that fails says so in its check.
+static void measure(const matmul *m, plan *p, const mics_exec *at, const mics_cuda_gemm *gemm,
+                    void *workspace)
 {
     cublasLtMatmulHeuristicResult_t results[MAX_CANDIDATES];
-    const int count = permitted(&p->key) && set_pointers(p, product->vector, product->aux)
-                          ? candidates(m, p, results, MAX_CANDIDATES)
-                          : 0;
+    const int count =
+        set_pointers(p, gemm->vector, gemm->aux) ? candidates(m, p, results, MAX_CANDIDATES) : 0;
     double best = 0;
     int chosen = -1;
     for (int i = 0; i < count; ++i) {
         double us;
-        const mics_status status = time_one(m, p, at, product, &results[i].algo, workspace, &us);
+        const mics_status status = time_one(m, p, at, gemm, &results[i].algo, workspace, &us);
         if (status == MICS_ERR_UNSUPPORTED)
             continue;
-        MICS_TRY(status);
+        if (status != MICS_OK)
+            return;
         if (chosen < 0 || us < 0.98 * best) {
             best = us;
             chosen = i;
         }
     }
     if (chosen < 0)
-        return MICS_ERR_UNSUPPORTED;
+        return;
     p->algorithm = results[chosen].algo;
-    p->usable = p->measured = true;
-    *best_out = best;
-    return MICS_OK;
-}
-
-// With the lock held. A device that fails says so in its check.
-static void measure_new(const matmul *m, plan *p, const mics_exec *at,
-                        const mics_cuda_product *product, void *workspace)
-{
-    double us;
-    if (p->usable && !p->measured && mics_clock_us() < m->time_until_us)
-        (void)measure(m, p, at, product, workspace, &us);
+    p->measured = true;
 }
 
 void mics_cuda_matmul_time(mics_device *device, double seconds)
@@ -524,20 +460,42 @@ void mics_cuda_matmul_time(mics_device *device, double seconds)
     pthread_mutex_unlock(&m->lock);
 }
 
-mics_status mics_cuda_matmul_measure(const mics_exec *at, const mics_cuda_product *product,
-                                     void *workspace, size_t workspace_bytes,
-                                     double *microseconds_out)
+// ---- GEMMs ----
+
+bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *workspace,
+                      size_t workspace_bytes)
 {
     matmul *m = matmul_of(at->device);
     if (!m)
-        return MICS_ERR_DEVICE;
+        return true;
     pthread_mutex_lock(&m->lock);
-    const plan_key key = key_of(m, at, product, workspace_used(workspace_bytes));
-    plan *p = plan_for(m, &key, product->vector, product->aux);
-    const mics_status status =
-        p ? measure(m, p, at, product, workspace, microseconds_out) : MICS_ERR_DEVICE;
+    const plan_key key = key_of(m, at, gemm, workspace_bytes);
+    plan *p = plan_for(m, &key, gemm->vector, gemm->aux);
+    if (p && p->usable && !p->measured && m->time_until_us > 0 &&
+        mics_clock_us() < m->time_until_us)
+        measure(m, p, at, gemm, workspace);
+    const bool usable = p && p->usable;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (usable)
+        status = enqueue(m, p, at, gemm, &p->algorithm, workspace);
     pthread_mutex_unlock(&m->lock);
-    return status;
+    if (!p)
+        fail(at->device, "a plan for cublasLtMatmul", CUBLAS_STATUS_ALLOC_FAILED);
+    else if (!usable && gemm->epilogue == MICS_CUDA_EPILOGUE_NONE)
+        fail(at->device, "cublasLtMatmulAlgoGetHeuristic", CUBLAS_STATUS_NOT_SUPPORTED);
+    else if (status != CUBLAS_STATUS_SUCCESS)
+        fail(at->device, "cublasLtMatmul", status);
+    return usable || !p || gemm->epilogue == MICS_CUDA_EPILOGUE_NONE;
+}
+
+void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow)
+{
+    matmul *m = matmul_of(device);
+    if (!m)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->tf32 = allow;
+    pthread_mutex_unlock(&m->lock);
 }
 
 // ---- choices as bytes ----

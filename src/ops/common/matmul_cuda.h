@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on a GPU by cuBLASLt: row-major, sums in fp32, with the epilogues that training
+// GEMMs on a GPU by cuBLASLt: row-major, sums in fp32, with the epilogues that training
 // needs. What is prepared for a shape (descriptors, the algorithm) is kept beside the device and
 // made when the shape is first met.
 //
 // Which algorithm. By default the first that cuBLASLt's heuristics name, which is a function of the
-// shape and the chip: runs repeat bit by bit, and all replicas agree. mics_cuda_matmul_measure and
-// mics_cuda_matmul_time time the candidates instead. What they choose depends on the noise of a
-// moment, so two runs, or two replicas, may sum in another order: that is why it is not the default,
-// and why the result can be saved and given to all ranks.
+// shape and the chip: runs repeat bit by bit, and all replicas agree. mics_cuda_matmul_time has the
+// candidates timed instead. What it chooses depends on the noise of a moment, so two runs, or two
+// replicas, may sum in another order: that is why it is not the default, and why the result can be
+// saved and given to all ranks.
 #ifndef MICS_OP_MATMUL_CUDA_H
 #define MICS_OP_MATMUL_CUDA_H
 
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-// What happens to a product P = op(A) op(B) on its way to C. Vectors are of C's type, and
+// What happens to a GEMM P = op(A) op(B) on its way to C. Vectors are of C's type, and
 // overwritten where they are results; `aux` has C's shape and rows of N elements.
 typedef enum mics_cuda_epilogue {
     MICS_CUDA_EPILOGUE_NONE,
@@ -32,22 +32,19 @@ typedef enum mics_cuda_epilogue {
 
 // Row-major C (M, N) = op(A) op(B), or += with `add`; op(A) is (M, K), op(B) is (K, N). lda, ldb,
 // ldc: elements between rows as stored.
-typedef struct mics_cuda_product {
+typedef struct mics_cuda_gemm {
     const void *a, *b;
     void *c;
     bool transpose_a, transpose_b, add;
     int64_t M, N, K, lda, ldb, ldc;
-    bool wide; // C (and vector, aux) is fp32, whatever the place's dtype, which is that of A and B
+    bool wide; // C (and vector, aux) is fp32, whatever the call's dtype, which is that of A and B
     mics_cuda_epilogue epilogue;
     void *vector;
     void *aux;
-} mics_cuda_product;
+} mics_cuda_gemm;
 
-// What products take of a place's workspace when it is there; NVIDIA's advice for Hopper (cuBLAS
-// 13.0, "cublasSetWorkspace"). With less, some algorithms are left out.
-#define MICS_CUDA_MATMUL_WORKSPACE_BYTES ((size_t)32 << 20)
-
-/* Enqueues a product. `workspace` lies in the place's workspace, on 256 bytes.
+/* Enqueues a GEMM. `workspace` lies in the workspace of `at`, on 256 bytes; MICS_GEMM_BYTES of it
+ * are used, and with less some algorithms are left out.
  *
  * Needs:   add and an epilogue other than NONE do not meet, but for SUM_A and SUM_B.
  * Returns: false where the library has no algorithm for this shape, type and epilogue (nothing is
@@ -55,27 +52,17 @@ typedef struct mics_cuda_product {
  *          true otherwise, also when the device failed, which its check tells.
  * Threads: any; one call at a time for each device gets past the search for its plan.
  */
-bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_product *product, void *workspace,
+bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *workspace,
                       size_t workspace_bytes);
 
 // How fp32 is multiplied on a device: in fp32, or with inputs rounded to TF32 (10 bits of
 // mantissa), about 8 times as fast on a Hopper. Plans made before keep what they were made with, so
-// it is set before the first product.
+// it is set before the first GEMM.
 void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow);
 
-/* Times up to 16 algorithms for a product, several times each, and takes the fastest for all later
- * calls with such a shape. Overwrites the product's C, vector and aux; not to be called while
- * others use the device.
- *
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (no algorithm; not logged); MICS_ERR_DEVICE.
- * Blocks:  yes.
- */
-mics_status mics_cuda_matmul_measure(const mics_exec *at, const mics_cuda_product *product,
-                                     void *workspace, size_t workspace_bytes,
-                                     double *microseconds_out);
-
-/* From now on, for so many seconds, the first call of a shape measures it before it computes; 0 ends
- * that. A product that adds does so more than once then. Not while others use the device.
+/* From now on, for so many seconds, the first call of a shape times up to 16 algorithms, several
+ * times each, before it computes, and takes the fastest for all later calls with such a shape; 0
+ * ends that. A GEMM that adds does so more than once then. Not while others use the device.
  */
 void mics_cuda_matmul_time(mics_device *device, double seconds);
 

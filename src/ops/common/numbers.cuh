@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of a dtype as kernels see them: read in packs of 16 bytes, computed with as fp32, rounded once when stored.
-// Also what every file of kernels needs on the host: the stream of a place, a choice by dtype, alignment.
+// Numbers of a dtype as kernels see them: read in packs of 16 bytes, computed with as fp32, rounded
+// once when stored. Also what every file of kernels needs on the host: the stream of a call, a
+// choice by dtype, alignment.
 #ifndef MICS_OP_NUMBERS_CUH
 #define MICS_OP_NUMBERS_CUH
 
@@ -13,8 +14,8 @@
 
 // ---- in kernels ----
 
-// COUNT numbers that lie together; read and written as whole 16 bytes, to which they have to be aligned if they are as
-// many.
+// COUNT numbers that lie together; read and written as whole 16 bytes, to which they have to be
+// aligned if they are as many.
 template <typename T, int COUNT>
 struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) mics_pack {
     T at[COUNT];
@@ -117,8 +118,8 @@ static __device__ __forceinline__ void store_floats(float *to, const float (&sum
     }
 }
 
-// Tells the compiler that the pack may have changed: it then holds these 16 bytes until their next use, rather than the
-// 8 floats that it made of them at their last.
+// Tells the compiler that the pack may have changed: it then holds these 16 bytes until their next
+// use, rather than the 8 floats that it made of them at their last.
 template <typename T, int COUNT>
 static __device__ __forceinline__ void hold_packed(mics_pack<T, COUNT> &pack)
 {
@@ -160,8 +161,9 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x)
     return __float2half_rn(x);
 }
 
-// e^x and a / b: of 2-byte numbers by one instruction of the chip each, whose errors of some 2^-21 vanish when the result
-// is rounded, and which give 0 for what is below 1.2e-38; of fp32 to the last bit or two.
+// e^x and a / b: of 2-byte numbers by one instruction of the chip each, whose errors of some 2^-21
+// vanish when the result is rounded, and which give 0 for what is below 1.2e-38; of fp32 to the
+// last bit or two.
 template <typename T> struct mics_quick {
     static __device__ __forceinline__ float exp(float x)
     {
@@ -235,7 +237,8 @@ static inline unsigned grid_of(int64_t work, int threads)
     return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-// Whether packs of COUNT numbers of T may be read from p, and from every multiple of `elems` behind it.
+// Whether packs of COUNT numbers of T may be read from p, and from every multiple of `elems` behind
+// it.
 template <typename T, int COUNT> static inline bool packs_fit(const void *p, int64_t elems)
 {
     return reinterpret_cast<uintptr_t>(p) % alignof(mics_pack<T, COUNT>) == 0 && elems % COUNT == 0;

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums over teams: the threads of a block in groups of TEAM, which is 32 or a multiple of it and divides the block. The
-// order of a sum is fixed by TEAM alone, and all threads of a team get the same bits. All threads of the block call
-// together.
+// Sums over teams: the threads of a block in groups of TEAM, which is 32 or a multiple of it and
+// divides the block. The order of a sum is fixed by TEAM alone, and all threads of a team get the
+// same bits. All threads of the block call together.
 #ifndef MICS_OP_TEAM_CUH
 #define MICS_OP_TEAM_CUH
 
 #include <cuda_runtime.h>
 
-enum { WARP = 32, MOST_WARPS = 32 };
+enum { WARP = 32, MAX_WARPS = 32 };
 
 template <typename V> static __device__ __forceinline__ V warp_sum(V x)
 {
@@ -26,7 +26,7 @@ static __device__ __forceinline__ float warp_max(float x)
     return x;
 }
 
-// shared: MOST_WARPS values of the block, used for nothing else.
+// shared: MAX_WARPS values of the block, used for nothing else.
 template <int TEAM, typename V> static __device__ __forceinline__ V team_sum(V x, V *shared)
 {
     x = warp_sum(x);
@@ -45,7 +45,7 @@ template <int TEAM, typename V> static __device__ __forceinline__ V team_sum(V x
     return x;
 }
 
-// Two sums for the price of one. shared: MOST_WARPS pairs.
+// Two sums for the price of one. shared: MAX_WARPS pairs.
 template <int TEAM>
 static __device__ __forceinline__ float2 team_sum2(float a, float b, float2 *shared)
 {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What libmics has of the CUDA kernels: finding them in the plugin, and the order of tokens, which they take from the
-// host.
+// What libmics has of the CUDA kernels: finding them in the plugin, and the order of tokens, which
+// they take from the host.
 #include "mics/kernels.h"
 #include <string.h>
 

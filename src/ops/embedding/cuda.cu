@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the token and position tables, and their gradients. Shapes: see mics/kernels.h.
 //
-// Forward: a block a row of y; bytes: the rows of wte that are used, wpe's T, y once: at most 2 s N C + s T C.
+// Forward: a block a row of y; bytes: the rows of wte that are used, wpe's T, y once: at most 2 s N
+//          C + s T C.
 //
-// Backward, token table: positions come sorted by token, so the rows of one token are a run. Most runs are short: a warp
-// stands at each sorted position, looks at the 31 after it, and adds the rows of a run that begins there. Runs of
-// LONG_RUN and more get a block for each stripe of 32 packs of columns, whose warps add the rows in turn, and the first
-// warp adds their sums. Either way the tokens alone fix the order. Bytes: dy once, the rows with tokens once (read too
-// when it adds), and V C of zeros unless it adds.
-// Position table: a thread adds a pack of columns of one position over the sequences. Bytes: dy once more, P C.
+// Backward, token table: positions come sorted by token, so the rows of one token are a run. Most
+// runs are short: a warp stands at each sorted position, looks at the 31 after it, and adds the
+// rows of a run that begins there. Runs of LONG_RUN and more get a block for each stripe of 32
+// packs of columns, whose warps add the rows in turn, and the first warp adds their sums. Either
+// way the tokens alone fix the order. Bytes: dy once, the rows with tokens once (read too when it
+// adds), and V C of zeros unless it adds. Position table: a thread adds a pack of columns of one
+// position over the sequences. Bytes: dy once more, P C.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/launch.cuh"
 #include "ops/common/numbers.cuh"
@@ -72,10 +74,10 @@ static void forward_packs(const mics_exec *at, const forward_call &c)
 
 template <typename T> static void forward(const mics_exec *at, const forward_call &c)
 {
-    const int MOST = 16 / sizeof(T);
-    if (packs_fit<T, MOST>(c.y, c.C) && packs_fit<T, MOST>(c.wte, c.C) &&
-        packs_fit<T, MOST>(c.wpe, c.C))
-        forward_packs<T, MOST>(at, c);
+    const int PACK = 16 / sizeof(T);
+    if (packs_fit<T, PACK>(c.y, c.C) && packs_fit<T, PACK>(c.wte, c.C) &&
+        packs_fit<T, PACK>(c.wpe, c.C))
+        forward_packs<T, PACK>(at, c);
     else
         forward_packs<T, 1>(at, c);
 }
@@ -159,8 +161,8 @@ static __device__ int64_t run_length(const int32_t *tokens_N, const int32_t *ord
     }
 }
 
-// Runs of LONG_RUN rows and more, a block each. Every such run has a position that LONG_RUN divides; the block at the
-// first of these goes back to the run's beginning.
+// Runs of LONG_RUN rows and more, a block each. Every such run has a position that LONG_RUN
+// divides; the block at the first of these goes back to the run's beginning.
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(RUN_THREADS)
     long_runs_kernel(T *dwte_VC, const T *dy_NC, const int32_t *tokens_N, const int32_t *order_N,
@@ -250,10 +252,10 @@ template <typename T> static void backward(const mics_exec *at, const backward_c
     if (!c.add_dwte)
         at->device->ops->zero(at->device->ctx, at->stream, c.dwte,
                               static_cast<size_t>(c.V * c.C) * sizeof(T));
-    const int MOST = 16 / sizeof(T);
-    if (packs_fit<T, MOST>(c.dwte, c.C) && packs_fit<T, MOST>(c.dwpe, c.C) &&
-        packs_fit<T, MOST>(c.dy, c.C))
-        backward_packs<T, MOST>(at, c);
+    const int PACK = 16 / sizeof(T);
+    if (packs_fit<T, PACK>(c.dwte, c.C) && packs_fit<T, PACK>(c.dwpe, c.C) &&
+        packs_fit<T, PACK>(c.dy, c.C))
+        backward_packs<T, PACK>(at, c);
     else
         backward_packs<T, 1>(at, c);
 }
@@ -276,5 +278,4 @@ static void run_backward(const mics_op_call *call)
     MICS_BY_DTYPE(call->at->dtype, backward, call->at, c);
 }
 
-const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr, nullptr,
-                                                     nullptr};
+const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr, nullptr};

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative, as in
-// cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s when it adds). A thread computes
-// 16 bytes of results at a time (map.cuh). Of 2-byte numbers memory brings some 5 elements a clock and multiprocessor,
-// which leaves some 24 instructions for each: so one exponential and one reciprocal by the quick instructions.
+// gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715 x^3), and its
+// derivative, as in cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s
+// when it adds). A thread computes 16 bytes of results at a time (map.cuh). Of 2-byte numbers
+// memory brings some 5 elements a clock and multiprocessor, which leaves some 24 instructions for
+// each: so one exponential and one reciprocal by the quick instructions.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 
@@ -21,12 +22,14 @@ static __device__ __forceinline__ float limited(float x, float limit)
 
 template <typename T> static __device__ __forceinline__ float gelu(float x)
 {
-    // Beyond 10, s is 1 or 0 to within 1e-36; a 1 + e^-2u above 8.9e37 might have no quick reciprocal.
+    // Beyond 10, s is 1 or 0 to within 1e-36; a 1 + e^-2u above 8.9e37 might have no quick
+    // reciprocal.
     const float e = mics_quick<T>::exp(exp_argument(limited(x, 10.0F)));
     return mics_quick<T>::divide(x, 1.0F + e);
 }
 
-// s + x s (1 - s) (2u)', with 1 - s = e^-2u s, which does not cancel. At 10, e^-2u is still finite (8.9e37).
+// s + x s (1 - s) (2u)', with 1 - s = e^-2u s, which does not cancel. At 10, e^-2u is still finite
+// (8.9e37).
 template <typename T> static __device__ __forceinline__ float gelu_slope(float x)
 {
     const float two_sqrt_2_pi = 1.595769121605731F;
@@ -37,7 +40,7 @@ template <typename T> static __device__ __forceinline__ float gelu_slope(float x
 }
 
 template <typename T> struct gelu_op {
-    static const int MOST = 16 / sizeof(T), UNROLL = 2;
+    static const int PACK = 16 / sizeof(T), UNROLL = 2;
     T *y;
     const T *x;
 
@@ -58,12 +61,12 @@ template <typename T> struct gelu_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<T, MOST>(y + i, 0) && packs_fit<T, MOST>(x + i, 0);
+        return packs_fit<T, PACK>(y + i, 0) && packs_fit<T, PACK>(x + i, 0);
     }
 };
 
 template <typename T, bool ADD> struct gelu_backward_op {
-    static const int MOST = 16 / sizeof(T), UNROLL = 2;
+    static const int PACK = 16 / sizeof(T), UNROLL = 2;
     T *dx;
     const T *dy, *x;
 
@@ -91,8 +94,8 @@ template <typename T, bool ADD> struct gelu_backward_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<T, MOST>(dx + i, 0) && packs_fit<T, MOST>(dy + i, 0) &&
-               packs_fit<T, MOST>(x + i, 0);
+        return packs_fit<T, PACK>(dx + i, 0) && packs_fit<T, PACK>(dy + i, 0) &&
+               packs_fit<T, PACK>(x + i, 0);
     }
 };
 
@@ -103,8 +106,8 @@ static void forward(const mics_exec *at, void *y, const void *x, int64_t elems)
 }
 
 template <typename T>
-static void backward(const mics_exec *at, void *dx, const void *dy, const void *x,
-                     int64_t elems, bool add_dx)
+static void backward(const mics_exec *at, void *dx, const void *dy, const void *x, int64_t elems,
+                     bool add_dx)
 {
     T *to = static_cast<T *>(dx);
     const T *from = static_cast<const T *>(dy), *in = static_cast<const T *>(x);
@@ -136,5 +139,4 @@ static void run_backward(const mics_op_call *call)
                             call->shape.N * call->shape.out, call->add_din);
 }
 
-const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr,
-                                                nullptr};
+const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr};

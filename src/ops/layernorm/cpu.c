@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalisation of rows, with what backward needs of each. Shapes: see mics/kernels.h.
 #include "ops/common/kernels_isa.h"
-#include "ops/layernorm/def.h"
+#include "ops/common/norm.h"
 #include <math.h>
 #include <string.h>
 
@@ -77,7 +77,7 @@ static void backward(const mics_op_call *call)
     const float *weight_C = call->params[0];
     const bool add_dx = call->add_din, add_params = call->add_params[0];
     float *dx_NC = call->din, *workspace = call->at->workspace;
-    int64_t blocks = N < MICS_LAYERNORM_BLOCKS ? N : MICS_LAYERNORM_BLOCKS;
+    int64_t blocks = N < MICS_NORM_BLOCKS ? N : MICS_NORM_BLOCKS;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
         float *dweight = workspace + 2 * block * C, *dbias = dweight + C;

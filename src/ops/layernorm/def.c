@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm. params: weight (C), bias (C); stats: mean and reciprocal deviation of each row.
-#include "ops/layernorm/def.h"
 #include "ops/common/def.h"
+#include "ops/common/norm.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
@@ -20,8 +20,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     cost.flops_backward = 14 * (double)s->N * (double)s->in[0];
     cost.workspace_backward =
         2 * s->in[0] *
-        (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_LAYERNORM_ACCELERATOR_BLOCKS)
-                                  : MICS_LAYERNORM_BLOCKS);
+        (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS)
+                                  : MICS_NORM_BLOCKS);
     return cost;
 }
 

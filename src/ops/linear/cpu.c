@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Products with a weight and its bias. Shapes: see mics/kernels.h. W^T of an OUT_IN weight is its transpose as stored.
+// GEMMs with a weight and its bias. Shapes: see mics/kernels.h. W^T of an OUT_IN weight is its
+// transpose as stored.
 #include "ops/common/kernels_isa.h"
 #include "ops/linear/def.h"
 

@@ -1,27 +1,20 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Linears as one product each, with what belongs to them in its epilogue: bias, GELU and its
-// derivative, sums of rows. Where the library has no such epilogue for a shape or type, the product
+// Linears as one GEMM each, with what belongs to them in its epilogue: bias, GELU and its
+// derivative, sums of rows. Where the library has no such epilogue for a shape or type, the GEMM
 // runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
 //
-// Floors: 2 N I O flops a product, and each matrix read or written once. A kernel beside it reads
+// Floors: 2 N I O flops a GEMM, and each matrix read or written once. A kernel beside it reads
 // and writes N O numbers more.
 //
-// Calls of a stream run in order, so a product and the sums after it use the same workspace.
+// Calls of a stream run in order, so a GEMM and the sums after it use the same workspace.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/common/matmul_cuda.h"
 
-static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
+static bool multiply(const mics_exec *at, const mics_cuda_gemm *gemm)
 {
-    (void)dtype;
-    const size_t sums = mics_cuda_bias_workspace_bytes(shape->N, shape->out);
-    return sums > MICS_CUDA_MATMUL_WORKSPACE_BYTES ? sums : MICS_CUDA_MATMUL_WORKSPACE_BYTES;
-}
-
-static bool multiply(const mics_exec *at, const mics_cuda_product *product)
-{
-    return mics_cuda_matmul(at, product, at->workspace, at->workspace_bytes);
+    return mics_cuda_matmul(at, gemm, at->workspace, at->workspace_bytes);
 }
 
 // y = x W, and what `epilogue` says. False: the library does not do that.
@@ -30,19 +23,19 @@ static bool forward_with(const mics_op_call *call, void *y_NO, mics_cuda_epilogu
 {
     const int64_t I = call->shape.in[0], O = call->shape.out;
     const bool out_in = call->shape.op->weight_out_in;
-    mics_cuda_product product = {.a = call->in[0], .b = call->params[0], .c = y_NO};
-    product.transpose_b = out_in;
-    product.M = call->shape.N;
-    product.N = O;
-    product.K = I;
-    product.lda = I;
-    product.ldb = out_in ? I : O;
-    product.ldc = O;
-    product.epilogue = epilogue;
+    mics_cuda_gemm gemm = {.a = call->in[0], .b = call->params[0], .c = y_NO};
+    gemm.transpose_b = out_in;
+    gemm.M = call->shape.N;
+    gemm.N = O;
+    gemm.K = I;
+    gemm.lda = I;
+    gemm.ldb = out_in ? I : O;
+    gemm.ldc = O;
+    gemm.epilogue = epilogue;
     if (epilogue != MICS_CUDA_EPILOGUE_NONE)
-        product.vector = (void *)call->params[1]; // read only
-    product.aux = pre_NO;
-    return multiply(call->at, &product);
+        gemm.vector = (void *)call->params[1]; // read only
+    gemm.aux = pre_NO;
+    return multiply(call->at, &gemm);
 }
 
 static void forward(const mics_op_call *call)
@@ -70,18 +63,18 @@ static bool backward_input(const mics_op_call *call, void *dx_NI, bool add, cons
 {
     const int64_t I = call->shape.in[0], O = call->shape.out;
     const bool in_out = !call->shape.op->weight_out_in;
-    mics_cuda_product product = {.a = call->dout, .b = call->params[0], .c = dx_NI};
-    product.transpose_b = in_out;
-    product.M = call->shape.N;
-    product.N = I;
-    product.K = O;
-    product.lda = O;
-    product.ldb = in_out ? O : I;
-    product.ldc = I;
-    product.add = add;
-    product.epilogue = pre_NI ? MICS_CUDA_EPILOGUE_DGELU : MICS_CUDA_EPILOGUE_NONE;
-    product.aux = (void *)pre_NI; // read only
-    return multiply(call->at, &product);
+    mics_cuda_gemm gemm = {.a = call->dout, .b = call->params[0], .c = dx_NI};
+    gemm.transpose_b = in_out;
+    gemm.M = call->shape.N;
+    gemm.N = I;
+    gemm.K = O;
+    gemm.lda = O;
+    gemm.ldb = in_out ? O : I;
+    gemm.ldc = I;
+    gemm.add = add;
+    gemm.epilogue = pre_NI ? MICS_CUDA_EPILOGUE_DGELU : MICS_CUDA_EPILOGUE_NONE;
+    gemm.aux = (void *)pre_NI; // read only
+    return multiply(call->at, &gemm);
 }
 
 // dW (+)= x^T dy, or its transpose, with dbias = the sum of dy's rows when that is not NULL. False:
@@ -90,19 +83,19 @@ static bool backward_weight(const mics_op_call *call, void *dbias_O)
 {
     const int64_t I = call->shape.in[0], O = call->shape.out;
     const bool in_out = !call->shape.op->weight_out_in;
-    mics_cuda_product product = {.c = call->dparams[0], .transpose_a = true, .K = call->shape.N};
-    product.add = call->add_params[0];
-    product.a = in_out ? call->in[0] : call->dout;
-    product.b = in_out ? call->dout : call->in[0];
-    product.M = product.lda = in_out ? I : O;
-    product.N = product.ldb = product.ldc = in_out ? O : I;
-    product.vector = dbias_O;
+    mics_cuda_gemm gemm = {.c = call->dparams[0], .transpose_a = true, .K = call->shape.N};
+    gemm.add = call->add_params[0];
+    gemm.a = in_out ? call->in[0] : call->dout;
+    gemm.b = in_out ? call->dout : call->in[0];
+    gemm.M = gemm.lda = in_out ? I : O;
+    gemm.N = gemm.ldb = gemm.ldc = in_out ? O : I;
+    gemm.vector = dbias_O;
     if (dbias_O)
-        product.epilogue = in_out ? MICS_CUDA_EPILOGUE_SUM_B : MICS_CUDA_EPILOGUE_SUM_A;
-    return multiply(call->at, &product);
+        gemm.epilogue = in_out ? MICS_CUDA_EPILOGUE_SUM_B : MICS_CUDA_EPILOGUE_SUM_A;
+    return multiply(call->at, &gemm);
 }
 
-// The library overwrites the bias gradient, in the place's type. Where it is to be added to, a sum
+// The library overwrites the bias gradient, in the call's type. Where it is to be added to, a sum
 // of its own keeps to one rounding.
 static void backward_params(const mics_op_call *call)
 {
@@ -137,7 +130,5 @@ static void backward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 static const mics_op_pair with_gelu = {
     .next = MICS_OP_GELU, .forward = forward_gelu, .backward = backward_gelu};
 
-const mics_op_kernels mics_cuda_linear_kernels = {.forward = forward,
-                                                  .backward = backward,
-                                                  .workspace_bytes = workspace_bytes,
-                                                  .pair = &with_gelu};
+const mics_op_kernels mics_cuda_linear_kernels = {
+    .forward = forward, .backward = backward, .pair = &with_gelu};

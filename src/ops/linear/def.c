@@ -17,7 +17,7 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     enum { BLOCKS = MICS_LINEAR_ACCELERATOR_BLOCKS };
-    mics_op_cost cost = mics_cost_product((double)s->N, (double)s->in[0], (double)s->out);
+    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)s->out);
     cost.workspace_backward = MICS_LINEAR_BLOCKS * s->out;
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward = mics_part_floats(MICS_GEMM_BYTES);

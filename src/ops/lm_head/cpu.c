@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The last product with the softmax and the loss, over chunks of rows, so that no table of all
+// The last GEMM with the softmax and the loss, over chunks of rows, so that no table of all
 // logits is kept. Shapes: see mics/kernels.h; R rows of a chunk.
 #include "ops/common/kernels_isa.h"
 #include "ops/common/vector_math.h"

@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and cross-entropy of rows of logits, loss and gradient in one kernel. Bytes: s R V read, and s R V written
-// where gradients are wanted.
+// Softmax and cross-entropy of rows of logits, loss and gradient in one kernel. Bytes: s R V read,
+// and s R V written where gradients are wanted.
 //
-// A team takes a row: a warp where it is short, else a block. Each thread keeps a running maximum of its numbers
-// and the sum of their exponentials relative to it (Milakov and Gimelshein, 2018, arXiv:1805.02867), so that the row is read from
-// memory once; the gradient reads it again, from the chip's second cache: the rows that are under way at a time, some
-// 400 of 100 KB on the largest chips, nearly fit there. A thread's sum is fp32 over V / TEAM numbers, teams' sums follow a tree.
+// A team takes a row: a warp where it is short, else a block. Each thread keeps a running maximum
+// of its numbers and the sum of their exponentials relative to it (Milakov and Gimelshein, 2018,
+// arXiv:1805.02867), so that the row is read from memory once; the gradient reads it again, from
+// the chip's second cache: the rows that are under way at a time, some 400 of 100 KB on the largest
+// chips, nearly fit there. A thread's sum is fp32 over V / TEAM numbers, teams' sums follow a tree.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/launch.cuh"
 #include "ops/common/numbers.cuh"
@@ -46,7 +47,7 @@ static __device__ __forceinline__ softmax_sum join_pack(softmax_sum a,
     return a;
 }
 
-// shared: MOST_WARPS of the block.
+// shared: MAX_WARPS of the block.
 template <typename T, int TEAM>
 static __device__ __forceinline__ softmax_sum join_team(softmax_sum mine, softmax_sum *shared)
 {
@@ -92,7 +93,8 @@ static __device__ __forceinline__ void put_slopes(G *gradients, const T *logits,
     store_pack<COUNT>(gradients + v, out);
 }
 
-// A row, by a team whose thread number `member` this is. `row` = R: a team without one, which comes to the barriers.
+// A row, by a team whose thread number `member` this is. `row` = R: a team without one, which comes
+// to the barriers.
 template <typename T, typename G, int COUNT, int TEAM>
 static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, int64_t r,
                                                    softmax_sum *shared)
@@ -128,7 +130,7 @@ static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, in
 template <typename T, typename G, int COUNT, int TEAM>
 __global__ void __launch_bounds__(ROW_THREADS) entropy_kernel(mics_cuda_logits a)
 {
-    __shared__ softmax_sum shared[MOST_WARPS];
+    __shared__ softmax_sum shared[MAX_WARPS];
     const int64_t TEAMS = ROW_THREADS / TEAM, team = threadIdx.x / TEAM;
     for (int64_t first = blockIdx.x * TEAMS; first < a.R; first += gridDim.x * TEAMS)
         entropy_row<T, G, COUNT, TEAM>(a, first + team, shared);
@@ -149,22 +151,20 @@ static void entropy_packs(const mics_exec *at, const mics_cuda_logits &a)
 template <typename T, typename G>
 static void entropy(const mics_exec *at, const mics_cuda_logits &a)
 {
-    const int MOST = 16 / sizeof(T);
-    if (packs_fit<T, MOST>(a.logits, a.stride) &&
-        (!a.gradients || packs_fit<G, MOST>(a.gradients, a.stride)))
-        entropy_packs<T, G, MOST>(at, a);
+    const int PACK = 16 / sizeof(T);
+    if (packs_fit<T, PACK>(a.logits, a.stride) &&
+        (!a.gradients || packs_fit<G, PACK>(a.gradients, a.stride)))
+        entropy_packs<T, G, PACK>(at, a);
     else
         entropy_packs<T, G, 1>(at, a);
 }
 
-template <typename G>
-static void entropy_of_float(const mics_exec *at, const mics_cuda_logits &a)
+template <typename G> static void entropy_of_float(const mics_exec *at, const mics_cuda_logits &a)
 {
     entropy<float, G>(at, a);
 }
 
-template <typename T>
-static void entropy_of_same(const mics_exec *at, const mics_cuda_logits &a)
+template <typename T> static void entropy_of_same(const mics_exec *at, const mics_cuda_logits &a)
 {
     entropy<T, T>(at, a);
 }

@@ -1,18 +1,19 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The last product with softmax and loss, over chunks of rows: logits of a chunk by one product,
-// losses and gradients over them in place, then two products with the gradients. Shapes: see
+// The last GEMM with softmax and loss, over chunks of rows: logits of a chunk by one GEMM,
+// losses and gradients over them in place, then two GEMMs with the gradients. Shapes: see
 // mics/kernels.h; R rows of a chunk.
 //
-// Logits are held in the place's dtype, as an ordinary linear's output is. Their rows are padded to
+// Logits are held in the call's dtype, as an ordinary linear's output is. Their rows are padded to
 // 16 bytes, so that a vocabulary of any size (GPT-2's 50257) is read in whole vectors, by the
-// products too.
+// GEMMs too.
 //
-// dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is summed,
-// so that it is rounded once. A caller who has less than workspace_bytes, but room for a chunk, loses
-// bits to a rounding after each chunk.
+// dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is
+// summed, so that it is rounded once. A caller who has less than the descriptor says, but room for
+// a chunk, loses bits to a rounding after each chunk.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/cuda_ops.h"
+#include "ops/common/def.h"
 #include "ops/common/matmul_cuda.h"
 
 typedef struct lm_head {
@@ -23,60 +24,30 @@ typedef struct lm_head {
     float *loss, scale;
     int64_t N, C, V, stride, chunk_rows;
     void *logits; // (chunk_rows, stride)
-    void *products;
-    size_t products_bytes;
+    void *gemm_space;
+    size_t gemm_bytes;
 } lm_head;
-
-static size_t whole_blocks(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 static int64_t logits_stride(mics_dtype dtype, int64_t V)
 {
-    const int64_t lanes = (int64_t)(16 / mics_dtype_bytes(dtype));
-    return (V + lanes - 1) / lanes * lanes;
+    return mics_size_round_up(V, (int64_t)(16 / mics_dtype_bytes(dtype)));
 }
 
 static size_t logits_bytes(mics_dtype dtype, int64_t V, int64_t rows)
 {
-    return whole_blocks((size_t)(logits_stride(dtype, V) * rows) * mics_dtype_bytes(dtype));
+    const int64_t bytes = logits_stride(dtype, V) * rows * (int64_t)mics_dtype_bytes(dtype);
+    return (size_t)mics_size_round_up(bytes, MICS_PART_BYTES);
 }
 
-static size_t sum_bytes(int64_t V, int64_t C)
-{
-    return whole_blocks((size_t)(V * C) * sizeof(float));
-}
-
-static int64_t minimum(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-size_t mics_cuda_lm_head_workspace_bytes(mics_dtype dtype, int64_t N, int64_t C, int64_t V,
-                                         int64_t chunk_rows)
-{
-    const bool summed = dtype != MICS_DTYPE_FP32 && chunk_rows < N;
-    return logits_bytes(dtype, V, minimum(N, chunk_rows)) + (summed ? sum_bytes(V, C) : 0) +
-           MICS_CUDA_MATMUL_WORKSPACE_BYTES;
-}
-
-static size_t workspace_bytes(const mics_op_shape *shape, mics_dtype dtype)
-{
-    return mics_cuda_lm_head_workspace_bytes(
-        dtype, shape->N, shape->params[0][1], shape->params[0][0],
-        mics_op_def_get(shape->op->kind)->cost(shape).chunk_rows);
-}
-
-// The workspace: logits, then what products take.
+// The workspace: logits, then what GEMMs take.
 static void place(lm_head *c)
 {
     const mics_exec *at = c->at;
-    const size_t logits = logits_bytes(at->dtype, c->V, minimum(c->N, c->chunk_rows));
+    const size_t logits = logits_bytes(at->dtype, c->V, mics_smaller(c->N, c->chunk_rows));
     c->stride = logits_stride(at->dtype, c->V);
     c->logits = at->workspace;
-    c->products = (char *)at->workspace + logits;
-    c->products_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
+    c->gemm_space = (char *)at->workspace + logits;
+    c->gemm_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
 }
 
 static const void *rows_of(const lm_head *c, int64_t first)
@@ -87,13 +58,13 @@ static const void *rows_of(const lm_head *c, int64_t first)
 // logits (R, V) = x W^T
 static void logits_of(const lm_head *c, int64_t first, int64_t R)
 {
-    mics_cuda_product product = {.a = rows_of(c, first), .b = c->weight, .c = c->logits};
-    product.transpose_b = true;
-    product.M = R;
-    product.N = c->V;
-    product.K = product.lda = product.ldb = c->C;
-    product.ldc = c->stride;
-    mics_cuda_matmul(c->at, &product, c->products, c->products_bytes);
+    mics_cuda_gemm gemm = {.a = rows_of(c, first), .b = c->weight, .c = c->logits};
+    gemm.transpose_b = true;
+    gemm.M = R;
+    gemm.N = c->V;
+    gemm.K = gemm.lda = gemm.ldb = c->C;
+    gemm.ldc = c->stride;
+    mics_cuda_matmul(c->at, &gemm, c->gemm_space, c->gemm_bytes);
 }
 
 static void losses_of(const lm_head *c, int64_t first, int64_t R, bool gradients)
@@ -112,28 +83,28 @@ static void losses_of(const lm_head *c, int64_t first, int64_t R, bool gradients
 // dx (R, C) = dlogits W
 static void backward_input(const lm_head *c, char *dx_NC, int64_t first, int64_t R)
 {
-    mics_cuda_product product = {.a = c->logits, .b = c->weight};
-    product.c = dx_NC + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
-    product.M = R;
-    product.N = product.ldb = product.ldc = c->C;
-    product.K = c->V;
-    product.lda = c->stride;
-    mics_cuda_matmul(c->at, &product, c->products, c->products_bytes);
+    mics_cuda_gemm gemm = {.a = c->logits, .b = c->weight};
+    gemm.c = dx_NC + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
+    gemm.M = R;
+    gemm.N = gemm.ldb = gemm.ldc = c->C;
+    gemm.K = c->V;
+    gemm.lda = c->stride;
+    mics_cuda_matmul(c->at, &gemm, c->gemm_space, c->gemm_bytes);
 }
 
 // dW (V, C) (+)= dlogits^T x
 static void backward_weight(const lm_head *c, void *dweight_VC, int64_t first, int64_t R, bool add,
                             bool wide)
 {
-    mics_cuda_product product = {.a = c->logits, .b = rows_of(c, first), .c = dweight_VC};
-    product.transpose_a = true;
-    product.add = add;
-    product.wide = wide;
-    product.M = c->V;
-    product.N = product.ldb = product.ldc = c->C;
-    product.K = R;
-    product.lda = c->stride;
-    mics_cuda_matmul(c->at, &product, c->products, c->products_bytes);
+    mics_cuda_gemm gemm = {.a = c->logits, .b = rows_of(c, first), .c = dweight_VC};
+    gemm.transpose_a = true;
+    gemm.add = add;
+    gemm.wide = wide;
+    gemm.M = c->V;
+    gemm.N = gemm.ldb = gemm.ldc = c->C;
+    gemm.K = R;
+    gemm.lda = c->stride;
+    mics_cuda_matmul(c->at, &gemm, c->gemm_space, c->gemm_bytes);
 }
 
 static lm_head open_call(const mics_op_call *call)
@@ -156,23 +127,24 @@ static void forward(const mics_op_call *call)
 {
     const lm_head c = open_call(call);
     for (int64_t first = 0; first < c.N; first += c.chunk_rows) {
-        const int64_t R = minimum(c.chunk_rows, c.N - first);
+        const int64_t R = mics_smaller(c.chunk_rows, c.N - first);
         logits_of(&c, first, R);
         losses_of(&c, first, R, false);
     }
 }
 
-// Where dW may be summed in fp32, taken from what products have; NULL when there is no use or no
+// Where dW may be summed in fp32, taken from what GEMMs have; NULL when there is no use or no
 // room.
 static float *wide_weight(lm_head *c)
 {
-    const size_t sum = sum_bytes(c->V, c->C);
+    const int64_t weight_bytes = c->V * c->C * (int64_t)sizeof(float);
+    const size_t sum = (size_t)mics_size_round_up(weight_bytes, MICS_PART_BYTES);
     if (c->at->dtype == MICS_DTYPE_FP32 || c->chunk_rows >= c->N ||
-        c->products_bytes < sum + MICS_CUDA_MATMUL_WORKSPACE_BYTES)
+        c->gemm_bytes < sum + MICS_GEMM_BYTES)
         return NULL;
-    float *wide = c->products;
-    c->products = (char *)c->products + sum;
-    c->products_bytes -= sum;
+    float *wide = c->gemm_space;
+    c->gemm_space = (char *)c->gemm_space + sum;
+    c->gemm_bytes -= sum;
     return wide;
 }
 
@@ -182,7 +154,7 @@ static void backward(const mics_op_call *call)
     const bool add = call->add_params[0];
     float *wide = wide_weight(&c);
     for (int64_t first = 0; first < c.N; first += c.chunk_rows) {
-        const int64_t R = minimum(c.chunk_rows, c.N - first);
+        const int64_t R = mics_smaller(c.chunk_rows, c.N - first);
         logits_of(&c, first, R);
         losses_of(&c, first, R, true);
         backward_input(&c, call->din, first, R);
@@ -197,13 +169,13 @@ static void backward(const mics_op_call *call)
 
 static void decode(const mics_op_call *call)
 {
-    mics_cuda_product product = {.a = call->in[0], .b = call->params[0], .c = call->logits};
-    product.transpose_b = true;
-    product.M = call->shape.N;
-    product.N = product.ldc = call->shape.params[0][0];
-    product.K = product.lda = product.ldb = call->shape.params[0][1];
-    mics_cuda_matmul(call->at, &product, call->at->workspace, call->at->workspace_bytes);
+    mics_cuda_gemm gemm = {.a = call->in[0], .b = call->params[0], .c = call->logits};
+    gemm.transpose_b = true;
+    gemm.M = call->shape.N;
+    gemm.N = gemm.ldc = call->shape.params[0][0];
+    gemm.K = gemm.lda = gemm.ldb = call->shape.params[0][1];
+    mics_cuda_matmul(call->at, &gemm, call->at->workspace, call->at->workspace_bytes);
 }
 
 const mics_op_kernels mics_cuda_lm_head_kernels = {
-    .forward = forward, .backward = backward, .decode = decode, .workspace_bytes = workspace_bytes};
+    .forward = forward, .backward = backward, .decode = decode};

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The last product with the softmax and each token's loss, by chunks of rows. params: weight (V, C).
+// The last GEMM with the softmax and each token's loss, by chunks of rows. params: weight (V, C).
 #include "ops/common/def.h"
 
-// Rows of logits at a time on an accelerator: full tiles for every multiprocessor whatever the vocabulary, in whole
-// tiles.
+// Rows of logits at a time on an accelerator: full tiles for every multiprocessor whatever the
+// vocabulary, in whole tiles.
 enum { ACCELERATOR_ROWS = 4096, ACCELERATOR_TILE = 128 };
 
-// On the CPU logits are held for so many floats' worth of rows at a time: large enough that a chunk's GEMMs run at full
-// speed although each passes over the whole table once.
+// On the CPU logits are held for so many floats' worth of rows at a time: large enough that a
+// chunk's GEMMs run at full speed although each passes over the whole table once.
 static const int64_t logits_floats = (int64_t)16 << 20;
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
@@ -19,9 +19,9 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
-// The weight's gradient of several chunks is summed in fp32 where numbers have 2 bytes, V C floats, so that it is
-// rounded once; one chunk whose logits take no more memory than a smaller chunk's and that sum needs no sum and passes
-// over the table once.
+// The weight's gradient of several chunks is summed in fp32 where numbers have 2 bytes, V C floats,
+// so that it is rounded once; one chunk whose logits take no more memory than a smaller chunk's and
+// that sum needs no sum and passes over the table once.
 static int64_t accelerator_rows(int64_t tokens, int64_t width, int64_t elem_bytes)
 {
     const int64_t instead =
@@ -55,7 +55,7 @@ static void place_on_accelerator(const mics_op_shape *s, mics_op_cost *cost)
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const int64_t V = s->params[0][0], C = s->params[0][1];
-    mics_op_cost cost = mics_cost_product((double)s->N, (double)C, (double)V);
+    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)C, (double)V);
     cost.flops_backward += cost.flops_forward; // its forward's work is done there
     cost.chunk_rows = s->accelerator_bytes > 0 ? accelerator_rows(s->N, C, s->accelerator_bytes)
                                                : cpu_rows(s->N, V);
@@ -65,8 +65,9 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     return cost;
 }
 
-// Logits of some rows: made, read twice and written once as they become losses (or gradients), and in backward
-// multiplied with the table and with the inputs. They are fp32 but on accelerators, which hold them as activations.
+// Logits of some rows: made, read twice and written once as they become losses (or gradients), and
+// in backward multiplied with the table and with the inputs. They are fp32 but on accelerators,
+// which hold them as activations.
 static int32_t add_rows(const mics_op_shape *s, const mics_op_pass *pass, int64_t rows,
                         int64_t times, mics_op_work *works)
 {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows scaled by their root mean square. Shapes: see mics/op.h.
 #include "ops/common/kernels_isa.h"
-#include "ops/rmsnorm/def.h"
+#include "ops/common/norm.h"
 #include <math.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ static void backward_row(float *dx_C, float *dweight_C, const float *dy_C, const
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
-    const int64_t blocks = N < MICS_RMSNORM_BLOCKS ? N : MICS_RMSNORM_BLOCKS;
+    const int64_t blocks = N < MICS_NORM_BLOCKS ? N : MICS_NORM_BLOCKS;
     const float *dy_NC = call->dout, *x_NC = call->in[0], *scale_N = call->stats;
     float *dx_NC = call->din, *workspace = call->at->workspace;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)

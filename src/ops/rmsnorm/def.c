@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): y = x / sqrt(mean of x^2 + eps) * weight. params: weight (C);
-// stats: the reciprocal root of each row.
-#include "ops/rmsnorm/def.h"
+// RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): y = x / sqrt(mean of x^2 + eps) * weight.
+// params: weight (C); stats: the reciprocal root of each row.
 #include "ops/common/def.h"
+#include "ops/common/norm.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
@@ -19,8 +19,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     cost.flops_forward = 4 * (double)s->N * (double)s->in[0];
     cost.flops_backward = 10 * (double)s->N * (double)s->in[0];
     cost.workspace_backward =
-        s->in[0] * (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_RMSNORM_ACCELERATOR_BLOCKS)
-                                             : MICS_RMSNORM_BLOCKS);
+        s->in[0] * (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS)
+                                             : MICS_NORM_BLOCKS);
     return cost;
 }
 

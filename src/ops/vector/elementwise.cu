@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums of two arrays, and conversions. Each reads its inputs and writes its output once, 16 bytes a thread and access, of
-// conversions on the wider side (map.cuh); nothing but memory counts. Bytes an element, of a dtype of s bytes: add and accumulate 3 s, round and
-// widen 4 + s.
+// Sums of two arrays, and conversions. Each reads its inputs and writes its output once, 16 bytes a
+// thread and access, of conversions on the wider side (map.cuh); nothing but memory counts. Bytes
+// an element, of a dtype of s bytes: add and accumulate 3 s, round and widen 4 + s.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 
 template <typename T> struct add_op {
-    static const int MOST = 16 / sizeof(T), UNROLL = 2;
+    static const int PACK = 16 / sizeof(T), UNROLL = 2;
     T *y;
     const T *a, *b;
 
@@ -28,14 +28,14 @@ template <typename T> struct add_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<T, MOST>(y + i, 0) && packs_fit<T, MOST>(a + i, 0) &&
-               packs_fit<T, MOST>(b + i, 0);
+        return packs_fit<T, PACK>(y + i, 0) && packs_fit<T, PACK>(a + i, 0) &&
+               packs_fit<T, PACK>(b + i, 0);
     }
 };
 
 // Numbers of From as numbers of To.
 template <typename To, typename From> struct convert_op {
-    static const int MOST = 4, UNROLL = 4; // the wider side goes in 16 bytes
+    static const int PACK = 4, UNROLL = 4; // the wider side goes in 16 bytes
     To *out;
     const From *x;
 
@@ -56,7 +56,7 @@ template <typename To, typename From> struct convert_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<To, MOST>(out + i, 0) && packs_fit<From, MOST>(x + i, 0);
+        return packs_fit<To, PACK>(out + i, 0) && packs_fit<From, PACK>(x + i, 0);
     }
 };
 

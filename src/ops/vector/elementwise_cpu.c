@@ -31,7 +31,7 @@ static double sum_squares_part(const float *x, int64_t elems)
 }
 
 // A whole block is read at four places at once: four sums that do not wait for each other, four
-// streams that the processor fetches ahead.
+// streams that the CPU fetches ahead.
 static double sum_squares_block(const float *x, int64_t elems)
 {
     enum { PART = MICS_OP_BLOCK / 4 };

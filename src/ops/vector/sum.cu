@@ -1,22 +1,17 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums over shards. Bytes an element: sum_squares 4, read once by SUM_BLOCKS blocks, each of which leaves a partial sum
-// that one more block adds up; sum_blocks s (1 + count) and 4 (8 when it adds), sum_blocks_rounded s (2 + count), in
-// one pass (map.cuh); sum_losses is one small block.
+// Sums over shards. Bytes an element: sum_squares 4, read once by MICS_CUDA_SUM_BLOCKS blocks, each
+// of which leaves a partial sum that one more block adds up; sum_blocks s (1 + count) and 4 (8 when
+// it adds), sum_blocks_rounded s (2 + count), in one pass (map.cuh); sum_losses is one small block.
 //
-// Sums of squares and losses are fp64, which chips for training add half as fast as fp32: still 8 times as fast as
-// memory brings numbers. Which thread adds which numbers in which order follows from their count alone, not from
-// where they lie or how many processors there are: no atomics.
+// Sums of squares and losses are fp64, which chips for training add half as fast as fp32: still 8
+// times as fast as memory brings numbers. Which thread adds which numbers in which order follows
+// from their count alone, not from where they lie or how many multiprocessors there are: no atomics.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 #include "ops/common/team.cuh"
 
-enum { SUM_THREADS = 256, SUM_BLOCKS = 1024, SUM_PACK = 4, SUM_UNROLL = 4, FINAL_THREADS = 1024 };
-
-size_t mics_cuda_sum_workspace_bytes(void)
-{
-    return SUM_BLOCKS * sizeof(double);
-}
+enum { SUM_THREADS = 256, SUM_PACK = 4, SUM_UNROLL = 4, FINAL_THREADS = 1024 };
 
 // ---- squares and losses ----
 
@@ -44,7 +39,7 @@ template <bool ALIGNED>
 __global__ void __launch_bounds__(SUM_THREADS)
     squares_kernel(double *partial, const float *x, int64_t elems)
 {
-    __shared__ double shared[MOST_WARPS];
+    __shared__ double shared[MAX_WARPS];
     const int64_t packs = elems / SUM_PACK, thread = grid_thread(), threads = grid_threads();
     double sum = 0;
     for (int64_t first = thread; first < packs; first += threads * SUM_UNROLL) {
@@ -71,7 +66,7 @@ template <typename V>
 __global__ void __launch_bounds__(FINAL_THREADS)
     add_up_kernel(double *sum, const V *numbers, int64_t count)
 {
-    __shared__ double shared[MOST_WARPS];
+    __shared__ double shared[MAX_WARPS];
     double mine = 0;
     for (int64_t i = threadIdx.x; i < count; i += FINAL_THREADS)
         mine += static_cast<double>(numbers[i]);
@@ -90,7 +85,9 @@ void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int
     const cudaStream_t stream = stream_of(at);
     double *partial = static_cast<double *>(at->workspace);
     const int64_t most = ceil_div(elems, SUM_PACK * SUM_THREADS);
-    const int64_t blocks = most < 1 ? 1 : most < SUM_BLOCKS ? most : int64_t{SUM_BLOCKS};
+    const int64_t blocks = most < 1                      ? 1
+                           : most < MICS_CUDA_SUM_BLOCKS ? most
+                                                         : int64_t{MICS_CUDA_SUM_BLOCKS};
     if (packs_fit<float, SUM_PACK>(x, 0))
         MICS_LAUNCH(squares_kernel<true>, static_cast<unsigned>(blocks), SUM_THREADS, 0, stream,
                     partial, x, elems);
@@ -106,7 +103,7 @@ void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int
 // out[i] (+)= own[i] + blocks[0][i] + ..., with Out float or T. `add` is for float.
 template <typename Out, typename T, bool ADD> struct blocks_op {
     // The wider side goes in 16 bytes.
-    static const int MOST = sizeof(Out) == 4 ? 4 : 16 / sizeof(T), UNROLL = 2;
+    static const int PACK = sizeof(Out) == 4 ? 4 : 16 / sizeof(T), UNROLL = 2;
     Out *out;
     const T *own, *blocks;
     int64_t stride;
@@ -145,8 +142,8 @@ template <typename Out, typename T, bool ADD> struct blocks_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<Out, MOST>(out + i, 0) && packs_fit<T, MOST>(own + i, 0) &&
-               (count == 0 || (packs_fit<T, MOST>(blocks + i, 0) && stride % MOST == 0));
+        return packs_fit<Out, PACK>(out + i, 0) && packs_fit<T, PACK>(own + i, 0) &&
+               (count == 0 || (packs_fit<T, PACK>(blocks + i, 0) && stride % PACK == 0));
     }
 };
 

@@ -1,15 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2) on a shard's masters, with clipping and the
-// rounding of the parameters in the same pass. Bytes an element: reads 16 (master, two moments, gradient), writes 12
-// and the parameter's s; in two passes it would be 8 more. A thread updates 4 elements at a time (map.cuh), so fp32 moves
-// in 16 bytes and 2-byte parameters in 8.
+// AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2) on a shard's masters, with
+// clipping and the rounding of the parameters in the same pass. Bytes an element: reads 16 (master,
+// two moments, gradient), writes 12 and the parameter's s; in two passes it would be 8 more. A
+// thread updates 4 elements at a time (map.cuh), so fp32 moves in 16 bytes and 2-byte parameters in
+// 8.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 #include "optim/adamw/factors.h"
 
 template <typename T, bool ROUND> struct adamw_op {
-    static const int MOST = 4, UNROLL = 2;
+    static const int PACK = 4, UNROLL = 2;
     T *params;
     float *masters, *moment1, *moment2;
     const float *grads;
@@ -47,15 +48,14 @@ template <typename T, bool ROUND> struct adamw_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<float, MOST>(masters + i, 0) && packs_fit<float, MOST>(moment1 + i, 0) &&
-               packs_fit<float, MOST>(moment2 + i, 0) && packs_fit<float, MOST>(grads + i, 0) &&
-               (!ROUND || packs_fit<T, MOST>(params + i, 0));
+        return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(moment1 + i, 0) &&
+               packs_fit<float, PACK>(moment2 + i, 0) && packs_fit<float, PACK>(grads + i, 0) &&
+               (!ROUND || packs_fit<T, PACK>(params + i, 0));
     }
 };
 
 template <typename T>
-static void update_to(const mics_exec *at, const mics_optimizer_update *u,
-                      const adamw_factors &by)
+static void update_to(const mics_exec *at, const mics_optimizer_update *u, const adamw_factors &by)
 {
     map(at,
         adamw_op<T, true>{static_cast<T *>(u->params), u->masters, u->states[ADAMW_MOMENT1],

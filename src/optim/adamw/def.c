@@ -9,6 +9,6 @@ const mics_optimizer_def mics_optimizer_def_adamw = {
     .states = ADAMW_STATES,
     .state_names = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
     .settings = ADAMW_SETTINGS,
-    .setting = {[ADAMW_BETA1] = {"beta1", 0, 1, 0.9},
-                [ADAMW_BETA2] = {"beta2", 0, 1, 0.999},
-                [ADAMW_EPS] = {"eps", 0, 1, 1e-8}}};
+    .setting = {[ADAMW_BETA1] = {"beta1", 0, 0.9999999, 0.9},
+                [ADAMW_BETA2] = {"beta2", 0, 0.9999999, 0.999},
+                [ADAMW_EPS] = {"eps", 1e-30, 1, 1e-8}}};

@@ -4,8 +4,7 @@
 // collectives against the same plain sums as the other transports. With another: a way to fail,
 // whose one line the caller looks for.
 //   late      rank 1 does not come
-//   told      likewise, and a late handler says what the board says of rank 1
-//   library   likewise, to a gather of the library's
+//   told      likewise, and a late handler says what the heartbeat says of rank 1
 //   mismatch  ranks disagree about the size
 //   crossed   ranks disagree about which collective comes next, of the same size
 //   unclosed  rank 1 does not close
@@ -19,6 +18,7 @@
 // A second argument, forgone: MPI carries what ranks of a node exchange, as where they may not read
 // each other's memory.
 #include "comm/comm_checks.h"
+#include "comm/fault.h"
 #include "comm/internal.h"
 #include "mics/comm.h"
 #include "ranks.h"
@@ -29,60 +29,12 @@
 #include <string.h>
 #include <unistd.h>
 
-// Kinds of groups one by one, and a wrong one; then both channels at once.
-static mics_status check_library(mics_comm *comm, mics_memory *memory)
-{
-    mics_group world = {.size = comm->ranks, .stride = 1, .index = comm->rank};
-    mics_group column = world;
-    mics_comm_group ring = {.group = world, .what = "unopened"};
-    float buffer[64] = {0};
-    RANKS_EXPECT(mics_comm_library_gather(comm, &ring, buffer, 4) == MICS_ERR_INVALID);
-    MICS_TRY(checks_library(comm, memory, world, 0, 0));
-    MICS_TRY(checks_library(comm, memory, world, 0, 1));
-    MICS_TRY(checks_library(comm, memory, world, 2, 1));
-    checks_group(comm->ranks, comm->rank, 1, &column);
-    MICS_TRY(checks_library(comm, memory, column, 1, 0));
-    mics_group alone = {.first = comm->rank, .stride = 1, .size = 1};
-    MICS_TRY(checks_library(comm, memory, alone, 0, 0));
-    static const int32_t fifth[] = {1, 0, 2, 3};
-    ring.block_of = comm->ranks <= 4 ? fifth : NULL;
-    RANKS_EXPECT(mics_comm_library_open(comm, &ring) == MICS_ERR_INVALID);
-    return MICS_OK;
-}
-
-// A wrapper counts a ring's bytes, and one exchange.
-static mics_status check_library_count(mics_comm *counting, mics_memory *memory)
-{
-    enum { BYTES = 1000 };
-    void *buffer = NULL;
-    mics_traffic before, after;
-    mics_comm_group ring = {
-        .group = {.size = counting->ranks, .stride = 1, .index = counting->rank},
-        .what = "counted"};
-    MICS_TRY(mics_comm_library_open(counting, &ring));
-    MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, (size_t)counting->ranks * BYTES, &buffer));
-    mics_comm_count_get(counting, &before);
-    mics_status status = mics_comm_library_gather(counting, &ring, buffer, BYTES);
-    mics_comm_count_get(counting, &after);
-    mics_free(memory, buffer);
-    RANKS_EXPECT(status == MICS_OK && after.exchanges == before.exchanges + 1);
-    int64_t intra = after.intra_bytes - before.intra_bytes;
-    int64_t inter = after.inter_bytes - before.inter_bytes;
-    // Two ranks a node: odd ones send to another node, and the last one of an odd number, too.
-    bool near = counting->rank % 2 == 0 && counting->rank + 1 < counting->ranks;
-    near = near || counting->ranks == 2;
-    RANKS_EXPECT((near ? intra : inter) == (int64_t)(counting->ranks - 1) * BYTES);
-    RANKS_EXPECT((near ? inter : intra) == 0);
-    return MICS_OK;
-}
-
 static mics_status check_beside(mics_comm *comm, mics_memory *memory)
 {
-    MICS_TRY(checks_board(comm, false));
+    MICS_TRY(checks_heartbeats(comm, false));
     MICS_TRY(checks_channels(comm, memory, 60, 3000));
     MICS_TRY(checks_channels(comm, memory, 8, 400 * 1000));
-    MICS_TRY(checks_stalled_channel(comm, memory));
-    return check_library(comm, memory);
+    return checks_stalled_channel(comm, memory);
 }
 
 static mics_status check_all(mics_comm *comm, mics_memory *memory)
@@ -111,18 +63,12 @@ static mics_status check_all(mics_comm *comm, mics_memory *memory)
     return checks_agree(comm);
 }
 
-// What goes on beside exchanges, through wrappers, with blocks that MPI cannot count.
+// What goes on beside exchanges, through wrappers.
 static mics_status check_wrapped(mics_comm **comm, mics_memory *memory)
 {
-    mics_comm *raw = *comm;
-    MICS_TRY(mics_comm_count_open_take(memory, raw, 2, comm));
-    mics_comm *counting = *comm;
-    MICS_TRY(mics_comm_fault_open_take(memory, counting, 0, comm));
-    MICS_TRY(check_beside(*comm, memory));
-    mics_comm_mpi_limit_library(raw, 1000);
-    mics_group world = {.size = raw->ranks, .stride = 1, .index = raw->rank};
-    MICS_TRY(checks_library(*comm, memory, world, 2, 0));
-    return check_library_count(counting, memory);
+    MICS_TRY(mics_comm_count_open_take(memory, *comm, 2, comm));
+    MICS_TRY(fault_open_take(memory, *comm, 0, comm));
+    return check_beside(*comm, memory);
 }
 
 static mics_status check_opened(const mics_comm *comm, const mics_memory *memory,
@@ -141,38 +87,36 @@ static mics_status check_opened(const mics_comm *comm, const mics_memory *memory
 
 static atomic_int told_times;
 
-// Says who is waited for, and what the board knows of that rank after a while.
+// Says who is waited for, and what the heartbeat knows of that rank after a while.
 static void tell(void *ctx, const mics_timeout *late)
 {
     mics_comm *comm = ctx;
-    mics_heartbeat note = {{0}}, expected = checks_note(1, 7);
+    mics_heartbeat heartbeat = {{0}}, expected = checks_heartbeat(1, 7);
     double age_s = -1;
     usleep(700 * 1000);
-    bool found = mics_comm_heartbeat_read(comm, 1, &note, &age_s);
-    mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s for rank %d to %s in %s; %s note",
+    bool found = mics_comm_heartbeat_read(comm, 1, &heartbeat, &age_s);
+    mics_log(MICS_LOG_ERROR, "told that rank %d waited %g s for rank %d to %s in %s; %s heartbeat",
              (int)late->rank, late->waited_s, (int)late->peer, late->sending ? "receive" : "send",
              late->what,
-             found && age_s < 5 && memcmp(&note, &expected, sizeof note) == 0 ? "the newest"
-                                                                              : "another");
+             found && age_s < 5 && memcmp(&heartbeat, &expected, sizeof heartbeat) == 0
+                 ? "the newest"
+                 : "another");
     atomic_fetch_add(&told_times, 1);
 }
 
-// Rank 1 posts its note when it is late already.
-static mics_status be_told(mics_comm *comm, mics_comm_group *ring, bool library)
+// Rank 1 posts its heartbeat when it is late already.
+static mics_status be_told(mics_comm *comm, mics_comm_group *ring)
 {
     float buffer[2] = {0};
     mics_comm_set_timeout_handler(comm, tell, comm);
     ring->channel = 1;
-    if (library)
-        MICS_TRY(mics_comm_library_open(comm, ring));
     if (comm->rank == 1) {
-        mics_heartbeat note = checks_note(1, 7);
+        mics_heartbeat heartbeat = checks_heartbeat(1, 7);
         usleep(300 * 1000);
-        mics_comm_heartbeat_post(comm, &note);
+        mics_comm_heartbeat_post(comm, &heartbeat);
         sleep(30);
     }
-    return library ? mics_comm_library_gather(comm, ring, buffer, sizeof buffer[0])
-                   : mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
+    return mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
 }
 
 typedef struct waiting_side {
@@ -254,8 +198,8 @@ static mics_status fail_on_purpose(mics_comm *comm, const char *how)
         return be_told_once(comm, &ring);
     if (strcmp(how, "withdrawn") == 0)
         return come_too_late(comm, &ring);
-    if (strcmp(how, "told") == 0 || strcmp(how, "library") == 0)
-        return be_told(comm, &ring, strcmp(how, "library") == 0);
+    if (strcmp(how, "told") == 0)
+        return be_told(comm, &ring);
     int64_t elems = (int64_t)(sizeof buffer / sizeof buffer[0]) / comm->ranks;
     if (strcmp(how, "late") == 0 && odd_one)
         sleep(30);
@@ -303,7 +247,7 @@ int main(int argc, char **argv)
         return open_poor(memory, argc > 2 ? argv[2] : "1");
     bool brief = how != NULL && (strcmp(how, "late") == 0 || strcmp(how, "both") == 0 ||
                                  strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
-                                 strcmp(how, "library") == 0 || strcmp(how, "withdrawn") == 0);
+                                 strcmp(how, "withdrawn") == 0);
     double timeout_s = brief ? 0.5 : 60;
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)

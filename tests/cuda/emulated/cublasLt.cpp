@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt on the processor, as far as mics uses it: D = alpha op(A) op(B) + beta C in columns,
+// cuBLASLt on the CPU, as far as mics uses it: D = alpha op(A) op(B) + beta C in columns,
 // with epilogues, enqueued on emulated streams. Sums run over k in fp32 in order; the result is
 // rounded once.
 //

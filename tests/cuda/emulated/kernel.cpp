@@ -1,15 +1,19 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels: blocks one after another, the threads of a block as fibers that take turns where they wait for each other.
+// Runs kernels: blocks one after another, the threads of a block as fibers that take turns where
+// they wait for each other.
 //
-// 1. A thread runs until it ends or waits, so of what is not ordered by a barrier much happens in an order that a chip would
-//    hardly choose. A launch draws ascending, descending or shuffled order of blocks and threads; and whether all threads
-//    take turns, or one warp runs as far as it can without the others, then the next. The first finds what warps must not read too
-//    early, the second what they must not write before others have read it.
-// 2. A barrier is passed when all threads of the block have come to it, at one place in the source. A warp's operation is
-//    done by the last of its mask's lanes to come.
-// 3. When nobody can go on, the kernel is wrong (a barrier in divergent code, a lane that left): said, with where.
-// 4. Dynamic shared memory is poisoned before each block. Stacks and shared memory end in bytes that must stay as they are.
+// 1. A thread runs until it ends or waits, so of what is not ordered by a barrier much happens in
+//    an order that a chip would hardly choose. A launch draws ascending, descending or shuffled
+//    order of blocks and threads; and whether all threads take turns, or one warp runs as far as it
+//    can without the others, then the next. The first finds what warps must not read too early, the
+//    second what they must not write before others have read it.
+// 2. A barrier is passed when all threads of the block have come to it, at one place in the source.
+//    A warp's operation is done by the last of its mask's lanes to come.
+// 3. When nobody can go on, the kernel is wrong (a barrier in divergent code, a lane that left):
+//    said, with where.
+// 4. Dynamic shared memory is poisoned before each block. Stacks and shared memory end in bytes
+//    that must stay as they are.
 #include "state.h"
 #include <algorithm>
 #include <cstdarg>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory and page-locked memory of the host.
 //
-// A device block ends at most 255 bytes before a page that cannot be touched, so most accesses past its end fault at once;
-// the bytes between, and those before it in its first page, hold a pattern that is looked at after each kernel. New blocks are
-// filled with 0xff: NaN in every format.
+// A device block ends at most 255 bytes before a page that cannot be touched, so most accesses past
+// its end fault at once; the bytes between, and those before it in its first page, hold a pattern
+// that is looked at after each kernel. New blocks are filled with 0xff: NaN in every format.
 #include "emulated.h"
 #include "state.h"
 #include <cstdio>

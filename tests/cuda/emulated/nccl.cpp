@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL for ranks that are threads of one process, in the order of their streams.
 //
-// A collective is an entry of its stream: it waits there until all ranks of the communicator have come to
-// theirs, and the last to come moves the data of all. Sums are made rank by rank. Ranks that call different
-// things, or sizes, get an error, as do calls after an abort. Sends and receives are taken in groups that all ranks
-// of a communicator make alike, as an all-to-all does.
+// A collective is an entry of its stream: it waits there until all ranks of the communicator have
+// come to theirs, and the last to come moves the data of all. Sums are made rank by rank. Ranks
+// that call different things, or sizes, get an error, as do calls after an abort. Sends and
+// receives are taken in groups that all ranks of a communicator make alike, as an all-to-all does.
 //
-// A communicator that has registered buffers takes no others, since NCCL leaves open what comes of collectives in which
-// registered buffers meet others. What is registered is deregistered before its communicator is destroyed and
-// before its memory is freed; an abort does it itself.
+// A communicator that has registered buffers takes no others, since NCCL leaves open what comes of
+// collectives in which registered buffers meet others. What is registered is deregistered before
+// its communicator is destroyed and before its memory is freed; an abort does it itself.
 #include "emulated.h"
 #include <chrono>
 #include <condition_variable>

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 namespace mics_emulated
 {
@@ -120,11 +121,37 @@ cudaError_t set_function_attribute(const void *kernel, cudaFuncAttribute attribu
     return cudaSuccess;
 }
 
+// Kernels that a program has loaded on a device by asking for their attributes.
+static std::set<limit_key> &loaded()
+{
+    static auto *all = new std::set<limit_key>();
+    return *all;
+}
+
+void expect_loaded(const char *name, const void *kernel)
+{
+    std::lock_guard<std::mutex> lock(limits_mutex);
+    const auto first = loaded().lower_bound({device_of_thread, nullptr});
+    const bool any = first != loaded().end() && first->first == device_of_thread;
+    if (any && loaded().count({device_of_thread, kernel}) == 0)
+        defect_in(name, "is loaded by its first launch; others were loaded before");
+}
+
 } // namespace mics_emulated
 
 using namespace mics_emulated;
 
 extern "C" {
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    if (cudaError_t error = entry_error())
+        return note(error);
+    *attributes = cudaFuncAttributes{};
+    std::lock_guard<std::mutex> lock(limits_mutex);
+    loaded().insert({device_of_thread, kernel});
+    return cudaSuccess;
+}
 
 // ---- versions and devices ----
 

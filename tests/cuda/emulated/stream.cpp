@@ -2,15 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events: each stream is a thread with a queue.
 //
-// On a chip a missing wait between streams mostly goes well. Here a stream runs only what somebody has asked for: the host
-// by waiting, another stream by waiting for an event, or (unless MICS_EMULATED_ORDER is "lazy") chance, by a seed. What was
-// forgotten to be waited for has then not happened, and the numbers are wrong.
+// On a chip a missing wait between streams mostly goes well. Here a stream runs only what somebody
+// has asked for: the host by waiting, another stream by waiting for an event, or (unless
+// MICS_EMULATED_ORDER is "lazy") chance, by a seed. What was forgotten to be waited for has then
+// not happened, and the numbers are wrong.
 //
-// 1. `enqueued`, `allowed` and `done` count a stream's entries; done <= allowed <= enqueued. All under one mutex.
-// 2. An event knows the stream and the entry of its newest record; a stream that waits for it took both when it was told to.
-// 3. What is enqueued on a stream that captures is kept, not run; a launch of the graph that comes of it is one entry, which runs
-//    all of that in order. The stream's own thread captures; another one that enqueues there is a defect.
-// 4. After the device has failed entries are dropped, not run, and who waits does so only for what runs already.
+// 1. `enqueued`, `allowed` and `done` count a stream's entries; done <= allowed <= enqueued. All
+//    under one mutex.
+// 2. An event knows the stream and the entry of its newest record; a stream that waits for it took
+//    both when it was told to.
+// 3. What is enqueued on a stream that captures is kept, not run; a launch of the graph that comes
+//    of it is one entry, which runs all of that in order. The stream's own thread captures; another
+//    one that enqueues there is a defect.
+// 4. After the device has failed entries are dropped, not run, and who waits does so only for what
+//    runs already.
 #include "state.h"
 #include <algorithm>
 #include <atomic>
@@ -273,6 +278,7 @@ static bool shape_is_possible(const launch_shape &shape)
 }
 
 size_t shared_limit(const void *kernel);
+void expect_loaded(const char *name, const void *kernel);
 
 void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main)
 {
@@ -284,6 +290,7 @@ void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main
         note(cudaErrorInvalidValue);
         return;
     }
+    expect_loaded(shape.name, shape.kernel);
     static std::atomic<int> launches{0};
     enqueue(shape.stream, shape.name, [shape, thread_main] {
         if (++kernels_run == settings().fail_at) {

@@ -65,12 +65,8 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
         .prefetch = choice->prefetch,
         .layered_micro_steps = choice->layered_micro_steps,
         .recompute = choice->recompute,
-        .choices = {{.max_bytes = SIZE_MAX,
-                     .gather =
-                         choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
-                     .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE
-                                                        : MICS_ALGORITHM_RING}},
-        .choice_count = 1,
+        .gather = choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
+        .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .boundary = choice->boundary_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .param_persistence_threshold = r->param_persistence_threshold,
         .coalesce_below = r->coalesce_below,
@@ -98,7 +94,7 @@ static void check_memory(fixture *f, const mics_plan_choice *choice)
     ASSERT_OK(mics_planner_memory(f->planner, choice, &bytes));
     // What is sent directly is counted, messages that units share are not.
     const double packed =
-        f->request.accelerator ? 0 : (double)schedule->ledger.bytes[MICS_MEM_COMPRESSION];
+        f->request.accelerator ? 0 : (double)schedule->ledger.bytes[MICS_MEM_MESSAGES];
     const double expected = (double)schedule->ledger.total - packed;
     if (bytes != expected)
         fail_msg("P|G|O = %d|%d|%d, %lld x %d, recompute %d, prefetch %d, layered_micro_steps %d: "
@@ -143,7 +139,7 @@ static void test_packed_numbers_only_add_memory(void **state)
     mics_schedule *schedule = schedule_of(&f, &choice);
     double bytes = 0;
     ASSERT_OK(mics_planner_memory(f.planner, &choice, &bytes));
-    assert_true(schedule->ledger.bytes[MICS_MEM_COMPRESSION] > 0);
+    assert_true(schedule->ledger.bytes[MICS_MEM_MESSAGES] > 0);
     assert_true(bytes < (double)schedule->ledger.total);
     mics_schedule_close(schedule);
     close_plans(&f);

@@ -25,9 +25,8 @@ static void setting_open(const setting *want, world *w)
     w->spec.params_dtype = mics_comm_dtypes_both(want->gather);
     w->spec.grads_dtype = mics_comm_dtypes_both(want->reduce);
     w->spec.boundary_dtype = mics_comm_dtypes_both(want->second_hop);
-    w->spec.choices[0] =
-        (mics_collective_choice){SIZE_MAX, MICS_ALGORITHM_TWO_STAGE, MICS_ALGORITHM_TWO_STAGE};
-    w->spec.choice_count = want->hierarchical ? 1 : 0;
+    w->spec.gather = w->spec.reduce =
+        want->hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     w->cluster.cores = want->cores;
     w->cluster.tiers[0].core_us_per_byte = w->cluster.tiers[1].core_us_per_byte = 0.002;
     w->cluster.tiers[0].slowdown = w->cluster.tiers[1].slowdown = want->slowdown;

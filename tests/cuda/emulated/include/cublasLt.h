@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The part of cuBLASLt's interface that mics uses, for programs that run on the processor alone.
+// The part of cuBLASLt's interface that mics uses, for programs that run on the CPU alone.
 // Names and values are those of NVIDIA's documentation (cuBLAS 13.0, "Using the cuBLASLt API");
 // cublasLt.cpp says what stands behind them.
 #ifndef MICS_EMULATED_CUBLASLT_H

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The part of CUDA's runtime interface that mics uses, for programs that run on the processor alone. Names and values are
-// those of the interface's documentation; ../README.md says what stands behind them.
+// The part of CUDA's runtime interface that mics uses, for programs that run on the CPU alone.
+// Names and values are those of the interface's documentation; ../README.md says what stands behind
+// them.
 #ifndef MICS_EMULATED_CUDA_RUNTIME_H
 #define MICS_EMULATED_CUDA_RUNTIME_H
 
@@ -91,6 +92,10 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 
+struct cudaFuncAttributes {
+    int numRegs; // always 0
+};
+
 enum cudaMemoryType {
     cudaMemoryTypeUnregistered = 0,
     cudaMemoryTypeHost = 1,
@@ -145,6 +150,7 @@ cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribu
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorName(cudaError_t error);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel finds in CUDA C++: its place in the grid, vectors, barriers, exchanges inside a warp, integer atomics, a few
-// intrinsics. No float atomics: what they give depends on order, and kernels here must not.
+// What a kernel finds in CUDA C++: its place in the grid, vectors, barriers, exchanges inside a
+// warp, integer atomics, a few intrinsics. No float atomics: what they give depends on order, and
+// kernels here must not.
 #ifndef MICS_EMULATED_KERNEL_H
 #define MICS_EMULATED_KERNEL_H
 
@@ -95,12 +96,13 @@ struct place {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
 };
-// Of the thread that is running. Outside of kernels NULL, so that its use there is found.
-// Not thread_local, for which gcc calls a function that the undefined-behaviour sanitizer takes for a null address.
+// Of the thread that is running. Outside of kernels NULL, so that its use there is found. Not
+// thread_local, for which gcc calls a function that the undefined-behaviour sanitizer takes for a
+// null address.
 extern __thread place *here;
 
-// An operation of the threads of a warp: `run` is called once all of `mask` have come to it, on what each of them
-// brought (NULL: the lane is not in the mask, or the block has no such thread).
+// An operation of the threads of a warp: `run` is called once all of `mask` have come to it, on
+// what each of them brought (NULL: the lane is not in the mask, or the block has no such thread).
 struct warp_call {
     void (*run)(warp_call *const by_lane[32]);
     unsigned mask;
@@ -126,7 +128,8 @@ struct launch_shape {
     cudaStream_t stream;
 };
 void enqueue_kernel(const launch_shape &shape, std::function<void()> thread_main);
-// An argument that points to memory must point to the device's, or to page-locked memory of the host.
+// An argument that points to memory must point to the device's, or to page-locked memory of the
+// host.
 void check_argument(const char *kernel, int index, const void *pointer);
 
 template <typename T> void check_one(const char *kernel, int index, const T &value)

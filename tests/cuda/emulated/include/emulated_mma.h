@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What src/ops/attention/mma.cuh takes from here on a processor: products of fragments, loads of fragments,
-// and copies that are late. Which lane holds what is as PTX says it (ISA 8.0, section 9.7.13),
-// since kernels rely on it.
+// What src/ops/attention/mma.cuh takes from here on a CPU: products of fragments, loads of
+// fragments, and copies that are late. Which lane holds what is as PTX says it (ISA 8.0, section
+// 9.7.13), since kernels rely on it.
 //
 // A copy that has begun leaves NaN in its place until the thread waits for it, so reading it early
 // is found.

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments of a warp, 16 x 16 x 16, bf16 or fp16 products summed in fp32. Which lane holds which element is nobody's
-// business, as on the chip; but all of a thread's `x[i]` may be scaled or replaced alike.
+// Matrix fragments of a warp, 16 x 16 x 16, bf16 or fp16 products summed in fp32. Which lane holds
+// which element is nobody's business, as on the chip; but all of a thread's `x[i]` may be scaled or
+// replaced alike.
 #ifndef MICS_EMULATED_MMA_H
 #define MICS_EMULATED_MMA_H
 
@@ -21,8 +22,8 @@ struct row_major;
 struct col_major;
 enum layout_t { mem_row_major, mem_col_major };
 
-// Element (row, column) lies with lane (16 row + column) / 8. Inputs have twice as many elements a thread as are needed, as
-// on the chip; the second half repeats the first.
+// Element (row, column) lies with lane (16 row + column) / 8. Inputs have twice as many elements a
+// thread as are needed, as on the chip; the second half repeats the first.
 template <typename Use, int M, int N, int K, typename T, typename Layout = void> struct fragment {
     static_assert(M == 16 && N == 16 && K == 16, "16 x 16 x 16 is emulated");
     static constexpr int num_elements = std::is_same_v<Use, accumulator> ? 8 : 16;
@@ -36,7 +37,8 @@ void fill_fragment(fragment<Use, 16, 16, 16, T, Layout> &f, const T &value)
         x = value;
 }
 
-// Addresses on 32 bytes and rows on 16, as documented; a check, since most chips forgive it sometimes.
+// Addresses on 32 bytes and rows on 16, as documented; a check, since most chips forgive it
+// sometimes.
 inline void check_tile(const void *p, unsigned ldm, size_t elem_bytes, const char *what)
 {
     if (reinterpret_cast<uintptr_t>(p) % 32 != 0 || ldm * elem_bytes % 16 != 0)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What mics uses of NCCL's interface, for the emulation (nccl.cpp): ranks are threads of one process.
+// What mics uses of NCCL's interface, for the emulation (nccl.cpp): ranks are threads of one
+// process.
 #ifndef MICS_EMULATED_NCCL_H
 #define MICS_EMULATED_NCCL_H
 

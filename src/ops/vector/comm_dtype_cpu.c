@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Numbers on the wire: fp32 to bf16 or to blocks of int8, and back. They run on the thread that
+// Communication dtypes: fp32 to bf16 or to blocks of int8, and back. They run on the thread that
 // communicates, so there are no threads inside.
 //
 // Note on bits. Every instruction set gives the same ones, and so would a GPU, for three reasons:
@@ -13,8 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-// Processors fetch ahead by themselves, but stop at the end of a page. Told of the floats, which are
-// the larger stream, so far ahead, one core moves a quarter more (measured on a Xeon of 2023).
+// CPUs fetch ahead by themselves, but stop at the end of a page. Told of the floats, which
+// are the larger stream, so far ahead, one core moves a quarter more (measured on a Xeon of 2023).
 enum { AHEAD_BYTES = 2048, LINE_BYTES = 64 };
 
 // The address by its number, because it may lie behind the array; then nothing happens.
@@ -42,8 +42,8 @@ typedef uint16_t halves_anywhere
     __attribute__((vector_size(MICS_LANES * 2), aligned(2), may_alias));
 
 // Nearest, ties to even: half a unit less one is added, and one more where the upper half is odd. A
-// carry into the exponent is what it should be, up to infinity. A NaN is cut and made quiet, so that
-// one whose payload stood in the lower half does not become infinity.
+// carry into the exponent is what it should be, up to infinity. A NaN is cut and made quiet, so
+// that one whose payload stood in the lower half does not become infinity.
 static inline halves round_bf16(words bits)
 {
     const signed_words magnitude = (signed_words)(bits & 0x7fffffffU);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Numbers packed on the wire, and small units kept whole: the fixture checks after each step that
+// Communication dtypes, and small units kept whole: the fixture checks after each step that
 // replicas have the same bits and that bytes, exchanges and memory are the ledger's; here the losses
 // are compared with those of one rank, and bytes with those of fp32.
 #include "fixture.h"
@@ -71,17 +71,17 @@ static void test_bf16(void **state)
     const fixture_run reference = one_rank();
     for (size_t mesh = 0; mesh < sizeof meshes / sizeof meshes[0]; mesh++) {
         fixture_run whole = with_mesh(&reference, mesh);
-        fixture_run packed = with_mesh(&reference, mesh);
-        packed.want.params_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
-        packed.want.grads_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
-        packed.want.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+        fixture_run rounded = with_mesh(&reference, mesh);
+        rounded.want.params_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+        rounded.want.grads_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
+        rounded.want.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
         fixture_go(&whole);
-        fixture_go(&packed);
-        check_losses(&packed, &reference, 5e-3);
-        assert_true(sent_bytes(&packed) < sent_bytes(&whole));
-        // They are packed indeed: some step's loss differs from fp32's.
+        fixture_go(&rounded);
+        check_losses(&rounded, &reference, 5e-3);
+        assert_true(sent_bytes(&rounded) < sent_bytes(&whole));
+        // They are rounded indeed: some step's loss differs from fp32's.
         if (meshes[mesh].sharding.params > 1)
-            assert_memory_not_equal(packed.losses, whole.losses, sizeof packed.losses);
+            assert_memory_not_equal(rounded.losses, whole.losses, sizeof rounded.losses);
     }
 }
 

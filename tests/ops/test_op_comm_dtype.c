@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Numbers on the wire: every table that this processor can run, bit for bit against plain loops.
+// Communication dtypes: every table that this CPU can run, bit for bit against plain loops.
 //
 // A buffer of a test has any number of bytes. It ends at a page that may not be touched, so its
 // alignment is that of its size; what stands before it must stay as it was.

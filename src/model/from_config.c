@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The builder that a Hugging Face config.json names by its model_type.
+#include "mics/log.h"
+#include "model/builders.h"
+#include <string.h>
+
+typedef mics_status (*builder)(mics_memory *memory, config_reader *reader, bool allow_dropout,
+                               mics_model **model_out);
+
+typedef struct family {
+    const char *model_type;
+    builder build;
+} family;
+
+#define ROW(type) {#type, build_##type},
+static const family families[] = {MODEL_FAMILIES(ROW)};
+
+#define NAME(type) ", \"" #type "\""
+static const char names[] = MODEL_FAMILIES(NAME);
+
+static mics_status find_builder(const mics_json *config, builder *build_out)
+{
+    const char *type = NULL;
+    const mics_json_value *value = mics_json_at(config, "model_type");
+    if (value != NULL && mics_json_type_of(value) == MICS_JSON_STRING)
+        type = mics_json_string(value);
+    for (size_t i = 0; type != NULL && i < sizeof families / sizeof families[0]; i++) {
+        if (strcmp(families[i].model_type, type) == 0) {
+            *build_out = families[i].build;
+            return MICS_OK;
+        }
+    }
+    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
+                          "%s%s%s; this version builds %s", type == NULL ? "missing" : "\"",
+                          type == NULL ? "" : type, type == NULL ? "" : "\" is not known",
+                          names + 2);
+}
+
+mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
+                                   mics_model **model_out)
+{
+    builder build = NULL;
+    if (mics_json_type_of(mics_json_root(config)) != MICS_JSON_OBJECT)
+        return mics_fail(MICS_ERR_INVALID, "%s: a model configuration must be an object",
+                         mics_json_name(config));
+    MICS_TRY(find_builder(config, &build));
+    mics_model *model = NULL;
+    config_reader reader = {.json = config};
+    mics_status status = build(memory, &reader, allow_dropout, &model);
+    if (status == MICS_OK)
+        status = mics_model_finish(model);
+    if (status != MICS_OK) {
+        mics_model_close(model);
+        return status;
+    }
+    *model_out = model;
+    return MICS_OK;
+}

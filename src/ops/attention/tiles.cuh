@@ -1,0 +1,237 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Causal self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao,
+// 2023, arXiv:2307.08691): what forward (tiles_forward.cu) and backward (tiles_backward.cu) share.
+// Tiles of queries and keys, no T x T matrix in memory; qkv is read in place, rows of 3 C numbers.
+//
+// Floors, with causal halves left out: forward 2 B H T^2 D flops, backward 5 B H T^2 D (these
+// kernels: 7). Bytes: forward reads qkv and writes y and lse, 8 B T C + 4 B T H; backward reads
+// qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops decide.
+//
+// Legend: a block has WARPS warps; each owns 16 * MT rows of the block's tile ("rows": queries, in
+// dk dv keys), and walks over tiles of BN columns (keys, in dk dv queries), which are fetched one
+// ahead. W: D rounded up to what a kernel is made for; what lies between is 0.
+//
+// Tile sizes. Rows a warp and columns a tile are the largest that fit into registers: every row
+// more a warp halves what is read of shared memory for a product, which is what limits these
+// kernels. Shared memory: 54 to 135 KiB a block where a GPU grants 163 (compute capability 8.0) or
+// 227 (9.0, 10.0). Where it grants 99 (8.6, 8.9, 12.x), heads of more than 96 have smaller tiles.
+// The GPU alone decides, so a run's bits are the same on all GPUs of a kind. ptxas of CUDA 13.0,
+// for 8.0, 8.6, 8.9 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills 36
+// to 48 bytes, dk dv at 64 spills 16 to 28, nothing else. Not yet tuned on a chip.
+#ifndef MICS_OP_ATTENTION_TILES_CUH
+#define MICS_OP_ATTENTION_TILES_CUH
+
+#include "ops/attention/mma.cuh"
+#include "ops/attention/problem.cuh"
+#include <stdio.h>
+
+namespace
+{
+
+constexpr float LOG2_E = 1.4426950408889634F;
+
+// Where a head of a sequence begins: part 0 query, 1 key, 2 value.
+template <typename T>
+__device__ __forceinline__ const T *part_of(const problem<T> &p, int64_t b, int64_t h, int part)
+{
+    return p.qkv + (b * p.T_ * 3 + part) * p.H * p.D + h * p.D;
+}
+
+// ---- tiles in shared memory ----
+
+// Rows are 16 bytes longer than W numbers, so that 8 consecutive ones lie in different banks.
+template <int W> struct row_of {
+    static constexpr int STRIDE = W + 8;
+};
+
+// Begins to copy ROWS rows of D numbers, of which `rows` exist, with 0 in the place of the others
+// and behind D.
+template <typename T, int W, int ROWS, int THREADS>
+__device__ __forceinline__ void fetch(T *tile, const T *from, int64_t stride, int64_t rows,
+                                      const problem<T> &p)
+{
+    constexpr int CHUNKS = W / 8;
+    for (int i = (int)threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
+        const int row = i / CHUNKS, d = i % CHUNKS * 8;
+        T *to = tile + row * row_of<W>::STRIDE + d;
+        if (p.vectors) {
+            const bool valid = row < rows && d < p.D;
+            copy_begin(to, valid ? from + row * stride + d : from, valid);
+            continue;
+        }
+        for (int j = 0; j < 8; ++j)
+            to[j] = row < rows && d + j < p.D ? from[row * stride + d + j] : T(0.0F);
+    }
+}
+
+// ---- products of a warp: 16 MT rows by BN columns, or by COLS columns of D ----
+
+// s = A B^T over W, A the warp's rows in shared memory, B (BN, W).
+template <typename T, int W, int MT, int BN>
+__device__ __forceinline__ void scores(float (&s)[MT][BN / 8][4], const T *a, const T *b)
+{
+    constexpr int STRIDE = row_of<W>::STRIDE;
+    const int lane = (int)threadIdx.x % 32;
+    const T *a_at = a + lane % 16 * STRIDE + lane / 16 * 8;
+    const T *b_at = b + (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < BN / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                s[m][n][i] = 0;
+#pragma unroll
+    for (int k = 0; k < W; k += 16) {
+        uint32_t a_of[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+            load_matrices(a_of[m], a_at + m * 16 * STRIDE + k);
+#pragma unroll
+        for (int n = 0; n < BN; n += 16) {
+            uint32_t b_of[4];
+            load_matrices(b_of, b_at + n * STRIDE + k);
+#pragma unroll
+            for (int m = 0; m < MT; ++m) {
+                multiply_add(s[m][n / 8], a_of[m], b_of[0], b_of[1], T());
+                multiply_add(s[m][n / 8 + 1], a_of[m], b_of[2], b_of[3], T());
+            }
+        }
+    }
+}
+
+// sum += S B, S (rows, BN) rounded to T, B (BN, COLS of W).
+template <typename T, int W, int MT, int BN, int COLS>
+__device__ __forceinline__ void add_product(float (&sum)[MT][COLS / 8][4],
+                                            const float (&s)[MT][BN / 8][4], const T *b)
+{
+    constexpr int STRIDE = row_of<W>::STRIDE;
+    const int lane = (int)threadIdx.x % 32;
+    const T *b_at = b + lane % 16 * STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < BN; k += 16) {
+        uint32_t a_of[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; ++m) {
+            const float(&low)[4] = s[m][k / 8], (&high)[4] = s[m][k / 8 + 1];
+            a_of[m][0] = pack_pair(low[0], low[1], T());
+            a_of[m][1] = pack_pair(low[2], low[3], T());
+            a_of[m][2] = pack_pair(high[0], high[1], T());
+            a_of[m][3] = pack_pair(high[2], high[3], T());
+        }
+#pragma unroll
+        for (int n = 0; n < COLS; n += 16) {
+            uint32_t b_of[4];
+            load_matrices_transposed(b_of, b_at + k * STRIDE + n);
+#pragma unroll
+            for (int m = 0; m < MT; ++m) {
+                multiply_add(sum[m][n / 8], a_of[m], b_of[0], b_of[1], T());
+                multiply_add(sum[m][n / 8 + 1], a_of[m], b_of[2], b_of[3], T());
+            }
+        }
+    }
+}
+
+template <int MT, int N> __device__ __forceinline__ void clear(float (&sum)[MT][N][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                sum[m][n][i] = 0;
+}
+
+// Writes the warp's rows of COLS columns, times a factor a row, through shared memory that nobody
+// else uses: `rows` of them exist, and `columns`.
+template <typename T, int MT, int COLS, int STRIDE>
+__device__ __forceinline__ void write_rows(T *to, int64_t stride, int64_t rows, int64_t columns,
+                                           const float (&sum)[MT][COLS / 8][4],
+                                           const float (&factor)[MT][2], T *space, bool vectors)
+{
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < COLS / 8; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const uint32_t pair = pack_pair(sum[m][n][2 * half] * factor[m][half],
+                                                sum[m][n][2 * half + 1] * factor[m][half], T());
+                memcpy(space + (m * 16 + half * 8 + g) * STRIDE + n * 8 + 2 * t, &pair,
+                       sizeof pair);
+            }
+    __syncwarp();
+    for (int i = lane; i < MT * 16 * (COLS / 8); i += 32) {
+        const int row = i / (COLS / 8), d = i % (COLS / 8) * 8;
+        const T *from = space + row * STRIDE + d;
+        if (row >= rows)
+            break;
+        if (vectors && d < columns) {
+            store_words(to + row * stride + d, load_words<uint4>(from));
+            continue;
+        }
+        for (int j = 0; j < 8 && d + j < columns; ++j)
+            to[row * stride + d + j] = from[j];
+    }
+}
+
+// ---- a block's work ----
+
+// The last tiles of a head have the most to do, so they begin first.
+struct task {
+    int64_t b, h, first; // first row of the tile
+};
+template <typename T> __device__ __forceinline__ task row_task(const problem<T> &p, int rows)
+{
+    const int64_t index = blockIdx.x, head = index / p.row_tiles;
+    return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * rows};
+}
+
+// s where the column is past the row becomes `value`; column and row of s[0][0][0] of this thread.
+template <int MT, int BN>
+__device__ __forceinline__ void hide_above(float (&s)[MT][BN / 8][4], int64_t row, int64_t column,
+                                           float value)
+{
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < BN / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (column + n * 8 + i % 2 > row + m * 16 + i / 2 * 8)
+                    s[m][n][i] = value;
+}
+
+// ---- launches ----
+
+// How much a block may have. Asking for the stream sets the thread's device.
+inline size_t shared_limit(const mics_exec *at)
+{
+    stream_of(at);
+    return mics_cuda_shared_limit();
+}
+
+// Whether a block may have so much; else the device fails, with what would work.
+inline bool fits(const mics_exec *at, const mics_cuda_attention *a, size_t bytes)
+{
+    const size_t limit = shared_limit(at);
+    if (bytes <= limit)
+        return true;
+    char what[80], why[200];
+    snprintf(what, sizeof what, "attention in %s with head dimension %lld",
+             mics_dtype_text(at->dtype), (long long)a->D);
+    snprintf(why, sizeof why,
+             "its kernel needs %zu bytes of shared memory a block, and this GPU has %zu; "
+             "run.precision \"tf32\" or \"fp32\" would work",
+             bytes, limit);
+    mics_cuda_refused(what, why);
+    return false;
+}
+
+} // namespace
+
+#endif
