@@ -9,7 +9,7 @@
 // `fan_out` such groups, and so on. Each child has one link, full duplex, into the tier that joins
 // it: in tier 0 it is a rank's, in the tier beyond the node it is all network cards of a node
 // together, in the one beyond a rack the rack's uplinks. One of the tiers is the node. Inside a
-// node every tier has wires of its own, so a message loads the links of the tier in which sender
+// node every tier has links of its own, so a message loads the links of the tier in which sender
 // and receiver meet, alone. Beyond the node messages climb: one that meets in tier t loads the
 // links of all tiers from the one beyond the node up to t.
 #ifndef MICS_CLUSTER_H
@@ -41,7 +41,7 @@ typedef struct mics_curve {
     double value[MICS_CURVE_POINTS];
 } mics_curve;
 
-// What matrix products compute in.
+// What GEMMs compute in.
 typedef enum mics_math {
     MICS_MATH_FP32,
     MICS_MATH_TF32,
@@ -77,8 +77,8 @@ typedef struct mics_tier {
     double half_bytes;       // a message of this size takes, without latency, twice its bytes' time
     mics_curve ramp;         // or measured: message bytes -> bytes/s of one rank, latency included
     mics_curve reduce_ramp;  // the same of what is added where it arrives; none: ramp, then the sum
-    // Beside computation, by the threads a core that compute: what a message takes longer, because who
-    // sends and receives waits for a core, and what each of its bytes does.
+    // Beside computation, by the threads a core that compute: what a message takes longer, because
+    // who sends and receives waits for a core, and what each of its bytes does.
     mics_curve beside_us;
     mics_curve beside_us_per_byte;
     double slowdown;         // computation beside traffic of this tier takes 1 + slowdown times
@@ -134,7 +134,7 @@ void mics_cluster_init(mics_cluster *cluster_out);
  */
 mics_status mics_cluster_finish(mics_cluster *cluster);
 
-/* Ranks of a node: the product of the fan-outs up to the node's tier.
+/* Ranks of a node: the fan-outs multiplied, up to the node's tier.
  *
  * Needs:   a finished cluster.
  */
@@ -191,14 +191,6 @@ mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity
  */
 mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out);
 
-/* An accelerator of the catalogue by name ("A100-SXM4-80GB"); as mics_cluster_find.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, one line with the nearest names; MICS_ERR_MEMORY
- *          (accelerator_out untouched).
- * Threads: any.
- */
-mics_status mics_accelerator_find(const char *name, mics_accelerator *accelerator_out);
-
 /* Entries of the catalogue, in its order.      Threads: any. */
 int32_t mics_catalogue_count(void);
 
@@ -209,8 +201,8 @@ int32_t mics_catalogue_count(void);
  */
 const char *mics_catalogue_name(int32_t entry);
 
-/* An entry as the text of a cluster file, in which each figure has a source and a date; "assumed" says
- * that it is not published for this machine, but taken from a like one or estimated.
+/* An entry as the text of a cluster file, in which each figure has a source and a date; "assumed"
+ * says that it is not published for this machine, but taken from a like one or estimated.
  *
  * Needs:   0 <= entry < mics_catalogue_count().
  * Returns: text of the library's, NUL-terminated; never NULL.      Threads: any.

@@ -42,7 +42,7 @@ typedef struct mics_cost_op {
     mics_math math;
     double flops;
     double bytes;    // of memory read and written
-    int64_t m, n, k; // MATMUL: the product's dimensions; ATTENTION: m is the sequence's length
+    int64_t m, n, k; // MATMUL: the GEMM's dimensions; ATTENTION: m is the sequence's length
     int32_t kernels; // that it consists of; 0 counts as 1
 } mics_cost_op;
 
@@ -65,7 +65,7 @@ typedef enum mics_cost_limit {
 double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
                        mics_cost_limit *limit_out);
 
-/* A matrix product (M, K) x (K, N), operands and result of `elem_bytes`: its FLOPs and bytes.
+/* A GEMM (M, K) x (K, N), operands and result of `elem_bytes`: its FLOPs and bytes.
  *
  * Shapes:  (m, k) x (k, n) -> (m, n).
  * Units:   FLOPs, bytes.
@@ -78,14 +78,6 @@ mics_cost_op mics_cost_matmul(int64_t m, int64_t n, int64_t k, int32_t elem_byte
  * Needs:   a work that a descriptor made; elem_bytes >= 1.     Units: FLOPs, bytes.
  */
 mics_cost_op mics_cost_of_work(const mics_op_work *work, int32_t elem_bytes, mics_math math);
-
-/* Share of a core that each of `ranks` ranks has when all compute: 1, or less where one machine
- * stands for a cluster (mics_cluster.cores).
- *
- * Units:   cores a rank.
- * Needs:   a finished cluster; ranks >= 1.
- */
-double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks);
 
 // ---- communication ----
 
@@ -143,9 +135,9 @@ mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
                                    const mics_collective *collective);
 
 /* What it costs that each member of a group sends every other a block of its own, directly, one
- * after the other: `collective` is of SEND. Of those some go to members on its own node, the rest to
- * other nodes; on the whole the links carry what so many shifts along the node, and so many from
- * node to node, carry.
+ * after the other: `collective` is of SEND. Of those some go to members on its own node, the rest
+ * to other nodes; on the whole the links carry what so many shifts along the node, and so many
+ * from node to node, carry.
  *
  * Needs and returns: as mics_cost_collective.
  */
@@ -172,8 +164,7 @@ int32_t mics_cost_stages(const mics_cluster *cluster, const mics_collective *col
  */
 mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second);
 
-/* "all-gather", "reduce-scatter", ...; "FLOPs", "memory", ...; never NULL. */
-const char *mics_collective_text(mics_collective_kind kind);
+/* "FLOPs", "memory", ...; never NULL. */
 const char *mics_cost_limit_text(mics_cost_limit limit);
 
 #ifdef __cplusplus

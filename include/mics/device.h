@@ -109,7 +109,7 @@ typedef struct mics_device_ops {
     void (*fail)(void *ctx, const char *what);
     // What the GEMMs keep beside a device (a library's handle, its plans): NULL until it is set.
     // The device's own close calls `close`, after all streams have ended and before ctx goes. Any
-    // thread; NULL on the CPU.
+    // thread, one at a time; NULL on the CPU.
     void *(*gemms)(void *ctx);
     void (*set_gemms)(void *ctx, void *object, void (*close)(void *object));
     void (*info)(void *ctx, mics_device_info *info_out);

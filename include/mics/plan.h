@@ -4,13 +4,13 @@
 // memory from the ledger, runs them on clocks, and says why the best is the best.
 //
 // The space is the whole family P | G | O that the mesh allows, times every micro-batch x
-// accumulation that gives the global batch, recomputation, units gathered ahead, micro-steps side by
-// side (1, 2, 4 or 8), and gathers and reductions by one ring or in two stages where their groups span
-// nodes. What does not fit is left out by memory, which is known without making the schedule; what
-// cannot be among the best by a lower bound on its time (computation alone, bytes over links) that
-// never exceeds what the simulation says. So the best is that of the whole space.
+// accumulation that gives the global batch, recomputation, units gathered ahead, layered
+// micro-steps (1, 2, 4 or 8), and gathers and reductions by one ring or in two stages where their
+// groups span nodes. What does not fit is left out by memory, which is known without making the
+// schedule; what cannot be among the best by a lower bound on its time (computation alone, bytes
+// over links) that never exceeds what the simulation says. So the best is that of the whole space.
 //
-// Long accumulations are periodic. Once two turns of micro-steps in the middle of a simulated step take
+// Long accumulations are periodic. Once two layered groups in the middle of a simulated step take
 // the same times in all their parts, every further one does, and the step is extended by so many of
 // them.
 #ifndef MICS_PLAN_H
@@ -31,7 +31,7 @@ extern "C" {
 
 enum {
     MICS_PLAN_MAX_PREFETCH = 3,
-    MICS_PLAN_BREADTH_MOST = 8, // that is searched; larger ones are evaluated
+    MICS_PLAN_MAX_LAYERED_MICRO_STEPS = 8, // that are searched; more are evaluated
     MICS_PLAN_WHY_BYTES = 320,
     MICS_PLAN_NAME_BYTES = 48
 };
@@ -44,7 +44,8 @@ typedef struct mics_plan_request {
     int64_t length;       // of a sequence
     int64_t global_batch; // sequences a step; a multiple of the ranks
     mics_precision precision;
-    mics_math math;   // that products compute in
+    mics_math math;                // that GEMMs compute in
+    mics_optimizer_kind optimizer; // whose states are counted
     bool accelerator; // ranks compute on devices with memory of their own (mics_schedule_spec)
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // as in mics_schedule_spec
@@ -63,15 +64,15 @@ typedef struct mics_plan_choice {
     int32_t prefetch;
     int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
     bool recompute;
-    // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless they
-    // are to be by ring (mics_schedule_spec).
+    // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless
+    // they are to be by ring (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;
 
 // Tensor and pipeline parallelism; zeros in plans of the family.
 typedef struct mics_plan_pipeline {
-    int32_t tensor, stages, data; // their product is the ranks
+    int32_t tensor, stages, data; // the ranks are their product
     int32_t chunks;               // of a stage: 1 is 1F1B, more is interleaved
     double bubble_us;             // that stages wait for each other
 } mics_plan_pipeline;
@@ -169,8 +170,8 @@ double mics_planner_memory_bytes(const mics_planner *planner);
 
 /* Makes the schedule of one choice and runs it on clocks. `why` stays empty.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: the choice is none, or a step sends more bytes than are
- *          counted (9e18); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the choice is none, or a step sends more bytes
+ *          than are counted (9e18); MICS_ERR_MEMORY.
  */
 mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice *choice,
                                   mics_plan_entry *entry_out);
@@ -179,12 +180,12 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
  *
  * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch,
  * no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
- * Needs:   most >= 1.
+ * Needs:   top >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty);
  *          MICS_ERR_MEMORY.
  * Owns:    close with mics_plan_result_close.
  */
-mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t most,
+mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
                                 mics_plan_result **result_out);
 void mics_plan_result_close(mics_plan_result *result);
 
@@ -221,7 +222,7 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                        mics_plan_entry *entry);
 
 /* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no
- * numbers travel packed and no units share messages, else not above it.
+ * nothing is compressed and no units share messages, else not above it.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */

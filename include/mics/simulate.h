@@ -3,25 +3,25 @@
 // Runs a schedule's training list on clocks: how long a step takes on a cluster, what computation
 // waits for, and which chain of steps is the longest.
 //
-// A discrete simulation. Each rank has the streams of the engine, each in list order. A step begins
-// when its stream is free, all steps that it names are done on this rank and, for a collective,
-// when all members of its group have come so far. Alone it takes what cost says. The list begins
-// with the parameter sync of what the step before updated, so one run of it is a step of a steady state.
+// A discrete simulation. A rank has the streams of the engine, each in list order. A step begins
+// when its stream is free and all steps that it names are done. Alone it takes what cost says. The
+// list begins with the parameter sync of what the step before updated, so one run of it is a step
+// of a steady state.
 //
 // What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
 //   links       Collectives go at full speed while their shares of each tier's links add up to at
 //               most 1, and slower in proportion where they do not (cost.h). A node stands for the
 //               links of all tiers above its ranks; what its ranks send is averaged over them.
 //   computation takes 1 + slowdown times beside a collective, the slowdowns of two added up.
-//   messages    take longer while members compute, by the cluster's figures (beside_us), as who sends
-//               and receives then waits for a core.
+//   messages    take longer while members compute, by the cluster's figures (beside_us), as who
+//               sends and receives then waits for a core.
 //   cores       Where the cluster has a number of cores that all ranks run on, they are divided as
 //               a fair scheduler divides them (max-min): nobody gets more than it can use, and who
 //               is content with less than an equal share gets all of that. A computation uses
 //               batch.threads cores; a collective on each member core_us / us of one, less where
 //               links slow it.
 //
-// Ranks do the same in the same order, so one stands for all, unless steps jitter or some straggle.
+// Ranks do the same in the same order, so one stands for all.
 #ifndef MICS_SIMULATE_H
 #define MICS_SIMULATE_H
 
@@ -38,28 +38,12 @@
 extern "C" {
 #endif
 
-// A rank whose computation takes `factor` times.
-typedef struct mics_straggler {
-    int32_t rank;
-    double factor; // above 0, to 10^6
-} mics_straggler;
-
-// All zeros: fp32, rings as the engine runs them, one rank for all.
+// All zeros: fp32, rings as the engine runs them.
 typedef struct mics_simulate_options {
-    mics_math math; // that matrix products and attention compute in
+    mics_math math; // that GEMMs and attention compute in
     // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does;
     // else rings. What is counted as sent stays the schedule's.
     bool trees;
-    // Each parameter of a unit travels in a collective of its own, one after the other, as in
-    // implementations that do not hold a unit in one buffer; else one collective a unit.
-    bool by_param;
-    bool every_rank; // simulate each, although all are alike; implied by jitter and stragglers
-    // Each step of each rank, and each collective, takes exp(jitter * normal) times: log-normal
-    // with median 1, a function of (seed, rank or first member, step) alone. 0: none; at most 5.
-    double jitter;
-    uint64_t seed;
-    const mics_straggler *stragglers; // borrowed during the call
-    int32_t straggler_count;
 } mics_simulate_options;
 
 // What the steps of a kind belong to.
@@ -73,11 +57,6 @@ typedef enum mics_part {
     MICS_PARTS
 } mics_part;
 
-// A part of the step, summed over kinds.
-typedef struct mics_simulated_part {
-    double busy_us, exposed_us, critical_us;
-} mics_simulated_part;
-
 // The steps of one kind and stage.
 typedef struct mics_simulated_kind {
     int32_t steps;
@@ -90,7 +69,7 @@ typedef struct mics_simulated_kind {
     mics_cost_limit limit;
 } mics_simulated_kind;
 
-// Times in us. Where every rank is simulated, of the rank that ends last.
+// Times in us, of each rank.
 typedef struct mics_simulation {
     double step_us;    // = compute_us + exposed_us + overhead_us; = the critical_us and overhead_us
     double compute_us; // busy_us of the computing kinds
@@ -98,30 +77,23 @@ typedef struct mics_simulation {
     double overhead_us;             // the cluster's step_overhead_us
     double stream_us[MICS_STREAMS]; // that each stream is busy
     mics_simulated_kind kinds[MICS_STEP_KINDS][MICS_STAGES];
-    mics_simulated_part parts[MICS_PARTS];
-    mics_part limit; // the part with the most of the longest chain
 
-    double tokens;                         // of the global batch
-    double tokens_per_s;                   // tokens / step_us
     double flops;                          // of one rank, recomputation included
     mics_bytes sent;                       // by all ranks; equals mics_schedule_all_bytes
     double tier_bytes[MICS_CLUSTER_TIERS]; // through the busiest link of each tier, one way
 
-    int32_t rank;          // whose figures these are; 0 where one stands for all
-    int32_t ranks;         // that were simulated: 1, or the mesh's
     int32_t steps;         // of the list
-    mics_step_time *times; // by rank simulated, then by step; the list begins at 0
+    mics_step_time *times; // by step; the list begins at 0
     mics_memory *memory;
 } mics_simulation;
 
 /* Simulates the training list.
  *
- * Takes time and memory linear in steps; where each rank is simulated, times ranks, and times their
- * square where they differ in time.
+ * Takes time and memory linear in steps.
  * Needs:   a finished cluster whose nodes have as many ranks as the mesh's and that holds its
  *          nodes; a schedule with a training list. `options` NULL: all zeros.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, an option out of its range, or steps that
- *          wait for each other); MICS_ERR_MEMORY (simulation_out untouched).
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged (a need, or steps that wait for each other);
+ *          MICS_ERR_MEMORY (simulation_out untouched).
  * Owns:    close with mics_simulation_close; borrows nothing afterwards.
  * Threads: any.
  */
@@ -130,26 +102,8 @@ mics_status mics_simulate(mics_memory *memory, const mics_schedule *schedule,
                           mics_simulation **simulation_out);
 void mics_simulation_close(mics_simulation *simulation);
 
-/* When each step of the list began and ended on a rank; the same for all where one stands for all.
- * Needs a rank of the mesh. A collective begins when its last member has come. Valid until close.
- *
- * Returns: never NULL; one entry a step of the schedule.
- */
-const mics_step_time *mics_simulation_times(const mics_simulation *simulation, int32_t rank);
-
-/* The part that a kind of step belongs to, and what parts are called ("second hop"); never NULL. */
+/* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
-const char *mics_part_text(mics_part part);
-
-/* Why the step is not shorter: the two parts with most of the longest chain, and what sets the pace
- * of the first of them: "second hop 61 % (links of network), computation 33 %".
- *
- * Writes at most `capacity` characters; returns `text`.
- * Needs:   capacity >= 1.
- * Returns: `text`.
- */
-char *mics_simulation_why(const mics_simulation *simulation, const mics_cluster *cluster,
-                          char *text, size_t capacity);
 
 #ifdef __cplusplus
 }

@@ -10,13 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_MAX = 24, HELP_COLUMN = 26 };
+enum { MAX_OPTIONS = 24, HELP_COLUMN = 26 };
 
 typedef struct parser {
-    mics_memory *memory;
+    cli_call *call;
     const cli_spec *spec;
-    int argc, next;
-    char **argv;
+    int next; // of call->argv
 } parser;
 
 // ---- help ----
@@ -63,9 +62,9 @@ const char *cli_nearest(const char *name, const char *const *names, int32_t coun
 
 static mics_status unknown_flag(const cli_spec *spec, const char *name)
 {
-    const char *names[OPTIONS_MAX + 1];
+    const char *names[MAX_OPTIONS + 1];
     int32_t count = 0;
-    for (; count < spec->option_count && count < OPTIONS_MAX; count++)
+    for (; count < spec->option_count && count < MAX_OPTIONS; count++)
         names[count] = spec->options[count].name;
     names[count++] = "help";
     const char *near = cli_nearest(name, names, count);
@@ -78,12 +77,12 @@ static mics_status unknown_flag(const cli_spec *spec, const char *name)
 
 static mics_status bad_number(const cli_spec *spec, const cli_option *option, const char *text)
 {
-    char most[40] = "";
+    char max[40] = "";
     if (option->max > 0)
-        snprintf(most, sizeof most, " and at most %lld", (long long)option->max);
+        snprintf(max, sizeof max, " and at most %lld", (long long)option->max);
     return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", spec->verb,
                      option->name, text, option->kind == CLI_INT ? "a whole number" : "a number",
-                     (long long)option->min, most);
+                     (long long)option->min, max);
 }
 
 static mics_status read_number(const cli_spec *spec, const cli_option *option, const char *text)
@@ -110,13 +109,14 @@ static mics_status read_number(const cli_spec *spec, const cli_option *option, c
 }
 
 // Room for all of argv at once, so that a list never moves.
-static mics_status list_add(const parser *parsing, cli_list *list, const char *text)
+static mics_status list_add(cli_call *call, cli_list *list, const char *text)
 {
     void *items = NULL;
     if (list->items == NULL) {
-        MICS_TRY(mics_alloc(parsing->memory, MICS_MEM_HOST,
-                            (size_t)(parsing->argc + 1) * sizeof *list->items, &items));
+        MICS_TRY(mics_alloc(call->memory, MICS_MEM_HOST,
+                            (size_t)(call->argc + 1) * sizeof *list->items, &items));
         list->items = items;
+        call->lists[call->list_count++] = items;
     }
     list->items[list->count++] = text;
     return MICS_OK;
@@ -132,11 +132,12 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
         *(const char **)option->target = text;
         return MICS_OK;
     case CLI_EACH:
-        return list_add(parsing, option->target, text);
+        return list_add(parsing->call, option->target, text);
     case CLI_MANY:
-        MICS_TRY(list_add(parsing, option->target, text));
-        while (parsing->next < parsing->argc && strncmp(parsing->argv[parsing->next], "--", 2) != 0)
-            MICS_TRY(list_add(parsing, option->target, parsing->argv[parsing->next++]));
+        MICS_TRY(list_add(parsing->call, option->target, text));
+        while (parsing->next < parsing->call->argc &&
+               strncmp(parsing->call->argv[parsing->next], "--", 2) != 0)
+            MICS_TRY(list_add(parsing->call, option->target, parsing->call->argv[parsing->next++]));
         return MICS_OK;
     case CLI_FLAG:
         break;
@@ -167,9 +168,9 @@ static mics_status read_flag(parser *parsing, const char *flag)
     }
     if (equals != NULL)
         return read_value(parsing, option, equals + 1);
-    if (parsing->next == parsing->argc)
+    if (parsing->next == parsing->call->argc)
         return wrong(spec, "a value is missing after --", option->name);
-    return read_value(parsing, option, parsing->argv[parsing->next++]);
+    return read_value(parsing, option, parsing->call->argv[parsing->next++]);
 }
 
 static bool is_help(const char *text)
@@ -177,14 +178,15 @@ static bool is_help(const char *text)
     return strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0;
 }
 
-static mics_status read_all(parser *parsing, cli_list *arguments)
+static mics_status read_all(parser *parsing)
 {
     const cli_spec *spec = parsing->spec;
+    cli_list *arguments = &parsing->call->arguments;
     bool only_arguments = false;
-    while (parsing->next < parsing->argc) {
-        const char *text = parsing->argv[parsing->next++];
+    while (parsing->next < parsing->call->argc) {
+        const char *text = parsing->call->argv[parsing->next++];
         if (only_arguments || text[0] != '-' || text[1] == '\0')
-            MICS_TRY(list_add(parsing, arguments, text));
+            MICS_TRY(list_add(parsing->call, arguments, text));
         else if (strcmp(text, "--") == 0)
             only_arguments = true;
         else if (text[1] != '-')
@@ -199,17 +201,17 @@ static mics_status read_all(parser *parsing, cli_list *arguments)
     return MICS_OK;
 }
 
-cli_parsed cli_parse(mics_memory *memory, const cli_spec *spec, int argc, char **argv,
-                     cli_list *arguments_out)
+mics_status cli_parse(cli_call *call, const cli_spec *spec)
 {
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--") == 0)
+    for (int i = 0; i < call->argc; i++) {
+        if (strcmp(call->argv[i], "--") == 0)
             break;
-        if (is_help(argv[i])) {
+        if (is_help(call->argv[i])) {
             print_help(spec);
-            return CLI_PARSED_HELP;
+            call->helped = true;
+            return MICS_OK;
         }
     }
-    parser parsing = {.memory = memory, .spec = spec, .argc = argc, .argv = argv};
-    return read_all(&parsing, arguments_out) == MICS_OK ? CLI_PARSED_RUN : CLI_PARSED_WRONG;
+    parser parsing = {.call = call, .spec = spec};
+    return read_all(&parsing);
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Texts from the command line, in order; borrowed from argv.
+// Texts from the command line, in order; borrowed from argv, listed while the verb runs.
 typedef struct cli_list {
     const char **items;
     int32_t count;
@@ -44,15 +44,25 @@ typedef struct cli_spec {
     const char *notes; // (optional) after the flags
 } cli_spec;
 
-typedef enum cli_parsed { CLI_PARSED_RUN, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;
+enum { CLI_MAX_LISTS = 4 };
 
-/* Reads a command line into the options' targets and *arguments_out; prints help when asked to.
+// One call of a verb.
+typedef struct cli_call {
+    mics_memory *memory;
+    int argc; // behind the verb
+    char **argv;
+    cli_list arguments; // those without a flag; by cli_parse
+    bool helped;        // help was printed, and nothing is left to do
+    bool running;       // set by the verb: from now on a failure is the running system's
+    const char **lists[CLI_MAX_LISTS]; // of cli_parse, freed by main
+    int32_t list_count;
+} cli_call;
+
+/* Reads the command line into the options' targets and call->arguments; prints help when asked to.
  *
- * Lists, and *arguments_out, are allocated: free their items with mics_free, also after a failure.
- * Returns: CLI_PARSED_HELP: printed, exit with 0; CLI_PARSED_WRONG: logged, exit with 2.
+ * Returns: MICS_OK, also where call->helped; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */
-cli_parsed cli_parse(mics_memory *memory, const cli_spec *spec, int argc, char **argv,
-                     cli_list *arguments_out);
+mics_status cli_parse(cli_call *call, const cli_spec *spec);
 
 /* The name that is meant by a mistyped one: the nearest by letters, else one that begins with it or
  * like it; NULL when there is none.

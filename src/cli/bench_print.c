@@ -4,107 +4,89 @@
 #include "base/text.h"
 #include "bench.h"
 #include "mics/size.h"
+#include <stdio.h>
 
-static double predicted_us(const bench_place *place, const mics_cluster *cluster,
-                           const bench_row *row)
-{
-    mics_collective stages[3] = {row->collective};
-    double us = 0;
-    int32_t count = 1;
-    if (row->staged)
-        count = mics_cost_stages(cluster, &row->collective, stages);
-    for (int32_t i = 0; i < count; i++)
-        us += mics_cost_collective(cluster, place->ranks, &stages[i]).us;
-    return us;
-}
+// ---- tables ----
 
-static void print_sizes(const char *title, const mics_curve *curve, FILE *out)
+// A line of a curve: sizes, or values times `unit`.
+static void print_sizes(const char *title, const mics_curve *curve, int digits)
 {
-    fprintf(out, "  %-21s", title);
+    printf("  %-21s", title);
     for (int32_t i = 0; i < curve->count; i++)
-        fprintf(out, " %9.3g", curve->size[i]);
-    fprintf(out, "\n");
+        printf(" %9.*g", digits, curve->size[i]);
+    printf("\n");
 }
 
-static void print_values(const char *title, const mics_curve *curve, double unit, int digits,
-                         FILE *out)
+static void print_values(const char *title, const mics_curve *curve, double unit, int digits)
 {
-    fprintf(out, "  %-21s", title);
+    printf("  %-21s", title);
     for (int32_t i = 0; i < curve->count; i++)
-        fprintf(out, " %9.*f", digits, curve->value[i] * unit);
-    fprintf(out, "\n");
+        printf(" %9.*f", digits, curve->value[i] * unit);
+    printf("\n");
 }
 
-static void print_tier(const char *name, const bench_tier *tier, FILE *out)
+static void print_tier(const char *name, const measure_tier *tier)
 {
     char size[32];
     if (tier->ramp.count == 0)
         return;
-    fprintf(
-        out,
-        "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it takes "
-        "%.2f times\n",
-        name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
-        1 + tier->slowdown);
-    fprintf(out, "  message of one rank  ");
+    printf("%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it "
+           "takes %.2f times\n",
+           name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
+           1 + tier->slowdown);
+    printf("  message of one rank  ");
     for (int32_t i = 0; i < tier->ramp.count; i++)
-        fprintf(out, " %9s", mics_size_text(tier->ramp.size[i], size, sizeof size));
-    fprintf(out, "\n");
-    print_values("GB/s, copied", &tier->ramp, 1e-9, 3, out);
-    print_values("GB/s, added", &tier->reduce_ramp, 1e-9, 3, out);
-    print_sizes("threads a core", &tier->beside_us, out);
-    print_values("late by us a message", &tier->beside_us, 1, 0, out);
-    print_values("and by us a MB", &tier->beside_us_per_byte, 1e6, 0, out);
+        printf(" %9s", mics_size_text(tier->ramp.size[i], size, sizeof size));
+    printf("\n");
+    print_values("GB/s, copied", &tier->ramp, 1e-9, 3);
+    print_values("GB/s, added", &tier->reduce_ramp, 1e-9, 3);
+    print_sizes("threads a core", &tier->beside_us, 3);
+    print_values("late by us a message", &tier->beside_us, 1, 0);
+    print_values("and by us a MB", &tier->beside_us_per_byte, 1e6, 0);
 }
 
-static void print_place(const bench_place *place, FILE *out)
+static void print_place(const measure_place *place)
 {
-    fprintf(out, "%d node%s of %d rank%s (%s), %d thread%s a rank%s\n", (int)place->nodes,
-            place->nodes == 1 ? "" : "s", (int)place->per_node, place->per_node == 1 ? "" : "s",
-            place->mpi ? "MPI processes" : "threads of one process", (int)place->threads,
-            place->threads == 1 ? "" : "s",
-            place->shared ? "; all share the cores of one machine" : "");
+    printf("%d node%s of %d rank%s (%s), %d thread%s a rank%s\n", (int)place->nodes,
+           place->nodes == 1 ? "" : "s", (int)place->per_node, place->per_node == 1 ? "" : "s",
+           place->mpi ? "MPI processes" : "threads of one process", (int)place->threads,
+           place->threads == 1 ? "" : "s",
+           place->shared ? "; all share the cores of one machine" : "");
 }
 
-void bench_print_links(const bench_place *place, const bench_links *links,
-                       const mics_cluster *cluster, FILE *out)
+static void print_links(const measure_place *place, const measure_links *links)
 {
     char size[32];
-    print_place(place, out);
-    print_tier("in a node", &links->near, out);
-    print_tier("between nodes", &links->far, out);
+    print_place(place);
+    print_tier("intra-node", &links->intra);
+    print_tier("inter-node", &links->inter);
     if (links->reduce_bytes_per_s > 0)
-        fprintf(out, "what is received is added at %.2f GB/s\n", links->reduce_bytes_per_s / 1e9);
+        printf("what is received is added at %.2f GB/s\n", links->reduce_bytes_per_s / 1e9);
     if (links->row_count > 0)
-        fprintf(out, "%-28s %10s %12s %12s\n", "collective", "block", "measured us",
-                "predicted us");
+        printf("%-28s %10s %12s %12s\n", "collective", "block", "measured us", "predicted us");
     for (int32_t i = 0; i < links->row_count; i++) {
-        const bench_row *row = &links->rows[i];
-        fprintf(out, "%-28s %10s %12.0f %12.0f\n", row->name,
-                mics_size_text(row->collective.block_bytes, size, sizeof size), row->us,
-                predicted_us(place, cluster, row));
+        const measure_row *row = &links->rows[i];
+        printf("%-28s %10s %12.0f %12.0f\n", row->name,
+               mics_size_text(row->collective.block_bytes, size, sizeof size), row->us,
+               row->predicted_us);
     }
 }
 
-static void print_curve(const char *title, const mics_curve *curve, double unit, FILE *out)
+static void print_efficiency(const char *title, const mics_curve *curve, double flops_per_s)
 {
-    fprintf(out, "  %-21s", title);
-    for (int32_t i = 0; i < curve->count; i++)
-        fprintf(out, " %9.0f", curve->size[i]);
-    fprintf(out, "\n");
-    print_values("GFLOP/s", curve, unit / 1e9, 1, out);
+    print_sizes(title, curve, 9);
+    print_values("GFLOP/s", curve, flops_per_s / 1e9, 1);
 }
 
-void bench_print_compute(const bench_place *place, const bench_compute *compute, FILE *out)
+static void print_compute(const measure_place *place, const measure_compute *compute)
 {
-    print_place(place, out);
-    fprintf(out, "%s: fastest product %.1f GFLOP/s, which counts as the peak\n", compute->cpu_name,
-            compute->flops_per_s / 1e9);
-    print_curve("smallest dimension", &compute->matmul_efficiency, compute->flops_per_s, out);
+    print_place(place);
+    printf("%s: fastest GEMM %.1f GFLOP/s, which counts as the peak\n", compute->cpu_name,
+           compute->flops_per_s / 1e9);
+    print_efficiency("smallest dimension", &compute->matmul_efficiency, compute->flops_per_s);
     if (compute->attention_efficiency.count > 0)
-        print_curve("attention, length", &compute->attention_efficiency, compute->flops_per_s, out);
-    fprintf(
-        out,
+        print_efficiency("attention, length", &compute->attention_efficiency, compute->flops_per_s);
+    printf(
         "  memory %.2f GB/s, the model's ops that move it %.2f GB/s, update %.2f GB/s, launch "
         "%.2f us\n"
         "  in training a pass of a micro-step takes %.1f ms, %.2f times the sum of its ops alone "
@@ -114,70 +96,95 @@ void bench_print_compute(const bench_place *place, const bench_compute *compute,
         compute->training_factor, compute->step_overhead_us / 1e3);
 }
 
+void cli_bench_text(const char *file, const measure_report *report)
+{
+    if (report->has_links)
+        print_links(&report->place, &report->links);
+    if (report->has_compute)
+        print_compute(&report->place, &report->compute);
+    printf("%s %s\n", file, report->updated ? "updated" : "written");
+}
+
 // ---- JSON ----
 
-static void json_curve(const char *key, const mics_curve *curve, double unit, FILE *out)
+static void json_curve(const char *key, const mics_curve *curve, double unit)
 {
-    fprintf(out, "\"%s\": [", key);
+    printf(", \"%s\": [", key);
     for (int32_t i = 0; i < curve->count; i++)
-        fprintf(out, "%s[%.6g, %.6g]", i == 0 ? "" : ", ", curve->size[i], curve->value[i] / unit);
-    fprintf(out, "]");
+        printf("%s[%.6g, %.6g]", i == 0 ? "" : ", ", curve->size[i], curve->value[i] / unit);
+    printf("]");
 }
 
-static void json_tier(const char *key, const bench_tier *tier, FILE *out)
+static void json_tier(const char *key, const measure_tier *tier)
 {
+    printf(", \"%s\": ", key);
     if (tier->ramp.count == 0) {
-        fprintf(out, "\"%s\": null", key);
+        printf("null");
         return;
     }
-    fprintf(out,
-            "\"%s\": {\"latency_us\": %.6g, \"link_gb_per_s\": %.6g, \"core_us_per_mb\": %.6g, "
-            "\"slowdown\": %.6g, ",
-            key, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
-            tier->slowdown);
-    json_curve("rank_gb_per_s", &tier->ramp, 1e9, out);
-    fprintf(out, ", ");
-    json_curve("reduce_gb_per_s", &tier->reduce_ramp, 1e9, out);
-    fprintf(out, ", ");
-    json_curve("beside_us", &tier->beside_us, 1, out);
-    fprintf(out, ", ");
-    json_curve("beside_us_per_mb", &tier->beside_us_per_byte, 1e-6, out);
-    fprintf(out, "}");
+    printf("{\"latency_us\": %.6g, \"link_gb_per_s\": %.6g, \"core_us_per_mb\": %.6g, "
+           "\"slowdown\": %.6g",
+           tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
+           tier->slowdown);
+    json_curve("rank_gb_per_s", &tier->ramp, 1e9);
+    json_curve("reduce_gb_per_s", &tier->reduce_ramp, 1e9);
+    json_curve("beside_us", &tier->beside_us, 1);
+    json_curve("beside_us_per_mb", &tier->beside_us_per_byte, 1e-6);
+    printf("}");
 }
 
-void bench_json_links(const bench_place *place, const bench_links *links,
-                      const mics_cluster *cluster, FILE *out)
+static void json_links(const measure_links *links)
 {
-    fprintf(out, "{\"seconds\": %.3g, ", links->took_s);
-    json_tier("node", &links->near, out);
-    fprintf(out, ", ");
-    json_tier("network", &links->far, out);
-    fprintf(out, ", \"reduce_gb_per_s\": %.6g, \"collectives\": [",
-            links->reduce_bytes_per_s / 1e9);
+    printf("{\"seconds\": %.3g", links->took_s);
+    json_tier("node", &links->intra);
+    json_tier("network", &links->inter);
+    printf(", \"reduce_gb_per_s\": %.6g, \"collectives\": [", links->reduce_bytes_per_s / 1e9);
     for (int32_t i = 0; i < links->row_count; i++) {
-        const bench_row *row = &links->rows[i];
-        fprintf(out,
-                "%s{\"collective\": \"%s\", \"block_bytes\": %.0f, \"us\": %.6g, "
-                "\"predicted_us\": %.6g}",
-                i == 0 ? "" : ", ", row->name, row->collective.block_bytes, row->us,
-                predicted_us(place, cluster, row));
+        const measure_row *row = &links->rows[i];
+        printf("%s{\"collective\": \"%s\", \"block_bytes\": %.0f, \"us\": %.6g, "
+               "\"predicted_us\": %.6g}",
+               i == 0 ? "" : ", ", row->name, row->collective.block_bytes, row->us,
+               row->predicted_us);
     }
-    fprintf(out, "]}");
+    printf("]}");
 }
 
-void bench_json_compute(const bench_compute *compute, FILE *out)
+static void json_compute(const measure_compute *compute)
 {
-    fprintf(out, "{\"seconds\": %.3g, \"processor\": ", compute->took_s);
-    mics_text_write_quoted(out, compute->cpu_name);
-    fprintf(out, ", \"gflops\": %.6g, ", compute->flops_per_s / 1e9);
-    json_curve("matmul_efficiency", &compute->matmul_efficiency, 1, out);
-    fprintf(out, ", ");
-    json_curve("attention_efficiency", &compute->attention_efficiency, 1, out);
-    fprintf(out,
-            ", \"memory_gb_per_s\": %.6g, \"elementwise_gb_per_s\": %.6g, \"update_gb_per_s\": "
-            "%.6g, \"launch_us\": %.6g, \"pass_ms\": %.6g, \"training_factor\": %.6g, "
-            "\"step_overhead_us\": %.6g}",
-            compute->stream_bytes_per_s / 1e9, compute->elementwise_bytes_per_s / 1e9,
-            compute->update_bytes_per_s / 1e9, compute->launch_us, compute->pass_us / 1e3,
-            compute->training_factor, compute->step_overhead_us);
+    printf("{\"seconds\": %.3g, \"processor\": ", compute->took_s);
+    mics_text_write_quoted(stdout, compute->cpu_name);
+    printf(", \"gflops\": %.6g", compute->flops_per_s / 1e9);
+    json_curve("matmul_efficiency", &compute->matmul_efficiency, 1);
+    json_curve("attention_efficiency", &compute->attention_efficiency, 1);
+    printf(", \"memory_gb_per_s\": %.6g, \"elementwise_gb_per_s\": %.6g, \"update_gb_per_s\": "
+           "%.6g, \"launch_us\": %.6g, \"pass_ms\": %.6g, \"training_factor\": %.6g, "
+           "\"step_overhead_us\": %.6g}",
+           compute->stream_bytes_per_s / 1e9, compute->elementwise_bytes_per_s / 1e9,
+           compute->update_bytes_per_s / 1e9, compute->launch_us, compute->pass_us / 1e3,
+           compute->training_factor, compute->step_overhead_us);
+}
+
+mics_status cli_bench_json(mics_memory *memory, const char *file, const measure_report *report)
+{
+    const measure_place *place = &report->place;
+    char *text = NULL;
+    MICS_TRY(mics_cluster_text(memory, &report->cluster, &text));
+    printf("{\"file\": ");
+    mics_text_write_quoted(stdout, file);
+    printf(", \"ranks\": %d, \"nodes\": %d, \"threads\": %d, \"transport\": \"%s\", "
+           "\"shared_cores\": %s, \"comm\": ",
+           (int)place->ranks, (int)place->nodes, (int)place->threads,
+           place->mpi ? "mpi" : "threads", place->shared ? "true" : "false");
+    if (report->has_links)
+        json_links(&report->links);
+    else
+        printf("null");
+    printf(", \"compute\": ");
+    if (report->has_compute)
+        json_compute(&report->compute);
+    else
+        printf("null");
+    printf(", \"cluster\": %s}\n", text);
+    mics_free(memory, text);
+    return MICS_OK;
 }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
 // file.)
-#include "args.h"
 #include "cli.h"
 #include "mics/run.h"
 #include <stdio.h>
@@ -13,11 +12,10 @@ static const char about[] =
     "newest checkpoint is taken). The other way: \"model\": {\"init\": FOLDER} in a run file.";
 
 typedef struct convert_options {
-    cli_list arguments;
     int64_t max_shard_bytes;
 } convert_options;
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, convert_options *options)
+static mics_status parse(cli_call *call, convert_options *options)
 {
     const cli_option table[] = {
         {"max-shard-bytes", CLI_INT, "N",
@@ -33,14 +31,14 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, convert_opti
         .min_arguments = 2,
         .max_arguments = 2,
     };
-    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+    return cli_parse(call, &spec);
 }
 
-static mics_status convert(mics_memory *memory, const convert_options *options)
+static mics_status convert(cli_call *call, const convert_options *options)
 {
-    const char *dir = options->arguments.items[1];
+    const char *dir = call->arguments.items[1];
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], NULL, &saved));
+    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
     const mics_status status = mics_saved_export(saved, dir, options->max_shard_bytes);
     const mics_saved_facts facts = mics_saved_facts_get(saved);
     if (status == MICS_OK)
@@ -50,17 +48,9 @@ static mics_status convert(mics_memory *memory, const convert_options *options)
     return status;
 }
 
-int cmd_convert(int argc, char **argv)
+mics_status cmd_convert(cli_call *call)
 {
-    mics_memory *memory = NULL;
     convert_options options = {0};
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = convert(memory, &options);
-    mics_free(memory, options.arguments.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, false);
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : convert(call, &options);
 }

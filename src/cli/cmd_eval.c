@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics eval: loss and perplexity of a checkpoint on texts.
-#include "args.h"
 #include "base/text.h"
 #include "cli.h"
 #include "mics/run.h"
@@ -18,12 +17,12 @@ static const char notes[] =
     "it in its window, and every token but the first of the stream counts once.";
 
 typedef struct eval_options {
-    cli_list arguments, data;
+    cli_list data;
     bool json;
     int64_t sequence; // 0: what the model was trained with
 } eval_options;
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, eval_options *options)
+static mics_status parse(cli_call *call, eval_options *options)
 {
     const cli_option table[] = {
         {"data", CLI_MANY, "FILES...", "texts, or .bin token shards", &options->data, 0, 0},
@@ -41,12 +40,10 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, eval_options
         .max_arguments = 1,
         .notes = notes,
     };
-    cli_parsed parsed = cli_parse(memory, &spec, argc, argv, &options->arguments);
-    if (parsed == CLI_PARSED_RUN && options->data.count == 0) {
-        mics_fail(MICS_ERR_INVALID, "mics eval: --data FILES is missing");
-        return CLI_PARSED_WRONG;
-    }
-    return parsed;
+    MICS_TRY(cli_parse(call, &spec));
+    if (!call->helped && options->data.count == 0)
+        return mics_fail(MICS_ERR_INVALID, "mics eval: --data FILES is missing");
+    return MICS_OK;
 }
 
 static void print_result(const mics_saved *saved, const mics_evaluation *evaluation, bool json)
@@ -75,32 +72,22 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
            (long long)evaluation->sequence);
 }
 
-static mics_status run_eval(mics_memory *memory, const eval_options *options, bool *running_out)
+static mics_status run_eval(cli_call *call, const eval_options *options)
 {
     mics_saved *saved = NULL;
     mics_evaluation evaluation;
-    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], NULL, &saved));
+    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
     mics_status status = mics_saved_evaluate(saved, options->data.items, options->data.count,
-                                             options->sequence, running_out, &evaluation);
+                                             options->sequence, &call->running, &evaluation);
     if (status == MICS_OK)
         print_result(saved, &evaluation, options->json);
     mics_saved_close(saved);
     return status;
 }
 
-int cmd_eval(int argc, char **argv)
+mics_status cmd_eval(cli_call *call)
 {
-    mics_memory *memory = NULL;
     eval_options options = {0};
-    bool running = false;
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = run_eval(memory, &options, &running);
-    mics_free(memory, options.arguments.items);
-    mics_free(memory, options.data.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, running);
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : run_eval(call, &options);
 }

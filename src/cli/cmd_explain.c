@@ -1,27 +1,27 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics explain: what a run would be, without running anything.
-#include "args.h"
 #include "cli.h"
 #include "explain.h"
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
-    "groups, memory, bytes inside and between nodes, and the schedule of a step. Runs nothing, so\n"
+    "groups, memory, bytes intra-node and inter-node, and the schedule of a step. Runs nothing, "
+    "so\n"
     "run.device \"cuda\" needs no GPU here.";
 
 typedef struct explain_options {
-    cli_list arguments, sets;
+    cli_list sets;
     int64_t ranks, nodes;
     bool json, all_steps;
 } explain_options;
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, explain_options *options)
+static mics_status parse(cli_call *call, explain_options *options)
 {
     const cli_option table[] = {
-        {"ranks", CLI_INT, "N", "ranks; default 1", &options->ranks, 1, CLI_RANKS_MAX},
+        {"ranks", CLI_INT, "N", "ranks; default 1", &options->ranks, 1, CLI_MAX_RANKS},
         {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", &options->nodes, 1,
-         CLI_RANKS_MAX},
+         CLI_MAX_RANKS},
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
         {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", &options->all_steps,
@@ -37,37 +37,28 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, explain_opti
         .min_arguments = 1,
         .max_arguments = 1,
     };
-    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+    return cli_parse(call, &spec);
 }
 
-static mics_status explain(mics_memory *memory, const explain_options *options)
+static mics_status explain(cli_call *call, const explain_options *options)
 {
     mics_job *job = NULL;
-    const mics_job_spec spec = {.memory = memory,
-                                .file = options->arguments.items[0],
+    const mics_job_spec spec = {.memory = call->memory,
+                                .file = call->arguments.items[0],
                                 .sets = options->sets.items,
                                 .set_count = options->sets.count,
                                 .ranks = (int32_t)options->ranks,
                                 .nodes = (int32_t)options->nodes};
     MICS_TRY(mics_job_size(&spec, &job));
-    mics_status status = options->json ? cli_explain_json(memory, job)
-                                       : cli_explain_text(memory, job, options->all_steps);
+    mics_status status = options->json ? cli_explain_json(call->memory, job)
+                                       : cli_explain_text(call->memory, job, options->all_steps);
     (void)mics_job_close(job);
     return status;
 }
 
-int cmd_explain(int argc, char **argv)
+mics_status cmd_explain(cli_call *call)
 {
-    mics_memory *memory = NULL;
     explain_options options = {.ranks = 1, .nodes = 1};
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = explain(memory, &options);
-    mics_free(memory, options.arguments.items);
-    mics_free(memory, options.sets.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, false);
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : explain(call, &options);
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
-#include "args.h"
 #include "cli.h"
 #include "mics/run.h"
 #include <stdio.h>
@@ -17,13 +16,12 @@ static const char notes[] =
     "The same seed gives the same text.";
 
 typedef struct generate_options {
-    cli_list arguments;
     const char *prompt;
     mics_sampling sampling;
     int64_t seed;
 } generate_options;
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, generate_options *options)
+static mics_status parse(cli_call *call, generate_options *options)
 {
     const cli_option table[] = {
         {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", &options->prompt, 0, 0},
@@ -44,16 +42,16 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, generate_opt
         .max_arguments = 1,
         .notes = notes,
     };
-    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+    return cli_parse(call, &spec);
 }
 
-static mics_status generate(mics_memory *memory, generate_options *options, bool *running_out)
+static mics_status generate(cli_call *call, generate_options *options)
 {
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(memory, options->arguments.items[0], NULL, &saved));
+    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
     mics_status status = mics_saved_load(saved);
     if (status == MICS_OK) {
-        *running_out = true;
+        call->running = true;
         options->sampling.seed = (uint64_t)options->seed;
         fputs(options->prompt, stdout);
         status = mics_saved_generate(saved, options->prompt, &options->sampling, stdout);
@@ -63,19 +61,10 @@ static mics_status generate(mics_memory *memory, generate_options *options, bool
     return status;
 }
 
-int cmd_generate(int argc, char **argv)
+mics_status cmd_generate(cli_call *call)
 {
-    mics_memory *memory = NULL;
     generate_options options = {
         .prompt = "", .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1};
-    bool running = false;
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = generate(memory, &options, &running);
-    mics_free(memory, options.arguments.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, running);
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : generate(call, &options);
 }

@@ -3,6 +3,14 @@
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
 #include "plan.h"
+#include <string.h>
+
+typedef struct plan_options {
+    cli_list sets;
+    const char *cluster, *precision, *sweep, *svg;
+    int64_t top;
+    bool json;
+} plan_options;
 
 static const char about[] =
     "Plans a run for a cluster: searches shardings P | G | O, micro-batches, recomputation and\n"
@@ -15,7 +23,7 @@ static const char notes[] =
     "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
     "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.";
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, cli_plan_options *options)
+static mics_status parse(cli_call *call, plan_options *options)
 {
     const cli_option table[] = {
         {"cluster", CLI_TEXT, "NAME:N", "cluster and its nodes, or FILE[:N]", &options->cluster, 0,
@@ -41,50 +49,60 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, cli_plan_opt
         .max_arguments = 1,
         .notes = notes,
     };
-    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+    return cli_parse(call, &spec);
 }
 
-static mics_status plan_once(const cli_plan *plan, const cli_plan_options *options)
+static mics_status plan_once(const mics_plan *plan, const plan_options *options)
 {
-    cli_plan_found found = {0};
-    mics_status status = cli_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
+    mics_plan_found found = {.planner = NULL};
+    mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
     if (status == MICS_OK && found.result->count == 0)
-        status = cli_plan_fail_fit(plan, &found);
-    else if (status == MICS_OK && options->json)
-        cli_plan_json(plan, &found);
+        status = mics_plan_fail_fit(plan, &found);
     else if (status == MICS_OK)
-        cli_plan_text(plan, &found);
-    cli_plan_found_close(&found);
+        (options->json ? cli_plan_json : cli_plan_text)(plan, &found);
+    mics_plan_found_close(&found);
     return status;
 }
 
-static mics_status plan(mics_memory *memory, const cli_plan_options *options)
+static mics_status plan_sweep(const mics_plan *plan, const plan_options *options)
 {
-    cli_plan plan = {.memory = memory};
+    mics_plan_sweep *sweep = NULL;
+    MICS_TRY(mics_plan_sweep_open(plan, options->sweep, &sweep));
     mics_status status = MICS_OK;
+    if (options->svg != NULL)
+        status = cli_sweep_svg(plan, sweep, options->svg);
+    if (status == MICS_OK)
+        (options->json ? cli_sweep_json : cli_sweep_text)(plan, sweep);
+    mics_plan_sweep_close(sweep);
+    return status;
+}
+
+static mics_status run_plan(cli_call *call, const plan_options *options)
+{
+    const mics_plan_spec spec = {
+        .file = call->arguments.items[0],
+        .sets = options->sets.items,
+        .set_count = options->sets.count,
+        .cluster = options->cluster,
+        .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
+        .precision = options->precision,
+    };
+    mics_plan *plan = NULL;
     if (options->svg != NULL && options->sweep == NULL)
         return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep; give --sweep nodes=1..64 or P");
-    status = cli_plan_open(&plan, options);
-    if (status == MICS_OK && options->sweep != NULL)
-        status = cli_plan_sweep(&plan, options);
-    else if (status == MICS_OK)
-        status = plan_once(&plan, options);
-    cli_plan_close(&plan);
+    if (options->cluster == NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
+                                           "p4d.24xlarge:8 or --cluster cluster.json:8");
+    MICS_TRY(mics_plan_open(call->memory, &spec, &plan));
+    const mics_status status =
+        options->sweep != NULL ? plan_sweep(plan, options) : plan_once(plan, options);
+    mics_plan_close(plan);
     return status;
 }
 
-int cmd_plan(int argc, char **argv)
+mics_status cmd_plan(cli_call *call)
 {
-    mics_memory *memory = NULL;
-    cli_plan_options options = {.top = 5};
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    const cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = plan(memory, &options);
-    mics_free(memory, options.arguments.items);
-    mics_free(memory, options.sets.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, false);
+    plan_options options = {.top = 5};
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : run_plan(call, &options);
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
-#include "args.h"
 #include "base/file.h"
 #include "cli.h"
 #include "mics/data.h"
@@ -14,11 +13,10 @@ static const char about[] =
     "separated by the tokenizer's separator: the stream that a run on these files reads.";
 
 typedef struct tokenize_options {
-    cli_list files;
     const char *tokenizer, *out;
 } tokenize_options;
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, tokenize_options *options)
+static mics_status parse(cli_call *call, tokenize_options *options)
 {
     const cli_option table[] = {
         {"tokenizer", CLI_TEXT, "bytes|FILE", "\"bytes\" (default), or a tokenizer.json",
@@ -34,12 +32,10 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, tokenize_opt
         .min_arguments = 1,
         .max_arguments = INT32_MAX,
     };
-    cli_parsed parsed = cli_parse(memory, &spec, argc, argv, &options->files);
-    if (parsed == CLI_PARSED_RUN && options->out == NULL) {
-        mics_fail(MICS_ERR_INVALID, "mics tokenize: --out SHARD.bin is missing");
-        return CLI_PARSED_WRONG;
-    }
-    return parsed;
+    MICS_TRY(cli_parse(call, &spec));
+    if (!call->helped && options->out == NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics tokenize: --out SHARD.bin is missing");
+    return MICS_OK;
 }
 
 static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, const char *path,
@@ -58,7 +54,7 @@ static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, c
     return status;
 }
 
-static mics_status tokenize(mics_memory *memory, const tokenize_options *options, bool *running_out)
+static mics_status tokenize(cli_call *call, const tokenize_options *options)
 {
     mics_tokenizer *tokenizer = NULL;
     mics_corpus *corpus = NULL;
@@ -67,13 +63,13 @@ static mics_status tokenize(mics_memory *memory, const tokenize_options *options
     if (access(options->out, F_OK) == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options->out);
-    MICS_TRY_OUT(mics_tokenizer_open(memory, options->tokenizer, &tokenizer));
+    MICS_TRY_OUT(mics_tokenizer_open(call->memory, options->tokenizer, &tokenizer));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
-    MICS_TRY_OUT(mics_corpus_open(memory, options->files.items, options->files.count, tokenizer,
-                                  vocab, cache.path, &corpus));
-    *running_out = true;
-    MICS_TRY_OUT(write_shard(memory, corpus, options->out, vocab));
+    MICS_TRY_OUT(mics_corpus_open(call->memory, call->arguments.items, call->arguments.count,
+                                  tokenizer, vocab, cache.path, &corpus));
+    call->running = true;
+    MICS_TRY_OUT(write_shard(call->memory, corpus, options->out, vocab));
 out:
     mics_corpus_close(corpus);
     mics_temp_dir_fini(&cache);
@@ -81,18 +77,9 @@ out:
     return status;
 }
 
-int cmd_tokenize(int argc, char **argv)
+mics_status cmd_tokenize(cli_call *call)
 {
-    mics_memory *memory = NULL;
     tokenize_options options = {.tokenizer = "bytes"};
-    bool running = false;
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = parsed == CLI_PARSED_WRONG ? MICS_ERR_INVALID : MICS_OK;
-    if (parsed == CLI_PARSED_RUN)
-        status = tokenize(memory, &options, &running);
-    mics_free(memory, options.files.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, running);
+    MICS_TRY(parse(call, &options));
+    return call->helped ? MICS_OK : tokenize(call, &options);
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics train: command line, signals, and what is printed of a job (mics/run.h).
-#include "args.h"
 #include "cli.h"
 #include "signals.h"
 #include "train.h"
@@ -20,7 +19,7 @@ static const char notes[] =
 typedef struct train_options {
     int64_t ranks, nodes, steps;
     const char *resume, *out;
-    cli_list sets, arguments;
+    cli_list sets;
 } train_options;
 
 // Room for the texts of sets.
@@ -28,13 +27,13 @@ typedef struct train_texts {
     char steps[48], out[4096];
 } train_texts;
 
-static cli_parsed parse(mics_memory *memory, int argc, char **argv, train_options *options)
+static mics_status parse(cli_call *call, train_options *options)
 {
     const cli_option table[] = {
         {"ranks", CLI_INT, "N", "ranks, as threads of this process; default 1", &options->ranks, 1,
-         CLI_RANKS_MAX},
+         CLI_MAX_RANKS},
         {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1",
-         &options->nodes, 1, CLI_RANKS_MAX},
+         &options->nodes, 1, CLI_MAX_RANKS},
         {"steps", CLI_INT, "N", "end after step N, whatever the file says", &options->steps, 1, 0},
         {"resume", CLI_TEXT, "auto|none|DIR",
          "go on from the newest checkpoint of the output folder if there is one (auto, the "
@@ -54,7 +53,7 @@ static cli_parsed parse(mics_memory *memory, int argc, char **argv, train_option
         .max_arguments = 1,
         .notes = notes,
     };
-    return cli_parse(memory, &spec, argc, argv, &options->arguments);
+    return cli_parse(call, &spec);
 }
 
 // --steps and --out are sets too, after the user's own. The caller frees *sets_out.
@@ -185,15 +184,15 @@ static mics_status run_job(cli_train *self, mics_job *job, bool first)
     return status == MICS_OK && first ? cli_print_end(self->memory, job) : status;
 }
 
-static mics_status train(mics_memory *memory, const train_options *options, mics_status parsed,
-                         bool *running_out)
+static mics_status train(cli_call *call, const train_options *options, mics_status parsed)
 {
+    mics_memory *memory = call->memory;
     cli_train self = {.memory = memory};
     mics_job *job = NULL;
     train_texts texts;
     mics_job_spec spec = {
         .memory = memory,
-        .file = parsed == MICS_OK ? options->arguments.items[0] : NULL,
+        .file = parsed == MICS_OK ? call->arguments.items[0] : NULL,
         .ranks = (int32_t)options->ranks,
         .nodes = (int32_t)options->nodes,
         .resume = options->resume,
@@ -206,7 +205,7 @@ static mics_status train(mics_memory *memory, const train_options *options, mics
     spec.sets = sets;
     if (status == MICS_OK)
         status = mics_job_open(&spec, &job);
-    *running_out = status == MICS_OK;
+    call->running = status == MICS_OK;
     if (status == MICS_OK)
         status = run_job(&self, job, mics_job_facts_get(job).first_rank == 0);
     mics_progress_close(self.progress);
@@ -215,26 +214,16 @@ static mics_status train(mics_memory *memory, const train_options *options, mics
     return status != MICS_OK ? status : closed;
 }
 
-int cmd_train(int argc, char **argv)
+mics_status cmd_train(cli_call *call)
 {
-    mics_memory *memory = NULL;
     train_options options = {0};
-    bool running = false;
-    if (mics_memory_open(&memory) != MICS_OK)
-        return CLI_EXIT_FAILED;
     // Whoever reads our output may leave; training goes on.
     signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
     mics_log_hold(mics_job_is_launched());
-    cli_parsed parsed = parse(memory, argc, argv, &options);
-    mics_status status = MICS_OK;
-    if (parsed != CLI_PARSED_HELP)
-        status = cli_signals_start();
-    if (parsed != CLI_PARSED_HELP && status == MICS_OK)
-        status = train(memory, &options, parsed == CLI_PARSED_RUN ? MICS_OK : MICS_ERR_INVALID,
-                       &running);
-    mics_free(memory, options.sets.items);
-    mics_free(memory, options.arguments.items);
-    mics_memory_close(memory);
-    return cli_exit_status(status, running);
+    const mics_status parsed = parse(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    MICS_TRY(cli_signals_start());
+    return train(call, &options, parsed);
 }

@@ -26,10 +26,10 @@ enum { CLI_OPERATIONS = 24 };
 typedef struct cli_operation {
     mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER or ALL_REDUCE
     const char *algorithm;
-    mics_comm_dtype wire, back_wire; // back: of sums on their way back
+    mics_comm_dtype dtype, back_dtype; // back: of sums on their way back
     mics_group_axis axis;
     int32_t units;
-    int64_t least_elems, most_elems; // of a unit
+    int64_t min_elems, max_elems; // of a unit
 } cli_operation;
 
 typedef struct cli_operations {

@@ -22,13 +22,13 @@ static cli_operation row_of(const mics_schedule *schedule, const mics_step *step
     const int64_t elems = schedule->spec.model->units[unit].elems;
     return (cli_operation){.kind = step->kind,
                            .algorithm = cli_step_algorithm(step),
-                           .wire = step->dtype.sent,
-                           .back_wire =
+                           .dtype = step->dtype.sent,
+                           .back_dtype =
                                mics_step_sums_to_all(step) ? step->dtype.back : step->dtype.sent,
                            .axis = step->axis,
                            .units = 1,
-                           .least_elems = elems,
-                           .most_elems = elems};
+                           .min_elems = elems,
+                           .max_elems = elems};
 }
 
 static void add_row(cli_operations *rows, const cli_operation *row)
@@ -36,13 +36,12 @@ static void add_row(cli_operations *rows, const cli_operation *row)
     for (int32_t i = 0; i < rows->count; i++) {
         cli_operation *one = &rows->rows[i];
         // Algorithms are named by one text each.
-        if (one->kind != row->kind || one->algorithm != row->algorithm || one->wire != row->wire ||
-            one->axis != row->axis)
+        if (one->kind != row->kind || one->algorithm != row->algorithm ||
+            one->dtype != row->dtype || one->axis != row->axis)
             continue;
         one->units++;
-        one->least_elems =
-            row->least_elems < one->least_elems ? row->least_elems : one->least_elems;
-        one->most_elems = row->most_elems > one->most_elems ? row->most_elems : one->most_elems;
+        one->min_elems = row->min_elems < one->min_elems ? row->min_elems : one->min_elems;
+        one->max_elems = row->max_elems > one->max_elems ? row->max_elems : one->max_elems;
         return;
     }
     if (rows->count < CLI_OPERATIONS)

@@ -60,9 +60,9 @@ static void print_operations(const cli_operations *operations)
             "\"%s\", \"group\": \"%s\", \"units\": %d, \"least_elems\": %lld, \"most_elems\": "
             "%lld}",
             i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
-            mics_comm_dtype_text(row->wire), mics_comm_dtype_text(row->back_wire),
+            mics_comm_dtype_text(row->dtype), mics_comm_dtype_text(row->back_dtype),
             mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
-            (long long)row->least_elems, (long long)row->most_elems);
+            (long long)row->min_elems, (long long)row->max_elems);
     }
     printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n", (int)operations->whole_units,
            (long long)operations->whole_elems);

@@ -10,10 +10,10 @@
 enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
 
 // Columns as wide as their longest entry, within bounds.
-static int width_of(int width, const char *text, int most)
+static int width_of(int width, const char *text, int max)
 {
     int length = (int)strlen(text);
-    return length > width ? (length < most ? length : most) : width;
+    return length > width ? (length < max ? length : max) : width;
 }
 
 static void print_keys(const mics_run *run)
@@ -110,15 +110,15 @@ static void print_memory(const mics_job *job)
 
 static void print_operation(const cli_operation *row)
 {
-    char wire[32];
-    snprintf(wire, sizeof wire, row->wire != row->back_wire ? "%s, back %s" : "%s",
-             mics_comm_dtype_text(row->wire), mics_comm_dtype_text(row->back_wire));
+    char dtype[32];
+    snprintf(dtype, sizeof dtype, row->dtype != row->back_dtype ? "%s, back %s" : "%s",
+             mics_comm_dtype_text(row->dtype), mics_comm_dtype_text(row->back_dtype));
     printf("  %-10s  %-9s  %-15s  %-20s  %d unit%s of %lld",
-           mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm, wire,
+           mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm, dtype,
            mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
-           row->units == 1 ? "" : "s", (long long)row->least_elems);
-    if (row->most_elems > row->least_elems)
-        printf(" to %lld", (long long)row->most_elems);
+           row->units == 1 ? "" : "s", (long long)row->min_elems);
+    if (row->max_elems > row->min_elems)
+        printf(" to %lld", (long long)row->max_elems);
     printf(" elements\n");
 }
 
@@ -195,12 +195,12 @@ static void print_steps(const mics_schedule *schedule, bool all_steps)
 {
     int32_t count = schedule->lists[MICS_PHASE_TRAIN].count;
     int32_t last = count - STEPS_LAST;
-    printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams side by side: "
+    printf("\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams at once: "
            "compute, intra\n(intra-node collectives) and inter (inter-node); a step waits for "
            "those named on each\n",
            (int)count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
     if (schedule->spec.layered_micro_steps > 1)
-        printf("  %d of %d micro-steps run side by side\n", (int)schedule->spec.layered_micro_steps,
+        printf("  %d of %d micro-steps are layered\n", (int)schedule->spec.layered_micro_steps,
                (int)schedule->spec.micro_steps);
     printf("  %5s %-8s %-17s %-16s %5s %18s %17s\n", "", "stream", "kind", "unit", "micro",
            "block or work", "waits for");

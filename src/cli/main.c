@@ -1,13 +1,20 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The program: finds the verb and runs it.
-#include "args.h"
 #include "cli.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-static const cli_verb verbs[] = {
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+typedef struct verb {
+    const char *name;
+    const char *about;
+    cli_verb *run;
+} verb;
+
+static const verb verbs[] = {
     {"train", "trains a model", cmd_train},
     {"explain", "shows what a run would do: keys, mesh, memory, bytes, schedule", cmd_explain},
     {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
@@ -20,21 +27,24 @@ static const cli_verb verbs[] = {
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
 
-int cli_exit_status(mics_status status, bool running)
+// Before anything runs, what is wrong is the usage, the configuration, a file it names, or a
+// machine too small for it. What fails later is a failure of the running system, and so is, at any
+// time, a disk that is full or cannot be written.
+static int exit_status(mics_status status, bool running)
 {
     if (status == MICS_OK)
-        return CLI_EXIT_OK;
+        return EXIT_GOOD;
     if (running || (status == MICS_ERR_IO && mics_log_disk_failed()))
-        return CLI_EXIT_FAILED;
+        return EXIT_FAILED;
     switch (status) {
     case MICS_ERR_INVALID:
     case MICS_ERR_UNSUPPORTED:
     case MICS_ERR_FORMAT:
     case MICS_ERR_IO:
     case MICS_ERR_MEMORY:
-        return CLI_EXIT_USAGE;
+        return EXIT_USAGE;
     default:
-        return CLI_EXIT_FAILED;
+        return EXIT_FAILED;
     }
 }
 
@@ -49,15 +59,14 @@ static void print_usage(void)
            "Exit status: 0 good, 1 failed, 2 wrong usage or configuration.\n");
 }
 
-static const cli_verb *find_verb(const char *name)
+static const verb *find_verb(const char *name)
 {
+    const char *names[VERBS];
     for (int i = 0; i < VERBS; i++) {
         if (strcmp(verbs[i].name, name) == 0)
             return &verbs[i];
-    }
-    const char *names[VERBS];
-    for (int i = 0; i < VERBS; i++)
         names[i] = verbs[i].name;
+    }
     const char *near = cli_nearest(name, names, VERBS);
     if (near != NULL)
         mics_fail(MICS_ERR_INVALID, "no verb \"%s\"; did you mean \"%s\"?", name, near);
@@ -66,25 +75,38 @@ static const cli_verb *find_verb(const char *name)
     return NULL;
 }
 
+static int run_verb(const char *name, int argc, char **argv)
+{
+    const verb *found = find_verb(name);
+    cli_call call = {.argc = argc, .argv = argv};
+    if (found == NULL)
+        return EXIT_USAGE;
+    if (mics_memory_open(&call.memory) != MICS_OK)
+        return EXIT_FAILED;
+    const mics_status status = found->run(&call);
+    for (int32_t i = 0; i < call.list_count; i++)
+        mics_free(call.memory, call.lists[i]);
+    mics_memory_close(call.memory);
+    return exit_status(status, call.running);
+}
+
 static int run_help(int argc, char **argv)
 {
     static char help[] = "--help";
     char *arguments[] = {help};
-    if (argc == 0) {
-        print_usage();
-        return CLI_EXIT_OK;
-    }
-    const cli_verb *verb = find_verb(argv[0]);
-    return verb != NULL ? verb->run(1, arguments) : CLI_EXIT_USAGE;
+    if (argc > 0)
+        return run_verb(argv[0], 1, arguments);
+    print_usage();
+    return EXIT_GOOD;
 }
 
 // What was printed must have arrived: a full disk is an error.
-static int finish(int exit_status)
+static int finish(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
-        return exit_status;
+        return code;
     mics_fail(MICS_ERR_IO, "standard output: %s", strerror(errno));
-    return exit_status != CLI_EXIT_OK ? exit_status : CLI_EXIT_FAILED;
+    return code != EXIT_GOOD ? code : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)
@@ -92,15 +114,14 @@ int main(int argc, char **argv)
     cli_log_install();
     if (argc < 2) {
         mics_fail(MICS_ERR_INVALID, "no verb given; see mics --help");
-        return CLI_EXIT_USAGE;
+        return EXIT_USAGE;
     }
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return finish(run_help(argc - 2, argv + 2));
     if (strcmp(name, "--version") == 0) {
         printf("mics %s\n", MICS_VERSION);
-        return finish(CLI_EXIT_OK);
+        return finish(EXIT_GOOD);
     }
-    const cli_verb *verb = find_verb(name);
-    return verb != NULL ? finish(verb->run(argc - 2, argv + 2)) : CLI_EXIT_USAGE;
+    return finish(run_verb(name, argc - 2, argv + 2));
 }

@@ -3,6 +3,7 @@
 // What mics plan --json prints.
 #include "base/text.h"
 #include "plan.h"
+#include <stdio.h>
 
 static void print_real(const char *name, double value, const char *end)
 {
@@ -44,7 +45,7 @@ static void print_choice(const mics_plan_entry *entry)
            "\"prefetch\": %d, "
            "\"gather\": \"%s\", \"reduce\": \"%s\", ",
            entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
-           (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_breadth(c),
+           (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_layered(c),
            c->recompute ? "true" : "false", (int)c->prefetch,
            c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");
     print_pipeline(&entry->pipeline);
@@ -65,7 +66,7 @@ static void print_times(const mics_plan_entry *entry)
     print_ms("overhead_ms", entry->overhead_us, ", ");
 }
 
-void cli_plan_entry_json(const cli_plan *plan, const mics_plan_entry *entry)
+void cli_plan_entry_json(const mics_plan *plan, const mics_plan_entry *entry)
 {
     print_choice(entry);
     print_memory(entry);
@@ -84,9 +85,9 @@ void cli_plan_entry_json(const cli_plan *plan, const mics_plan_entry *entry)
     printf("}");
 }
 
-static void print_head(const cli_plan *plan, const cli_plan_found *found)
+static void print_head(const mics_plan *plan, const mics_plan_found *found)
 {
-    const mics_plan_request request = cli_plan_request(plan, 1);
+    const mics_plan_request request = mics_plan_request_get(plan, 1);
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
     printf("{\n  \"model\": {\"config\": ");
@@ -104,11 +105,12 @@ static void print_head(const cli_plan *plan, const cli_plan_found *found)
         printf("null},\n");
     printf("  \"global_batch\": %lld,\n  \"choices\": {\"all\": %lld, \"fit\": %lld, "
            "\"simulated\": %lld},\n",
-           (long long)cli_plan_request(plan, nodes).global_batch, (long long)found->result->space,
-           (long long)found->result->fitting, (long long)found->result->simulated);
+           (long long)mics_plan_request_get(plan, nodes).global_batch,
+           (long long)found->result->space, (long long)found->result->fitting,
+           (long long)found->result->simulated);
 }
 
-void cli_plan_json(const cli_plan *plan, const cli_plan_found *found)
+void cli_plan_json(const mics_plan *plan, const mics_plan_found *found)
 {
     print_head(plan, found);
     printf("  \"plans\": [");

@@ -1,233 +1,177 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Plans over several cluster sizes, or over several P.
-#include "plan_sweep.h"
-#include "cli.h"
-#include "mics/log.h"
-#include "mics/size.h"
-#include <errno.h>
-#include <stdlib.h>
+// A sweep as a table, as JSON, and as a picture.
+#include "base/file.h"
+#include "base/text.h"
+#include "mics/chart.h"
+#include "plan.h"
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { NODES_MOST = 1 << 20 };
+// ---- table ----
 
-// ---- what is asked for ----
-
-static mics_status fail_sweep(const char *text)
+static void print_point(const mics_plan_sweep *sweep, const mics_plan_point *point)
 {
-    return mics_fail(
-        MICS_ERR_INVALID,
-        "--sweep %s: write nodes=1..64 for powers of two, nodes=2,4,6 for those (at most "
-        "%d, up to %d nodes), or P",
-        text, (int)SWEEP_POINTS_MOST, (int)NODES_MOST);
-}
-
-// Reads a number and moves on; false where there is none in range.
-static bool read_number(const char **text, int32_t *value_out)
-{
-    char *end = NULL;
-    errno = 0;
-    const long long value = strtoll(*text, &end, 10);
-    if (end == *text || errno != 0 || value < 1 || value > NODES_MOST || **text < '0' ||
-        **text > '9')
-        return false;
-    *value_out = (int32_t)value;
-    *text = end;
-    return true;
-}
-
-static bool add_point(cli_sweep *sweep, int32_t size)
-{
-    if (sweep->point_count == SWEEP_POINTS_MOST)
-        return false;
-    if (sweep->point_count > 0 && sweep->points[sweep->point_count - 1].size >= size)
-        return false; // ascending
-    sweep->points[sweep->point_count++] = (cli_sweep_point){.size = size};
-    return true;
-}
-
-// Powers of two from the first to the last; the last counts too.
-static bool add_range(cli_sweep *sweep, int32_t first, int32_t last)
-{
-    bool good = first <= last;
-    for (int64_t size = first; good && size <= last; size *= 2) {
-        good = add_point(sweep, (int32_t)size);
-        if (size < last && 2 * size > last)
-            good = good && add_point(sweep, last);
+    const mics_plan_entry *best = &point->curves[0];
+    char batch[32];
+    if (!point->has[0]) {
+        printf("%6d %6d  %s\n", (int)point->size, (int)point->ranks, point->note);
+        return;
     }
-    return good;
-}
-
-static mics_status read_nodes(cli_sweep *sweep, const char *text)
-{
-    const char *at = text + strlen("nodes=");
-    int32_t size = 0, last = 0;
-    bool good = read_number(&at, &size);
-    if (good && strncmp(at, "..", 2) == 0) {
-        at += 2;
-        good = read_number(&at, &last) && add_range(sweep, size, last);
-        return good && *at == '\0' ? MICS_OK : fail_sweep(text);
+    snprintf(batch, sizeof batch, "%lld x %d%s", (long long)best->choice.micro_batch,
+             (int)best->choice.micro_steps, best->choice.recompute ? " rec" : "");
+    printf("%6d %6d  %-22s %-14s %10.1f ", (int)point->size, (int)point->ranks, best->name, batch,
+           best->step_us * 1e-3);
+    printf(best->tokens_per_s < 9999.5 ? "%11.4g" : "%11.0f", best->tokens_per_s);
+    for (int32_t c = 0; c < sweep->curve_count; c++) {
+        if (point->has[c])
+            printf(" %8.1f", point->curves[c].tflops_per_gpu);
+        else
+            printf(" %8s", "-");
     }
-    good = good && add_point(sweep, size);
-    while (good && *at == ',') {
-        at++;
-        good = read_number(&at, &size) && add_point(sweep, size);
-    }
-    return good && *at == '\0' ? MICS_OK : fail_sweep(text);
+    printf("\n");
 }
 
-static mics_status read_params(const cli_plan *plan, cli_sweep *sweep)
+void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep)
 {
-    const mics_plan_request request = cli_plan_request(plan, plan->nodes);
-    int32_t ranks = 0;
-    mics_sharding sharding = {1, 1, 1};
-    MICS_TRY(mics_cluster_ranks(&request.cluster, request.nodes, &ranks));
-    for (int32_t i = 0; mics_sharding_candidate(ranks, request.nodes, i, &sharding); i++)
-        (void)add_point(sweep, sharding.params);
-    return MICS_OK;
+    printf("%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config, plan->cluster.name,
+           (long long)plan->length, cli_plan_precision_text(plan));
+    printf("TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it is "
+           "compared with; -: does not fit\n\n");
+    printf("%6s %6s  %-22s %-14s %10s %11s", sweep->over_params ? "P" : "nodes", "ranks",
+           "best plan", "micro-batches", "step ms", "tokens/s");
+    for (int32_t c = 0; c < sweep->curve_count; c++)
+        printf(" %8s", sweep->names[c]);
+    printf("\n");
+    for (int32_t i = 0; i < sweep->point_count; i++)
+        print_point(sweep, &sweep->points[i]);
 }
 
-static mics_status read_sweep(const cli_plan *plan, const char *text, cli_sweep *sweep)
+// ---- JSON ----
+
+static void print_curves(const mics_plan *plan, const mics_plan_sweep *sweep,
+                         const mics_plan_point *point)
 {
-    if (strcmp(text, "P") == 0) {
-        static const char *const names[] = {"best", "mics", "mics+", "hpz"};
-        sweep->over_params = true;
-        sweep->curve_count = sizeof names / sizeof names[0];
-        memcpy(sweep->names, names, sizeof names);
-        return read_params(plan, sweep);
-    }
-    if (strncmp(text, "nodes=", 6) != 0)
-        return fail_sweep(text);
-    sweep->names[sweep->curve_count++] = "best";
-    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
-        sweep->names[sweep->curve_count++] = mics_plan_baseline_text((mics_plan_baseline)b);
-    return read_nodes(sweep, text);
-}
-
-// ---- points ----
-
-static void take_curve(cli_sweep_point *point, int32_t curve, const mics_plan_entry *entry)
-{
-    point->curves[curve] = *entry;
-    point->has[curve] = entry->fits && entry->step_us > 0;
-}
-
-// A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the curve.
-static bool is_gap(const cli_plan *plan, cli_sweep_point *point)
-{
-    const bool muted = mics_log_mute(true);
-    const mics_status status = mics_cluster_ranks(&plan->cluster, point->nodes, &point->ranks);
-    (void)mics_log_mute(muted);
-    point->global_batch = cli_plan_request(plan, point->nodes).global_batch;
-    if (status != MICS_OK)
-        snprintf(point->note, sizeof point->note, "the cluster has fewer than %d nodes",
-                 (int)point->nodes);
-    else if (point->global_batch % point->ranks != 0)
-        snprintf(point->note, sizeof point->note,
-                 "%lld sequences cannot be spread over %d ranks evenly",
-                 (long long)point->global_batch, (int)point->ranks);
-    return point->note[0] != '\0';
-}
-
-static void note_missing(cli_sweep_point *point, const mics_plan_entry *nearest)
-{
-    char missing[32];
-    snprintf(point->note, sizeof point->note, "nothing fits: %s lacks the least, %s a rank",
-             nearest->name, mics_size_text(-nearest->spare_bytes, missing, sizeof missing));
-}
-
-static mics_status plan_nodes(const cli_plan *plan, cli_sweep_point *point)
-{
-    cli_plan_found found = {0};
-    point->nodes = point->size;
-    if (is_gap(plan, point))
-        return MICS_OK;
-    mics_status status = cli_plan_find(plan, point->nodes, 1, &found);
-    if (status == MICS_OK && found.result->count == 0) {
-        note_missing(point, &found.result->nearest);
-    } else if (status == MICS_OK) {
-        take_curve(point, 0, &found.result->entries[0]);
-        for (int b = 0; b < MICS_PLAN_BASELINES; b++)
-            take_curve(point, 1 + b, &found.baselines[b]);
-    }
-    cli_plan_found_close(&found);
-    return status;
-}
-
-static mics_status search_curve(mics_planner *planner, const mics_plan_space *space,
-                                cli_sweep_point *point, int32_t curve)
-{
-    mics_plan_result *result = NULL;
-    MICS_TRY(mics_planner_search(planner, space, 1, &result));
-    mics_plan_entry *entry = result->count > 0 ? &result->entries[0] : &result->nearest;
-    mics_plan_explain(planner, NULL, entry);
-    take_curve(point, curve, entry);
-    mics_plan_result_close(result);
-    return MICS_OK;
-}
-
-static mics_status plan_params(const cli_plan *plan, cli_sweep_point *point)
-{
-    mics_planner *planner = NULL;
-    point->nodes = plan->nodes;
-    const mics_plan_request request = cli_plan_request(plan, plan->nodes);
-    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
-    const int32_t p = point->size, n = mics_planner_ranks(planner);
-    point->ranks = n;
-    point->global_batch = request.global_batch;
-    const mics_plan_space spaces[] = {
-        {.params = p},
-        {.sharding = {p, p, p}, .collectives_given = true, .gather_two_stage = true},
-        {.sharding = {p, p, n}},
-        {.sharding = {p, n, n}, .collectives_given = true},
-    };
-    mics_status status = MICS_OK;
-    for (int32_t c = 0; status == MICS_OK && c < 4; c++)
-        status = search_curve(planner, &spaces[c], point, c);
-    if (status == MICS_OK && !point->has[0])
-        note_missing(point, &point->curves[0]);
-    mics_planner_close(planner);
-    return status;
-}
-
-// ---- the whole ----
-
-static mics_status fail_empty(const cli_plan *plan, const cli_sweep *sweep)
-{
-    const cli_sweep_point *last = &sweep->points[sweep->point_count - 1];
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s on %s: no point of the sweep can be planned; the last: %s",
-                     plan->run->model_config, plan->cluster.name, last->note);
-}
-
-static mics_status run_sweep(const cli_plan *plan, cli_sweep *sweep)
-{
-    bool any = false;
-    for (int32_t i = 0; i < sweep->point_count; i++) {
-        cli_sweep_point *point = &sweep->points[i];
-        MICS_TRY(sweep->over_params ? plan_params(plan, point) : plan_nodes(plan, point));
-        any = any || point->has[0];
-    }
-    return any ? MICS_OK : fail_empty(plan, sweep);
-}
-
-mics_status cli_plan_sweep(const cli_plan *plan, const cli_plan_options *options)
-{
-    cli_sweep sweep = {.curve_count = 0};
-    mics_status status = MICS_OK;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, SWEEP_POINTS_MOST * sizeof(cli_sweep_point),
-                        &block));
-    sweep.points = block;
-    MICS_TRY_OUT(read_sweep(plan, options->sweep, &sweep));
-    MICS_TRY_OUT(run_sweep(plan, &sweep));
-    if (options->svg != NULL)
-        MICS_TRY_OUT(cli_sweep_svg(plan, &sweep, options->svg));
-    if (options->json)
-        cli_sweep_json(plan, &sweep);
+    const bool any = point->curves[0].step_us > 0;
+    printf("\"plan\": ");
+    if (point->has[0])
+        cli_plan_entry_json(plan, &point->curves[0]);
     else
-        cli_sweep_text(plan, &sweep);
-out:
+        printf("null");
+    printf(", \"baselines\": {");
+    for (int32_t c = 1; any && c < sweep->curve_count; c++) {
+        printf("%s\"%s\": ", c > 1 ? ", " : "", sweep->names[c]);
+        cli_plan_entry_json(plan, &point->curves[c]);
+    }
+    printf("}");
+}
+
+void cli_sweep_json(const mics_plan *plan, const mics_plan_sweep *sweep)
+{
+    printf("{\n  \"sweep\": \"%s\", \"config\": ", sweep->over_params ? "P" : "nodes");
+    mics_text_write_quoted(stdout, plan->run->model_config);
+    printf(", \"cluster\": ");
+    mics_text_write_quoted(stdout, plan->cluster.name);
+    printf(", \"sequence_length\": %lld, \"math\": \"%s\",\n  \"points\": [",
+           (long long)plan->length, mics_math_text(plan->math));
+    for (int32_t i = 0; i < sweep->point_count; i++) {
+        const mics_plan_point *point = &sweep->points[i];
+        printf("%s\n    {\"%s\": %d, \"nodes\": %d, \"ranks\": %d, \"global_batch\": %lld, "
+               "\"note\": ",
+               i > 0 ? "," : "", sweep->over_params ? "params" : "size", (int)point->size,
+               (int)point->nodes, (int)point->ranks, (long long)point->global_batch);
+        if (point->note[0] != '\0')
+            mics_text_write_quoted(stdout, point->note);
+        else
+            printf("null");
+        printf(", ");
+        print_curves(plan, sweep, point);
+        printf("}");
+    }
+    printf("\n  ]\n}\n");
+}
+
+// ---- picture ----
+
+typedef struct picture {
+    double y[MICS_PLAN_MAX_CURVES][MICS_PLAN_MAX_POINTS];
+    char ticks[MICS_PLAN_MAX_POINTS][16];
+    const char *tick_texts[MICS_PLAN_MAX_POINTS];
+    char title[256], subtitle[256];
+} picture;
+
+// "configs/bert-10b.json" is bert-10b.
+static void model_name(const char *path, char *text, size_t capacity)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(text, capacity, "%s", slash != NULL ? slash + 1 : path);
+    char *dot = strrchr(text, '.');
+    if (dot != NULL && dot != text)
+        *dot = '\0';
+}
+
+static void fill_picture(const mics_plan *plan, const mics_plan_sweep *sweep, picture *p,
+                         mics_chart *chart)
+{
+    char model[96];
+    model_name(plan->run->model_config, model, sizeof model);
+    for (int32_t i = 0; i < sweep->point_count; i++) {
+        const mics_plan_point *point = &sweep->points[i];
+        snprintf(p->ticks[i], sizeof p->ticks[i], "%d", (int)point->size);
+        p->tick_texts[i] = p->ticks[i];
+        for (int32_t c = 0; c < sweep->curve_count; c++)
+            p->y[c][i] = point->has[c] ? point->curves[c].tflops_per_gpu : NAN;
+    }
+    const mics_plan_point *last = &sweep->points[sweep->point_count - 1];
+    snprintf(p->title, sizeof p->title, "%s on %s", model, plan->cluster.name);
+    if (sweep->over_params)
+        snprintf(p->subtitle, sizeof p->subtitle,
+                 "%d nodes, %lld sequences of %lld tokens a step, %s", (int)plan->nodes,
+                 (long long)last->global_batch, (long long)plan->length,
+                 cli_plan_precision_text(plan));
+    else if (plan->train_batch > 0)
+        snprintf(p->subtitle, sizeof p->subtitle, "%lld sequences of %lld tokens a step, %s",
+                 (long long)plan->train_batch, (long long)plan->length,
+                 cli_plan_precision_text(plan));
+    else
+        snprintf(p->subtitle, sizeof p->subtitle,
+                 "%lld sequences of %lld tokens a GPU and step, %s", (long long)plan->rank_batch,
+                 (long long)plan->length, cli_plan_precision_text(plan));
+    chart->title = p->title;
+    chart->subtitle = p->subtitle;
+    chart->x_texts = p->tick_texts;
+    chart->x_count = sweep->point_count;
+}
+
+// Of nine curves the picture holds eight: ddp, which fits small models alone, stands back.
+static void take_series(const mics_plan_sweep *sweep, const picture *p, mics_chart *chart)
+{
+    for (int32_t c = 0; c < sweep->curve_count; c++) {
+        if (sweep->curve_count > MICS_CHART_SERIES && strcmp(sweep->names[c], "ddp") == 0)
+            continue;
+        chart->series[chart->series_count++] =
+            (mics_chart_series){c == 0 ? "best plan" : sweep->names[c], p->y[c]};
+    }
+}
+
+mics_status cli_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep, const char *path)
+{
+    mics_chart chart = {
+        .x_label = sweep->over_params ? "P: GPUs that parameters are sharded over" : "nodes",
+        .y_label = "TFLOP/s per GPU (model FLOPs)",
+        .note = "Predicted by mics plan. Curves end where the model does not fit. Recomputation is "
+                "not counted as work.",
+    };
+    char *svg = NULL;
+    void *block = NULL;
+    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, sizeof(picture), &block));
+    fill_picture(plan, sweep, block, &chart);
+    take_series(sweep, block, &chart);
+    mics_status status = mics_chart_svg(plan->memory, &chart, &svg);
+    if (status == MICS_OK)
+        status = mics_file_write_whole(path, svg, strlen(svg));
+    mics_free(plan->memory, svg);
     mics_free(plan->memory, block);
     return status;
 }

@@ -4,8 +4,9 @@
 #include "mics/size.h"
 #include "plan.h"
 #include <math.h>
+#include <stdio.h>
 
-enum { ROWS_MOST = 128 };
+enum { MAX_ROWS = 128 };
 
 // One line of the tables.
 typedef struct row {
@@ -14,20 +15,20 @@ typedef struct row {
 } row;
 
 typedef struct rows {
-    row items[ROWS_MOST];
+    row items[MAX_ROWS];
     int32_t count, plans; // the first `plans` are the planner's
 } rows;
 
 static void add_row(rows *all, const char *label, const mics_plan_entry *entry)
 {
-    if (all->count == ROWS_MOST)
+    if (all->count == MAX_ROWS)
         return;
     row *r = &all->items[all->count++];
     snprintf(r->label, sizeof r->label, "%s", label);
     r->entry = entry;
 }
 
-static void list_rows(const cli_plan_found *found, rows *all)
+static void list_rows(const mics_plan_found *found, rows *all)
 {
     char label[32];
     for (int32_t i = 0; i < found->result->count; i++) {
@@ -41,6 +42,20 @@ static void list_rows(const cli_plan_found *found, rows *all)
         add_row(all, "run file", &found->file);
     if (found->result->has_faster)
         add_row(all, "too large", &found->result->faster);
+}
+
+const char *cli_plan_precision_text(const mics_plan *plan)
+{
+    switch (plan->math) {
+    case MICS_MATH_BF16:
+        return "bf16 with fp32 masters";
+    case MICS_MATH_FP16:
+        return "fp16 with fp32 masters";
+    case MICS_MATH_TF32:
+        return "fp32, GEMMs in tf32";
+    default:
+        return "fp32";
+    }
 }
 
 // ---- times ----
@@ -57,7 +72,7 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
     return text;
 }
 
-int32_t cli_plan_breadth(const mics_plan_choice *choice)
+int32_t cli_plan_layered(const mics_plan_choice *choice)
 {
     return choice->micro_steps > 0
                ? mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps)
@@ -72,7 +87,7 @@ static void print_batch(const mics_plan_entry *entry)
     printf("%5lld x %-5d %3s ", (long long)c->micro_batch, (int)c->micro_steps,
            c->recompute ? "yes" : "no");
     if (family)
-        printf("%3d %3d  %c%c ", (int)c->prefetch, (int)cli_plan_breadth(c),
+        printf("%3d %3d  %c%c ", (int)c->prefetch, (int)cli_plan_layered(c),
                c->sharding.params == 1 ? '-' : (c->gather_two_stage ? '2' : 'r'),
                c->sharding.grads == 1 ? '-' : (c->reduce_two_stage ? '2' : 'r'));
     else
@@ -90,7 +105,7 @@ static void print_figure(double value)
     printf(value < 9999.5 ? "%10.4g" : "%10.0f", value);
 }
 
-static void print_time(const cli_plan *plan, const row *r)
+static void print_time(const mics_plan *plan, const row *r)
 {
     const mics_plan_entry *e = r->entry;
     char text[48];
@@ -116,7 +131,7 @@ static void print_time(const cli_plan *plan, const row *r)
     printf("%s\n", e->fits ? "" : "  does not fit");
 }
 
-static void print_times(const cli_plan *plan, const rows *all)
+static void print_times(const mics_plan *plan, const rows *all)
 {
     printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "",
            "P|G|O", "micro-batches", "rec", "pre", "lay", "g/r", "step ms", "compute", "gather",
@@ -164,7 +179,7 @@ static void print_memory(const rows *all)
 
 // ---- the whole ----
 
-static void print_head(const cli_plan *plan, const cli_plan_found *found)
+static void print_head(const mics_plan *plan, const mics_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
@@ -173,7 +188,7 @@ static void print_head(const cli_plan *plan, const cli_plan_found *found)
     printf("%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s\n",
            plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
            params < 1e9 ? "million" : "billion",
-           (long long)cli_plan_request(plan, nodes).global_batch, (long long)plan->length,
+           (long long)mics_plan_request_get(plan, nodes).global_batch, (long long)plan->length,
            cli_plan_precision_text(plan));
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
            nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
@@ -204,14 +219,14 @@ static const char footnotes[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
     "other: agreement,\n"
     "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"
-    "TFLOP/s and MFU count 6 FLOPs a token and parameter of matrix products, and 6 x layers x "
-    "length x width for\n"
+    "TFLOP/s and MFU count 6 FLOPs a token and parameter of GEMMs, and 6 x layers x "
+    "length x hidden size for\n"
     "causal attention, without recomputation (PaLM, appendix B); hw counts what is computed, "
     "recomputation too.\n"
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
     "modelled, and what is not.\n";
 
-void cli_plan_text(const cli_plan *plan, const cli_plan_found *found)
+void cli_plan_text(const mics_plan *plan, const mics_plan_found *found)
 {
     rows all = {.count = 0};
     list_rows(found, &all);

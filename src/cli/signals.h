@@ -19,15 +19,15 @@
 #include <stdint.h>
 
 /* Blocks both signals in this thread, and so in all that it starts, and starts the one that waits
- * for them. Until the first cli_signals_phase they end the process as they always do. Call once, before
- * any other thread is started.
+ * for them. Until the first cli_signals_phase they end the process as they always do. Call once,
+ * before any other thread is started.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, logged.
  */
 mics_status cli_signals_start(void);
 
-/* What this process does from now on: mics_job_callbacks.phase. With the first one a signal asks for an
- * end, and no longer ends the process.
+/* What this process does from now on: mics_job_callbacks.phase. With the first one a signal asks for
+ * an end, and no longer ends the process.
  *
  * Threads: any, one at a time.
  */

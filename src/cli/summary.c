@@ -88,7 +88,7 @@ void cli_print_beginning(const mics_job *job)
            (int)run->micro_steps, plural(run->micro_steps), (long long)run->micro_batch,
            (int)facts.ranks, plural(facts.ranks));
     if (schedule->spec.layered_micro_steps > 1)
-        printf(", %d side by side", (int)schedule->spec.layered_micro_steps);
+        printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");
     print_data(&facts);
     printf("memory    %s a rank\n",

@@ -44,7 +44,7 @@ typedef struct cuda_device {
     double reference_us;
     void *gemms; // of the GEMM library, closed by close_gemms
     void (*close_gemms)(void *object);
-    pthread_mutex_t mutex; // of blocks, gemms and the reference
+    pthread_mutex_t mutex; // of blocks and the reference
     block *blocks;
 } cuda_device;
 
@@ -320,20 +320,15 @@ static void cuda_fail(void *ctx, const char *what)
 
 static void *cuda_gemms(void *ctx)
 {
-    cuda_device *self = ctx;
-    pthread_mutex_lock(&self->mutex);
-    void *object = self->gemms;
-    pthread_mutex_unlock(&self->mutex);
-    return object;
+    const cuda_device *self = ctx;
+    return self->gemms;
 }
 
 static void cuda_set_gemms(void *ctx, void *object, void (*close)(void *object))
 {
     cuda_device *self = ctx;
-    pthread_mutex_lock(&self->mutex);
     self->gemms = object;
     self->close_gemms = close;
-    pthread_mutex_unlock(&self->mutex);
 }
 
 static void cuda_info(void *ctx, mics_device_info *info_out)

@@ -45,7 +45,7 @@ static mics_status check_device(const mics_engine_spec *spec)
     const bool on_host = !is_remote(spec);
     if (on_host && (mixed || schedule->accelerator || spec->dtype != MICS_DTYPE_FP32))
         return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "the processor computes in fp32; a schedule in %s precision%s can be "
+                         "the CPU computes in fp32; a schedule in %s precision%s can be "
                          "planned here, not run",
                          mics_precision_text(schedule->precision),
                          schedule->accelerator ? " for accelerators" : "");
@@ -64,7 +64,7 @@ static mics_status check_device(const mics_engine_spec *spec)
                          "a schedule in %s precision for %s does not fit a device that computes in "
                          "%s",
                          mics_precision_text(schedule->precision),
-                         schedule->accelerator ? "accelerators" : "the processor",
+                         schedule->accelerator ? "accelerators" : "the CPU",
                          mics_dtype_text(spec->dtype));
     return check_steps(spec->schedule);
 }
@@ -417,6 +417,6 @@ mics_status mics_engine_param_sync(mics_engine *engine)
 
 void mics_engine_forget_residual(mics_engine *engine)
 {
-    if (engine->schedule->residual_elems > 0) // compressed sums are the processor's
+    if (engine->schedule->residual_elems > 0) // compressed sums are the CPU's
         memset(engine->residual, 0, (size_t)engine->schedule->residual_elems * sizeof(float));
 }

@@ -149,11 +149,11 @@ static void copy_moments(const mics_engine *engine, bool upload)
 static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    const int64_t room = (int64_t)(engine->workspace_bytes / sizeof(float));
+    const int64_t capacity = (int64_t)(engine->workspace_bytes / sizeof(float));
     const int64_t elems = shard_elems(engine, unit);
     float *here = engine->host_copy + engine->map.params[unit];
-    for (int64_t begin = 0; begin < elems; begin += room) {
-        const int64_t count = at_most(room, elems - begin);
+    for (int64_t begin = 0; begin < elems; begin += capacity) {
+        const int64_t count = at_most(capacity, elems - begin);
         void *there = elem_at(engine, shard_at(engine, unit), begin);
         if (upload) {
             copy_floats(engine, engine->workspace, here + begin, count);

@@ -151,7 +151,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     const int64_t elems = count * model->vocab, width = unit->tensors[op->in[0]].width;
     const int64_t part = mics_size_round_up(elems * (int64_t)engine->elem_bytes, 256);
-    const int64_t room = schedule->workspace_losses * (int64_t)sizeof(float) - part;
+    const int64_t capacity = schedule->workspace_losses * (int64_t)sizeof(float) - part;
     const bool wide = engine->dtype == MICS_DTYPE_FP32;
     if (engine->phase != MICS_PHASE_EVAL || engine->list == NULL)
         return mics_fail(MICS_ERR_INVALID, "logits are those of an evaluation, and the newest call "
@@ -164,7 +164,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
             model->units[op->params[0].unit].name,
             (int)schedule->sharding[op->params[0].unit].params);
     if (first < 0 || count < 1 || count > tokens - first ||
-        room < (wide ? 0 : elems * (int64_t)sizeof(float)))
+        capacity < (wide ? 0 : elems * (int64_t)sizeof(float)))
         return mics_fail(
             MICS_ERR_INVALID,
             "logits of rows %lld to %lld of %lld: there are no such rows, or there is no "
@@ -177,7 +177,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
     const void *table = elem_at(engine, shard_at(engine, op->params[0].unit),
                                 mics_model_param(model, op->params[0])->offset);
     at.workspace = rest;
-    at.workspace_bytes = (size_t)room;
+    at.workspace_bytes = (size_t)capacity;
     mics_op_call call = {.at = &at,
                          .shape = mics_op_shape_get(model, unit, op, schedule->spec.batch),
                          .in = {x},

@@ -64,8 +64,8 @@ static mics_status open_way(timing *self, mics_group_scope scope)
 {
     static const char *const whats[MICS_SCOPES] = {
         [MICS_SCOPE_WHOLE] = "timing of a gather in one ring",
-        [MICS_SCOPE_INTRA] = "timing of a gather's stage inside nodes",
-        [MICS_SCOPE_INTER] = "timing of a gather's stage between nodes",
+        [MICS_SCOPE_INTRA] = "timing of a gather's intra-node stage",
+        [MICS_SCOPE_INTER] = "timing of a gather's inter-node stage",
     };
     const mics_schedule_spec *spec = &self->schedule->spec;
     const mics_mesh *mesh = &spec->mesh;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // "sharding": "auto" where run.cluster says what the links are.
 #include "mics/log.h"
-#include "mics/plan.h"
+#include "mics/planning.h"
 #include "mics/run.h"
 #include "sizing.h"
 
@@ -25,22 +25,13 @@ static void take_accelerator(const mics_run *run, const run_budget *budget,
 static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
                                 const run_budget *budget, mics_planner **planner_out)
 {
-    mics_plan_request request = {
-        .model = model,
-        .nodes = budget->nodes,
-        .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
-        .global_batch = run->global_batch,
-        .param_persistence_threshold = run->param_persistence_threshold,
-        .coalesce_below = run->coalesce_below,
-        .params_dtype = run->params_dtype,
-        .grads_dtype = run->grads_dtype,
-        .boundary_dtype = run->boundary_dtype,
-        .share_params = run->share_params && budget->shares,
-        .staging_bytes = budget->staging_bytes,
-        .threads = budget->threads,
-        // Where nobody knows it, what the cluster's ranks have.
-        .memory_bytes = budget->limit_bytes == SIZE_MAX ? 0 : (double)budget->limit_bytes,
-    };
+    mics_plan_request request = mics_plan_request_of(run, model);
+    request.nodes = budget->nodes;
+    request.share_params = run->share_params && budget->shares;
+    request.staging_bytes = budget->staging_bytes;
+    request.threads = budget->threads;
+    // Where nobody knows it, what the cluster's ranks have.
+    request.memory_bytes = budget->limit_bytes == SIZE_MAX ? 0 : (double)budget->limit_bytes;
     int32_t nodes = 0;
     take_accelerator(run, budget, &request);
     MICS_TRY(mics_cluster_open(memory, run->cluster, &request.cluster, &nodes));

@@ -358,7 +358,7 @@ static mics_status check_sent(const run_trainer *self, const mics_step_result *r
     if (result->sent.intra == expected.intra && result->sent.inter == expected.inter)
         return MICS_OK;
     return mics_fail(MICS_ERR_COMM,
-                     "sent %lld bytes inside and %lld between nodes in a step, but the schedule "
+                     "sent %lld bytes intra-node and %lld inter-node in a step, but the schedule "
                      "says %lld and %lld; this is a defect of mics, please report it",
                      (long long)result->sent.intra, (long long)result->sent.inter,
                      (long long)expected.intra, (long long)expected.inter);

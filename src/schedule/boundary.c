@@ -85,11 +85,11 @@ mics_status list_param_sync(builder *b, int32_t unit)
 // Lists third stages of all-reduces until `keep` are left.
 static mics_status list_backs(builder *b, int32_t keep)
 {
-    const int32_t room = b->schedule->spec.model->unit_count;
+    const int32_t places = b->schedule->spec.model->unit_count;
     for (; b->backs_count > keep; b->backs_count--) {
         int32_t index = 0;
         MICS_TRY(add_step(b, b->backs[b->backs_begin], &index));
-        b->backs_begin = (b->backs_begin + 1) % room;
+        b->backs_begin = (b->backs_begin + 1) % places;
     }
     return MICS_OK;
 }
@@ -97,8 +97,8 @@ static mics_status list_backs(builder *b, int32_t keep)
 static mics_status note_back(builder *b, const mics_step *step)
 {
     const mics_sharding *mesh = &b->schedule->spec.mesh.sharding;
-    const int32_t room = b->schedule->spec.model->unit_count;
-    b->backs[(b->backs_begin + b->backs_count++) % room] = *step;
+    const int32_t places = b->schedule->spec.model->unit_count;
+    b->backs[(b->backs_begin + b->backs_count++) % places] = *step;
     return mesh->params == 1 && mesh->grads == 1 ? list_backs(b, 1) : MICS_OK;
 }
 

@@ -306,20 +306,20 @@ static void fill_visit(builder *b, int32_t unit, bool backward, int32_t begin, i
                                             .backward = backward};
 }
 
-// Micro-steps run side by side in as few turns as they can, all of about as many.
+// Micro-steps run in layered groups, all of about as many.
 static void fill_passes(builder *b, mics_phase phase)
 {
     const mics_schedule *schedule = b->schedule;
     const bool training = phase == MICS_PHASE_TRAIN;
     const int32_t units = schedule->spec.model->unit_count;
     const int32_t micro_steps = training ? schedule->spec.micro_steps : 1;
-    const int32_t turns =
+    const int32_t groups =
         training ? mics_schedule_layered_groups(micro_steps, schedule->spec.layered_micro_steps)
                  : 1;
     b->pass_count = 0;
-    for (int64_t turn = 0; turn < turns; turn++) {
-        const int32_t begin = (int32_t)(turn * micro_steps / turns);
-        const int32_t end = (int32_t)((turn + 1) * micro_steps / turns);
+    for (int64_t group = 0; group < groups; group++) {
+        const int32_t begin = (int32_t)(group * micro_steps / groups);
+        const int32_t end = (int32_t)((group + 1) * micro_steps / groups);
         for (int32_t u = 0; u < units; u++) {
             // The loss has no forward in training: its backward does that work.
             if (!training || !schedule->units[u].loss)

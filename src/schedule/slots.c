@@ -2,23 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots, taken and given in list order.
 #include "schedule/slots.h"
-
-static mics_status open_array(mics_memory *memory, size_t bytes, void **array_out)
-{
-    return mics_alloc(memory, MICS_MEM_HOST, bytes, array_out);
-}
+#include "base/new.h"
 
 mics_status slots_open(mics_memory *memory, int32_t holders, slot_pool *pool)
 {
-    const size_t count = (size_t)holders;
-    void *block = NULL;
     *pool = (slot_pool){.memory = memory};
-    MICS_TRY(open_array(memory, count * sizeof(int32_t), &block));
-    pool->slot_of = block;
-    MICS_TRY(open_array(memory, count * sizeof(bool), &block));
-    pool->retiring = block;
-    MICS_TRY(open_array(memory, count * sizeof(int32_t), &block));
-    pool->held = block;
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, holders, pool->slot_of);
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, holders, pool->retiring);
+    MICS_TRY_NEW(memory, MICS_MEM_HOST, holders, pool->held);
     for (int32_t u = 0; u < holders; u++)
         pool->slot_of[u] = -1;
     return MICS_OK;

@@ -30,8 +30,8 @@
 //  10. Parameter sync is once a training list where O > P, and precedes all that reads the unit.
 //  11. Norm behind all sums, agreement behind it and behind all that reads parameters, then each
 //      unit's update: once each. An evaluation has the agreement alone, behind its computations.
-//  12. The traffic ledger is the sum over steps, and what is compressed or joined has room on its
-//      stream.
+//  12. The traffic ledger is the sum over steps, and what is compressed or coalesced has room on
+//      its stream.
 #include "schedule/validate.h"
 #include "schedule/ledger.h"
 
@@ -189,11 +189,11 @@ static mics_status check_room(const validator *v, const mics_step *step)
     const mics_schedule *schedule = v->schedule;
     if (!mics_step_is_comm(step))
         return MICS_OK;
-    const size_t joined = step_coalesced_bytes(schedule, step);
-    if (joined > schedule->coalesced_bytes[step->stream] ||
+    const size_t coalesced = step_coalesced_bytes(schedule, step);
+    if (coalesced > schedule->coalesced_bytes[step->stream] ||
         step_compressed_bytes(schedule, step) + schedule->coalesced_bytes[step->stream] >
             schedule->message_bytes[step->stream])
-        return validator_broken(v, 12, "what it compresses or joins has no room");
+        return validator_broken(v, 12, "what it compresses or coalesces has no room");
     return MICS_OK;
 }
 

@@ -29,10 +29,10 @@ same() { # FILE FILE KEY...
 # ---- a new file has both halves ----
 bench 0 compute compute run.json --ranks 4 --nodes 2 --out links.json
 contains compute.out "links.json written"
-contains compute.out "between nodes: latency"
+contains compute.out "inter-node: latency"
 contains compute.out "all-gather, two stages"
-contains compute.out "fastest product"
-contains compute.err "in a node"
+contains compute.out "fastest GEMM"
+contains compute.err "intra-node"
 for key in '"node": {' '"network": {' '"fan_out": 2' '"ramp": [[1024, ' '"core_us_per_mb": ' \
     '"tflops_fp32": ' '"matmul_efficiency": [[' '"step_overhead_us": ' 'links: mics bench, 20' \
     'computation: mics bench, 20'; do

@@ -144,15 +144,15 @@ run 0 taken "$mics" train run.json --ranks 4 --set model.config=deep.json --out 
     --set run.share_params=false --set run.memory_limit=$total --set run.prefetch='"auto"'
 run 0 ahead "$mics" train run.json --ranks 4 --set model.config=deep.json --out ahead --steps 2
 same_losses taken ahead
-# Micro-steps side by side: the same bits; memory that is not there for it is told so.
+# Layered micro-steps: the same bits; memory that is not there for it is told so.
 wide="--ranks 4 --set run.steps=2 --set sharding.params=2 --set sharding.grads=2 --set sharding.optimizer=2"
 wide="$wide --set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=4 --set run.prefetch=1"
 run 0 narrow "$mics" train run.json $wide --out narrow
 run 0 wide "$mics" train run.json $wide --out wide --set run.layered_micro_steps=3
 same_losses wide narrow
-contains wide.out "4 micro-steps of 1 on 4 ranks, 2 side by side"
+contains wide.out "4 micro-steps of 1 on 4 ranks, layered 2 at a time"
 run 0 wide "$mics" explain run.json $wide --set run.layered_micro_steps=3
-contains wide.out "2 of 4 micro-steps run side by side"
+contains wide.out "2 of 4 micro-steps are layered"
 wide_total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' wide.out | head -n 1)
 grep -q "\"memory_peak_bytes\": $wide_total[,}]" wide/metrics.jsonl || fail "memory is not $wide_total bytes"
 run 2 wide "$mics" train run.json $wide --out none --set run.layered_micro_steps=3 --set run.memory_limit=$((wide_total - 1))

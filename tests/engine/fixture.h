@@ -43,7 +43,7 @@ typedef struct fixture_case {
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
     int64_t coalesce_below;
     bool ring_gathers, ring_reductions; // in place of what `hierarchical` says
-    // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the processor.
+    // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the CPU.
     mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
                                mics_device **device_out);
     const mics_kernels *kernels;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A device with memory of its own that is the processor's: each call is done at once, and counted. Its kernels
-// compute in fp32 by the processor's kernels on numbers that are widened before and rounded after, so it
+// A device with memory of its own that is the CPU's: each call is done at once, and counted. Its kernels
+// compute in fp32 by the CPU's kernels on numbers that are widened before and rounded after, so it
 // is the reference for tables in two bytes. It says nothing about streams: the emulated plugin does.
 #ifndef MICS_TEST_LATER_H
 #define MICS_TEST_LATER_H

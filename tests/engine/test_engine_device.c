@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The engine on a device with memory of its own: every sharding in fp32 and in mixed precision, against one
-// rank on the processor; loss scaling; faults. In every step fixture.h checks replicas, bytes and memory.
+// rank on the CPU; loss scaling; faults. In every step fixture.h checks replicas, bytes and memory.
 #include "fixture.h"
 #include "later.h"
 #include <pthread.h>
@@ -28,7 +28,7 @@ static fixture_case on_device(mics_dtype dtype)
                           .dtype = dtype};
 }
 
-static fixture_run on_processor(void)
+static fixture_run on_cpu(void)
 {
     fixture_run run = {.want = on_device(MICS_DTYPE_FP32)};
     run.want.open_device = NULL;
@@ -48,7 +48,7 @@ static void check_losses(const fixture_run *run, const fixture_run *reference)
     for (int32_t step = 0; step < run->want.steps; step++) {
         const double loss = run->losses[step], expected = reference->losses[step];
         if (!(fabs(loss - expected) <= tolerance * expected))
-            fail_msg("%s, %d ranks, %d nodes, %d|%d|%d: step %d: loss %.9g, the processor has %.9g",
+            fail_msg("%s, %d ranks, %d nodes, %d|%d|%d: step %d: loss %.9g, the CPU has %.9g",
                      mics_dtype_text(run->want.dtype), (int)run->want.ranks, (int)run->want.nodes,
                      (int)run->want.sharding.params, (int)run->want.sharding.grads,
                      (int)run->want.sharding.optimizer, (int)step + 1, loss, expected);
@@ -81,7 +81,7 @@ static void check_family(int32_t ranks, mics_dtype dtype, const fixture_run *ref
 static void test_family(void **state)
 {
     (void)state;
-    const fixture_run reference = on_processor();
+    const fixture_run reference = on_cpu();
     for (int32_t ranks = 1; ranks <= 4; ranks *= 2) {
         check_family(ranks, MICS_DTYPE_FP32, &reference);
         check_family(ranks, MICS_DTYPE_BF16, &reference);
@@ -93,7 +93,7 @@ static void test_family(void **state)
 static void test_second_hop_in_bf16(void **state)
 {
     (void)state;
-    const fixture_run reference = on_processor();
+    const fixture_run reference = on_cpu();
     static const struct {
         int32_t ranks, nodes;
         mics_sharding sharding;
@@ -133,11 +133,11 @@ static void lm_head_backward_in_two(const mics_op_call *call)
     later_backward(&in_two);
 }
 
-// Of one rank the device's arithmetic is the processor's, bit by bit, where sums are cut alike.
+// Of one rank the device's arithmetic is the CPU's, bit by bit, where sums are cut alike.
 static void test_fp32_has_the_same_bits(void **state)
 {
     (void)state;
-    const fixture_run reference = on_processor();
+    const fixture_run reference = on_cpu();
     const mics_op_kernels head = {.forward = lm_head_forward_in_two,
                                   .backward = lm_head_backward_in_two};
     mics_kernels in_two = later_table;

@@ -5,7 +5,7 @@
 #include "mics/model.h"
 #include "mics/size.h"
 #include "ops/attention/def.h"
-#include "ops/common/norm.h"
+#include "ops/common/def.h"
 #include "ops/linear/def.h"
 #include "test.h"
 

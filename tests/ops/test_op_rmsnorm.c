@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RMSNorm.
 #include "op_harness.h"
-#include "ops/common/norm.h"
+#include "ops/common/def.h"
 #include <math.h>
 
 static const double EPS = 1e-5;

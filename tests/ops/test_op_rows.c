@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding and layernorm.
 #include "op_harness.h"
-#include "ops/common/norm.h"
+#include "ops/common/def.h"
 #include <math.h>
 #include <string.h>
 

@@ -6,10 +6,15 @@
 
 #include "mics/op.h"
 #include "mics/size.h"
+#include <string.h>
 
 // Contracts with an accelerator's kernels: bytes that a GEMM may take (NVIDIA's advice for Hopper:
 // cuBLAS 13.0, "cublasSetWorkspace"), and what parts of a workspace begin on.
 enum { MICS_GEMM_BYTES = 32 << 20, MICS_PART_BYTES = 256 };
+
+// Rows of the gradients of a norm's parameters are summed in at most so many fixed blocks, whatever
+// the number of threads: on the CPU, and on an accelerator.
+enum { MICS_NORM_BLOCKS = 16, MICS_NORM_ACCELERATOR_BLOCKS = 512 };
 
 static inline int64_t mics_smaller(int64_t a, int64_t b)
 {
@@ -31,7 +36,8 @@ static inline int64_t mics_part_floats(int64_t bytes)
 static inline mics_op_cost mics_cost_moved(const mics_op_shape *s)
 {
     const double touched = 4 * (double)s->N * (double)(s->in[0] + s->out);
-    mics_op_cost cost = {0};
+    mics_op_cost cost;
+    memset(&cost, 0, sizeof cost);
     cost.bytes_forward = touched;
     cost.bytes_backward = 2 * touched;
     return cost;
@@ -42,7 +48,8 @@ static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double o
 {
     const double gemm = 2 * tokens * inputs * outputs;
     const double matrix = inputs * outputs, rows = tokens * (inputs + outputs);
-    mics_op_cost cost = {0};
+    mics_op_cost cost;
+    memset(&cost, 0, sizeof cost);
     cost.flops_forward = gemm;
     cost.flops_backward = 2 * gemm;
     cost.bytes_forward = 4 * (matrix + rows);
@@ -52,13 +59,13 @@ static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double o
 
 static inline mics_op_work mics_work_gemm(int64_t m, int64_t n, int64_t k)
 {
-    mics_op_work work = {.kind = MICS_WORK_GEMM, .m = m, .n = n, .k = k, .times = 1};
+    mics_op_work work = {MICS_WORK_GEMM, m, n, k, 0, 0, 1};
     return work;
 }
 
 static inline mics_op_work mics_work_moved(double flops, double bytes)
 {
-    mics_op_work work = {.kind = MICS_WORK_MEMORY, .flops = flops, .bytes = bytes, .times = 1};
+    mics_op_work work = {MICS_WORK_MEMORY, 0, 0, 0, flops, bytes, 1};
     return work;
 }
 

@@ -20,8 +20,8 @@
 #define MICS_OP_NORM_CUH
 
 #include "ops/common/cuda_ops.h"
+#include "ops/common/def.h"
 #include "ops/common/launch.cuh"
-#include "ops/common/norm.h"
 #include "ops/common/numbers.cuh"
 #include "ops/common/team.cuh"
 

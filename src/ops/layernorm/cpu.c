@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Normalisation of rows, with what backward needs of each. Shapes: see mics/kernels.h.
+#include "ops/common/def.h"
 #include "ops/common/kernels_isa.h"
-#include "ops/common/norm.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm. params: weight (C), bias (C); stats: mean and reciprocal deviation of each row.
 #include "ops/common/def.h"
-#include "ops/common/norm.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {

@@ -3,7 +3,6 @@
 // RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): y = x / sqrt(mean of x^2 + eps) * weight.
 // params: weight (C); stats: the reciprocal root of each row.
 #include "ops/common/def.h"
-#include "ops/common/norm.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Finding entries of the catalogue and making clusters of them.
+// Finding entries of the catalogue, and what to say of names that are not there.
 #include "plan/cost/catalogue.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_NAMES = 128, MAX_NAMES_SAID = 3, TEXT_BYTES = 512 };
+enum { MAX_NAMES = 128, MAX_NAMES_SAID = 3 };
 
 static const catalogue_file *files_of(bool accelerators, int32_t *count_out)
 {
@@ -14,7 +14,7 @@ static const catalogue_file *files_of(bool accelerators, int32_t *count_out)
     return accelerators ? catalogue_accelerators : catalogue_machines;
 }
 
-static const catalogue_file *find_file(bool accelerators, const char *name)
+const catalogue_file *catalogue_find(bool accelerators, const char *name)
 {
     int32_t count = 0;
     const catalogue_file *files = files_of(accelerators, &count);
@@ -25,47 +25,6 @@ static const catalogue_file *find_file(bool accelerators, const char *name)
         }
     }
     return NULL;
-}
-
-// Reads an entry into `cluster`: a machine, or its accelerator alone.
-static mics_status read_entry(const catalogue_file *file, bool accelerator, mics_cluster *cluster)
-{
-    mics_memory *memory = NULL;
-    mics_json *json = NULL;
-    MICS_TRY(mics_memory_open(&memory));
-    mics_status status =
-        mics_json_parse(memory, file->names[0], (const char *)file->text, file->bytes, &json);
-    if (status == MICS_OK && accelerator)
-        status = cost_read_accelerator(json, &cluster->accelerator);
-    else if (status == MICS_OK)
-        status = cost_read_cluster(json, cluster);
-    mics_json_close(json);
-    mics_memory_close(memory);
-    return status;
-}
-
-mics_status catalogue_accelerator(const char *name, mics_accelerator *accelerator_out)
-{
-    const catalogue_file *file = find_file(true, name);
-    mics_cluster cluster;
-    if (file == NULL)
-        return MICS_ERR_INVALID;
-    mics_cluster_init(&cluster);
-    MICS_TRY(read_entry(file, true, &cluster));
-    *accelerator_out = cluster.accelerator;
-    return MICS_OK;
-}
-
-mics_status catalogue_cluster(const char *name, mics_cluster *cluster_out)
-{
-    const catalogue_file *file = find_file(false, name);
-    mics_cluster cluster;
-    if (file == NULL)
-        return MICS_ERR_INVALID;
-    MICS_TRY(read_entry(file, false, &cluster));
-    snprintf(cluster.note, sizeof cluster.note, "catalogue");
-    *cluster_out = cluster;
-    return MICS_OK;
 }
 
 // ---- names that are not there ----
@@ -125,28 +84,6 @@ char *catalogue_suggest(bool accelerators, const char *name, char *text, size_t 
         used += (size_t)snprintf(text + used, capacity - used, "%s%s",
                                  i == 0 ? "; the catalogue has " : ", ", names[i]);
     return text;
-}
-
-mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out)
-{
-    mics_cluster cluster;
-    char text[TEXT_BYTES];
-    if (find_file(false, name) == NULL)
-        return mics_fail(MICS_ERR_INVALID, "unknown cluster %s",
-                         catalogue_suggest(false, name, text, sizeof text));
-    MICS_TRY(catalogue_cluster(name, &cluster));
-    MICS_TRY(mics_cluster_finish(&cluster));
-    *cluster_out = cluster;
-    return MICS_OK;
-}
-
-mics_status mics_accelerator_find(const char *name, mics_accelerator *accelerator_out)
-{
-    char text[TEXT_BYTES];
-    if (find_file(true, name) == NULL)
-        return mics_fail(MICS_ERR_INVALID, "unknown accelerator %s",
-                         catalogue_suggest(true, name, text, sizeof text));
-    return catalogue_accelerator(name, accelerator_out);
 }
 
 // ---- listing ----

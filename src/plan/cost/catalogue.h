@@ -20,20 +20,11 @@ extern const int32_t catalogue_machine_count;
 extern const catalogue_file catalogue_accelerators[];
 extern const int32_t catalogue_accelerator_count;
 
-/* An entry without finishing it, so that a file can change figures before the rest follows from them.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, not logged: there is none of that name; MICS_ERR_MEMORY. The
- *          output is untouched in both.
- */
-mics_status catalogue_cluster(const char *name, mics_cluster *cluster_out);
-mics_status catalogue_accelerator(const char *name, mics_accelerator *accelerator_out);
+/* An entry by one of its names; NULL: there is none. */
+const catalogue_file *catalogue_find(bool accelerators, const char *name);
 
 /* "unknown cluster "p4d"; did you mean p4d.24xlarge or p4de.24xlarge?" without the first two words:
  * what to say of a name that is not there. Returns `text`. */
 char *catalogue_suggest(bool accelerators, const char *name, char *text, size_t capacity);
-
-/* mics_cluster_parse without finishing; an accelerator's file. In parse.c. */
-mics_status cost_read_cluster(const mics_json *json, mics_cluster *cluster_out);
-mics_status cost_read_accelerator(const mics_json *json, mics_accelerator *accelerator_out);
 
 #endif

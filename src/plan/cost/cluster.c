@@ -17,11 +17,11 @@
 #define DEFAULT_RESERVE_SHARE 16.0 // and at most 1 / 16 of the memory
 #define NODE_LATENCY_US 3.4        // NCCL 2.11, src/graph/tuning.cc, 2021-09: ring, NVLink
 #define NETWORK_LATENCY_US 9.6     // the same: ring, network
-#define MOST_RANKS 16777216
+#define MAX_RANKS 16777216
 
 enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES };
 
-// Share of the peak by the smallest dimension of a product, of an accelerator that is not in the
+// Share of the peak by the smallest dimension of a GEMM, of an accelerator that is not in the
 // catalogue: the A100's.
 static const mics_curve default_matmul = {
     .count = 8,
@@ -44,11 +44,11 @@ void mics_cluster_init(mics_cluster *cluster_out)
 
 static void derive_precisions(mics_accelerator *accelerator)
 {
-    double *rate = accelerator->flops_per_s, most = 0.0;
+    double *rate = accelerator->flops_per_s, max = 0.0;
     for (int32_t i = 0; i < MICS_MATHS; i++)
-        most = rate[i] > most ? rate[i] : most;
+        max = rate[i] > max ? rate[i] : max;
     if (rate[MICS_MATH_FP32] == 0.0)
-        rate[MICS_MATH_FP32] = most / DEFAULT_FP32_SHARE;
+        rate[MICS_MATH_FP32] = max / DEFAULT_FP32_SHARE;
     if (rate[MICS_MATH_TF32] == 0.0)
         rate[MICS_MATH_TF32] = rate[MICS_MATH_FP32];
     if (rate[MICS_MATH_FP16] == 0.0)
@@ -84,8 +84,10 @@ static void derive(mics_cluster *cluster)
 
 // ---- checks ----
 
-mics_status cost_fail(const mics_json *json, const mics_cluster *cluster, const char *path,
-                      mics_status status, const char *format, ...)
+// With file and line where there is a document, else the cluster's name.
+MICS_PRINTF(4, 5)
+static mics_status refuse(const mics_json *json, const mics_cluster *cluster, const char *path,
+                          const char *format, ...)
 {
     char what[512];
     va_list args;
@@ -93,8 +95,8 @@ mics_status cost_fail(const mics_json *json, const mics_cluster *cluster, const 
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (json != NULL)
-        return mics_json_fail(json, path, status, "%s", what);
-    return mics_fail(status, "cluster %s: %s: %s",
+        return mics_json_fail(json, path, MICS_ERR_INVALID, "%s", what);
+    return mics_fail(MICS_ERR_INVALID, "cluster %s: %s: %s",
                      cluster->name[0] != '\0' ? cluster->name : "without a name", path, what);
 }
 
@@ -106,9 +108,9 @@ static mics_status check_real(const mics_json *json, const mics_cluster *cluster
     if (shown >= key->low * (1 - 1e-9) && shown <= key->high * (1 + 1e-9))
         return MICS_OK;
     if (value == 0.0)
-        return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be given");
-    return cost_fail(json, cluster, path, MICS_ERR_INVALID, "must be %.10g to %.10g, not %.10g",
-                     key->low, key->high, shown);
+        return refuse(json, cluster, path, "must be given");
+    return refuse(json, cluster, path, "must be %.10g to %.10g, not %.10g", key->low, key->high,
+                  shown);
 }
 
 static mics_status check_curve(const mics_json *json, const mics_cluster *cluster,
@@ -116,19 +118,19 @@ static mics_status check_curve(const mics_json *json, const mics_cluster *cluste
 {
     const char *wrong = cost_curve_wrong(curve);
     if (wrong != NULL)
-        return cost_fail(json, cluster, path, MICS_ERR_INVALID, "%s", wrong);
+        return refuse(json, cluster, path, "%s", wrong);
     for (int32_t i = 0; i < curve->count; i++) {
         double shown = curve->value[i] / key->unit;
         if (!(shown >= key->low && shown <= key->high * (1 + 1e-9)))
-            return cost_fail(json, cluster, path, MICS_ERR_INVALID,
-                             "must have figures of %.10g to %.10g, not %.10g (at %.10g)", key->low,
-                             key->high, shown, curve->size[i]);
+            return refuse(json, cluster, path,
+                          "must have figures of %.10g to %.10g, not %.10g (at %.10g)", key->low,
+                          key->high, shown, curve->size[i]);
     }
     return MICS_OK;
 }
 
-mics_status cost_check_section(const mics_json *json, const mics_cluster *cluster,
-                               cost_section section, const char *prefix, const void *object)
+static mics_status check_section(const mics_json *json, const mics_cluster *cluster,
+                                 cost_section section, const char *prefix, const void *object)
 {
     int32_t count = 0;
     const cost_key *keys = cost_keys(section, &count);
@@ -148,7 +150,7 @@ mics_status cost_check_section(const mics_json *json, const mics_cluster *cluste
         } else if (key->type == COST_CURVE || key->type == COST_RAMP) {
             MICS_TRY(check_curve(json, cluster, key, path, (const void *)field));
         } else if (key->type == COST_TEXT && memchr(field, '\0', key->bytes) == NULL) {
-            return cost_fail(json, cluster, path, MICS_ERR_INVALID, "has no end");
+            return refuse(json, cluster, path, "has no end");
         }
     }
     return MICS_OK;
@@ -167,43 +169,41 @@ static mics_status check_tier(const mics_json *json, const mics_cluster *cluster
     const mics_tier *tier = &cluster->tiers[index];
     char prefix[PATH_BYTES];
     if (memchr(tier->name, '\0', sizeof tier->name) == NULL || !is_plain(tier->name))
-        return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
-                         "the name of tier %d must be made of letters, digits, '_' and '-'",
-                         (int)index + 1);
+        return refuse(json, cluster, "tiers",
+                      "the name of tier %d must be made of letters, digits, '_' and '-'",
+                      (int)index + 1);
     for (int32_t t = 0; t < index; t++) {
         if (strcmp(tier->name, cluster->tiers[t].name) == 0)
-            return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID, "two are called %s",
-                             tier->name);
+            return refuse(json, cluster, "tiers", "two are called %s", tier->name);
     }
     snprintf(prefix, sizeof prefix, "tiers.%s.", tier->name);
-    MICS_TRY(cost_check_section(json, cluster, COST_TIER, prefix, tier));
+    MICS_TRY(check_section(json, cluster, COST_TIER, prefix, tier));
     snprintf(prefix, sizeof prefix, "tiers.%s.fan_out", tier->name);
     if (tier->fan_out == 0 && index + 1 < cluster->tier_count)
-        return cost_fail(json, cluster, prefix, MICS_ERR_INVALID,
-                         "must be given: only the last tier, %s, may leave it out",
-                         cluster->tiers[cluster->tier_count - 1].name);
+        return refuse(json, cluster, prefix,
+                      "must be given: only the last tier, %s, may leave it out",
+                      cluster->tiers[cluster->tier_count - 1].name);
     if (tier->fan_out == 0 && index <= cluster->node_tier)
-        return cost_fail(json, cluster, prefix, MICS_ERR_INVALID,
-                         "must be given: how many %s a %s has",
-                         index == 0 ? "ranks" : cluster->tiers[index - 1].name, tier->name);
+        return refuse(json, cluster, prefix, "must be given: how many %s a %s has",
+                      index == 0 ? "ranks" : cluster->tiers[index - 1].name, tier->name);
     return MICS_OK;
 }
 
 static mics_status check_given(const mics_json *json, const mics_cluster *cluster)
 {
     const mics_accelerator *accelerator = &cluster->accelerator;
-    double most = 0.0;
+    bool given = false;
     for (int32_t i = 0; i < MICS_MATHS; i++)
-        most = accelerator->flops_per_s[i] != 0.0 ? 1.0 : most;
-    if (most == 0.0)
-        return cost_fail(json, cluster, "accelerator.tflops_fp32", MICS_ERR_INVALID,
-                         "must be given, or tflops_bf16, tflops_fp16 or tflops_tf32; or name an "
-                         "accelerator of the catalogue, as in \"accelerator\": \"A100-SXM4-80GB\"");
+        given = given || accelerator->flops_per_s[i] != 0.0;
+    if (!given)
+        return refuse(json, cluster, "accelerator.tflops_fp32",
+                      "must be given, or tflops_bf16, tflops_fp16 or tflops_tf32; or name an "
+                      "accelerator of the catalogue, as in \"accelerator\": \"A100-SXM4-80GB\"");
     if (cluster->tier_count < 1 || cluster->tier_count > MICS_CLUSTER_TIERS)
-        return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
-                         "must have 1 to %d tiers from the rank outwards, as in {\"node\": "
-                         "{\"fan_out\": 8, \"gb_per_s\": 300}, \"network\": {\"gbit_per_s\": 400}}",
-                         MICS_CLUSTER_TIERS);
+        return refuse(json, cluster, "tiers",
+                      "must have 1 to %d tiers from the rank outwards, as in {\"node\": "
+                      "{\"fan_out\": 8, \"gb_per_s\": 300}, \"network\": {\"gbit_per_s\": 400}}",
+                      MICS_CLUSTER_TIERS);
     return MICS_OK;
 }
 
@@ -213,19 +213,17 @@ mics_status cost_finish(const mics_json *json, mics_cluster *cluster)
     derive(cluster);
     if (cluster->rings == 0)
         cluster->rings = 1;
-    MICS_TRY(cost_check_section(json, cluster, COST_TOP, "", cluster));
-    MICS_TRY(
-        cost_check_section(json, cluster, COST_ACCELERATOR, "accelerator.", &cluster->accelerator));
+    MICS_TRY(check_section(json, cluster, COST_TOP, "", cluster));
+    MICS_TRY(check_section(json, cluster, COST_ACCELERATOR, "accelerator.", &cluster->accelerator));
     if (cluster->accelerator.reserve_bytes >= cluster->accelerator.memory_bytes)
-        return cost_fail(json, cluster, "accelerator.reserve_gib", MICS_ERR_INVALID,
-                         "must be less than memory_gib");
+        return refuse(json, cluster, "accelerator.reserve_gib", "must be less than memory_gib");
     int64_t ranks = 1;
     for (int32_t t = 0; t < cluster->tier_count; t++) {
         MICS_TRY(check_tier(json, cluster, t));
         ranks *= cluster->tiers[t].fan_out > 0 ? cluster->tiers[t].fan_out : 1;
-        if (ranks > MOST_RANKS)
-            return cost_fail(json, cluster, "tiers", MICS_ERR_INVALID,
-                             "their fan-outs multiply to more than %d ranks", MOST_RANKS);
+        if (ranks > MAX_RANKS)
+            return refuse(json, cluster, "tiers", "their fan-outs multiply to more than %d ranks",
+                          MAX_RANKS);
     }
     int32_t counted = 0;
     return cluster->nodes == 0 ? MICS_OK : mics_cluster_ranks(cluster, cluster->nodes, &counted);
@@ -259,20 +257,20 @@ mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32
         return mics_fail(MICS_ERR_INVALID,
                          "cluster %s: its node has no ranks; call mics_cluster_finish first",
                          cluster->name);
-    int64_t most =
-        (last->fan_out > 0 ? mics_cluster_child_ranks(cluster, cluster->tier_count) : MOST_RANKS) /
+    int64_t max_nodes =
+        (last->fan_out > 0 ? mics_cluster_child_ranks(cluster, cluster->tier_count) : MAX_RANKS) /
         ranks_per_node;
-    if (nodes >= 1 && nodes <= most) {
+    if (nodes >= 1 && nodes <= max_nodes) {
         *ranks_out = (int32_t)(nodes * ranks_per_node);
         return MICS_OK;
     }
-    if (nodes > most && cluster->node_tier + 1 == cluster->tier_count)
+    if (nodes > max_nodes && cluster->node_tier + 1 == cluster->tier_count)
         return mics_fail(MICS_ERR_INVALID,
                          "cluster %s: has no tier beyond its node (%s), so 1 node is all, not %d; "
                          "add a tier \"network\"",
                          cluster->name, last->name, (int)nodes);
     return mics_fail(MICS_ERR_INVALID, "cluster %s: must have 1 to %lld nodes, not %d",
-                     cluster->name, (long long)most, (int)nodes);
+                     cluster->name, (long long)max_nodes, (int)nodes);
 }
 
 mics_status mics_cluster_split(const char *text, char *name_out, size_t capacity,

@@ -1,23 +1,24 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on the tree: which links a ring's edges load, how long its steps take, what a tree takes.
+// Collectives on the tree: which links a ring's edges load, how long its steps take, what a tree
+// takes.
 //
-// Note on edges. A group (first, stride s, size p) is one of those that tile the ranks: blocks of s * p
-// ranks hold s interleaved groups each. A ring sends from each member to the next, the last to the
-// first. Of a child of c ranks that a block reaches beyond, min(s, c) such edges lead out: for s < c
-// one of each of the s groups that pass through it, for s >= c those of all its ranks.
+// Note on edges. A group (first, stride s, size p) is one of those that tile the ranks: blocks of s
+// * p ranks hold s interleaved groups each. A ring sends from each member to the next, the last to
+// the first. Of a child of c ranks that a block reaches beyond, min(s, c) such edges lead out: for
+// s < c one of each of the s groups that pass through it, for s >= c those of all its ranks.
 //
-// Note on rings. R rings carry 1 / R of each block by different routes, so up to R ranks of a group share
-// the way out of a child; the bytes on its link are the same.
+// Note on rings. R rings carry 1 / R of each block by different routes, so up to R ranks of a group
+// share the way out of a child; the bytes on its link are the same.
 #include "mics/cost.h"
 #include <math.h>
 #include <stdbool.h>
 
 // What one step of all groups' rings does on one tier.
 typedef struct tier_load {
-    double edges; // blocks through the busiest link, one way
-    double lanes; // ranks that share them
-    double hops;  // edges of one ring that meet in this tier
+    double edges;   // blocks through the busiest link, one way
+    double sharers; // ranks that share them
+    double hops;    // edges of one ring that meet in this tier
 } tier_load;
 
 typedef struct ring {
@@ -58,20 +59,20 @@ static int64_t next_rank(const ring *r, int64_t rank)
     return next / block == rank / block ? next : next - block;
 }
 
-// Edges from the busiest child of c ranks to others that lie in the same `within` ranks, counted one by
-// one: for trees that the groups do not divide.
+// Edges from the busiest child of c ranks to others that lie in the same `within` ranks, counted
+// one by one: for trees that the groups do not divide.
 static int64_t count_edges(const ring *r, int64_t c, int64_t within)
 {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int64_t begin = 0; begin < r->ranks; begin += c) {
         int64_t edges = 0, end = least(begin + c, r->ranks);
         for (int64_t rank = begin; rank < end; rank++) {
             int64_t next = next_rank(r, rank);
             edges += next / c != rank / c && next / within == rank / within;
         }
-        most = edges > most ? edges : most;
+        max = edges > max ? edges : max;
     }
-    return most;
+    return max;
 }
 
 // Edges out of the busiest child of c ranks that stay within `within` ranks.
@@ -98,7 +99,8 @@ static double ring_edges(const ring *r, int64_t c)
     return children > 1.0 ? children : 0.0;
 }
 
-// Inside a node the tier where an edge meets carries it; beyond, all tiers from the node outwards do.
+// Inside a node the tier where an edge meets carries it; beyond, all tiers from the node outwards
+// do.
 static void load_tiers(ring *r)
 {
     for (int32_t t = 0; t < r->cluster->tier_count; t++) {
@@ -106,7 +108,7 @@ static void load_tiers(ring *r)
         const bool inside = t <= r->cluster->node_tier;
         tier_load *load = &r->loads[t];
         load->edges = (double)edges_out(r, c, inside ? parent : r->ranks);
-        load->lanes = fmin(load->edges * r->rings, (double)c);
+        load->sharers = fmin(load->edges * r->rings, (double)c);
         load->hops = ring_edges(r, c) - ring_edges(r, parent);
     }
 }
@@ -213,7 +215,7 @@ static void step_time(const ring *r, double steps, double block, bool reduces, m
         const tier_load *load = &r->loads[t];
         if (load->edges == 0.0)
             continue;
-        const double message = block * load->edges / load->lanes;
+        const double message = block * load->edges / load->sharers;
         const double adds = sum_us(r, tier, reduces, block);
         const double by_link = tier->latency_us + link_us(tier, block * load->edges) + adds;
         const double by_rank = message_us(tier, ramp_of(tier, reduces), message) + adds;
@@ -237,7 +239,7 @@ static void stream_time(const ring *r, double steps, double block, bool reduces,
         latency += load->hops * steps / r->group.size * tier->latency_us;
         if (load->edges == 0.0)
             continue;
-        const double message = block * load->edges / load->lanes;
+        const double message = block * load->edges / load->sharers;
         take_pace(use, t, link_us(tier, steps * block * load->edges),
                   rank_us(tier, ramp_of(tier, reduces), steps * message, message), &slowest);
         late = fmax(late, late_us(r, tier, message));
@@ -262,8 +264,9 @@ static void go_round(const ring *r, double steps, double block, bool reduces, mi
 }
 
 // How often a tree's buffer passes the busiest link of a tier, whose children of the group are
-// `children`. Between nodes each of two trees takes half of it, and who is inside one is a leaf of the
-// other, so all links carry alike: children - 1 edges, up and down. Inside a node it is a chain.
+// `children`. Between nodes each of two trees takes half of it, and who is inside one is a leaf of
+// the other, so all links carry alike: children - 1 edges, up and down. Inside a node it is a
+// chain.
 static double tree_passes(bool inside, double children)
 {
     return inside ? fmin(2.0, children - 1.0) : 2.0 * (children - 1.0) / children;
@@ -284,7 +287,7 @@ static void go_tree(const ring *r, double bytes, mics_cost_use *use)
         if (load->edges == 0.0)
             continue;
         const double passed = bytes * tree_passes(inside, inside ? below : children);
-        const double message = passed * load->edges / load->lanes;
+        const double message = passed * load->edges / load->sharers;
         const double depth = 2.0 * (inside ? below - 1.0 : ceil(log2(below)));
         if (load->hops > 0.0) {
             use->latency_us += depth * tier->latency_us;
@@ -416,27 +419,20 @@ mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
     const mics_group group = collective->group;
     const int32_t per_node = mics_cluster_ranks_per_node(cluster);
     const int32_t fit = group.stride < per_node ? per_node / group.stride : 1;
-    const int32_t near = fit < group.size ? fit : group.size; // members on a node
+    const int32_t local = fit < group.size ? fit : group.size; // members on a node
     const double start_us = cluster->collective_us;
-    mics_collective inside = *collective, across = *collective;
-    inside.group = (mics_group){.first = group.first, .stride = group.stride, .size = near};
-    across.group = (mics_group){
-        .first = group.first, .stride = group.stride * near, .size = group.size / near};
+    mics_collective intra = *collective, inter = *collective;
+    intra.group = (mics_group){.first = group.first, .stride = group.stride, .size = local};
+    inter.group = (mics_group){
+        .first = group.first, .stride = group.stride * local, .size = group.size / local};
     mics_cost_use use = {.tier = -1};
-    if (near > 1)
-        use = repeated(mics_cost_collective(cluster, ranks, &inside), near - 1, start_us);
-    if (across.group.size > 1)
-        use = mics_cost_then(use, repeated(mics_cost_collective(cluster, ranks, &across),
-                                           group.size - near, start_us));
+    if (local > 1)
+        use = repeated(mics_cost_collective(cluster, ranks, &intra), local - 1, start_us);
+    if (inter.group.size > 1)
+        use = mics_cost_then(use, repeated(mics_cost_collective(cluster, ranks, &inter),
+                                           group.size - local, start_us));
     use.us += start_us;
     use.beside_us += start_us;
     use.latency_us += start_us;
     return use;
-}
-
-const char *mics_collective_text(mics_collective_kind kind)
-{
-    static const char *const texts[MICS_COLLECTIVE_KINDS] = {
-        "all-gather", "reduce-scatter", "all-reduce", "all-reduce (tree)", "send"};
-    return (unsigned)kind < MICS_COLLECTIVE_KINDS ? texts[kind] : "unknown";
 }

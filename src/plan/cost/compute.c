@@ -17,7 +17,7 @@ static double flops_per_s(const mics_accelerator *accelerator, const mics_cost_o
         curve = &accelerator->attention_efficiency;
         size = (double)op->m;
     } else {
-        return accelerator->flops_per_s[MICS_MATH_FP32]; // not products: the plain units
+        return accelerator->flops_per_s[MICS_MATH_FP32]; // no GEMMs: the plain units
     }
     return accelerator->flops_per_s[op->math] * mics_curve_at(curve, size, 1.0);
 }
@@ -79,13 +79,6 @@ mics_cost_op mics_cost_of_work(const mics_op_work *work, int32_t elem_bytes, mic
                               .flops = work->flops,
                               .bytes = work->bytes};
     }
-}
-
-double mics_cost_core_share(const mics_cluster *cluster, int32_t ranks)
-{
-    if (cluster->cores == 0 || cluster->cores >= ranks)
-        return 1.0;
-    return (double)cluster->cores / (double)ranks;
 }
 
 const char *mics_cost_limit_text(mics_cost_limit limit)

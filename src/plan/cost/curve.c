@@ -31,7 +31,7 @@ mics_curve mics_curve_constant(double value)
 const char *cost_curve_wrong(const mics_curve *curve)
 {
     if (curve->count < 0 || curve->count > MICS_CURVE_POINTS)
-        return "has more points than there is room for";
+        return "has more points than fit";
     for (int32_t i = 0; i < curve->count; i++) {
         if (!(curve->size[i] > 0.0 && curve->size[i] <= 1e18))
             return "has a size that is not above 0";

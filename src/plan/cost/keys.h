@@ -33,20 +33,8 @@ const cost_key *cost_keys(cost_section section, int32_t *count_out);
 /* Row of a key, or NULL. */
 const cost_key *cost_key_find(cost_section section, const char *name);
 
-/* Checks the figures of one section; `object` is its structure, `prefix` its path with a dot behind
- * it ("" for the file itself). `json` may be NULL: errors then name the cluster.
- *
- * A figure that is not given and may be left out is 0, and passes.
- */
-mics_status cost_check_section(const mics_json *json, const mics_cluster *cluster,
-                               cost_section section, const char *prefix, const void *object);
-
 /* mics_cluster_finish for a cluster that was read from `json` (NULL: from a program). */
 mics_status cost_finish(const mics_json *json, mics_cluster *cluster);
-
-/* Logs and returns `status`: with file and line where there is a document, else the cluster's name. */
-mics_status cost_fail(const mics_json *json, const mics_cluster *cluster, const char *path,
-                      mics_status status, const char *format, ...) MICS_PRINTF(5, 6);
 
 /* What is wrong with a curve, or NULL. Values are checked by the caller. */
 const char *cost_curve_wrong(const mics_curve *curve);

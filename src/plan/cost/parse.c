@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES, LIST_BYTES = 384 };
+enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES, LIST_BYTES = 512 };
 
 // What is read where: `prefix` is the path of the section with a dot behind it, or "".
 typedef struct place {
@@ -154,8 +154,8 @@ static mics_status take_plain(const place *at, const cost_key *key, const mics_j
     return take_number(at, key, value);
 }
 
-// A figure with its source: {"value": 0.85, "source": "...", "date": "2026-11", "assumed": true}. Reads
-// it for what is wrong; only people read sources.
+// A figure with its source: {"value": 0.85, "source": "...", "date": "2026-11", "assumed": true}.
+// Reads it for what is wrong; only people read sources.
 static mics_status check_sourced(const place *at, const mics_json_value *figure)
 {
     const char *name = NULL;
@@ -213,8 +213,8 @@ static mics_status fail_odd(const place *at, const char *what)
 
 static mics_status fail_unknown(const place *at, const char *name)
 {
-    enum { MOST = 32 };
-    const char *names[MOST];
+    enum { MAX_NAMES = 32 };
+    const char *names[MAX_NAMES];
     int32_t count = 0, listed = 0;
     const cost_key *keys = cost_keys(at->section, &count);
     for (int32_t i = 0; i < count; i++)
@@ -280,39 +280,67 @@ static mics_status read_keys(const place *at, const mics_json_value *object)
 
 // ---- sections ----
 
-// Takes the accelerator called `value` from the catalogue.
-static mics_status read_accelerator_name(const mics_json *json, const char *path,
-                                         const mics_json_value *value,
-                                         mics_accelerator *accelerator)
+static mics_status read_cluster(const mics_json *json, mics_cluster *cluster_out);
+
+static mics_status read_accelerator_file(const mics_json *json, mics_accelerator *accelerator)
+{
+    const place at = {json, COST_ACCELERATOR, "", accelerator};
+    return read_keys(&at, mics_json_root(json));
+}
+
+// Reads an entry of the catalogue into `cluster`, without finishing it, so that a file can change
+// figures before the rest follows from them: a machine, or its accelerator alone.
+static mics_status read_entry(const catalogue_file *file, bool accelerator, mics_cluster *cluster)
+{
+    mics_memory *memory = NULL;
+    mics_json *json = NULL;
+    MICS_TRY(mics_memory_open(&memory));
+    mics_status status =
+        mics_json_parse(memory, file->names[0], (const char *)file->text, file->bytes, &json);
+    if (status == MICS_OK && accelerator)
+        status = read_accelerator_file(json, &cluster->accelerator);
+    else if (status == MICS_OK)
+        status = read_cluster(json, cluster);
+    if (status == MICS_OK && !accelerator)
+        snprintf(cluster->note, sizeof cluster->note, "catalogue");
+    mics_json_close(json);
+    mics_memory_close(memory);
+    return status;
+}
+
+// Takes the machine, or the accelerator, called `value` from the catalogue.
+static mics_status read_name(const mics_json *json, const char *path, const mics_json_value *value,
+                             bool accelerator, mics_cluster *cluster)
 {
     if (mics_json_type_of(value) != MICS_JSON_STRING)
         return mics_json_fail(json, path, MICS_ERR_FORMAT, "must be a string, not %s",
                               mics_json_type_text(mics_json_type_of(value)));
     char text[LIST_BYTES];
     const char *name = mics_json_string(value);
-    const mics_status status = catalogue_accelerator(name, accelerator);
-    if (status != MICS_ERR_INVALID)
-        return status;
-    return mics_json_fail(json, path, MICS_ERR_INVALID, "unknown accelerator %s",
-                          catalogue_suggest(true, name, text, sizeof text));
+    const catalogue_file *file = catalogue_find(accelerator, name);
+    if (file != NULL)
+        return read_entry(file, accelerator, cluster);
+    return mics_json_fail(json, path, MICS_ERR_INVALID, "unknown %s %s",
+                          accelerator ? "accelerator" : "cluster",
+                          catalogue_suggest(accelerator, name, text, sizeof text));
 }
 
 static mics_status read_accelerator(const mics_json *json, const mics_json_value *value,
-                                    mics_accelerator *accelerator)
+                                    mics_cluster *cluster)
 {
     mics_json_type type = mics_json_type_of(value);
     if (type == MICS_JSON_NULL)
         return MICS_OK;
     if (type == MICS_JSON_STRING)
-        return read_accelerator_name(json, "accelerator", value, accelerator);
+        return read_name(json, "accelerator", value, true, cluster);
     if (type != MICS_JSON_OBJECT)
         return mics_json_fail(json, "accelerator", MICS_ERR_FORMAT,
                               "must be an object, or the name of an accelerator, not %s",
                               mics_json_type_text(type));
     const mics_json_value *base = mics_json_get(value, "base");
     if (mics_json_type_of(base) != MICS_JSON_NULL)
-        MICS_TRY(read_accelerator_name(json, "accelerator.base", base, accelerator));
-    const place at = {json, COST_ACCELERATOR, "accelerator.", accelerator};
+        MICS_TRY(read_name(json, "accelerator.base", base, true, cluster));
+    const place at = {json, COST_ACCELERATOR, "accelerator.", &cluster->accelerator};
     return read_keys(&at, value);
 }
 
@@ -375,23 +403,7 @@ static mics_status read_tiers(const mics_json *json, const mics_json_value *tier
     return MICS_OK;
 }
 
-static mics_status read_base(const mics_json *json, const mics_json_value *base,
-                             mics_cluster *cluster)
-{
-    if (mics_json_type_of(base) == MICS_JSON_NULL)
-        return MICS_OK;
-    if (mics_json_type_of(base) != MICS_JSON_STRING)
-        return mics_json_fail(json, "base", MICS_ERR_FORMAT, "must be a string, not %s",
-                              mics_json_type_text(mics_json_type_of(base)));
-    char text[LIST_BYTES];
-    const mics_status status = catalogue_cluster(mics_json_string(base), cluster);
-    if (status != MICS_ERR_INVALID)
-        return status;
-    return mics_json_fail(json, "base", MICS_ERR_INVALID, "unknown cluster %s",
-                          catalogue_suggest(false, mics_json_string(base), text, sizeof text));
-}
-
-mics_status cost_read_cluster(const mics_json *json, mics_cluster *cluster_out)
+static mics_status read_cluster(const mics_json *json, mics_cluster *cluster_out)
 {
     const mics_json_value *root = mics_json_root(json);
     mics_cluster cluster;
@@ -399,10 +411,12 @@ mics_status cost_read_cluster(const mics_json *json, mics_cluster *cluster_out)
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return mics_json_fail(json, NULL, MICS_ERR_FORMAT, "must be a JSON object, not %s",
                               mics_json_type_text(mics_json_type_of(root)));
-    MICS_TRY(read_base(json, mics_json_get(root, "base"), &cluster));
+    const mics_json_value *base = mics_json_get(root, "base");
+    if (mics_json_type_of(base) != MICS_JSON_NULL)
+        MICS_TRY(read_name(json, "base", base, false, &cluster));
     const place at = {json, COST_TOP, "", &cluster};
     MICS_TRY(read_keys(&at, root));
-    MICS_TRY(read_accelerator(json, mics_json_get(root, "accelerator"), &cluster.accelerator));
+    MICS_TRY(read_accelerator(json, mics_json_get(root, "accelerator"), &cluster));
     MICS_TRY(read_tiers(json, mics_json_get(root, "tiers"), &cluster));
     if (cluster.name[0] == '\0')
         snprintf(cluster.name, sizeof cluster.name, "%s", mics_json_name(json));
@@ -410,17 +424,27 @@ mics_status cost_read_cluster(const mics_json *json, mics_cluster *cluster_out)
     return MICS_OK;
 }
 
-mics_status cost_read_accelerator(const mics_json *json, mics_accelerator *accelerator_out)
-{
-    const place at = {json, COST_ACCELERATOR, "", accelerator_out};
-    return read_keys(&at, mics_json_root(json));
-}
+// ---- from outside ----
 
 mics_status mics_cluster_parse(const mics_json *json, mics_cluster *cluster_out)
 {
     mics_cluster cluster;
-    MICS_TRY(cost_read_cluster(json, &cluster));
+    MICS_TRY(read_cluster(json, &cluster));
     MICS_TRY(cost_finish(json, &cluster));
+    *cluster_out = cluster;
+    return MICS_OK;
+}
+
+mics_status mics_cluster_find(const char *name, mics_cluster *cluster_out)
+{
+    const catalogue_file *file = catalogue_find(false, name);
+    mics_cluster cluster;
+    char text[LIST_BYTES];
+    if (file == NULL)
+        return mics_fail(MICS_ERR_INVALID, "unknown cluster %s",
+                         catalogue_suggest(false, name, text, sizeof text));
+    MICS_TRY(read_entry(file, false, &cluster));
+    MICS_TRY(mics_cluster_finish(&cluster));
     *cluster_out = cluster;
     return MICS_OK;
 }

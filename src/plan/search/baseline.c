@@ -23,8 +23,8 @@ static void choose_shardings(mics_plan_baseline baseline, int32_t ranks, mics_pl
     space->sharding = space->family == MICS_PLAN_FAMILY_ALL ? fixed[baseline] : none;
 }
 
-// The paper takes the smallest partition group that fits, and gathers ahead of computation. Where no group leaves
-// room for that, the smallest that fits at all.
+// The paper takes the smallest partition group that fits, and gathers ahead of computation. Where
+// no group leaves memory for that, the smallest that fits at all.
 static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space)
 {
     bool fits = false;

@@ -41,8 +41,7 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
         return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
                          (int)choice->prefetch, (int)MICS_PLAN_MAX_PREFETCH);
     if (choice->layered_micro_steps < 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%d micro-steps side by side: at least 1 (0 counts as 1)",
+        return mics_fail(MICS_ERR_INVALID, "%d layered micro-steps: at least 1 (0 counts as 1)",
                          (int)choice->layered_micro_steps);
     return MICS_OK;
 }
@@ -67,6 +66,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .param_persistence_threshold = request->param_persistence_threshold,
         .coalesce_below = request->coalesce_below,
         .precision = request->precision,
+        .optimizer = request->optimizer,
         .accelerator = request->accelerator,
         .sums_by_ring = choice->sums_by_ring,
         .params_dtype = request->params_dtype,

@@ -2,19 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one choice takes: its schedule's ledger, and its schedule on clocks.
 //
-// Note 1: extension. A list of t turns, each of as many micro-steps side by side, repeats itself between the first
-// turn and the last. Where in a simulated list of PERIOD_TURNS turns the second and the third consist of the same
-// steps with the same waits and find the same slots, and all their times differ by one constant, everything that
-// was under way when they began was the same; so a further turn between them would take that constant, and so would
-// every other. Then the step of t turns takes t - PERIOD_TURNS constants more. Otherwise twice as many are
-// simulated; and all of them where turns differ.
+// Note 1: extension. A list of t layered groups, each of as many micro-steps, repeats
+// itself between the first layered group and the last. Where in a simulated list of PERIOD_GROUPS
+// layered groups the second and the third consist of the same steps with the same waits and find
+// the same slots, and all their times differ by one constant, everything that was under way when
+// they began was the same; so a further layered group between them would take that constant, and so
+// would every other. Then the step of t layered groups takes t - PERIOD_GROUPS constants more.
+// Otherwise twice as many are simulated; and all of them where layered groups differ.
 #include "mics/log.h"
 #include "plan/search/internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PERIOD_TURNS = 4, SLOTS_MOST = 64 };
+enum { PERIOD_GROUPS = 4, MAX_SLOTS = 64 };
 
 // ---- periods ----
 
@@ -43,10 +44,11 @@ static bool steps_repeat(const mics_step_list *list, int32_t at, int32_t period,
     return true;
 }
 
-// A slot as who comes to want one sees it: its size, and how long before that each stream has used it.
+// A slot as who comes to want one sees it: its size, and how long before that each stream has used
+// it.
 typedef struct slot_age {
     int64_t elems;
-    int32_t steps[MICS_STREAMS]; // one more than `period`: before the turn
+    int32_t steps[MICS_STREAMS]; // one more than `period`: before the group
     bool matched;
 } slot_age;
 
@@ -76,12 +78,13 @@ static slot_age age_of(const mics_schedule *schedule, int32_t slot, bool grads, 
     return age;
 }
 
-// Whether a turn that begins at `next` finds the slots that the one before it found at `begin`, in whatever order.
+// Whether a layered group that begins at `next` finds the slots that the one before it found at
+// `begin`, in whatever order.
 static bool slots_repeat(const mics_schedule *schedule, bool grads, int32_t begin, int32_t next)
 {
     const int32_t count = grads ? schedule->grad_slot_count : schedule->param_slot_count;
-    slot_age before[SLOTS_MOST];
-    if (count > SLOTS_MOST)
+    slot_age before[MAX_SLOTS];
+    if (count > MAX_SLOTS)
         return false;
     for (int32_t slot = 0; slot < count; slot++)
         before[slot] = age_of(schedule, slot, grads, begin, next - begin);
@@ -98,12 +101,12 @@ static bool slots_repeat(const mics_schedule *schedule, bool grads, int32_t begi
     return true;
 }
 
-// Whether the two turns before the last one repeat themselves, and how long one takes.
+// Whether the two layered groups before the last one repeat themselves, and how long one takes.
 static bool find_period(const mics_schedule *schedule, const mics_simulation *simulation,
                         double *us_out)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    const mics_step_time *times = mics_simulation_times(simulation, 0);
+    const mics_step_time *times = simulation->times;
     const int32_t steps = schedule->spec.micro_steps,
                   layered_micro_steps = schedule->spec.layered_micro_steps;
     const int32_t begin = first_of(list, steps - 3 * layered_micro_steps);
@@ -131,8 +134,8 @@ static bool find_period(const mics_schedule *schedule, const mics_simulation *si
 typedef struct simulated {
     mics_schedule *schedule;
     mics_simulation *simulation;
-    double period_us; // of a further turn
-    int32_t further;  // turns that are not simulated
+    double period_us; // of a further group
+    int32_t further;  // groups that are not simulated
 } simulated;
 
 static void close_simulated(simulated *run)
@@ -153,21 +156,22 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
                          &planner->simulate, &run->simulation);
 }
 
-// Simulates as many turns as it takes (note 1). On failure too the run is closed with close_simulated.
+// Simulates as many layered groups as it takes (note 1). On failure too the run is closed with
+// close_simulated.
 static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice *choice,
                                    simulated *run)
 {
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
-    const int32_t all = choice_turns(choice);
-    for (int32_t turns = PERIOD_TURNS;
-         turns < all && choice->micro_steps % layered_micro_steps == 0; turns *= 2) {
-        MICS_TRY(simulate_steps(planner, choice, turns * layered_micro_steps, run));
-        run->further = all - turns;
+    const int32_t all = choice_groups(choice);
+    for (int32_t groups = PERIOD_GROUPS;
+         groups < all && choice->micro_steps % layered_micro_steps == 0; groups *= 2) {
+        MICS_TRY(simulate_steps(planner, choice, groups * layered_micro_steps, run));
+        run->further = all - groups;
         if (find_period(run->schedule, run->simulation, &run->period_us))
             return MICS_OK;
         close_simulated(run);
-        if (turns > all / 2)
+        if (groups > all / 2)
             break;
     }
     return simulate_steps(planner, choice, choice->micro_steps, run);
@@ -216,7 +220,7 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
     entry->hardware_flops += sign * s->flops;
 }
 
-// What is sent in a step with `further` turns more than `s` has, where `t` has one more.
+// What is sent in a step with `further` layered groups more than `s` has, where `t` has one more.
 static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t, int32_t further,
                               mics_plan_entry *entry)
 {
@@ -233,7 +237,8 @@ static mics_status take_bytes(const mics_simulation *s, const mics_simulation *t
     return MICS_OK;
 }
 
-// A kind's part of the chain of a step with `further` turns more than `s` has, where `t` has one more.
+// A kind's part of the chain of a step with `further` layered groups more than `s` has, where `t`
+// has one more.
 static double chain_us(const mics_simulation *s, const mics_simulation *t, double further, int kind,
                        int stage)
 {
@@ -283,8 +288,8 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
     entry->fits = entry->spare_bytes >= 0;
 }
 
-void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
-                 size_t capacity)
+static void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
+                        size_t capacity)
 {
     mics_mesh mesh;
     if (mics_mesh_init(planner->ranks, planner->request.nodes, *sharding, &mesh) == MICS_OK)
@@ -304,7 +309,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     take_times(run.simulation, 1, &entry);
     take_limit(run.simulation, run.simulation, 0, &entry);
     entry.sent = run.simulation->sent;
-    if (run.further > 0) { // one more turn tells what each adds
+    if (run.further > 0) { // one more group tells what each adds
         const mics_schedule_spec *spec = &run.schedule->spec;
         const double further = run.further;
         MICS_TRY_OUT(

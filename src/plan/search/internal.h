@@ -6,7 +6,7 @@
 
 #include "mics/plan.h"
 
-enum { DEGREES_MOST = 256, PROBED_TURNS = 3 };
+enum { MAX_DEGREES = 256, PROBED_GROUPS = 3 };
 
 // ---- probe.c: what is measured on a few schedules and holds for all ----
 
@@ -32,23 +32,23 @@ typedef struct structure {
     int32_t *gathers;                  // by class
 } structure;
 
-// Of lists with 1, 2 and PROBED_TURNS turns, as many of them as were asked for. Where turns differ in
-// length there is one list, with all micro-steps.
+// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Where
+// layered groups differ in length there is one list, with all micro-steps.
 typedef struct structures {
     struct structures *next;
     structure_kind kind;
     int32_t prefetch, layered_micro_steps;
-    int32_t uneven; // micro-steps, where turns differ in length; 0
+    int32_t uneven; // micro-steps, where groups differ in length; 0
     bool recompute;
     int32_t probed; // lists measured so far
-    structure by_turns[PROBED_TURNS];
+    structure by_groups[PROBED_GROUPS];
 } structures;
 
 // Of one micro-batch size, with or without recomputation.
 typedef struct batch_probe {
     bool known;
-    size_t lane_bytes, activation_bytes; // what each lane has of its own; all, with one lane
-    size_t token_bytes;                  // of one lane
+    size_t layered_bytes, activation_bytes; // of each further micro-batch in flight; of the first
+    size_t token_bytes;                     // of each
     size_t workspace_bytes;
     double compute_us; // of one micro-step: all forwards and backwards
 } batch_probe;
@@ -65,7 +65,7 @@ struct mics_planner {
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
     double available_bytes;
-    int32_t degrees[DEGREES_MOST]; // that the mesh allows, ascending
+    int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
     int64_t *micro_batches; // divisors of a rank's share of the global batch, ascending
     int32_t micro_batch_count;
@@ -91,17 +91,18 @@ mics_status probe_classes(mics_planner *planner);
 void close_structures(mics_planner *planner);
 
 /* Turns of a choice. */
-int32_t choice_turns(const mics_plan_choice *choice);
+int32_t choice_groups(const mics_plan_choice *choice);
 
-/* Gathers of a class in a step of so many turns. */
-double structure_gathers(const structures *s, int32_t class, int32_t turns);
+/* Gathers of a class in a step of so many layered groups. */
+double structure_gathers(const structures *s, int32_t class, int32_t groups);
 
-/* The structure of a list with so many turns. */
-const structure *structure_at(const structures *s, int32_t turns);
+/* The structure of a list with so many layered groups. */
+const structure *structure_at(const structures *s, int32_t groups);
 
 // ---- choice.c ----
 
-/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the global batch.
+/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the
+ * global batch.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
@@ -114,7 +115,8 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
  * their groups have them. */
 bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
 
-/* Whether partition groups of so many ranks share their parameters (mics_schedule_spec.share_params). */
+/* Whether partition groups of so many ranks share their parameters
+ * (mics_schedule_spec.share_params). */
 bool degree_shares(const mics_planner *planner, int32_t degree);
 
 /* Whether the groups that gather or reduce span nodes and have several ranks in each. */
@@ -129,17 +131,13 @@ mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, d
 /* Fills what follows from step_us, tokens and FLOPs. */
 void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
 
-/* The family's name of a sharding on the planner's ranks. */
-void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
-                 size_t capacity);
-
 // ---- bound.c ----
 
 // What collectives of one sharding cost, by class, independent of the batch.
 typedef struct comm_cost {
-    double us;                        // alone
-    double near_us, far_us;           // of it, by stream
-    double near_slow_us, far_slow_us; // that computation loses beside it, at least
+    double us;                           // alone
+    double intra_us, inter_us;           // of it, by stream
+    double intra_slow_us, inter_slow_us; // that computation loses beside it, at least
     double busy_us[MICS_CLUSTER_TIERS];
     double core_us;
 } comm_cost;
@@ -150,7 +148,7 @@ typedef struct class_cost {
     comm_cost once; // second hop and parameter sync
 } class_cost;
 
-/* Prices the collectives of a sharding; `classes` has room for all. */
+/* Prices the collectives of a sharding; `classes` holds all. */
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
                            class_cost *classes);
 
@@ -171,11 +169,11 @@ mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           mics_plan_entry *entry_out);
 
-/* Bytes that the optimizer, the only one that plans know, keeps of a parameter. */
-static inline size_t kept_bytes(mics_precision precision)
+/* Bytes that the optimizer keeps of a parameter. */
+static inline size_t kept_bytes(const mics_plan_request *request)
 {
-    return (size_t)mics_optimizer_kept_bytes(MICS_OPTIMIZER_ADAMW,
-                                             precision == MICS_PRECISION_MIXED);
+    return (size_t)mics_optimizer_kept_bytes(request->optimizer,
+                                             request->precision == MICS_PRECISION_MIXED);
 }
 
 #endif

@@ -1,15 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The best cut of a model into tensor-parallel ranks, stages and replicas; megatron.h says what is modelled.
+// The best cut of a model into tensor-parallel ranks, stages and replicas; megatron.h says what is
+// modelled.
 #include "plan/search/megatron.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHUNKS_MOST = 16 };
+enum { MAX_CHUNKS = 16 };
 
 // Passes of all stages together: longer pipelines take too long to run, and none is worth it.
-static const double passes_most = 4e6;
+static const double max_passes = 4e6;
 
 typedef struct cuts {
     mics_planner *planner;
@@ -31,7 +32,8 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
     const double t = c->p.tensor;
     const int32_t of_a_stage = layers / c->p.stages;
     const double own = of_a_stage * (double)model->units[1].elems / t;
-    // The first stage has the tables and most micro-batches under way; the last a copy of the token table.
+    // The first stage has the tables and most micro-batches under way; the last a copy of the token
+    // table.
     const double elems = own + (double)model->units[0].elems / t;
     const double held = pipeline_layers_held(c, layers);
     const unit_time *layer = &times->layer;
@@ -45,7 +47,7 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
     bytes[MICS_MEM_GRADS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
-    bytes[MICS_MEM_OPTIMIZER] = (size_t)(elems * (double)kept_bytes(precision));
+    bytes[MICS_MEM_OPTIMIZER] = (size_t)(elems * (double)kept_bytes(&planner->request));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->input_bytes);
     bytes[MICS_MEM_WORKSPACE] = (size_t)(2 * sizeof(float) * logits);
@@ -55,7 +57,8 @@ static void sum_memory(const mics_planner *planner, const cut *c, const stage_ti
 
 // ---- what follows the passes ----
 
-// The boundary: gradients summed over replicas, and of the tied table over first and last stage; norm; update.
+// The boundary: gradients summed over replicas, and of the tied table over first and last stage;
+// norm; update.
 typedef struct boundary {
     double reduce_us, update_us;
 } boundary;
@@ -84,8 +87,10 @@ static boundary boundary_of(const mics_planner *planner, const cut *c,
                 (double)request->model->units[0].elems * (mixed ? 2 : sizeof(float)) / c->p.tensor};
         b.reduce_us += mics_cost_collective(cluster, planner->ranks, &table).us;
     }
-    const mics_cost_op update = {
-        .kind = MICS_COST_UPDATE, .math = MICS_MATH_FP32, .bytes = (mixed ? 30 : 28) * elems};
+    const mics_cost_op update = {.kind = MICS_COST_UPDATE,
+                                 .math = MICS_MATH_FP32,
+                                 .bytes =
+                                     mics_optimizer_moved_bytes(request->optimizer, mixed) * elems};
     const mics_cost_op norm = {
         .kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = sizeof(float) * elems};
     b.update_us = mics_cost_op_us(cluster, &update, NULL) + mics_cost_op_us(cluster, &norm, NULL);
@@ -135,7 +140,7 @@ static mics_status list_batches(cuts *all, cut c)
         const int64_t steps = share / c.micro_batch;
         const bool given = space->micro_batch > 0 && space->micro_batch != c.micro_batch;
         if (share % c.micro_batch != 0 || given ||
-            (double)steps * c.p.chunks * c.p.stages > passes_most ||
+            (double)steps * c.p.chunks * c.p.stages > max_passes ||
             (c.p.chunks > 1 && steps % c.p.stages != 0))
             continue;
         c.micro_steps = (int32_t)steps;
@@ -171,7 +176,7 @@ static mics_status list_cuts(cuts *all)
         for (int32_t p = 1; p <= layers && p * t <= planner->ranks; p++) {
             if (layers % p != 0 || planner->ranks % (p * t) != 0)
                 continue;
-            for (int32_t v = 1; v <= (p > 1 ? CHUNKS_MOST : 1); v++) {
+            for (int32_t v = 1; v <= (p > 1 ? MAX_CHUNKS : 1); v++) {
                 const cut c = {
                     .p = {.tensor = t, .stages = p, .data = planner->ranks / (p * t), .chunks = v}};
                 if (layers % (p * v) == 0 && in_space(all->space, &c))
@@ -223,7 +228,8 @@ static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_e
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));
     sum_memory(planner, c, &times, &entry.memory);
     const boundary b = boundary_of(planner, c, &entry.memory);
-    // Sums of the same times in another order: what is left of them where there is no bubble is rounding.
+    // Sums of the same times in another order: what is left of them where there is no bubble is
+    // rounding.
     const double idle_us = passes.us - passes.compute_us - passes.sum_us - passes.send_us;
     entry.pipeline.bubble_us = c->p.stages > 1 ? fmax(idle_us, 0) : 0;
     entry.compute_us = passes.compute_us;

@@ -3,9 +3,10 @@
 // Tensor and pipeline parallelism as Megatron-LM has it, for comparison: Narayanan et al., SC21,
 // arXiv:2104.04473. What its files share.
 //
-// Layers are cut over `tensor` ranks of a node: the first of two products by columns, the second by rows, so
-// that each pair ends in one all-reduce forward and one backward. Layers in a row are a chunk; each of the stages
-// has `chunks` of them. Collectives run between computations, never beside: so did Megatron-LM's of that year.
+// Layers are cut over `tensor` ranks of a node: the first of two GEMMs by columns, the second by
+// rows, so that each pair ends in one all-reduce forward and one backward. Layers in a row are a
+// chunk; each of the stages has `chunks` of them. Collectives run between computations, never
+// beside: so did Megatron-LM's of that year.
 #ifndef MICS_PLAN_MEGATRON_H
 #define MICS_PLAN_MEGATRON_H
 

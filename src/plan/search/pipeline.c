@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline's schedule on clocks: each stage has a list of passes, and a pass begins when the stage has done the
-// one before and the neighbour the one that it follows.
+// The pipeline's schedule on clocks: each stage has a list of passes, and a pass begins when the
+// stage has done the one before and the neighbour the one that it follows.
 //
-// 1F1B: a stage runs as many forwards ahead as stages follow it, then one forward and one backward in turn.
-// Interleaved: chunks in turn, each for as many micro-batches as there are stages. The order is Megatron-LM's
-// (Narayanan et al., SC21, section 2.2).
+// 1F1B: a stage runs as many forwards ahead as stages follow it, then one forward and one backward
+// in layered group. Interleaved: chunks in layered group, each for as many micro-batches as there
+// are stages. The order is Megatron-LM's (Narayanan et al., SC21, section 2.2).
 #include "plan/search/megatron.h"
 
 typedef struct pipeline {

@@ -5,8 +5,8 @@
 #include "plan/search/internal.h"
 #include <stdio.h>
 
-// A step has fewer sequences and tokens than that: products of sizes stay far from overflow.
-static const int64_t tokens_most = (int64_t)1 << 40;
+// A step has fewer sequences and tokens than that: sizes multiplied stay far from overflow.
+static const int64_t max_tokens = (int64_t)1 << 40;
 
 // ---- checks ----
 
@@ -33,11 +33,11 @@ static mics_status check_request(const mics_plan_request *request, int32_t *rank
                          "sequences of %lld tokens: the model has %lld positions; 1 to %lld work",
                          (long long)request->length, (long long)model->positions,
                          (long long)model->positions);
-    if (request->global_batch < 1 || request->global_batch > tokens_most / request->length)
+    if (request->global_batch < 1 || request->global_batch > max_tokens / request->length)
         return mics_fail(MICS_ERR_INVALID,
                          "a global batch of %lld sequences of %lld tokens: 1 to %lld work",
                          (long long)request->global_batch, (long long)request->length,
-                         (long long)(tokens_most / request->length));
+                         (long long)(max_tokens / request->length));
     if (request->global_batch % ranks != 0)
         return fail_batch(request->global_batch, ranks);
     if ((unsigned)request->precision >= MICS_PRECISIONS || (unsigned)request->math >= MICS_MATHS)
@@ -57,7 +57,7 @@ static void list_degrees(mics_planner *planner)
 {
     for (int32_t degree = 1; degree <= planner->ranks; degree++) {
         if (is_degree(degree, planner->ranks, planner->ranks_per_node) &&
-            planner->degree_count < DEGREES_MOST)
+            planner->degree_count < MAX_DEGREES)
             planner->degrees[planner->degree_count++] = degree;
     }
 }

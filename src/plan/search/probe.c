@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for many choices, taken from a few real schedules, so that there is no second formula.
 //
-// Which gathers a list has, and which slots, depends on what is sharded at all, units gathered ahead,
-// recomputation, micro-steps side by side and turns of them; from the second turn on each is like the one
-// before. Activations and computation depend on the micro-batch and recomputation. The boundary depends on
-// the optimizer's degree.
+// Which gathers a list has, and which slots, depends on what is sharded at all, units gathered
+// ahead, recomputation, layered micro-steps and groups of them; from the second layered group on
+// each is like the one before. Activations and computation depend on the micro-batch and
+// recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/internal.h"
 #include <string.h>
 
@@ -98,11 +98,11 @@ static mics_status add_structures(mics_planner *planner, const structures *wante
     return MICS_OK;
 }
 
-// Measures lists of up to so many turns.
+// Measures lists of up to so many layered groups.
 static mics_status measure_structures(mics_planner *planner, const mics_plan_choice *choice,
-                                      int32_t turns, structures *s)
+                                      int32_t groups, structures *s)
 {
-    const int32_t wanted = s->uneven > 0 ? 1 : turns < PROBED_TURNS ? turns : PROBED_TURNS;
+    const int32_t wanted = s->uneven > 0 ? 1 : groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
     mics_plan_choice probe = *choice;
     probe.micro_batch = 1;
     probe.layered_micro_steps = s->layered_micro_steps;
@@ -110,7 +110,7 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
     for (; s->probed < wanted; s->probed++)
         MICS_TRY(measure_structure(
             planner, &probe, s->uneven > 0 ? s->uneven : (s->probed + 1) * s->layered_micro_steps,
-            &s->by_turns[s->probed]));
+            &s->by_groups[s->probed]));
     return MICS_OK;
 }
 
@@ -131,7 +131,7 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
     if (s == NULL)
         MICS_TRY(add_structures(planner, &wanted, &s));
     *structures_out = s;
-    return measure_structures(planner, choice, choice_turns(choice), s);
+    return measure_structures(planner, choice, choice_groups(choice), s);
 }
 
 void close_structures(mics_planner *planner)
@@ -139,30 +139,31 @@ void close_structures(mics_planner *planner)
     while (planner->structures != NULL) {
         structures *s = planner->structures;
         planner->structures = s->next;
-        for (int32_t turns = 0; turns < PROBED_TURNS; turns++)
-            mics_free(planner->memory, s->by_turns[turns].gathers);
+        for (int32_t groups = 0; groups < PROBED_GROUPS; groups++)
+            mics_free(planner->memory, s->by_groups[groups].gathers);
         mics_free(planner->memory, s);
     }
 }
 
-int32_t choice_turns(const mics_plan_choice *choice)
+int32_t choice_groups(const mics_plan_choice *choice)
 {
     return mics_schedule_layered_groups(choice->micro_steps, choice->layered_micro_steps);
 }
 
-const structure *structure_at(const structures *s, int32_t turns)
+const structure *structure_at(const structures *s, int32_t groups)
 {
     if (s->uneven > 0)
-        return &s->by_turns[0];
-    return &s->by_turns[(turns < PROBED_TURNS ? turns : PROBED_TURNS) - 1];
+        return &s->by_groups[0];
+    return &s->by_groups[(groups < PROBED_GROUPS ? groups : PROBED_GROUPS) - 1];
 }
 
-double structure_gathers(const structures *s, int32_t class, int32_t turns)
+double structure_gathers(const structures *s, int32_t class, int32_t groups)
 {
-    const double last = structure_at(s, turns)->gathers[class];
-    if (turns <= PROBED_TURNS || s->uneven > 0)
+    const double last = structure_at(s, groups)->gathers[class];
+    if (groups <= PROBED_GROUPS || s->uneven > 0)
         return last;
-    return last + (turns - PROBED_TURNS) * (last - s->by_turns[PROBED_TURNS - 2].gathers[class]);
+    return last +
+           (groups - PROBED_GROUPS) * (last - s->by_groups[PROBED_GROUPS - 2].gathers[class]);
 }
 
 // ---- computation ----
@@ -207,7 +208,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(simulate_plain(planner, &plain, &schedule, &simulation));
     *probe = (batch_probe){
         .known = true,
-        .lane_bytes = (size_t)schedule->lane_elems * activation,
+        .layered_bytes = (size_t)schedule->lane_elems * activation,
         .activation_bytes = (size_t)schedule->activation_elems * activation,
         .token_bytes = (planner->request.accelerator ? 3 : 2) * sizeof(int32_t) *
                        (size_t)(choice->micro_batch * planner->request.length),

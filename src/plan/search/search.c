@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The search: lists the space, drops what does not fit, and simulates the rest in the order of their bounds until
-// no bound is below what was found.
+// The search: lists the space, drops what does not fit, and simulates the rest in the order of
+// their bounds until no bound is below what was found.
 #include "mics/log.h"
 #include "plan/search/internal.h"
 #include <math.h>
@@ -25,7 +25,7 @@ typedef struct found {
 typedef struct search {
     mics_planner *planner;
     const mics_plan_space *space;
-    int32_t most;
+    int32_t max_found;
     candidate *candidates;
     int32_t count, capacity;
     found *found; // ascending
@@ -62,13 +62,13 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
     return 0;
 }
 
-static int compare_results(double a_us, double a_bytes, const mics_plan_choice *a, double b_us,
-                           double b_bytes, const mics_plan_choice *b)
+static int compare_found(const found *a, const found *b)
 {
-    const int by_time = compare_real(round(a_us * 1e3), round(b_us * 1e3)); // whole ns
+    const int by_time = compare_real(round(a->step_us * 1e3), round(b->step_us * 1e3)); // whole ns
     if (by_time != 0)
         return by_time;
-    return a_bytes != b_bytes ? compare_real(a_bytes, b_bytes) : compare_choices(a, b);
+    return a->memory_bytes != b->memory_bytes ? compare_real(a->memory_bytes, b->memory_bytes)
+                                              : compare_choices(&a->choice, &b->choice);
 }
 
 static int compare_candidates(const void *left, const void *right)
@@ -111,14 +111,15 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
     return keep_candidate(s, &c);
 }
 
-// 1, 2, 4 ... micro-steps side by side, as far as that divides them; or as many as are given.
-static mics_status list_breadths(search *s, mics_plan_choice choice)
+// 1, 2, 4 ... layered micro-steps, as far as that divides them; or as many as are given.
+static mics_status list_layered(search *s, mics_plan_choice choice)
 {
     choice.layered_micro_steps = s->space->layered_micro_steps;
     if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
-    for (choice.layered_micro_steps = 1; choice.layered_micro_steps <= MICS_PLAN_BREADTH_MOST &&
-                                         choice.micro_steps % choice.layered_micro_steps == 0;
+    for (choice.layered_micro_steps = 1;
+         choice.layered_micro_steps <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS &&
+         choice.micro_steps % choice.layered_micro_steps == 0;
          choice.layered_micro_steps *= 2)
         MICS_TRY(list_choice(s, &choice));
     return MICS_OK;
@@ -135,13 +136,14 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
         for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_MAX_PREFETCH; choice.prefetch++) {
             if (choice.prefetch >= space->prefetch_least &&
                 (!space->prefetch_given || space->prefetch == choice.prefetch))
-                MICS_TRY(list_breadths(s, choice));
+                MICS_TRY(list_layered(s, choice));
         }
     }
     return MICS_OK;
 }
 
-// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so are those of larger ones.
+// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so
+// are those of larger ones.
 static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeless_out)
 {
     const batch_probe *probe = NULL;
@@ -254,23 +256,14 @@ static bool is_above(double bound_us, double time_us)
 static void insert_found(search *s, const found *f)
 {
     int32_t at = index_of_sharding(s, &f->choice.sharding);
-    const bool known = at < s->found_count;
-    if (known &&
-        compare_results(s->found[at].step_us, s->found[at].memory_bytes, &s->found[at].choice,
-                        f->step_us, f->memory_bytes, &f->choice) <= 0)
+    const bool full = at == s->found_count && s->found_count == s->max_found;
+    if (full)
+        at--; // the last gives way
+    if ((full || at < s->found_count) && compare_found(&s->found[at], f) <= 0)
         return;
-    if (!known && s->found_count < s->most)
-        at = s->found_count++;
-    else if (!known) {
-        at = s->most - 1;
-        if (compare_results(s->found[at].step_us, s->found[at].memory_bytes, &s->found[at].choice,
-                            f->step_us, f->memory_bytes, &f->choice) <= 0)
-            return;
-    }
-    for (; at > 0 &&
-           compare_results(s->found[at - 1].step_us, s->found[at - 1].memory_bytes,
-                           &s->found[at - 1].choice, f->step_us, f->memory_bytes, &f->choice) > 0;
-         at--)
+    if (at == s->found_count)
+        s->found_count++;
+    for (; at > 0 && compare_found(&s->found[at - 1], f) > 0; at--)
         s->found[at] = s->found[at - 1];
     s->found[at] = *f;
 }
@@ -281,7 +274,7 @@ static mics_status simulate_candidate(search *s, const candidate *c)
     mics_memory_ledger ledger;
     MICS_TRY(time_choice(s->planner, &c->choice, &f.step_us, &ledger));
     s->simulated++;
-    f.memory_bytes = (double)ledger.total; // packed numbers are in the ledger alone
+    f.memory_bytes = (double)ledger.total; // buffers of compression are in the ledger alone
     if (fits(s, f.memory_bytes))
         insert_found(s, &f);
     return MICS_OK;
@@ -294,8 +287,8 @@ static mics_status simulate_candidates(search *s)
         qsort(s->candidates, (size_t)s->count, sizeof(candidate), compare_candidates);
     for (int32_t i = 0; i < s->count; i++) {
         const candidate *c = &s->candidates[i];
-        const bool full = s->found_count == s->most;
-        if (!all && full && is_above(c->bound_us, s->found[s->most - 1].step_us))
+        const bool full = s->found_count == s->max_found;
+        if (!all && full && is_above(c->bound_us, s->found[s->max_found - 1].step_us))
             break;
         const int32_t same = index_of_sharding(s, &c->choice.sharding);
         if (!fits(s, c->memory_bytes) ||
@@ -315,8 +308,8 @@ static int compare_memory(const void *left, const void *right)
     return by_memory != 0 ? by_memory : compare_candidates(left, right);
 }
 
-// Of what does not fit and is clearly faster than the winner, what lacks the least: of those that could be by
-// their bounds a few are simulated.
+// Of what does not fit and is clearly faster than the winner, what lacks the least: of those that
+// could be by their bounds a few are simulated.
 static mics_status find_faster(search *s, mics_plan_result *result)
 {
     const double worth_us = 0.99 * s->found[0].step_us;
@@ -354,8 +347,8 @@ static mics_status open_search(search *s)
     MICS_TRY(mics_alloc(s->planner->memory, MICS_MEM_HOST,
                         (size_t)s->planner->class_count * sizeof(class_cost), &block));
     s->classes = block;
-    MICS_TRY(
-        mics_alloc(s->planner->memory, MICS_MEM_HOST, (size_t)s->most * sizeof(found), &block));
+    MICS_TRY(mics_alloc(s->planner->memory, MICS_MEM_HOST, (size_t)s->max_found * sizeof(found),
+                        &block));
     s->found = block;
     return MICS_OK;
 }
@@ -368,25 +361,25 @@ static void close_search(search *s)
 }
 
 static mics_status check_space(const mics_planner *planner, const mics_plan_space *space,
-                               int32_t most)
+                               int32_t top)
 {
     mics_mesh mesh;
-    if (most < 1)
-        return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)most);
+    if (top < 1)
+        return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
     if (space->sharding.params > 0)
         return mics_mesh_init(planner->ranks, planner->request.nodes, space->sharding, &mesh);
     return MICS_OK;
 }
 
-mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t most,
+mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
                                 mics_plan_result **result_out)
 {
     static const mics_plan_space everything = {0};
-    search s = {.planner = planner, .space = space != NULL ? space : &everything, .most = most};
+    search s = {.planner = planner, .space = space != NULL ? space : &everything, .max_found = top};
     mics_plan_result *result = NULL;
     mics_status status = MICS_OK;
     void *block = NULL;
-    MICS_TRY(check_space(planner, s.space, most));
+    MICS_TRY(check_space(planner, s.space, top));
     MICS_TRY_OUT(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
     result = block;
     result->memory = planner->memory;
@@ -425,7 +418,7 @@ void mics_plan_result_close(mics_plan_result *result)
 mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
                          mics_plan_choice *choice_out, double *bytes_out)
 {
-    search s = {.planner = planner, .space = space, .most = 1};
+    search s = {.planner = planner, .space = space, .max_found = 1};
     mics_status status = open_search(&s);
     if (status == MICS_OK)
         status = list_space(&s);

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What units take when their products are cut over tensor-parallel ranks.
+// What units take when their GEMMs are cut over tensor-parallel ranks.
 //
-// Of a unit's linear ops every other one is cut by columns (its output is), and the one that follows by rows (its
-// input is). What lies between them, attention and activation, is cut too; norms and additions are not.
+// Of a unit's linear ops every other one is cut by columns (its output is), and the one that
+// follows by rows (its input is). What lies between them, attention and activation, is cut too;
+// norms and additions are not.
 #include "mics/size.h"
 #include "plan/search/megatron.h"
 
@@ -56,7 +57,8 @@ static double walk_ops(walk *w, bool backward)
 
 // ---- memory ----
 
-// Whether a tensor lies cut on the ranks: it is made by the first product of a pair, or from such a one.
+// Whether a tensor lies cut on the ranks: it is made by the first GEMM of a pair, or from such a
+// one.
 static bool is_cut(const mics_unit *unit, int32_t tensor)
 {
     int32_t weights = 0;
@@ -94,7 +96,7 @@ static void sum_saved(const walk *w, unit_time *time)
 
 // ---- units ----
 
-// Sum of the tokens' vectors over the ranks that a product was cut over.
+// Sum of the tokens' vectors over the ranks that a GEMM was cut over.
 static double sum_us(const walk *w)
 {
     const mics_planner *planner = w->planner;
@@ -133,7 +135,8 @@ unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
     return time;
 }
 
-// Each tensor-parallel rank sends its part of the activations, and the next stage gathers them in the node.
+// Each tensor-parallel rank sends its part of the activations, and the next stage gathers them in
+// the node.
 static double send_us(const mics_planner *planner, const cut *c)
 {
     const mics_plan_request *request = &planner->request;

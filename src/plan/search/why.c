@@ -77,8 +77,8 @@ static const char *work_text(mics_step_kind kind)
 static const char *stage_text(mics_step_stage stage)
 {
     return stage == MICS_STAGE_WHOLE   ? ""
-           : stage == MICS_STAGE_INTER ? " between nodes"
-                                       : " inside nodes";
+           : stage == MICS_STAGE_INTER ? ", inter-node"
+                                       : ", intra-node";
 }
 
 // What of a tier's links sets the pace.
@@ -112,7 +112,7 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
     if (c->sharding.params == 1)
         add(entry, "every rank holds all parameters, so none are gathered; ");
     else if (c->sharding.params <= per_node)
-        add(entry, "parameters are gathered inside nodes alone; ");
+        add(entry, "parameters are gathered intra-node alone; ");
     else
         add(entry, "parameters are gathered over %d nodes%s; ",
             (int)(c->sharding.params / per_node), c->gather_two_stage ? " in two stages" : "");
@@ -120,7 +120,7 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
         c->micro_steps > 1)
         add(entry, "gradients leave the node once in %d micro-steps; ", (int)c->micro_steps);
     if (c->layered_micro_steps > 1)
-        add(entry, "%d micro-steps run side by side; ",
+        add(entry, "%d micro-steps are layered; ",
             (int)mics_schedule_layered_micro_steps(c->micro_steps, c->layered_micro_steps));
 }
 

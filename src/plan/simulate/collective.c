@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What collectives of a schedule take: the exchanges, then the packing and adding that their thread does
-// beside them.
+// What collectives of a schedule take: the exchanges, then the compressing and adding that their
+// thread does beside them.
 #include "plan/simulate/internal.h"
-#include <math.h>
 
 static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,
                              mics_collective_kind kind, mics_group group, double block_bytes)
@@ -31,32 +30,32 @@ static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluste
 
 // ---- what the thread does beside ----
 
-// Bytes that it reads and writes. Packing reads fp32 and writes the wire's numbers, unpacking the other way
-// round, adding reads the sum too. A gather copies the rank's own shard into the slot, packed or not, and a
-// micro-step's sum is added to the accumulator.
+// Bytes that it reads and writes. Compressing reads fp32 and writes what is sent, decompressing the
+// other way round, adding reads the sum too. A gather copies the rank's own shard into the slot,
+// compressed or not, and a micro-step's sum is added to the accumulator.
 static double local_bytes(const mics_schedule *schedule, const mics_step *step, mics_group group)
 {
     const double elems = (double)step->block_elems, others = group.size - 1;
-    const double wire = (double)step->block_bytes; // a block packed
+    const double sent = (double)step->block_bytes; // of a block
     const double whole = sizeof(float) * elems;
     const double held = schedule->spec.precision == MICS_PRECISION_MIXED ? 2 : 4;
-    const bool packed = step->dtype.sent != step->dtype.held;
+    const bool compressed = step->dtype.sent != step->dtype.held;
     const bool gather = step->kind == MICS_STEP_GATHER, last = step->stage != MICS_STAGE_INTER;
     double bytes = 0;
-    if (packed && mics_step_sums(step))
-        bytes += others * (whole + wire) + others * (wire + 2 * whole);
-    if (packed && mics_step_sums_to_all(step))
+    if (compressed && mics_step_sums(step))
+        bytes += others * (whole + sent) + others * (sent + 2 * whole);
+    if (compressed && mics_step_sums_to_all(step))
         bytes += (1 + group.size) *
                  (whole + (double)mics_comm_dtype_bytes(step->dtype.back, step->block_elems));
-    if (packed && !gather && !mics_step_sums(step))
-        bytes += group.size * (whole + wire);
-    if (packed && gather && !last &&
-        schedule->spec.params_dtype.intra == MICS_COMM_FP32) // unpacks the node's share
-        bytes += group.size * (whole + wire);
-    if (packed && gather && last) // unpacks the unit
+    if (compressed && !gather && !mics_step_sums(step))
+        bytes += group.size * (whole + sent);
+    if (compressed && gather && !last &&
+        schedule->spec.params_dtype.intra == MICS_COMM_FP32) // decompresses the node's share
+        bytes += group.size * (whole + sent);
+    if (compressed && gather && last) // decompresses the unit
         bytes += (sizeof(float) + 2) * (double)schedule->padded_elems[step->unit];
     if (gather && step->stage != MICS_STAGE_INTRA)
-        bytes += held * elems + wire; // its shard into the slot; nothing where they are shared
+        bytes += held * elems + sent; // its shard into the slot; nothing where they are shared
     if (step->member_count > 0) // into the message and out of it: a gather's own block, all else
         bytes += 2 * whole * (1 + group.size);
     if (step->kind == MICS_STEP_REDUCE && step->stage != MICS_STAGE_INTRA)
@@ -124,37 +123,12 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
                  group, block_bytes);
 }
 
-// One collective for each parameter of the units, each with its part of the block.
-static mics_cost_use by_param_use(const mics_schedule *schedule, const mics_cluster *cluster,
-                                  const mics_step *step, mics_group group, bool trees)
-{
-    int32_t count = 0;
-    const int32_t *units = mics_schedule_members(schedule, step, &count);
-    mics_cost_use sum = {.tier = -1};
-    mics_step part = *step;
-    double elems = 0;
-    for (int32_t i = 0; i < count; i++)
-        elems += (double)schedule->spec.model->units[units[i]].elems;
-    for (int32_t i = 0; i < count; i++) {
-        const mics_unit *unit = &schedule->spec.model->units[units[i]];
-        for (int32_t p = 0; p < unit->param_count; p++) {
-            const double share = (double)unit->params[p].elems / elems;
-            part.block_elems = (int64_t)ceil(share * (double)step->block_elems);
-            part.block_bytes = (size_t)ceil(share * (double)step->block_bytes);
-            sum = mics_cost_then(sum, exchanges_use(schedule, cluster, &part, group, trees));
-        }
-    }
-    return sum;
-}
-
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
                              const mics_simulate_options *options, const mics_step *step)
 {
     const mics_group group =
         mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), 0);
-    mics_cost_use use = options->by_param && step->unit >= 0
-                            ? by_param_use(schedule, cluster, step, group, options->trees)
-                            : exchanges_use(schedule, cluster, step, group, options->trees);
+    mics_cost_use use = exchanges_use(schedule, cluster, step, group, options->trees);
     add_local(cluster, local_bytes(schedule, step, group), &use);
     return use;
 }

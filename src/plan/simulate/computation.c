@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What computing steps take: the model's ops one by one, run as the engine runs them. What a pass of an op consists of is
-// said by its descriptor; a bias is added where its product is written.
+// What computing steps take: the model's ops one by one, run as the engine runs them. What a pass
+// of an op consists of is said by its descriptor; a bias is added where its product is written.
 #include "plan/simulate/internal.h"
 
 typedef struct pass {
@@ -56,8 +56,8 @@ static void add_forward(pass *p, const mics_op *op)
     add_works(p, op, &of);
 }
 
-// A gradient begins as zeros unless another op has written it before. Without a slot it is added to from the second
-// micro-step on.
+// A gradient begins as zeros unless another op has written it before. Without a slot it is added to
+// from the second micro-step on.
 static void add_backward(pass *p, const mics_grad_call *call)
 {
     const mics_op *op = &p->unit->ops[call->op];

@@ -52,27 +52,16 @@ mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *
 
 // ---- clock.c: events ----
 
-// Something that is under way: a computation of one rank, or a collective of one group.
+// Something that is under way on a stream.
 typedef struct job {
     int32_t step;
     int32_t collective; // -1: computation
-    mics_group members; // as simulated: one where a rank stands for all
     double left_us;     // of its work, alone
     double slack_us;    // less than that is nothing
     double link_rate;   // that the links allow
     double rate;        // work done in a us
     double cores;       // of one, that each thread of it wants before cores are shared
 } job;
-
-typedef enum stream_state { STREAM_FREE, STREAM_WAITS, STREAM_BUSY } stream_state;
-
-// One rank as simulated.
-typedef struct rank_clock {
-    int32_t next[MICS_STREAMS];       // step that the stream is in, or before; -1: at its end
-    int32_t done[MICS_STREAMS];       // newest step done; -1: none
-    stream_state state[MICS_STREAMS]; // WAITS: for other members
-    int32_t running[MICS_STREAMS];    // collective under way, by index in the table; -1: none
-} rank_clock;
 
 typedef struct simulator {
     mics_memory *memory;
@@ -81,25 +70,21 @@ typedef struct simulator {
     const mics_cluster *cluster;
     const mics_simulate_options *options;
     work_table table;
-    int32_t ranks, nodes;     // simulated: 1 where a rank stands for all
-    int32_t ranks_per_node;   // of those
-    int32_t stands_for;       // real ranks a simulated one stands for
-    int32_t *next, *previous; // by step: neighbours on its stream; -1: none
-    double *slowness;         // by rank: of its computation; NULL: all 1
-    rank_clock *clocks;       // by rank
-    int32_t *arrived; // by stream and rank: members that wait in the group of which it is first
-    job *jobs;        // room for twice those that can be under way at once: three a rank
+    int32_t *following, *previous; // by step: neighbours on its stream; -1: none
+    int32_t next[MICS_STREAMS];    // step that the stream is in, or before; -1: at its end
+    int32_t done[MICS_STREAMS];    // newest step done; -1: none
+    bool busy[MICS_STREAMS];
+    job jobs[MICS_STREAMS]; // under way; behind them those that have just ended
     int32_t job_count;
-    bool links_changed; // a collective has begun or ended
-    double *loads;      // by node and tier: what collectives want of the links, 1 for all of them
+    bool links_changed;               // a collective has begun or ended
+    double loads[MICS_CLUSTER_TIERS]; // what collectives want of the links, 1 for all of them
     double now_us;
-    mics_step_time *times; // by rank and step
+    mics_step_time *times; // by step
 } simulator;
 
-/* The group of a step's collective that a simulated rank is in, as simulated. */
-mics_group simulated_group(const simulator *sim, const mics_step *step, int32_t rank);
-
-/* Runs the list; the simulator is filled but for jobs.   Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+/* Runs the list; the simulator is filled but for jobs.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
 mics_status clock_run(simulator *sim);
 
 // ---- share.c ----

@@ -83,14 +83,10 @@ static mics_status add_collective(pricing *p, const mics_step *step, int32_t *in
     return MICS_OK;
 }
 
-// Whether two steps of one kind and stage cost the same. Unpacking depends on the whole unit, which is then alike.
-static bool alike(const pricing *p, const mics_step *a, const mics_step *b)
+// Whether two steps of one kind and stage cost the same. Decompressing depends on the whole unit,
+// which is then alike.
+static bool alike(const mics_step *a, const mics_step *b)
 {
-    const mics_unit *units = p->schedule->spec.model->units;
-    if (p->options->by_param &&
-        (a->unit < 0 || b->unit < 0 || units[a->unit].param_count != units[b->unit].param_count ||
-         units[a->unit].elems != units[b->unit].elems))
-        return false;
     return a->axis == b->axis && a->block_elems == b->block_elems &&
            a->block_bytes == b->block_bytes && a->dtype.held == b->dtype.held &&
            a->dtype.sent == b->dtype.sent && a->member_count == 0 && b->member_count == 0;
@@ -103,7 +99,7 @@ static mics_status find_collective(pricing *p, const mics_step *step, int32_t *i
     int32_t *known = &p->known[(int64_t)which * p->schedule->spec.model->unit_count + unit];
     if (*known < 0) {
         const mics_step *last = p->last_step[which];
-        if (last != NULL && alike(p, last, step))
+        if (last != NULL && alike(last, step))
             *known = p->last[which];
         else
             MICS_TRY(add_collective(p, step, known));

@@ -370,9 +370,9 @@ static void check_sane(const mics_cluster *c, int32_t ranks, mics_collective spe
 {
     mics_cost_use use = mics_cost_collective(c, ranks, &spec);
     if (!(use.us >= *before && use.us >= use.latency_us))
-        fail_msg("%s: %s of %g bytes in %d takes %g us, latency %g; before %g", c->name,
-                 mics_collective_text(spec.kind), spec.block_bytes, (int)spec.group.size, use.us,
-                 use.latency_us, *before);
+        fail_msg("%s: collective %d of %g bytes in %d takes %g us, latency %g; before %g", c->name,
+                 (int)spec.kind, spec.block_bytes, (int)spec.group.size, use.us, use.latency_us,
+                 *before);
     for (int32_t t = 0; t < c->tier_count; t++) {
         if (!(use.busy_us[t] <= use.us * (1 + 1e-12)))
             fail_msg("%s: tier %d is busy for %g of %g us", c->name, (int)t, use.busy_us[t],

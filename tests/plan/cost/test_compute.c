@@ -13,7 +13,7 @@ static mics_cluster flat(void)
         "[2048, 0.4]]}, " TIERS "}");
 }
 
-static void test_products(void **state)
+static void test_gemms(void **state)
 {
     (void)state;
     mics_cluster c = flat();
@@ -82,24 +82,12 @@ static void test_monotonic(void **state)
     }
 }
 
-static void test_core_share(void **state)
-{
-    (void)state;
-    mics_cluster c = flat();
-    assert_near(mics_cost_core_share(&c, 4096), 1.0, 0);
-    c.cores = 2;
-    assert_near(mics_cost_core_share(&c, 1), 1.0, 0);
-    assert_near(mics_cost_core_share(&c, 2), 1.0, 0);
-    assert_near(mics_cost_core_share(&c, 16), 0.125, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_products, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gemms, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_ops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_monotonic, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_core_share, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

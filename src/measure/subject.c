@@ -1,16 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Finds the model, its batch, and how many layers of it to measure. Layers are alike.
-#include "bench_subject.h"
-#include "cli.h"
+#include "measure/internal.h"
 #include "mics/config.h"
-#include "mics/device.h"
-#include "mics/json.h"
 #include "mics/log.h"
 #include "mics/size.h"
+#include <stdio.h>
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 1 << 20, SEQUENCE_MAX = 128 };
+enum { MAX_CONFIG_BYTES = 1 << 20, MAX_SEQUENCE = 128 };
 
 // A pass of the model may count so many FLOPs for each second that there is.
 static const double FLOPS_A_SECOND = 2e9;
@@ -30,12 +28,14 @@ typedef struct wishes {
     int32_t threads;
 } wishes;
 
-// Sizes that the run has for these ranks; where it has none for so few, its micro-batch as it stands.
-static int64_t micro_batch(mics_run *run, const bench_subject_spec *spec)
+// Sizes that the run has for these ranks; where it has none for so few, its micro-batch as it
+// stands.
+static int64_t micro_batch(mics_run *run, const run_world *world)
 {
     static const char key[] = "train_micro_batch_size_per_gpu";
     const bool muted = mics_log_mute(true);
-    const mics_status status = mics_run_resolve(run, spec->ranks, spec->nodes);
+    const mics_status status =
+        mics_run_resolve(run, run_world_ranks(world), run_world_nodes(world));
     mics_log_mute(muted);
     if (status == MICS_OK)
         return run->micro_batch;
@@ -45,22 +45,22 @@ static int64_t micro_batch(mics_run *run, const bench_subject_spec *spec)
 }
 
 static mics_status load_config(mics_memory *memory, const char *path, bool ignore_dropout,
-                               bench_subject *subject)
+                               measure_subject *subject)
 {
     if (path != NULL)
-        MICS_TRY(mics_json_load(memory, path, CONFIG_BYTES_MAX, &subject->config));
+        MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &subject->config));
     else
         MICS_TRY(mics_json_parse(memory, "gpt2", gpt2, strlen(gpt2), &subject->config));
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
 }
 
-static mics_status load_run(mics_memory *memory, const bench_subject_spec *spec,
-                            bench_subject *subject, wishes *wished)
+static mics_status load_run(mics_memory *memory, const measure_spec *spec, const run_world *world,
+                            measure_subject *subject, wishes *wished)
 {
     mics_run *run = NULL;
     MICS_TRY(mics_run_load(memory, spec->run, spec->sets, spec->set_count, &run));
     *wished = (wishes){.ignore_dropout = run->ignore_dropout,
-                       .batch = micro_batch(run, spec),
+                       .batch = micro_batch(run, world),
                        .sequence = run->sequence_length,
                        .threads = run->threads};
     mics_status status = load_config(memory, run->model_config, run->ignore_dropout, subject);
@@ -68,13 +68,13 @@ static mics_status load_run(mics_memory *memory, const bench_subject_spec *spec,
     return status;
 }
 
-static mics_status set_batch(const bench_subject_spec *spec, const wishes *wished,
-                             bench_subject *subject)
+static mics_status set_batch(const measure_spec *spec, const wishes *wished,
+                             measure_subject *subject)
 {
     const int64_t positions = subject->model->positions;
     int64_t sequence = spec->sequence > 0 ? spec->sequence : wished->sequence;
     if (sequence == 0)
-        sequence = spec->run != NULL || positions < SEQUENCE_MAX ? positions : SEQUENCE_MAX;
+        sequence = spec->run != NULL || positions < MAX_SEQUENCE ? positions : MAX_SEQUENCE;
     subject->batch = (mics_batch){.sequences = spec->batch > 0 ? spec->batch : wished->batch,
                                   .length = sequence,
                                   .threads = spec->threads > 0 ? spec->threads : wished->threads};
@@ -90,17 +90,25 @@ static mics_status set_batch(const bench_subject_spec *spec, const wishes *wishe
 
 // ---- layers ----
 
-// What training it takes of one rank alone.
-static mics_status weigh(mics_memory *memory, const bench_subject *subject, size_t *bytes_out,
-                         double *flops_out)
+mics_status measure_schedule_open(mics_memory *memory, const measure_subject *subject,
+                                  int32_t micro_steps, mics_schedule **schedule_out)
 {
-    mics_schedule *schedule = NULL;
-    mics_schedule_spec spec = {
-        .model = subject->model, .batch = subject->batch, .micro_steps = 1, .prefetch = 1};
+    mics_schedule_spec spec = {.model = subject->model,
+                               .batch = subject->batch,
+                               .micro_steps = micro_steps,
+                               .prefetch = 1};
     if (spec.batch.threads == 0)
         spec.batch.threads = 1;
     MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    MICS_TRY(mics_schedule_open(memory, &spec, &schedule));
+    return mics_schedule_open(memory, &spec, schedule_out);
+}
+
+// What training it takes of one rank alone.
+static mics_status weigh(mics_memory *memory, const measure_subject *subject, size_t *bytes_out,
+                         double *flops_out)
+{
+    mics_schedule *schedule = NULL;
+    MICS_TRY(measure_schedule_open(memory, subject, 1, &schedule));
     *bytes_out = schedule->ledger.total;
     *flops_out = mics_schedule_flops(schedule, MICS_PHASE_TRAIN);
     mics_schedule_close(schedule);
@@ -108,7 +116,7 @@ static mics_status weigh(mics_memory *memory, const bench_subject *subject, size
 }
 
 static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropout,
-                          bench_subject *subject)
+                          measure_subject *subject)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)layers);
@@ -118,23 +126,23 @@ static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropo
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
 }
 
-static mics_status cut(mics_memory *memory, const bench_subject_spec *spec, bool ignore_dropout,
-                       bench_subject *subject)
+static mics_status cut(mics_memory *memory, double seconds, int32_t ranks_here, bool ignore_dropout,
+                       measure_subject *subject)
 {
     mics_machine machine;
     size_t bytes = 0;
     double flops = 0;
     MICS_TRY(mics_machine_read(&machine));
-    const size_t most =
-        (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) / (size_t)spec->ranks_here;
+    const size_t budget =
+        (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) / (size_t)ranks_here;
     int64_t layers = mics_json_int(mics_json_at(subject->config, "n_layer"));
     MICS_TRY(weigh(memory, subject, &bytes, &flops));
-    while (layers > 1 && (bytes > most || flops > FLOPS_A_SECOND * spec->seconds)) {
+    while (layers > 1 && (bytes > budget || flops > FLOPS_A_SECOND * seconds)) {
         layers /= 2;
         MICS_TRY(cut_to(memory, layers, ignore_dropout, subject));
         MICS_TRY(weigh(memory, subject, &bytes, &flops));
     }
-    if (bytes <= most)
+    if (bytes <= budget)
         return MICS_OK;
     char needed[32], there[32];
     return mics_fail(MICS_ERR_MEMORY,
@@ -142,24 +150,25 @@ static mics_status cut(mics_memory *memory, const bench_subject_spec *spec, bool
                      "--batch or --sequence, or fewer ranks on the machine",
                      mics_json_name(subject->config),
                      mics_size_text((double)bytes, needed, sizeof needed),
-                     mics_size_text((double)most, there, sizeof there));
+                     mics_size_text((double)budget, there, sizeof there));
 }
 
-mics_status bench_subject_open(mics_memory *memory, const bench_subject_spec *spec,
-                               bench_subject *subject)
+mics_status measure_subject_open(mics_memory *memory, const measure_spec *spec,
+                                 const run_world *world, measure_subject *subject)
 {
     wishes wished = {.batch = 0};
     if (spec->run != NULL)
-        MICS_TRY(load_run(memory, spec, subject, &wished));
+        MICS_TRY(load_run(memory, spec, world, subject, &wished));
     else
         MICS_TRY(load_config(memory, spec->config, true, subject));
     MICS_TRY(set_batch(spec, &wished, subject));
-    return cut(memory, spec, spec->run == NULL || wished.ignore_dropout, subject);
+    return cut(memory, spec->seconds, run_world_ranks_here(world),
+               spec->run == NULL || wished.ignore_dropout, subject);
 }
 
-void bench_subject_close(bench_subject *subject)
+void measure_subject_close(measure_subject *subject)
 {
     mics_model_close(subject->model);
     mics_json_close(subject->config);
-    *subject = (bench_subject){.model = NULL};
+    *subject = (measure_subject){.model = NULL};
 }

@@ -1,28 +1,24 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan is asked: run file, model, cluster, precision.
-#include "cli.h"
 #include "mics/log.h"
+#include "mics/planning.h"
+#include "mics/run.h"
 #include "mics/size.h"
-#include "plan.h"
 #include <string.h>
 
-enum { CONFIG_MAX_BYTES = 1 << 20 };
+enum { MAX_CONFIG_BYTES = 1 << 20 };
 
 // ---- cluster ----
 
-static mics_status open_cluster(cli_plan *plan, const cli_plan_options *options)
+static mics_status open_cluster(mics_plan *plan, const mics_plan_spec *spec)
 {
-    const bool swept = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0;
-    if (options->cluster == NULL)
-        return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
-                                           "p4d.24xlarge:8 or --cluster cluster.json:8");
-    MICS_TRY(mics_cluster_open(plan->memory, options->cluster, &plan->cluster, &plan->nodes));
-    if (plan->nodes == 0 && !swept)
+    MICS_TRY(mics_cluster_open(plan->memory, spec->cluster, &plan->cluster, &plan->nodes));
+    if (plan->nodes == 0 && !spec->any_nodes)
         return mics_fail(MICS_ERR_INVALID,
                          "--cluster %s does not say how many nodes; write %s:8 for eight, or "
                          "--sweep nodes=1..64 for a curve",
-                         options->cluster, options->cluster);
+                         spec->cluster, spec->cluster);
     return MICS_OK;
 }
 
@@ -52,15 +48,16 @@ static bool has_halves(const mics_accelerator *device)
     return device->flops_per_s[half_math(device)] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
 }
 
-// What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks are.
-static bool on_accelerators(const cli_plan *plan)
+// What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks
+// are.
+static bool on_accelerators(const mics_plan *plan)
 {
     return plan->math != MICS_MATH_FP32 || plan->run->device == MICS_RUN_DEVICE_CUDA ||
            (plan->run->device == MICS_RUN_DEVICE_AUTO && has_halves(&plan->cluster.accelerator));
 }
 
 // With "auto" 16 bits where they are worth it.
-static mics_status choose_precision(cli_plan *plan, const char *text)
+static mics_status choose_precision(mics_plan *plan, const char *text)
 {
     static const mics_math maths[] = {MICS_MATH_FP32, MICS_MATH_TF32, MICS_MATH_BF16,
                                       MICS_MATH_FP16};
@@ -89,20 +86,6 @@ static mics_status choose_precision(cli_plan *plan, const char *text)
     return MICS_OK;
 }
 
-const char *cli_plan_precision_text(const cli_plan *plan)
-{
-    switch (plan->math) {
-    case MICS_MATH_BF16:
-        return "bf16 with fp32 masters";
-    case MICS_MATH_FP16:
-        return "fp16 with fp32 masters";
-    case MICS_MATH_TF32:
-        return "fp32, products in tf32";
-    default:
-        return "fp32";
-    }
-}
-
 // ---- batch ----
 
 // A batch key's number; 0 when it is absent or "auto". mics_run_load has checked its range.
@@ -117,7 +100,7 @@ static int64_t batch_key(const mics_run *run, const char *key)
 }
 
 // The global batch is what must stay; how it is cut is what is searched for.
-static mics_status read_batch(cli_plan *plan)
+static mics_status read_batch(mics_plan *plan)
 {
     const int64_t micro = batch_key(plan->run, "train_micro_batch_size_per_gpu");
     int64_t steps = batch_key(plan->run, "gradient_accumulation_steps");
@@ -131,32 +114,63 @@ static mics_status read_batch(cli_plan *plan)
 
 // ---- from outside ----
 
-mics_status cli_plan_open(cli_plan *plan, const cli_plan_options *options)
+static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
 {
-    const char *path = options->arguments.items[0];
+    MICS_TRY(mics_run_load(plan->memory, spec->file, spec->sets, spec->set_count, &plan->run));
+    MICS_TRY(open_cluster(plan, spec));
+    MICS_TRY(choose_precision(plan, spec->precision != NULL ? spec->precision
+                                                            : file_precision(plan->run)));
     MICS_TRY(
-        mics_run_load(plan->memory, path, options->sets.items, options->sets.count, &plan->run));
-    MICS_TRY(open_cluster(plan, options));
-    MICS_TRY(choose_precision(plan, options->precision != NULL ? options->precision
-                                                               : file_precision(plan->run)));
-    MICS_TRY(
-        mics_json_load(plan->memory, plan->run->model_config, CONFIG_MAX_BYTES, &plan->config));
+        mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
     MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
                                     &plan->model));
-    plan->length =
-        plan->run->sequence_length > 0 ? plan->run->sequence_length : plan->model->positions;
+    plan->length = mics_plan_request_of(plan->run, plan->model).length;
     return read_batch(plan);
 }
 
-void cli_plan_close(cli_plan *plan)
+mics_status mics_plan_open(mics_memory *memory, const mics_plan_spec *spec, mics_plan **plan_out)
 {
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_plan), &block));
+    mics_plan *plan = block;
+    plan->memory = memory;
+    const mics_status status = fill(plan, spec);
+    if (status == MICS_OK)
+        *plan_out = plan;
+    else
+        mics_plan_close(plan);
+    return status;
+}
+
+void mics_plan_close(mics_plan *plan)
+{
+    if (plan == NULL)
+        return;
     mics_model_close(plan->model);
     mics_json_close(plan->config);
     mics_run_close(plan->run);
+    mics_free(plan->memory, plan);
 }
 
-// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner refuses.
-static int64_t global_batch(const cli_plan *plan, int32_t nodes)
+mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *model)
+{
+    return (mics_plan_request){
+        .model = model,
+        .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+        .global_batch = run->global_batch,
+        .optimizer = run->optimizer.kind,
+        .param_persistence_threshold = run->param_persistence_threshold,
+        .coalesce_below = run->coalesce_below,
+        .params_dtype = run->params_dtype,
+        .grads_dtype = run->grads_dtype,
+        .boundary_dtype = run->boundary_dtype,
+        .threads = run->threads,
+    };
+}
+
+// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner
+// refuses.
+static int64_t global_batch(const mics_plan *plan, int32_t nodes)
 {
     const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
     if (plan->train_batch > 0)
@@ -164,25 +178,17 @@ static int64_t global_batch(const cli_plan *plan, int32_t nodes)
     return plan->rank_batch > INT64_MAX / ranks ? INT64_MAX : plan->rank_batch * ranks;
 }
 
-mics_plan_request cli_plan_request(const cli_plan *plan, int32_t nodes)
+mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
 {
     const mics_run *run = plan->run;
-    return (mics_plan_request){
-        .model = plan->model,
-        .cluster = plan->cluster,
-        .nodes = nodes,
-        .length = plan->length,
-        .global_batch = global_batch(plan, nodes),
-        .precision = plan->precision,
-        .math = plan->math,
-        .accelerator = plan->accelerator,
-        .param_persistence_threshold = run->param_persistence_threshold,
-        .coalesce_below = run->coalesce_below,
-        .params_dtype = run->params_dtype,
-        .grads_dtype = run->grads_dtype,
-        .boundary_dtype = run->boundary_dtype,
-        .share_params = run->share_params,
-        .threads = run->threads,
-        .memory_bytes = (double)run->memory_limit_bytes,
-    };
+    mics_plan_request request = mics_plan_request_of(run, plan->model);
+    request.cluster = plan->cluster;
+    request.nodes = nodes;
+    request.global_batch = global_batch(plan, nodes);
+    request.precision = plan->precision;
+    request.math = plan->math;
+    request.accelerator = plan->accelerator;
+    request.share_params = run->share_params;
+    request.memory_bytes = (double)run->memory_limit_bytes;
+    return request;
 }

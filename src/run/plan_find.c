@@ -1,17 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs the planner for one cluster size: the best plans, the baselines, and what the run file itself says.
-#include "cli.h"
+// Runs the planner for one cluster size: the best plans, the baselines, and what the run file
+// itself says.
 #include "mics/log.h"
+#include "mics/planning.h"
 #include "mics/size.h"
-#include "plan.h"
+#include <stdio.h>
 
-enum { NODES_TRIED_MOST = 1 << 13 };
+enum { MAX_NODES_TRIED = 1 << 13 };
 
 // ---- what the run file says ----
 
 // With an automatic prefetch the deepest that fits, as in training.
-static mics_status evaluate_choice(const mics_run *run, cli_plan_found *found,
+static mics_status evaluate_choice(const mics_run *run, mics_plan_found *found,
                                    mics_plan_choice choice)
 {
     mics_status status = MICS_OK;
@@ -26,9 +27,9 @@ static mics_status evaluate_choice(const mics_run *run, cli_plan_found *found,
     return status;
 }
 
-// Whether the run file's sharding and batch can be honoured there; then they are evaluated. What cannot is no
-// error: the planner is asked for something else.
-static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *found)
+// Whether the run file's sharding and batch can be honoured there; then they are evaluated. What
+// cannot is no error: the planner is asked for something else.
+static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found *found)
 {
     const mics_run *run = plan->run;
     const bool muted = mics_log_mute(true);
@@ -54,7 +55,7 @@ static bool evaluate_file(const cli_plan *plan, int32_t nodes, cli_plan_found *f
 
 // ---- plans ----
 
-static void explain_all(cli_plan_found *found)
+static void explain_all(mics_plan_found *found)
 {
     mics_plan_result *result = found->result;
     const mics_plan_entry *best = result->count > 0 ? &result->entries[0] : NULL;
@@ -68,9 +69,10 @@ static void explain_all(cli_plan_found *found)
         mics_plan_explain(found->planner, best, &found->file);
 }
 
-mics_status cli_plan_find(const cli_plan *plan, int32_t nodes, int32_t top, cli_plan_found *found)
+mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
+                           mics_plan_found *found)
 {
-    const mics_plan_request request = cli_plan_request(plan, nodes);
+    const mics_plan_request request = mics_plan_request_get(plan, nodes);
     MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
     MICS_TRY(mics_planner_search(found->planner, NULL, top, &found->result));
     if (found->result->count == 0)
@@ -83,20 +85,20 @@ mics_status cli_plan_find(const cli_plan *plan, int32_t nodes, int32_t top, cli_
     return MICS_OK;
 }
 
-void cli_plan_found_close(cli_plan_found *found)
+void mics_plan_found_close(mics_plan_found *found)
 {
     mics_plan_result_close(found->result);
     mics_planner_close(found->planner);
-    *found = (cli_plan_found){0};
+    *found = (mics_plan_found){.planner = NULL};
 }
 
 // ---- nothing fits ----
 
 // Least memory a rank on so many nodes: everything over all ranks, one sequence, recomputed.
-static mics_status least_bytes(const cli_plan *plan, int32_t nodes, double *bytes_out,
+static mics_status least_bytes(const mics_plan *plan, int32_t nodes, double *bytes_out,
                                double *available_out)
 {
-    mics_plan_request request = cli_plan_request(plan, nodes);
+    mics_plan_request request = mics_plan_request_get(plan, nodes);
     mics_planner *planner = NULL;
     int32_t ranks = 0;
     MICS_TRY(mics_cluster_ranks(&plan->cluster, nodes, &ranks));
@@ -111,11 +113,11 @@ static mics_status least_bytes(const cli_plan *plan, int32_t nodes, double *byte
 }
 
 // The smallest doubling of the nodes on which it fits; 0: none.
-static int32_t nodes_that_fit(const cli_plan *plan, int32_t nodes)
+static int32_t nodes_that_fit(const mics_plan *plan, int32_t nodes)
 {
     const bool muted = mics_log_mute(true);
     int32_t fitting = 0;
-    for (int64_t more = 2 * (int64_t)nodes; fitting == 0 && more <= NODES_TRIED_MOST; more *= 2) {
+    for (int64_t more = 2 * (int64_t)nodes; fitting == 0 && more <= MAX_NODES_TRIED; more *= 2) {
         double bytes = 0, available = 0;
         if (least_bytes(plan, (int32_t)more, &bytes, &available) != MICS_OK)
             break;
@@ -126,7 +128,7 @@ static int32_t nodes_that_fit(const cli_plan *plan, int32_t nodes)
     return fitting;
 }
 
-mics_status cli_plan_fail_fit(const cli_plan *plan, const cli_plan_found *found)
+mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *found)
 {
     const mics_plan_entry *nearest = &found->result->nearest;
     char needed[32], there[32], advice[160];

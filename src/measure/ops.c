@@ -1,34 +1,41 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// mics bench compute: what a rank computes with, from the ops of a model. All ranks compute at once, since
-// they share memory, caches and perhaps cores.
+// mics bench compute: what a rank computes with, from the ops of a model. All ranks compute at
+// once, since they share memory, caches and perhaps cores.
 //
-// Each op is timed alone first, on operands that wander through memory, as those of layer after layer do.
-// Then whole steps of the model train, on each rank for itself, and all rates are corrected by one factor, so
-// that a pass of the model takes what it took there (bench_train.c).
+// Each op is timed alone first, on operands that wander through memory, as those of layer after
+// layer do. Then whole steps of the model train, on each rank for itself, and all rates are
+// corrected by one factor, so that a pass of the model takes what it took there (training.c).
 //
-// Shapes: N tokens of a micro-step; I inputs, O outputs of a linear op; V vocabulary, C width, R rows of logits.
-#include "bench_compute.h"
+// Shapes: N tokens of a micro-step; I inputs, O outputs of a linear op; V vocabulary, C hidden
+// size, R rows of logits.
+#include "measure/internal.h"
 #include "mics/clock.h"
-#include "mics/device.h"
-#include "mics/kernels.h"
 #include "mics/log.h"
 #include "mics/size.h"
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { SAMPLES_MAX = 64, SAMPLES_MIN = 3, CUBES = 3, LENGTHS = 4, TOKEN_COUNTS = 6 };
+enum {
+    MAX_SAMPLES = 64,
+    MIN_SAMPLES = 3,
+    MAX_CALLS = 96,
+    CUBES = 3,
+    LENGTHS = 4,
+    TOKEN_COUNTS = 6
+};
 
 // Shares of the time.
-static const double PRODUCTS = 0.45, ATTENTION = 0.1, OTHERS = 0.15, TRAINING = 0.3;
+static const double GEMMS = 0.45, ATTENTION = 0.1, OTHERS = 0.15, TRAINING = 0.3;
 // A sample of what is quick is so many calls that they take this long.
 static const double SAMPLE_US = 200;
 static const size_t ARENA_BYTES = (size_t)64 << 20;
 
 // ---- operands ----
 
-// The next `elems` floats to read, or to write; both halves of the arena are walked through again and again.
-static float *take(bench_ops *self, bool writes, int64_t elems)
+// The next `elems` floats to read, or to write; both halves of the arena are walked through again
+// and again.
+static float *take(measure_ops *self, bool writes, int64_t elems)
 {
     const int64_t half = self->arena_elems / 2;
     int64_t *at = &self->at[writes];
@@ -39,17 +46,32 @@ static float *take(bench_ops *self, bool writes, int64_t elems)
     return operand;
 }
 
-static const float *in(bench_ops *self, int64_t elems)
+static const float *in(measure_ops *self, int64_t elems)
 {
     return take(self, false, elems);
 }
 
-static float *out(bench_ops *self, int64_t elems)
+static float *out(measure_ops *self, int64_t elems)
 {
     return take(self, true, elems);
 }
 
 // ---- calls ----
+
+typedef enum call_kind {
+    GEMM,   // (m, k) x (k, n)
+    OP,     // forward and backward of an op
+    UPDATE, // of m parameters
+    CALL_KINDS
+} call_kind;
+
+typedef struct timed_call {
+    call_kind kind;
+    int64_t m, n, k;
+    mics_op_shape shape; // OP
+    bool transpose_a, transpose_b;
+    double weight; // how often it counts among those of its size
+} timed_call;
 
 static int64_t param_elems(const mics_op_shape *s, int p)
 {
@@ -66,22 +88,22 @@ static int64_t op_elems(const mics_op_shape *s)
 }
 
 // Elements of the largest operands that a call reads, and writes.
-static int64_t call_elems(const bench_call *call)
+static int64_t call_elems(const timed_call *call)
 {
     const int64_t m = call->m, n = call->n, k = call->k;
     switch (call->kind) {
-    case BENCH_PRODUCT:
+    case GEMM:
         return m * k + k * n + m * n;
-    case BENCH_OP:
+    case OP:
         return op_elems(&call->shape);
-    case BENCH_UPDATE:
+    case UPDATE:
         return 4 * m;
     default:
         return 0;
     }
 }
 
-static void call_product(bench_ops *self, const bench_call *call)
+static void call_gemm(measure_ops *self, const timed_call *call)
 {
     const int64_t m = call->m, n = call->n, k = call->k;
     const float *a = in(self, m * k), *b = in(self, k * n);
@@ -89,7 +111,7 @@ static void call_product(bench_ops *self, const bench_call *call)
               call->transpose_b ? k : n, 0, out(self, m * n), n);
 }
 
-static void call_op(bench_ops *self, const bench_call *call)
+static void call_op(measure_ops *self, const timed_call *call)
 {
     const mics_op_shape *s = &call->shape;
     const mics_op_kernels *kernels = self->kernels->ops[s->op->kind];
@@ -100,20 +122,20 @@ static void call_op(bench_ops *self, const bench_call *call)
                       .stats = out(self, s->N * (s->heads + 2))};
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         c.in[i] = in(self, s->N * s->in[i]);
-    for (int p = 0; p < MICS_OP_PARAMS; p++)
+    for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
         c.params[p] = in(self, param_elems(s, p));
     kernels->forward(&c);
     if (kernels->backward == NULL)
         return;
     c.dout = in(self, s->N * s->out);
     c.din = out(self, s->N * s->in[0]);
-    for (int p = 0; p < MICS_OP_PARAMS; p++)
+    for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
         c.dparams[p] = out(self, param_elems(s, p));
     kernels->backward(&c);
 }
 
 // States and values stay as they are: nothing is learnt at a rate of 0.
-static void call_update(bench_ops *self, const bench_call *call)
+static void call_update(measure_ops *self, const timed_call *call)
 {
     const mics_optimizer optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW);
     const mics_exec at = {.threads = self->threads};
@@ -130,17 +152,18 @@ static void call_update(bench_ops *self, const bench_call *call)
     self->kernels->update[optimizer.kind](&at, &update);
 }
 
-static void run_call(bench_ops *self, const bench_call *call)
+static void run_call(measure_ops *self, const timed_call *call)
 {
-    static void (*const calls[BENCH_CALL_KINDS])(bench_ops *, const bench_call *) = {
-        [BENCH_PRODUCT] = call_product, [BENCH_OP] = call_op, [BENCH_UPDATE] = call_update};
+    static void (*const calls[CALL_KINDS])(measure_ops *, const timed_call *) = {
+        [GEMM] = call_gemm, [OP] = call_op, [UPDATE] = call_update};
     calls[call->kind](self, call);
 }
 
-// Time of one call on this rank, in about `allowed_us` of the wall clock; 0 when the arena is too small for it.
-static double time_call(bench_ops *self, const bench_call *call, double allowed_us)
+// Time of one call on this rank, in about `allowed_us` of the wall clock; 0 when the arena is too
+// small for it.
+static double time_call(measure_ops *self, const timed_call *call, double allowed_us)
 {
-    double samples[SAMPLES_MAX];
+    double samples[MAX_SAMPLES];
     int32_t count = 0, repeats = 1;
     if (call_elems(call) > self->arena_elems / 2)
         return 0;
@@ -150,65 +173,66 @@ static double time_call(bench_ops *self, const bench_call *call, double allowed_
     const double once_us = mics_clock_us() - begin_us;
     while (repeats < 4096 && repeats * once_us < SAMPLE_US)
         repeats *= 2;
-    const int32_t least = once_us * SAMPLES_MIN < allowed_us ? SAMPLES_MIN : 1;
+    const int32_t least = once_us * MIN_SAMPLES < allowed_us ? MIN_SAMPLES : 1;
     do {
-        const double from_us = bench_work_us(self->bench);
+        const double from_us = measure_work_us(self->session);
         for (int32_t i = 0; i < repeats; i++)
             run_call(self, call);
-        samples[count++] = (bench_work_us(self->bench) - from_us) / repeats;
-    } while (count < SAMPLES_MAX && (count < least || mics_clock_us() - begin_us < allowed_us));
+        samples[count++] = (measure_work_us(self->session) - from_us) / repeats;
+    } while (count < MAX_SAMPLES && (count < least || mics_clock_us() - begin_us < allowed_us));
     self->calls_made = 2 + count * repeats;
-    return bench_median(samples, count);
+    return measure_median(samples, count);
 }
 
 // The same on all ranks at once; their mean.
-static mics_status measure(bench_ops *self, const bench_call *call, double allowed_us,
+static mics_status measure(measure_ops *self, const timed_call *call, double allowed_us,
                            double *us_out)
 {
     double mine = 0;
-    MICS_TRY(bench_share(self->bench, &mine, 1));
+    MICS_TRY(measure_share(self->session, &mine, 1));
     mine = time_call(self, call, allowed_us);
     mine = mine > 0 ? mine : -1;
-    MICS_TRY(bench_share(self->bench, &mine, 1));
-    *us_out = bench_mean(self->bench, 0);
+    MICS_TRY(measure_share(self->session, &mine, 1));
+    *us_out = measure_mean(self->session, 0);
     return MICS_OK;
 }
 
-// ---- products ----
+// ---- GEMMs ----
 
-typedef struct product_table {
-    bench_call calls[BENCH_CALLS];
+typedef struct gemm_table {
+    timed_call calls[MAX_CALLS];
     int32_t count;
-} product_table;
+} gemm_table;
 
-static void add_product(product_table *table, bench_call call)
+static void add_gemm(gemm_table *table, timed_call call)
 {
     for (int32_t i = 0; i < table->count; i++) {
-        bench_call *other = &table->calls[i];
+        timed_call *other = &table->calls[i];
         if (other->m == call.m && other->n == call.n && other->k == call.k &&
             other->transpose_a == call.transpose_a && other->transpose_b == call.transpose_b) {
             other->weight += call.weight;
             return;
         }
     }
-    call.kind = BENCH_PRODUCT;
-    if (table->count < BENCH_CALLS)
+    call.kind = GEMM;
+    if (table->count < MAX_CALLS)
         table->calls[table->count++] = call;
 }
 
-// The three products of a linear op with a weight (I, O), on N tokens: outputs, gradients of inputs, and of
-// the weight. One that is stored (O, I), as the LM head's table is, is the other's transpose.
-static void add_linear(product_table *table, int64_t N, int64_t I, int64_t O, bool out_in)
+// The three GEMMs of a linear op with a weight (I, O), on N tokens: outputs, gradients of inputs,
+// and of the weight. One that is stored (O, I), as the LM head's table is, is the other's
+// transpose.
+static void add_linear(gemm_table *table, int64_t N, int64_t I, int64_t O, bool out_in)
 {
-    add_product(table, (bench_call){.m = N, .n = O, .k = I, .transpose_b = out_in, .weight = 1});
-    add_product(table, (bench_call){.m = N, .n = I, .k = O, .transpose_b = !out_in, .weight = 1});
+    add_gemm(table, (timed_call){.m = N, .n = O, .k = I, .transpose_b = out_in, .weight = 1});
+    add_gemm(table, (timed_call){.m = N, .n = I, .k = O, .transpose_b = !out_in, .weight = 1});
     if (out_in)
-        add_product(table, (bench_call){.m = O, .n = I, .k = N, .transpose_a = true, .weight = 1});
+        add_gemm(table, (timed_call){.m = O, .n = I, .k = N, .transpose_a = true, .weight = 1});
     else
-        add_product(table, (bench_call){.m = I, .n = O, .k = N, .transpose_a = true, .weight = 1});
+        add_gemm(table, (timed_call){.m = I, .n = O, .k = N, .transpose_a = true, .weight = 1});
 }
 
-static void add_model(product_table *table, const bench_subject *subject, int64_t tokens)
+static void add_model(gemm_table *table, const measure_subject *subject, int64_t tokens)
 {
     const mics_model *model = subject->model;
     mics_batch batch = subject->batch;
@@ -229,9 +253,9 @@ static void add_model(product_table *table, const bench_subject *subject, int64_
     }
 }
 
-// Numbers of tokens, the run's first: halves and multiples, of which the largest do not shorten the smallest
-// dimension any more.
-static int32_t token_counts(const bench_subject *subject, int64_t counts[TOKEN_COUNTS])
+// Numbers of tokens, the run's first: halves and multiples, of which the largest do not shorten the
+// smallest dimension any more.
+static int32_t token_counts(const measure_subject *subject, int64_t counts[TOKEN_COUNTS])
 {
     const int64_t tokens = subject->batch.sequences * subject->batch.length;
     int32_t count = 0;
@@ -243,85 +267,81 @@ static int32_t token_counts(const bench_subject *subject, int64_t counts[TOKEN_C
     return count;
 }
 
-static int64_t smallest(const bench_call *call)
+static int64_t smallest(const timed_call *call)
 {
     const int64_t least = call->m < call->n ? call->m : call->n;
     return call->k < least ? call->k : least;
 }
 
-static double product_flops(const bench_call *call)
+static double gemm_flops(const timed_call *call)
 {
     return 2.0 * (double)call->m * (double)call->n * (double)call->k;
 }
 
-static void add_to_tally(bench_ops *self, const bench_call *call, double us)
+static void add_rate(measure_rates *rates, double size, double flops, double us)
 {
-    bench_rates *rates = &self->products;
-    const double size = (double)smallest(call);
     int32_t at = 0;
-    while (at < rates->count && rates->size[at] < size)
+    while (at < rates->count && rates->points[at].size < size)
         at++;
-    if (at == rates->count || rates->size[at] > size) {
+    if (at == rates->count || rates->points[at].size > size) {
         if (rates->count == MICS_CURVE_POINTS)
             return;
-        for (int32_t i = rates->count++; i > at; i--) {
-            rates->size[i] = rates->size[i - 1];
-            rates->flops[i] = rates->flops[i - 1];
-            rates->us[i] = rates->us[i - 1];
-        }
-        rates->size[at] = size;
-        rates->flops[at] = rates->us[at] = 0;
+        for (int32_t i = rates->count++; i > at; i--)
+            rates->points[i] = rates->points[i - 1];
+        memset(&rates->points[at], 0, sizeof rates->points[at]);
+        rates->points[at].size = size;
     }
-    rates->flops[at] += call->weight * product_flops(call);
-    rates->us[at] += call->weight * us;
+    rates->points[at].flops += flops;
+    rates->points[at].us += us;
 }
 
-static void note_peak(bench_ops *self, double flops, double us)
+static void raise_peak(measure_ops *self, double flops, double us)
 {
     const double rate = us > 0 ? flops / us * 1e6 : 0;
     self->peak = rate > self->peak ? rate : self->peak;
 }
 
-// What one call takes by the clock on the wall, on rank 0, so that those that would take too long are left out;
-// the same on all ranks.
-static mics_status note_pace(bench_ops *self, double from_us, const bench_call *call,
+// What one call takes by the clock on the wall, on rank 0, so that those that would take too long
+// are left out; the same on all ranks.
+static mics_status read_pace(measure_ops *self, double from_us, const timed_call *call,
                              double *us_per_flop)
 {
     const double mine[] = {mics_clock_us(), self->calls_made};
-    MICS_TRY(bench_share(self->bench, mine, 2));
-    *us_per_flop = (self->bench->all[0] - from_us) / self->bench->all[1] / product_flops(call);
+    MICS_TRY(measure_share(self->session, mine, 2));
+    *us_per_flop = (self->session->all[0] - from_us) / self->session->all[1] / gemm_flops(call);
     return MICS_OK;
 }
 
-static mics_status measure_products(bench_ops *self, const bench_subject *subject, double seconds)
+static mics_status time_gemms(measure_ops *self, const measure_subject *subject, double seconds)
 {
     static const int64_t cubes[CUBES] = {256, 512, 1024};
-    product_table table = {.count = 0};
+    gemm_table table = {.count = 0};
     int64_t counts[TOKEN_COUNTS];
     double begin_us = 0, now_us = 0, us = 0, us_per_flop = 0; // of the wall clock
     const int32_t token_count = token_counts(subject, counts);
     for (int32_t i = 0; i < token_count; i++)
         add_model(&table, subject, counts[i]);
     for (int i = 0; i < CUBES; i++) // towards the peak; of no weight
-        add_product(&table, (bench_call){.m = cubes[i], .n = cubes[i], .k = cubes[i]});
-    bench_say(self->bench, "%d matrix products", (int)table.count);
-    MICS_TRY(bench_now_us(self->bench, &begin_us));
+        add_gemm(&table, (timed_call){.m = cubes[i], .n = cubes[i], .k = cubes[i]});
+    measure_say(self->session, "%d GEMMs", (int)table.count);
+    MICS_TRY(measure_now_us(self->session, &begin_us));
     for (int32_t i = 0; i < table.count; i++) {
-        bench_call *call = &table.calls[i];
-        MICS_TRY(bench_now_us(self->bench, &now_us));
+        timed_call *call = &table.calls[i];
+        MICS_TRY(measure_now_us(self->session, &now_us));
         const double left_us = seconds * 1e6 - (now_us - begin_us);
-        if (left_us < 3 * us_per_flop * product_flops(call))
+        if (left_us < 3 * us_per_flop * gemm_flops(call))
             continue;
         MICS_TRY(measure(self, call, left_us / (table.count - i), &us));
-        MICS_TRY(note_pace(self, now_us, call, &us_per_flop));
-        note_peak(self, product_flops(call), us);
+        MICS_TRY(read_pace(self, now_us, call, &us_per_flop));
+        raise_peak(self, gemm_flops(call), us);
         if (us > 0 && call->weight > 0)
-            add_to_tally(self, call, us);
+            add_rate(&self->gemms, (double)smallest(call), call->weight * gemm_flops(call),
+                     call->weight * us);
     }
     return MICS_OK;
 }
 
-// ---- what is not products ----
+// ---- what is not a GEMM ----
 
 // What a forward pass of an op does first.
 static mics_op_work_kind first_work(const mics_op_shape *shape)
@@ -333,12 +353,12 @@ static mics_op_work_kind first_work(const mics_op_shape *shape)
 }
 
 // A layer of the model: its second unit.
-static const mics_unit *layer_of(const bench_subject *subject)
+static const mics_unit *layer_of(const measure_subject *subject)
 {
     return &subject->model->units[1];
 }
 
-static const mics_op *find_attention(const bench_subject *subject)
+static const mics_op *find_attention(const measure_subject *subject)
 {
     const mics_unit *unit = layer_of(subject);
     for (int32_t i = 0; i < unit->op_count; i++) {
@@ -350,27 +370,23 @@ static const mics_op *find_attention(const bench_subject *subject)
     return NULL;
 }
 
-static mics_status measure_attention(bench_ops *self, const bench_subject *subject, double seconds)
+static mics_status time_attention(measure_ops *self, const measure_subject *subject, double seconds)
 {
     const mics_op *op = find_attention(subject);
     int64_t length = subject->batch.length >= 4 ? subject->batch.length / 4 : 1;
-    bench_say(self->bench, "attention");
+    measure_say(self->session, "attention");
     for (int i = 0; op != NULL && i < LENGTHS && length <= subject->model->positions; i++) {
         const mics_batch batch = {
             .sequences = subject->batch.sequences, .length = length, .threads = self->threads};
-        const bench_call call = {
-            .kind = BENCH_OP,
-            .shape = mics_op_shape_get(subject->model, layer_of(subject), op, batch)};
+        const timed_call call = {
+            .kind = OP, .shape = mics_op_shape_get(subject->model, layer_of(subject), op, batch)};
         const mics_op_cost cost = mics_op_def_get(op->kind)->cost(&call.shape);
-        bench_rates *rates = &self->attention;
+        const double flops = cost.flops_forward + cost.flops_backward;
         double us = 0;
         MICS_TRY(measure(self, &call, seconds * 1e6 / LENGTHS, &us));
-        if (us > 0) {
-            rates->size[rates->count] = (double)length;
-            rates->flops[rates->count] = cost.flops_forward + cost.flops_backward;
-            rates->us[rates->count++] = us;
-            note_peak(self, cost.flops_forward + cost.flops_backward, us);
-        }
+        if (us > 0)
+            add_rate(&self->attention, (double)length, flops, us);
+        raise_peak(self, flops, us);
         length *= length < subject->batch.length ? 2 : 4;
     }
     return MICS_OK;
@@ -390,13 +406,13 @@ static int32_t count_alike(const mics_unit *unit, int32_t op, bool *first_out)
     return count;
 }
 
-static mics_status measure_op(bench_ops *self, const bench_subject *subject, int32_t index,
-                              double allowed_us)
+static mics_status time_op(measure_ops *self, const measure_subject *subject, int32_t index,
+                           double allowed_us)
 {
     const mics_unit *unit = layer_of(subject);
     const mics_op *op = &unit->ops[index];
     const mics_op_def *def = mics_op_def_get(op->kind);
-    bench_call call = {.kind = BENCH_OP,
+    timed_call call = {.kind = OP,
                        .shape = mics_op_shape_get(subject->model, unit, op, subject->batch)};
     bool first = false;
     double us = 0;
@@ -418,20 +434,21 @@ static mics_status measure_op(bench_ops *self, const bench_subject *subject, int
 }
 
 // A layer's ops that move memory, additions as large as the arena and tiny, and updates.
-static mics_status measure_others(bench_ops *self, const bench_subject *subject, double seconds)
+static mics_status time_others(measure_ops *self, const measure_subject *subject, double seconds)
 {
     static const mics_op sum = {.kind = MICS_OP_ADD};
     const double allowed_us = seconds * 1e6 / 6;
-    const int64_t most = self->arena_elems / 2 / 4, params = mics_model_param_count(subject->model);
-    const bench_call stream = {.kind = BENCH_OP,
-                               .shape = {.op = &sum, .N = most / 2, .in = {1, 1}, .out = 1}};
-    const bench_call tiny = {.kind = BENCH_OP,
-                             .shape = {.op = &sum, .N = 16, .in = {1, 1}, .out = 1}};
-    const bench_call update = {.kind = BENCH_UPDATE, .m = params < most ? params : most, .n = 1};
+    const int64_t max_elems = self->arena_elems / 2 / 4,
+                  params = mics_model_param_count(subject->model);
+    const timed_call stream = {.kind = OP,
+                               .shape = {.op = &sum, .N = max_elems / 2, .in = {1, 1}, .out = 1}};
+    const timed_call tiny = {.kind = OP, .shape = {.op = &sum, .N = 16, .in = {1, 1}, .out = 1}};
+    const timed_call update = {
+        .kind = UPDATE, .m = params < max_elems ? params : max_elems, .n = 1};
     double us = 0;
-    bench_say(self->bench, "memory, update");
+    measure_say(self->session, "memory, update");
     for (int32_t i = 0; i < layer_of(subject)->op_count; i++)
-        MICS_TRY(measure_op(self, subject, i, allowed_us));
+        MICS_TRY(time_op(self, subject, i, allowed_us));
     MICS_TRY(measure(self, &stream, allowed_us, &us));
     self->stream_bytes_per_s = 3 * sizeof(float) * (double)stream.shape.N / us * 1e6;
     MICS_TRY(measure(self, &update, allowed_us, &us));
@@ -442,24 +459,24 @@ static mics_status measure_others(bench_ops *self, const bench_subject *subject,
 
 // ---- the whole ----
 
-static mics_status open_ops(bench_ops *self, bench *b, const bench_subject *subject)
+static mics_status open_ops(measure_ops *self, measure_session *b, const measure_subject *subject)
 {
     const mics_unit *unit = layer_of(subject);
     int64_t space = 1;
     for (int32_t i = 0; i < unit->op_count; i++) {
         const mics_op_cost cost =
             mics_op_cost_get(subject->model, unit, &unit->ops[i], subject->batch);
-        const int64_t most = cost.workspace_forward > cost.workspace_backward
-                                 ? cost.workspace_forward
-                                 : cost.workspace_backward;
-        space = most > space ? most : space;
+        const int64_t floats = cost.workspace_forward > cost.workspace_backward
+                                   ? cost.workspace_forward
+                                   : cost.workspace_backward;
+        space = floats > space ? floats : space;
     }
     const size_t bytes = b->place.buffer_bytes < ARENA_BYTES ? b->place.buffer_bytes : ARENA_BYTES;
     void *block = NULL;
-    *self = (bench_ops){.bench = b,
-                        .kernels = mics_kernels_get(NULL),
-                        .threads = b->place.threads,
-                        .arena_elems = (int64_t)(bytes / sizeof(float) / 32 * 32)};
+    *self = (measure_ops){.session = b,
+                          .kernels = mics_kernels_get(NULL),
+                          .threads = b->place.threads,
+                          .arena_elems = (int64_t)(bytes / sizeof(float) / 32 * 32)};
     mics_op_set_threads(self->threads);
     MICS_TRY(mics_alloc(b->rank->memory, MICS_MEM_WORKSPACE, bytes, &block));
     self->arena = block;
@@ -472,40 +489,13 @@ static mics_status open_ops(bench_ops *self, bench *b, const bench_subject *subj
     return MICS_OK;
 }
 
-static void close_ops(bench_ops *self, mics_memory *memory)
+static void close_ops(measure_ops *self, mics_memory *memory)
 {
     mics_free(memory, self->workspace);
     mics_free(memory, self->arena);
 }
 
-// Rates become what they are in training: times `factor` longer.
-static mics_curve shares(const bench_rates *rates, double factor, double peak)
-{
-    mics_curve curve = {.count = rates->count};
-    for (int32_t i = 0; i < rates->count; i++) {
-        const double share = rates->flops[i] / rates->us[i] * 1e6 / factor / peak;
-        curve.size[i] = rates->size[i];
-        curve.value[i] = share < 1 ? share : 1;
-    }
-    return curve;
-}
-
-void bench_ops_take(const bench_ops *self, double factor, bench_compute *compute)
-{
-    compute->training_factor = factor;
-    compute->flops_per_s = factor < 1 ? self->peak / factor : self->peak;
-    compute->matmul_efficiency = shares(&self->products, factor, compute->flops_per_s);
-    compute->attention_efficiency = shares(&self->attention, factor, compute->flops_per_s);
-    compute->elementwise_bytes_per_s = self->elementwise_us > 0
-                                           ? self->elementwise_bytes / self->elementwise_us * 1e6
-                                           : self->stream_bytes_per_s;
-    compute->elementwise_bytes_per_s /= factor;
-    compute->stream_bytes_per_s = self->stream_bytes_per_s;
-    compute->update_bytes_per_s = self->update_bytes_per_s;
-    compute->launch_us = self->launch_us;
-}
-
-static mics_status describe(const bench *self, bench_compute *compute)
+static mics_status describe(const measure_session *self, measure_compute *compute)
 {
     mics_machine machine;
     MICS_TRY(mics_machine_read(&machine));
@@ -515,23 +505,22 @@ static mics_status describe(const bench *self, bench_compute *compute)
     return MICS_OK;
 }
 
-mics_status bench_compute_measure(bench *self, const bench_subject *subject, double seconds,
-                                  bench_compute *compute_out)
+mics_status measure_compute_run(measure_session *self, const measure_subject *subject,
+                                double seconds, measure_compute *compute_out)
 {
-    bench_compute compute = {.training_factor = 1};
-    bench_ops ops = {0};
+    measure_compute compute = {.training_factor = 1};
+    measure_ops ops = {0};
     double begin_us = 0, end_us = 0;
     mics_status status = open_ops(&ops, self, subject);
     if (status == MICS_OK)
         status = describe(self, &compute);
     MICS_TRY_OUT(run_rank_agree(self->rank, status));
-    MICS_TRY_OUT(bench_now_us(self, &begin_us));
-    MICS_TRY_OUT(measure_products(&ops, subject, seconds * PRODUCTS));
-    MICS_TRY_OUT(measure_attention(&ops, subject, seconds * ATTENTION));
-    MICS_TRY_OUT(measure_others(&ops, subject, seconds * OTHERS));
-    bench_ops_take(&ops, 1, &compute);
-    MICS_TRY_OUT(bench_train(&ops, subject, seconds * TRAINING, &compute));
-    MICS_TRY_OUT(bench_now_us(self, &end_us));
+    MICS_TRY_OUT(measure_now_us(self, &begin_us));
+    MICS_TRY_OUT(time_gemms(&ops, subject, seconds * GEMMS));
+    MICS_TRY_OUT(time_attention(&ops, subject, seconds * ATTENTION));
+    MICS_TRY_OUT(time_others(&ops, subject, seconds * OTHERS));
+    MICS_TRY_OUT(measure_training_run(&ops, subject, seconds * TRAINING, &compute));
+    MICS_TRY_OUT(measure_now_us(self, &end_us));
     compute.took_s = (end_us - begin_us) / 1e6;
     *compute_out = compute;
 out:

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole training steps on each rank for itself, and what they say of the ops that were timed alone.
 //
-// Steps of few and of many micro-steps are timed: their difference is passes of the model alone, what is left
-// of the shorter is norm, update, and the step's own overhead. A pass is compared with what the simulator
-// makes of the ops' rates; they are corrected by the ratio.
-#include "bench_compute.h"
+// Steps of few and of many micro-steps are timed: their difference is passes of the model alone,
+// what is left of the shorter is norm, update, and the step's own overhead. A pass is compared with
+// what the simulator makes of the ops' rates; they are corrected by the ratio.
+#include "measure/internal.h"
 #include "mics/clock.h"
 #include "mics/engine.h"
 #include "mics/log.h"
@@ -16,12 +16,15 @@
 
 static const double TIMEOUT_S = 60; // nobody is waited for
 
-enum { FEW = 1, MANY = 3, STEPS_MAX = 64 };
+// Of the peak: what a cluster file takes; below, the machine was busy with something else.
+static const double MIN_SHARE = 1e-6;
+
+enum { FEW = 1, MANY = 3, MAX_STEPS = 64 };
 
 // One rank's model, engine and world of its own.
 typedef struct trainer {
-    bench *bench;
-    const bench_subject *subject;
+    measure_session *session;
+    const measure_subject *subject;
     mics_memory *memory;
     mics_schedule *schedule;
     mics_thread_world *world;
@@ -38,23 +41,11 @@ static void close_trainer(trainer *self)
     mics_schedule_close(self->schedule);
 }
 
-static mics_status open_schedule(trainer *self, int32_t micro_steps)
-{
-    mics_schedule_spec spec = {
-        .model = self->subject->model,
-        .batch = self->subject->batch,
-        .micro_steps = micro_steps,
-        .prefetch = 1,
-    };
-    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    return mics_schedule_open(self->memory, &spec, &self->schedule);
-}
-
 // Parameters stay 0: what a step takes does not depend on them.
 static mics_status open_trainer(trainer *self, int32_t micro_steps)
 {
     mics_comm *inner = NULL;
-    MICS_TRY(open_schedule(self, micro_steps));
+    MICS_TRY(measure_schedule_open(self->memory, self->subject, micro_steps, &self->schedule));
     MICS_TRY(mics_thread_world_open(self->memory, 1, TIMEOUT_S, &self->world));
     MICS_TRY(mics_comm_thread_open(self->memory, self->world, 0, &inner));
     mics_status status = mics_comm_count_open_take(self->memory, inner, 1, &self->comm);
@@ -87,24 +78,53 @@ static mics_status train_step(trainer *self, double *us_out)
 {
     const mics_batch_source source = {.read = read_tokens, .ctx = self};
     mics_step_result result;
-    const double begin_us = bench_work_us(self->bench);
+    const double begin_us = measure_work_us(self->session);
     MICS_TRY(mics_engine_step(self->engine, ++self->step, 1e-5F, &source, &result));
-    *us_out = bench_work_us(self->bench) - begin_us;
+    *us_out = measure_work_us(self->session) - begin_us;
     return MICS_OK;
 }
 
 // The median step of this rank, after one to warm up; at least one, whatever it takes.
 static mics_status time_steps(trainer *self, double seconds, double *us_out)
 {
-    double samples[STEPS_MAX];
+    double samples[MAX_STEPS];
     int32_t count = 0;
     const double begin_us = mics_clock_us();
     MICS_TRY(train_step(self, us_out));
     do
         MICS_TRY(train_step(self, &samples[count++]));
-    while (count < STEPS_MAX && mics_clock_us() - begin_us < seconds * 1e6);
-    *us_out = bench_median(samples, count);
+    while (count < MAX_STEPS && mics_clock_us() - begin_us < seconds * 1e6);
+    *us_out = measure_median(samples, count);
     return MICS_OK;
+}
+
+// ---- what ops say ----
+
+// Rates become what they are in training: times `factor` longer.
+static mics_curve shares(const measure_rates *rates, double factor, double peak)
+{
+    mics_curve curve = {.count = rates->count};
+    for (int32_t i = 0; i < rates->count; i++) {
+        const double flops_per_s = rates->points[i].flops / rates->points[i].us * 1e6;
+        curve.size[i] = rates->points[i].size;
+        curve.value[i] = fmin(fmax(flops_per_s / factor / peak, MIN_SHARE), 1);
+    }
+    return curve;
+}
+
+static void take(const measure_ops *self, double factor, measure_compute *compute)
+{
+    compute->training_factor = factor;
+    compute->flops_per_s = factor < 1 ? self->peak / factor : self->peak;
+    compute->matmul_efficiency = shares(&self->gemms, factor, compute->flops_per_s);
+    compute->attention_efficiency = shares(&self->attention, factor, compute->flops_per_s);
+    compute->elementwise_bytes_per_s = self->elementwise_us > 0
+                                           ? self->elementwise_bytes / self->elementwise_us * 1e6
+                                           : self->stream_bytes_per_s;
+    compute->elementwise_bytes_per_s /= factor;
+    compute->stream_bytes_per_s = self->stream_bytes_per_s;
+    compute->update_bytes_per_s = self->update_bytes_per_s;
+    compute->launch_us = self->launch_us;
 }
 
 // ---- what the simulator says ----
@@ -114,22 +134,20 @@ typedef struct expectation {
 } expectation;
 
 // A cluster of one rank with what was measured.
-static void make_cluster(const bench *b, const bench_compute *compute, mics_cluster *cluster)
+static void make_cluster(const measure_compute *compute, mics_cluster *cluster)
 {
-    bench_place place = b->place;
-    place.shared = false;
-    place.per_node = 1;
-    bench_file_begin(&place, "one rank", cluster);
-    bench_file_take_compute(&place, compute, cluster);
+    const measure_place place = {.per_node = 1};
+    measure_file_begin(1, "one rank", cluster);
+    measure_file_take_compute(&place, compute, cluster);
     cluster->step_overhead_us = 0;
 }
 
-static mics_status expect(const trainer *self, const bench_compute *compute,
+static mics_status expect(const trainer *self, const measure_compute *compute,
                           expectation *expected_out)
 {
     mics_cluster cluster;
     mics_simulation *simulation = NULL;
-    make_cluster(self->bench, compute, &cluster);
+    make_cluster(compute, &cluster);
     MICS_TRY(mics_cluster_finish(&cluster));
     MICS_TRY(mics_simulate(self->memory, self->schedule, &cluster, NULL, &simulation));
     mics_simulated_kind(*kinds)[MICS_STAGES] = simulation->kinds;
@@ -145,46 +163,47 @@ static mics_status expect(const trainer *self, const bench_compute *compute,
 // ---- all ranks at once ----
 
 // Steps of so many micro-steps; the mean over all ranks.
-static mics_status measure(bench *b, const bench_subject *subject, int32_t micro_steps,
+static mics_status measure(measure_session *b, const measure_subject *subject, int32_t micro_steps,
                            double seconds, double *us_out)
 {
-    trainer self = {.bench = b, .subject = subject, .memory = b->rank->memory};
+    trainer self = {.session = b, .subject = subject, .memory = b->rank->memory};
     double mine = 0;
     mics_status status = run_rank_agree(b->rank, open_trainer(&self, micro_steps));
     if (status == MICS_OK)
         status = time_steps(&self, seconds, &mine);
     close_trainer(&self);
     MICS_TRY(status);
-    MICS_TRY(bench_share(b, &mine, 1));
-    *us_out = bench_mean(b, 0);
+    MICS_TRY(measure_share(b, &mine, 1));
+    *us_out = measure_mean(b, 0);
     return MICS_OK;
 }
 
-static mics_status expect_now(bench *b, const bench_subject *subject, const bench_compute *compute,
-                              expectation *expected_out)
+static mics_status expect_now(measure_session *b, const measure_subject *subject,
+                              const measure_compute *compute, expectation *expected_out)
 {
-    trainer self = {.bench = b, .subject = subject, .memory = b->rank->memory};
-    mics_status status = open_schedule(&self, FEW);
+    trainer self = {.session = b, .subject = subject, .memory = b->rank->memory};
+    mics_status status = measure_schedule_open(self.memory, subject, FEW, &self.schedule);
     if (status == MICS_OK)
         status = expect(&self, compute, expected_out);
     close_trainer(&self);
     return run_rank_agree(b->rank, status);
 }
 
-mics_status bench_train(bench_ops *self, const bench_subject *subject, double seconds,
-                        bench_compute *compute)
+mics_status measure_training_run(measure_ops *self, const measure_subject *subject, double seconds,
+                                 measure_compute *compute)
 {
-    bench *b = self->bench;
+    measure_session *b = self->session;
     double few_us = 0, many_us = 0;
     expectation expected = {0};
-    bench_say(b, "steps of the model: %d units, %.1f million parameters",
-              (int)subject->model->unit_count,
-              (double)mics_model_param_count(subject->model) / 1e6);
+    measure_say(b, "steps of the model: %d units, %.1f million parameters",
+                (int)subject->model->unit_count,
+                (double)mics_model_param_count(subject->model) / 1e6);
+    take(self, 1, compute);
     MICS_TRY(measure(b, subject, FEW, seconds * FEW / (FEW + MANY), &few_us));
     MICS_TRY(measure(b, subject, MANY, seconds * MANY / (FEW + MANY), &many_us));
     MICS_TRY(expect_now(b, subject, compute, &expected));
     compute->pass_us = fmax((many_us - few_us) / (MANY - FEW), few_us / MANY);
-    bench_ops_take(self, compute->pass_us / expected.pass_us, compute);
+    take(self, compute->pass_us / expected.pass_us, compute);
     MICS_TRY(expect_now(b, subject, compute, &expected));
     compute->step_overhead_us = fmax(few_us - FEW * compute->pass_us - expected.rest_us, 0);
     return MICS_OK;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Trials of repeats that now and then take many times the mean.
-#include "cli/bench_trials.h"
+#include "measure/internal.h"
 #include "mics/rng.h"
 #include "test.h"
 #include <math.h>
@@ -13,7 +13,7 @@ static const double BUDGET_US = 500e3;
 // What `repeats` of them take from number `from` on, each.
 typedef double (*takes)(uint64_t seed, int64_t from, int32_t repeats);
 
-static int64_t repeats_of(const bench_trials *trials)
+static int64_t repeats_of(const measure_trials *trials)
 {
     int64_t sum = 0;
     for (int32_t i = 0; i < trials->count; i++)
@@ -21,12 +21,12 @@ static int64_t repeats_of(const bench_trials *trials)
     return sum;
 }
 
-static bench_trials run(takes us, uint64_t seed)
+static measure_trials run(takes us, uint64_t seed)
 {
-    bench_trials trials = {.budget_us = BUDGET_US};
+    measure_trials trials = {.budget_us = BUDGET_US};
     int32_t repeats = 0;
-    while ((repeats = bench_trials_next(&trials)) > 0)
-        bench_trials_add(&trials, repeats, us(seed, repeats_of(&trials), repeats));
+    while ((repeats = measure_trials_next(&trials)) > 0)
+        measure_trials_add(&trials, repeats, us(seed, repeats_of(&trials), repeats));
     return trials;
 }
 
@@ -45,8 +45,8 @@ static void test_what_comes_often_counts(void **state)
     (void)state;
     double mean_us = 0, square = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        const bench_trials trials = run(late_now_and_then, seed);
-        const double us = bench_trials_us(&trials);
+        const measure_trials trials = run(late_now_and_then, seed);
+        const double us = measure_trials_us(&trials);
         mean_us += us / SEEDS;
         square += (us / 250 - 1) * (us / 250 - 1) / SEEDS;
     }
@@ -66,25 +66,25 @@ static double interrupted(uint64_t seed, int64_t from, int32_t repeats)
 static void test_interruptions_do_not_count(void **state)
 {
     (void)state;
-    const bench_trials trials = run(interrupted, 0);
+    const measure_trials trials = run(interrupted, 0);
     assert_true(repeats_of(&trials) > 3000);
-    assert_true(bench_trials_us(&trials) == 50);
+    assert_true(measure_trials_us(&trials) == 50);
     assert_true(trials.spent_us < 2.5 * BUDGET_US);
 }
 
 static void test_middle(void **state)
 {
     (void)state;
-    bench_trials trials = {.budget_us = 1};
-    assert_true(bench_trials_us(&trials) == 0);
-    bench_trials_add(&trials, 3, 7);
-    assert_true(bench_trials_us(&trials) == 7);
-    bench_trials_add(&trials, 2, 5);
-    assert_true(bench_trials_us(&trials) == 7);
-    bench_trials_add(&trials, 1, 1);
-    assert_true(bench_trials_us(&trials) == 6); // between 5 and 7
-    bench_trials_add(&trials, 1, 1);
-    assert_true(bench_trials_us(&trials) == 5);
+    measure_trials trials = {.budget_us = 1};
+    assert_true(measure_trials_us(&trials) == 0);
+    measure_trials_add(&trials, 3, 7);
+    assert_true(measure_trials_us(&trials) == 7);
+    measure_trials_add(&trials, 2, 5);
+    assert_true(measure_trials_us(&trials) == 7);
+    measure_trials_add(&trials, 1, 1);
+    assert_true(measure_trials_us(&trials) == 6); // between 5 and 7
+    measure_trials_add(&trials, 1, 1);
+    assert_true(measure_trials_us(&trials) == 5);
 }
 
 static double a_second(uint64_t seed, int64_t from, int32_t repeats)
@@ -106,11 +106,11 @@ static double nothing(uint64_t seed, int64_t from, int32_t repeats)
 static void test_they_end(void **state)
 {
     (void)state;
-    const bench_trials slow = run(a_second, 0), none = run(nothing, 0);
+    const measure_trials slow = run(a_second, 0), none = run(nothing, 0);
     assert_int_equal(repeats_of(&slow), slow.count); // of one repeat each
     assert_true(slow.count > 1 && slow.count < 10);
-    assert_int_equal(none.count, BENCH_TRIALS_MAX);
-    assert_true(bench_trials_us(&none) == 0);
+    assert_int_equal(none.count, MEASURE_MAX_TRIALS);
+    assert_true(measure_trials_us(&none) == 0);
 }
 
 int main(void)

@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cluster file of mics bench: read, merged with what was measured, written whole.
 #include "base/file.h"
-#include "bench.h"
-#include "cli.h"
+#include "measure/internal.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_BYTES_MAX = 1 << 20, PATH_BYTES = 4096 };
+enum { MAX_FILE_BYTES = 1 << 20, PATH_BYTES = 4096 };
 
 // A rank without others in its node sends nothing there; the tier must have a rate all the same.
 static const double NO_TRAFFIC_BYTES_PER_S = 1e10;
@@ -33,29 +33,7 @@ static mics_status split(const char *path, char folder[PATH_BYTES], const char *
     return MICS_OK;
 }
 
-mics_status bench_file_read(mics_memory *memory, const char *path, bool *there_out,
-                            mics_cluster *cluster_out)
-{
-    char folder[PATH_BYTES];
-    const char *name = NULL;
-    mics_json *json = NULL;
-    MICS_TRY(split(path, folder, &name));
-    if (access(folder, W_OK | X_OK) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", folder,
-                         strerror(errno));
-    *there_out = access(path, F_OK) == 0;
-    if (!*there_out)
-        return MICS_OK;
-    mics_status status = mics_json_load(memory, path, FILE_BYTES_MAX, &json);
-    if (status == MICS_OK)
-        status = mics_cluster_parse(json, cluster_out);
-    if (status != MICS_OK)
-        mics_log_add("mend or remove it, or give another --out");
-    mics_json_close(json);
-    return status;
-}
-
-void bench_file_begin(const bench_place *place, const char *path, mics_cluster *cluster_out)
+void measure_file_begin(int32_t per_node, const char *path, mics_cluster *cluster_out)
 {
     const char *slash = strrchr(path, '/');
     mics_cluster_init(cluster_out);
@@ -66,11 +44,11 @@ void bench_file_begin(const bench_place *place, const char *path, mics_cluster *
     cluster_out->tier_count = 1;
     mics_tier *node = &cluster_out->tiers[0];
     strcpy(node->name, "node");
-    node->fan_out = place->per_node;
+    node->fan_out = per_node;
     node->bytes_per_s = NO_TRAFFIC_BYTES_PER_S;
 }
 
-mics_status bench_file_check(const char *path, const mics_cluster *cluster, int32_t per_node)
+static mics_status check(const char *path, const mics_cluster *cluster, int32_t per_node)
 {
     const int32_t described = mics_cluster_ranks_per_node(cluster);
     if (cluster->node_tier + 1 == MICS_CLUSTER_TIERS)
@@ -86,9 +64,39 @@ mics_status bench_file_check(const char *path, const mics_cluster *cluster, int3
                      path, (int)described, described == 1 ? "" : "s", (int)per_node);
 }
 
+static mics_status read_cluster(mics_memory *memory, const char *path, mics_cluster *cluster)
+{
+    mics_json *json = NULL;
+    mics_status status = mics_json_load(memory, path, MAX_FILE_BYTES, &json);
+    if (status == MICS_OK)
+        status = mics_cluster_parse(json, cluster);
+    if (status != MICS_OK)
+        mics_log_add("mend or remove it, or give another --out");
+    mics_json_close(json);
+    return status;
+}
+
+mics_status measure_file_open(mics_memory *memory, const char *path, int32_t per_node,
+                              bool *there_out, mics_cluster *cluster_out)
+{
+    char folder[PATH_BYTES];
+    const char *name = NULL;
+    MICS_TRY(split(path, folder, &name));
+    if (access(folder, W_OK | X_OK) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", folder,
+                         strerror(errno));
+    *there_out = access(path, F_OK) == 0;
+    if (!*there_out) {
+        measure_file_begin(per_node, path, cluster_out);
+        return MICS_OK;
+    }
+    MICS_TRY(read_cluster(memory, path, cluster_out));
+    return check(path, cluster_out, per_node);
+}
+
 // ---- merging ----
 
-static void take_tier(const bench_tier *measured, mics_tier *tier)
+static void take_tier(const measure_tier *measured, mics_tier *tier)
 {
     const mics_curve *ramp = &measured->ramp;
     tier->bytes_per_s = measured->link_bytes_per_s;
@@ -105,7 +113,7 @@ static void take_tier(const bench_tier *measured, mics_tier *tier)
 }
 
 // The tier just beyond the node; a new one where the file has none.
-static mics_tier *far_tier(mics_cluster *cluster)
+static mics_tier *inter_tier(mics_cluster *cluster)
 {
     const int32_t at = cluster->node_tier + 1;
     if (at < cluster->tier_count)
@@ -116,13 +124,13 @@ static mics_tier *far_tier(mics_cluster *cluster)
     return &cluster->tiers[at];
 }
 
-void bench_file_take_links(const bench_place *place, const bench_links *links,
-                           mics_cluster *cluster)
+void measure_file_take_links(const measure_place *place, const measure_links *links,
+                             mics_cluster *cluster)
 {
-    if (links->near.ramp.count > 0)
-        take_tier(&links->near, &cluster->tiers[cluster->node_tier]);
-    if (links->far.ramp.count > 0)
-        take_tier(&links->far, far_tier(cluster));
+    if (links->intra.ramp.count > 0)
+        take_tier(&links->intra, &cluster->tiers[cluster->node_tier]);
+    if (links->inter.ramp.count > 0)
+        take_tier(&links->inter, inter_tier(cluster));
     if (links->reduce_bytes_per_s > 0)
         cluster->accelerator.reduce_bytes_per_s = links->reduce_bytes_per_s;
     cluster->cores = place->shared ? place->cores : 0;
@@ -130,8 +138,8 @@ void bench_file_take_links(const bench_place *place, const bench_links *links,
     cluster->pipelined = false;
 }
 
-void bench_file_take_compute(const bench_place *place, const bench_compute *compute,
-                             mics_cluster *cluster)
+void measure_file_take_compute(const measure_place *place, const measure_compute *compute,
+                               mics_cluster *cluster)
 {
     mics_accelerator *to = &cluster->accelerator;
     const double stream = fmax(compute->stream_bytes_per_s, compute->elementwise_bytes_per_s);
@@ -151,7 +159,7 @@ void bench_file_take_compute(const bench_place *place, const bench_compute *comp
 }
 
 // The note is a list "links: ...; computation: ...", perhaps behind somebody's own words.
-void bench_file_note(mics_cluster *cluster, const char *section, const char *words)
+void measure_file_note(mics_cluster *cluster, const char *section, const char *words)
 {
     char title[32];
     snprintf(title, sizeof title, "%s: ", section);
@@ -166,14 +174,14 @@ void bench_file_note(mics_cluster *cluster, const char *section, const char *wor
     size_t used = strlen(cluster->note);
     while (used > 0 && strchr("; ", cluster->note[used - 1]) != NULL)
         cluster->note[--used] = '\0';
-    // Somebody's words give way where there is no room: what was measured must be said.
-    const size_t needed = strlen(title) + strlen(words) + 3, room = sizeof cluster->note;
-    const size_t stays = used + needed <= room ? used : (needed < room ? room - needed : 0);
+    // Somebody's words give way where both do not fit: what was measured must be said.
+    const size_t needed = strlen(title) + strlen(words) + 3, holds = sizeof cluster->note;
+    const size_t stays = used + needed <= holds ? used : (needed < holds ? holds - needed : 0);
     snprintf(cluster->note + stays, sizeof cluster->note - stays, "%s%s%s", stays > 0 ? "; " : "",
              title, words);
 }
 
-mics_status bench_file_write(mics_memory *memory, const char *path, const mics_cluster *cluster)
+mics_status measure_file_write(mics_memory *memory, const char *path, const mics_cluster *cluster)
 {
     char folder[PATH_BYTES], *text = NULL;
     const char *name = NULL;

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What `mics plan` answers: the plans of a run file on a cluster, beside the baselines and the run
+// file's own choice, or over several cluster sizes.
+#ifndef MICS_PLANNING_H
+#define MICS_PLANNING_H
+
+#include "mics/config.h"
+#include "mics/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mics_plan_spec {
+    const char *file;        // the run file
+    const char *const *sets; // "a.b=v"
+    int32_t set_count;
+    const char *cluster;   // "NAME:NODES", or "FILE[:NODES]"
+    bool any_nodes;        // NODES may be left out, as in a sweep over them
+    const char *precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's
+} mics_plan_spec;
+
+// What is planned, and where.
+typedef struct mics_plan {
+    mics_memory *memory;
+    mics_run *run;
+    mics_json *config; // the model's
+    mics_model *model;
+    mics_cluster cluster;
+    int32_t nodes; // 0: left out
+    int64_t length;
+    int64_t train_batch; // sequences a step; 0: rank_batch times the ranks
+    int64_t rank_batch;
+    mics_precision precision;
+    mics_math math;
+    bool accelerator; // ranks are taken to run on GPUs
+} mics_plan;
+
+/* Reads the run file, its model and the cluster.
+ *
+ * Returns: MICS_OK; what is wrong with one of them, logged; MICS_ERR_MEMORY.
+ * Owns:    close with mics_plan_close.
+ */
+mics_status mics_plan_open(mics_memory *memory, const mics_plan_spec *spec, mics_plan **plan_out);
+void mics_plan_close(mics_plan *plan);
+
+/* What a run says of a request: batch, dtypes and thresholds; no cluster, nodes or precision. */
+mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *model);
+
+/* The request for so many nodes.   Needs: nodes >= 1. */
+mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes);
+
+// What was found for so many nodes. Begin with zeros.
+typedef struct mics_plan_found {
+    mics_planner *planner;
+    mics_plan_result *result;
+    mics_plan_entry baselines[MICS_PLAN_BASELINES];
+    mics_plan_entry file; // as the run file says
+    bool has_file;        // what it says can be honoured there
+} mics_plan_found;
+
+/* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
+ * fits, result->count is 0 and nothing is logged.
+ *
+ * Needs:   nodes >= 1, top >= 1.
+ * Returns: as mics_planner_open and mics_planner_search.
+ * Owns:    mics_plan_found_close, also after a failure.
+ */
+mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
+                           mics_plan_found *found);
+void mics_plan_found_close(mics_plan_found *found);
+
+/* Logs that nothing fits: what lacks how much, and what would work.
+ *
+ * Needs:   found->result->count is 0.
+ * Returns: MICS_ERR_MEMORY.
+ */
+mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *found);
+
+enum { MICS_PLAN_MAX_POINTS = 64, MICS_PLAN_MAX_CURVES = MICS_PLAN_BASELINES + 1 };
+
+// One cluster size, or one P.
+typedef struct mics_plan_point {
+    int32_t size; // nodes, or P
+    int32_t nodes, ranks;
+    int64_t global_batch;
+    mics_plan_entry curves[MICS_PLAN_MAX_CURVES]; // by curve
+    bool has[MICS_PLAN_MAX_CURVES];               // there is one, and it fits
+    char note[160];                               // why there is none
+} mics_plan_point;
+
+typedef struct mics_plan_sweep {
+    bool over_params;                        // else over nodes
+    const char *names[MICS_PLAN_MAX_CURVES]; // the first is the planner's best
+    int32_t curve_count;
+    mics_plan_point points[MICS_PLAN_MAX_POINTS];
+    int32_t point_count;
+    mics_memory *memory;
+} mics_plan_sweep;
+
+/* Plans over cluster sizes ("nodes=1..64", "nodes=2,4,6") or over P ("P").
+ *
+ * Returns: MICS_OK, where one point at least can be planned; MICS_ERR_INVALID, logged; as
+ *          mics_plan_find.
+ * Owns:    close with mics_plan_sweep_close.
+ */
+mics_status mics_plan_sweep_open(const mics_plan *plan, const char *points,
+                                 mics_plan_sweep **sweep_out);
+void mics_plan_sweep_close(mics_plan_sweep *sweep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the files of mics bench share.
+#ifndef MICS_MEASURE_INTERNAL_H
+#define MICS_MEASURE_INTERNAL_H
+
+#include "measure/measure.h"
+#include "mics/kernels.h"
+#include "mics/schedule.h"
+#include "run/world.h"
+
+// ---- one rank's session (session.c) ----
+
+enum { MEASURE_FIGURES = 8 };
+
+typedef struct measure_session {
+    run_rank *rank;
+    measure_place place;
+    double *all; // (ranks, MEASURE_FIGURES): what every rank said last
+} measure_session;
+
+/* Opens a session: finds out which ranks share machines. `threads` 0: an equal share of the
+ * machine's cores.
+ *
+ * Owns: close with measure_session_close, also after a failure.   Collective: yes.
+ */
+mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t threads);
+void measure_session_close(measure_session *self);
+
+/* Tells all ranks `count` <= MEASURE_FIGURES figures; then the readers below give the same
+ * everywhere. Who has nothing to say gives negative figures, which the readers leave out (mean and
+ * maximum of none: 0).
+ * Collective: yes. */
+mics_status measure_share(measure_session *self, const double *mine, int32_t count);
+double measure_mean(const measure_session *self, int32_t figure);
+double measure_max(const measure_session *self, int32_t figure);
+
+/* Time at which rank 0 is, in us, the same on all ranks: for decisions.   Collective: yes. */
+mics_status measure_now_us(measure_session *self, double *now_us_out);
+
+/* A clock for computation of this thread, us: its processor time where ranks share cores, so that
+ * it does not count while others compute; else the time of day. */
+double measure_work_us(const measure_session *self);
+/* Processor time of the calling thread, us. */
+double measure_thread_us(void);
+
+/* The median; sorts the values. 0 for none. */
+double measure_median(double *values, int32_t count);
+
+/* Adds a point behind the others. */
+void measure_add_point(mics_curve *curve, double size, double value);
+
+/* Says on standard error what is being measured: rank 0 alone. */
+void measure_say(const measure_session *self, const char *format, ...) MICS_PRINTF(2, 3);
+
+// ---- trials of unequal length (trials.c) ----
+
+enum { MEASURE_MAX_TRIALS = 32 };
+
+// All zeros but for the budget: no trial yet.
+typedef struct measure_trials {
+    double budget_us;
+    double spent_us;
+    int32_t count;
+    int32_t repeats[MEASURE_MAX_TRIALS];
+    double us[MEASURE_MAX_TRIALS]; // of one repeat, the mean of the trial; ascending
+} measure_trials;
+
+/* Repeats of the next trial; 0: enough. */
+int32_t measure_trials_next(const measure_trials *self);
+/* Needs what `measure_trials_next` said. */
+void measure_trials_add(measure_trials *self, int32_t repeats, double us);
+
+/* Of one repeat; 0 before the first trial. */
+double measure_trials_us(const measure_trials *self);
+
+// ---- traffic (traffic.c) ----
+
+// Which ranks a collective is among.
+typedef enum measure_scope {
+    MEASURE_INTRA, // the ranks of a node
+    MEASURE_INTER, // equal local ranks of so many neighbouring nodes
+    MEASURE_ALL    // all ranks of so many neighbouring nodes, in a ring: one link leaves each node
+} measure_scope;
+
+// A collective in one kind of group, again and again.
+typedef struct measure_traffic measure_traffic;
+struct measure_traffic {
+    const char *what; // in error lines
+    mics_group group;
+    bool active;  // this rank takes part; the others sleep
+    bool reduces; // reduce-scatter; else all-gather
+    int32_t channel;
+    size_t block_bytes;
+    const measure_traffic *then; // (optional) another one behind it, in the same buffer
+};
+
+typedef struct measure_traffic_time {
+    double us;      // of one collective, on the slowest rank; the median
+    double mean_us; // the same, the mean
+    double core_us; // that a rank's thread works in it, on average
+} measure_traffic_time;
+
+/* In groups over `nodes` nodes each (INTRA: 1), all of them at once. */
+measure_traffic measure_traffic_among(const measure_session *self, measure_scope scope,
+                                      int32_t nodes);
+
+/* The same, in as many of the groups as keep a core to each rank, where nodes share cores; at least
+ * one. */
+measure_traffic measure_traffic_apart(const measure_session *self, measure_scope scope,
+                                      int32_t nodes);
+
+mics_status measure_traffic_once(const measure_session *self, const measure_traffic *traffic,
+                                 void *buffer);
+
+/* Runs it to warm up, then for about `allowed_us`, at least once.   Collective: world. */
+mics_status measure_traffic_run(measure_session *self, const measure_traffic *traffic, void *buffer,
+                                double allowed_us, measure_traffic_time *time_out);
+
+/* Sleeps, which is no load. */
+void measure_sleep_us(double us);
+
+// ---- links (links.c, beside.c) ----
+
+/* Links, in about `seconds`.   Collective: world. */
+mics_status measure_links_run(measure_session *self, double seconds, measure_links *links_out);
+
+typedef struct measure_beside_spec {
+    bool inter;         // between nodes; else inside them
+    size_t large_bytes; // of a large message, and what it takes alone
+    double large_us;
+    double seconds;
+} measure_beside_spec;
+
+/* Computation and traffic at once: what messages take longer beside computation, and computation
+ * (by processor time where ranks share cores) beside messages. Needs the tier's latency; fills
+ * beside_us, beside_us_per_byte and slowdown.
+ * Collective: world. */
+mics_status measure_beside_run(measure_session *self, const measure_beside_spec *spec, void *buffer,
+                               measure_tier *tier);
+
+// ---- the model (subject.c) ----
+
+// The model to measure, cut to a few layers where it is large.
+typedef struct measure_subject {
+    mics_json *config;
+    mics_model *model;
+    mics_batch batch;
+} measure_subject;
+
+/* Opens the model of a run file, a configuration, or GPT-2, cut to as many layers as every rank of
+ * this machine can train for itself. The batch's threads are 0 where neither run nor caller says.
+ *
+ * Returns: MICS_OK; what was wrong, logged; MICS_ERR_MEMORY (one layer is too much).
+ * Owns:    measure_subject_close, also after a failure; NULL members are allowed.
+ */
+mics_status measure_subject_open(mics_memory *memory, const measure_spec *spec,
+                                 const run_world *world, measure_subject *subject);
+void measure_subject_close(measure_subject *subject);
+
+/* The schedule of its training on one rank by itself. Returns and owns: as mics_schedule_open. */
+mics_status measure_schedule_open(mics_memory *memory, const measure_subject *subject,
+                                  int32_t micro_steps, mics_schedule **schedule_out);
+
+// ---- computation (ops.c, training.c) ----
+
+/* Computation, in about `seconds`.   Collective: world. */
+mics_status measure_compute_run(measure_session *self, const measure_subject *subject,
+                                double seconds, measure_compute *compute_out);
+
+// Calls by size, summed up; sizes ascend.
+typedef struct measure_rates {
+    int32_t count;
+    struct {
+        double size, flops, us;
+    } points[MICS_CURVE_POINTS];
+} measure_rates;
+
+// Ops alone, as far as they were timed.
+typedef struct measure_ops {
+    measure_session *session;
+    const mics_kernels *kernels;
+    int32_t threads;
+    float *arena; // operands: the first half is read, the second written
+    int64_t arena_elems, at[2];
+    float *workspace;
+    int32_t calls_made; // by the newest timing
+    measure_rates gemms, attention;
+    double peak; // FLOP/s
+    double elementwise_bytes, elementwise_us;
+    double stream_bytes_per_s, update_bytes_per_s, launch_us;
+} measure_ops;
+
+/* Trains the model on each rank for itself, and gives *compute the ops' rates, corrected by what
+ * that took.
+ * Collective: world. */
+mics_status measure_training_run(measure_ops *self, const measure_subject *subject, double seconds,
+                                 measure_compute *compute);
+
+// ---- the cluster file (file.c) ----
+
+/* Reads PATH where it exists, checks that a file can be written there, and that it describes nodes
+ * of `per_node` ranks; else begins a cluster without figures, named as the file.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_INVALID, logged with what to do.
+ */
+mics_status measure_file_open(mics_memory *memory, const char *path, int32_t per_node,
+                              bool *there_out, mics_cluster *cluster_out);
+
+/* A cluster without figures, of nodes of `per_node` ranks. */
+void measure_file_begin(int32_t per_node, const char *path, mics_cluster *cluster_out);
+
+/* Take what was measured in; other figures stay. */
+void measure_file_take_links(const measure_place *place, const measure_links *links,
+                             mics_cluster *cluster);
+void measure_file_take_compute(const measure_place *place, const measure_compute *compute,
+                               mics_cluster *cluster);
+
+/* Says in the note what was measured when: `section` is "links" or "computation", whose older words
+ * give way. */
+void measure_file_note(mics_cluster *cluster, const char *section, const char *words);
+
+mics_status measure_file_write(mics_memory *memory, const char *path, const mics_cluster *cluster);
+
+#endif
