@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps configure build test demo bench-cloud install package clean help
+.PHONY: all deps configure build test fuzz demo bench-cloud install package clean help
 all: build
 
 deps: ## install what is missing (says what)
@@ -20,6 +20,9 @@ test: build ## build and run the quick test suite
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow && status=0 || status=$$?; \
 	    awk '/^[0-9]+\/[0-9]+ Test: / { name = $$3 } /^skipped / { print name ": " $$0 }' \
 	    $(BUILD)/Testing/Temporary/LastTest.log; exit $$status
+
+fuzz: ## fuzz every parser for FUZZ_SECONDS each (60) under sanitizers; needs clang
+	@tools/fuzz --seconds $(or $(FUZZ_SECONDS),60)
 
 demo: configure ## build the program and train a small GPT-2 with 4 ranks as 2 nodes x 2
 	@cmake --build $(BUILD) -j $(JOBS) --target mics_cli

@@ -31,8 +31,8 @@ typedef enum mics_json_type {
     MICS_JSON_OBJECT
 } mics_json_type;
 
-/* Reads a file, refusing more than max_bytes, duplicate keys, nesting over 64 levels and invalid
- * UTF-8.
+/* Reads a file, refusing more than max_bytes, values that would take more than 512 MiB of memory,
+ * duplicate keys, nesting over 64 levels, NULs and invalid UTF-8.
  *
  * Needs:   max_bytes >= 1: 0 refuses every file.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT ("FILE:LINE:COLUMN: what"); MICS_ERR_MEMORY.

@@ -45,7 +45,7 @@ bool mics_log_demote(bool on);
 #define MICS_PRINTF(string, first)
 #endif
 
-/* Logs one line (cut at 2 KiB; newlines become spaces).
+/* Logs one line (cut at 2 KiB; newlines become spaces, other control characters question marks).
  *
  * Threads: any; one line is one call of the sink.
  */

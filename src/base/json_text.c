@@ -127,3 +127,48 @@ bool mics_json_text_too_deep(const char *text, size_t bytes, int32_t limit,
     }
     return false;
 }
+
+// Bytes of jansson's blocks, as glibc rounds them up (jansson 2.14, glibc 2.36, 64 bits, 2026-11).
+enum {
+    OBJECT_BYTES = 80 + 144, // with its first 8 buckets
+    MEMBER_BYTES = 48,       // its share of the buckets, while their table doubles
+    ARRAY_BYTES = 48 + 80,   // with its first 8 elements
+    ELEMENT_BYTES = 24,      // its share of the table, while that doubles
+    STRING_BYTES = 80,       // beyond its length: a value's two blocks; a key's one is no larger
+    NUMBER_BYTES = 32
+};
+
+static bool is_digit(char c)
+{
+    return (c >= '0' && c <= '9') || c == '-';
+}
+
+uint64_t mics_json_text_tree_bytes(const char *text, size_t bytes)
+{
+    uint64_t tree = 0;
+    bool in_string = false, in_number = false;
+    for (size_t i = 0; i < bytes; i++) {
+        const char c = text[i];
+        if (in_string) {
+            tree += 1;
+            i += c == '\\' ? 1 : 0;
+            in_string = c != '"';
+            continue;
+        }
+        if (c == '"')
+            tree += STRING_BYTES;
+        else if (c == '{')
+            tree += OBJECT_BYTES;
+        else if (c == '[')
+            tree += ARRAY_BYTES;
+        else if (c == ':')
+            tree += MEMBER_BYTES;
+        else if (c == ',')
+            tree += ELEMENT_BYTES;
+        else if (is_digit(c) && !in_number)
+            tree += NUMBER_BYTES;
+        in_number = is_digit(c) || (in_number && strchr(".eE+", c) != NULL);
+        in_string = c == '"';
+    }
+    return tree;
+}

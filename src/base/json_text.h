@@ -19,8 +19,15 @@ typedef struct mics_json_place {
 bool mics_json_text_too_deep(const char *text, size_t bytes, int32_t limit,
                              mics_json_place *place_out);
 
-/* Line of the key at a dotted path; 0 when there is none, or it is written with escapes. Needs:
- * text that a JSON parser has accepted, and is followed by a NUL. */
+/* Bytes of memory that a text's tree takes, and no less than that: what jansson 2.13 to 2.14 asks
+ * glibc for. The text may hold anything.
+ */
+uint64_t mics_json_text_tree_bytes(const char *text, size_t bytes);
+
+/* Line of the key at a dotted path; 0 when there is none, or it is written with escapes.
+ *
+ * Needs:   text that a JSON parser has accepted, and is followed by a NUL.
+ */
 int32_t mics_json_text_line(const char *text, const char *path, size_t path_bytes);
 
 #endif

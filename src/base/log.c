@@ -116,6 +116,20 @@ static bool keep_back(mics_log_level level, const char *line)
 
 // ---- lines ----
 
+// Names and texts of foreign files stand in lines, and a terminal obeys control characters: newlines
+// become spaces, others, those of two bytes (U+0080 to U+009F) too, question marks.
+static void replace_controls(char *line)
+{
+    for (unsigned char *c = (unsigned char *)line; *c != '\0'; c++) {
+        if (*c == '\n')
+            *c = ' ';
+        else if (*c < ' ' || *c == 0x7f)
+            *c = '?';
+        else if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0)
+            c[0] = c[1] = '?';
+    }
+}
+
 static void log_line(mics_log_level level, const char *format, va_list args)
 {
     char line[LINE_BYTES];
@@ -124,10 +138,7 @@ static void log_line(mics_log_level level, const char *format, va_list args)
     if (thread_demotes && level == MICS_LOG_ERROR)
         level = MICS_LOG_WARNING;
     vsnprintf(line, sizeof line, format, args);
-    for (char *c = line; *c != '\0'; c++) {
-        if (*c == '\n')
-            *c = ' ';
-    }
+    replace_controls(line);
     if (level == MICS_LOG_ERROR && names_failed_disk(line))
         atomic_store(&disk_failed, true);
     if (!keep_back(level, line))

@@ -2,18 +2,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splitting by PCRE2, compiled to machine code where that works. All memory but the machine code
 // comes from the splitter's mics_memory.
+//
+// Note "Time". The patterns are a stranger's, and a backtracking matcher can take any time. PCRE2
+// counts its steps from each place where a match may start, and counts none of the characters that
+// a repetition runs over. So one call looks at a window of places, with as many steps for each as
+// MAX_STEPS allows all of them; where that is too few, the window shrinks, down to one place. What
+// is left, the number of calls and what is not counted, is bounded by CPU time, read between calls.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "io/data/split.h"
 #include "base/utf8.h"
 #include "mics/log.h"
 #include <pcre2.h>
+#include <string.h>
+#include <time.h>
 
-enum { PATTERN_BYTES = 1 << 16, JIT_STACK_START = 32 << 10, JIT_STACK_LIMIT = 1 << 20 };
+enum {
+    PATTERN_BYTES = 1 << 16,
+    JIT_STACK_START = 32 << 10,
+    JIT_STACK_LIMIT = 1 << 20,
+    MAX_HEAP_KIB = 64 << 10, // of the interpreter, for a match
+    MAX_STEPS = 10000000,    // of a call: some 0.03 s of machine code, 0.3 s of the interpreter
+    MAX_STARTS = 4096,       // places of a window: 2441 steps each; a word takes a few
+    STARTS_SHRINK = 16,
+    CALLS_A_CHECK = 256 // that match at once, between two looks at the clock
+};
+
+// CPU time that a text may take: some 80 times the 50 ns that a byte takes with Llama 3's pattern
+// (AMD EPYC, 2026-11).
+static const double MAX_TIME_S = 0.1, MAX_TIME_S_PER_BYTE = 4e-6;
+
+typedef struct split_pattern {
+    pcre2_code *code;
+    char *where, *text; // for errors
+} split_pattern;
 
 struct mics_split {
     mics_memory *memory;
     pcre2_general_context *general;
-    pcre2_code *patterns[MICS_SPLIT_PATTERNS];
+    split_pattern patterns[MICS_SPLIT_PATTERNS];
     int32_t count;
 };
 
@@ -22,6 +48,8 @@ struct mics_split_work {
     pcre2_match_context *match;
     pcre2_jit_stack *jit_stack; // NULL: the machine's stack
     pcre2_match_data *data[MICS_SPLIT_PATTERNS];
+    double begun_s, limit_s; // CPU time when a text's clock was first read, and what it may take
+    int32_t calls;           // since the clock was read
 };
 
 static void *pcre2_take(size_t bytes, void *memory)
@@ -53,8 +81,11 @@ void mics_split_close(mics_split *split)
 {
     if (split == NULL)
         return;
-    for (int32_t i = 0; i < split->count; i++)
-        pcre2_code_free(split->patterns[i]);
+    for (int32_t i = 0; i < MICS_SPLIT_PATTERNS; i++) {
+        pcre2_code_free(split->patterns[i].code);
+        mics_free(split->memory, split->patterns[i].where);
+        mics_free(split->memory, split->patterns[i].text);
+    }
     pcre2_general_context_free(split->general);
     mics_free(split->memory, split);
 }
@@ -71,7 +102,8 @@ static mics_status compile(const mics_split *split, const char *where, const cha
     int error = 0;
     PCRE2_SIZE offset = 0;
     // \C, a single byte, would end a match inside a character.
-    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    const uint32_t options =
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error,
                                      &offset, context);
     pcre2_compile_context_free(context);
@@ -103,7 +135,11 @@ mics_status mics_split_add(mics_split *split, const char *where, const char *pat
     }
     // Without machine code (no permission, other processor) pcre2_match interprets.
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
-    split->patterns[split->count++] = code;
+    split_pattern *added = &split->patterns[split->count];
+    added->code = code;
+    MICS_TRY(mics_strdup(split->memory, where, &added->where));
+    MICS_TRY(mics_strdup(split->memory, pattern, &added->text));
+    split->count++;
     return MICS_OK;
 }
 
@@ -118,6 +154,8 @@ mics_status mics_split_work_open(const mics_split *split, mics_split_work **work
         work->data[i] = pcre2_match_data_create(1, split->general);
         complete = work->data[i] != NULL;
     }
+    if (complete)
+        pcre2_set_heap_limit(work->match, MAX_HEAP_KIB);
     if (!complete) {
         mics_split_work_close(work);
         return MICS_ERR_MEMORY; // mics_alloc has said so
@@ -141,7 +179,7 @@ void mics_split_work_close(mics_split_work *work)
 static int match(mics_split_work *work, int32_t level, const char *text, size_t bytes, size_t at,
                  uint32_t options)
 {
-    pcre2_code *code = work->split->patterns[level];
+    pcre2_code *code = work->split->patterns[level].code;
     pcre2_match_data *data = work->data[level];
     options |= PCRE2_NO_UTF_CHECK;
     int found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options, data, work->match);
@@ -159,15 +197,60 @@ static int match(mics_split_work *work, int32_t level, const char *text, size_t 
     return found;
 }
 
-static mics_status match_error(int found)
+// Whether the text has taken its time. `seldom`: the call before was a short one.
+static bool is_late(mics_split_work *work, bool seldom)
 {
+    struct timespec now;
+    if (seldom && ++work->calls < CALLS_A_CHECK)
+        return false;
+    work->calls = 0;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0)
+        return false;
+    const double now_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (work->begun_s < 0)
+        work->begun_s = now_s;
+    return now_s - work->begun_s > work->limit_s;
+}
+
+// The next match, as in note "Time"; MATCHLIMIT also when it is late.
+static int find(mics_split_work *work, int32_t level, const char *text, size_t bytes, size_t at,
+                uint32_t options)
+{
+    size_t starts = MAX_STARTS;
+    for (bool first = true;; first = false) {
+        const bool whole = bytes - at < starts;
+        if (is_late(work, first))
+            return PCRE2_ERROR_MATCHLIMIT;
+        pcre2_set_match_limit(work->match, (uint32_t)(MAX_STEPS / starts));
+        pcre2_set_offset_limit(work->match, whole ? PCRE2_UNSET : at + starts - 1);
+        const int found = match(work, level, text, bytes, at, options);
+        if (found == PCRE2_ERROR_MATCHLIMIT && starts > 1) {
+            starts /= STARTS_SHRINK;
+        } else if (found == PCRE2_ERROR_NOMATCH && !whole) {
+            at += starts;
+            while (at < bytes && ((unsigned char)text[at] & 0xc0) == 0x80)
+                at++; // to the next character
+            starts = MAX_STARTS;
+        } else {
+            return found;
+        }
+    }
+}
+
+static mics_status match_error(const mics_split_work *work, int32_t level, int found,
+                               const char *text, size_t bytes)
+{
+    const split_pattern *pattern = &work->split->patterns[level];
+    const int shown = bytes < 32 ? (int)bytes : 32;
     if (found == PCRE2_ERROR_NOMEMORY)
         return MICS_ERR_MEMORY; // mics_alloc has said so
-    PCRE2_UCHAR text[256] = "";
-    pcre2_get_error_message(found, text, sizeof text);
+    PCRE2_UCHAR what[256] = "needs too much time";
+    if (found != PCRE2_ERROR_MATCHLIMIT)
+        pcre2_get_error_message(found, what, sizeof what);
     return mics_fail(MICS_ERR_FORMAT,
-                     "the tokenizer's pattern fails on this text: %s; use another tokenizer",
-                     (const char *)text);
+                     "%s: its pattern \"%.80s\" fails on a text of %zu bytes, \"%.*s\"...: %s; use "
+                     "another tokenizer",
+                     pattern->where, pattern->text, bytes, shown, text, (const char *)what);
 }
 
 static mics_status split_at(mics_split_work *work, int32_t level, const char *text, size_t bytes,
@@ -192,11 +275,11 @@ static mics_status split_at(mics_split_work *work, int32_t level, const char *te
     size_t at = 0;    // where the next match is looked for
     while (at < bytes) {
         // PARTIAL_HARD reports every attempt that reaches the end of what is known.
-        int found = match(work, level, text, bytes, at, more ? PCRE2_PARTIAL_HARD : 0);
+        int found = find(work, level, text, bytes, at, more ? PCRE2_PARTIAL_HARD : 0);
         if (found == PCRE2_ERROR_NOMATCH || found == PCRE2_ERROR_PARTIAL)
             break;
         if (found < 0)
-            return match_error(found);
+            return match_error(work, level, found, text + at, bytes - at);
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(work->data[level]);
         size_t begin = span[0], end = span[1];
         if (begin > end || begin < given) // \K inside a lookahead can do this
@@ -221,6 +304,8 @@ static mics_status split_at(mics_split_work *work, int32_t level, const char *te
 mics_status mics_split_run(mics_split_work *work, const char *text, size_t bytes, bool more,
                            mics_split_sink sink, size_t *consumed_out)
 {
+    work->begun_s = -1;
+    work->limit_s = MAX_TIME_S + MAX_TIME_S_PER_BYTE * (double)bytes;
     if (work->split->count != 0)
         return split_at(work, 0, text, bytes, more, sink, consumed_out);
     *consumed_out = more ? 0 : bytes;

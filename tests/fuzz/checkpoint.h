@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the targets of checkpoints share.
+#ifndef MICS_TESTS_FUZZ_CHECKPOINT_H
+#define MICS_TESTS_FUZZ_CHECKPOINT_H
+
+#include "fuzz.h"
+
+/* A manifest with the checksum that its text has, in place of its last line if that is one.
+ *
+ * Returns: text NULL for an input with a NUL in it.
+ * Owns:    free(part.text).
+ */
+fuzz_part fuzz_seal_manifest(const uint8_t *data, size_t bytes);
+
+#endif

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Patterns that need more time or memory than a text is worth are errors, soon; those of known
+// tokenizers, and ones that seldom match, are not.
+#include "base/capture.h"
+#include "io/data/split.h"
+#include "test.h"
+#include <stdlib.h>
+#include <time.h>
+
+// Much above what is allowed (src/io/data/split.c), for slow machines and sanitizers.
+static const double TIME_MAX_S = 20;
+
+#define AS "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define AS_THEN_C AS AS AS AS "c"
+
+static mics_memory *memory;
+static capture seen;
+
+static int setup(void **state)
+{
+    (void)state;
+    capture_begin(&seen);
+    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    capture_end();
+    return mics_memory_close(memory) == 0 ? 0 : 1;
+}
+
+// Counts pieces and their bytes.
+typedef struct counts {
+    size_t pieces, bytes;
+} counts;
+
+static mics_status count_piece(void *ctx, const char *text, size_t bytes)
+{
+    counts *seen_counts = ctx;
+    assert_true(bytes > 0 && text[0] != '\0');
+    seen_counts->pieces++;
+    seen_counts->bytes += bytes;
+    return MICS_OK;
+}
+
+// `count` times `unit`.
+static char *repeat(const char *unit, size_t count)
+{
+    const size_t bytes = strlen(unit);
+    char *text = malloc(bytes * count + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < count; i++)
+        memcpy(text + i * bytes, unit, bytes);
+    text[bytes * count] = '\0';
+    return text;
+}
+
+// Splits; the pieces must be the text again if it can be split.
+static mics_status split(const char *pattern, const char *text, counts *counts_out)
+{
+    mics_split *splitter = NULL;
+    mics_split_work *work = NULL;
+    const size_t bytes = strlen(text);
+    size_t consumed = 0;
+    *counts_out = (counts){0};
+    ASSERT_OK(mics_split_open(memory, &splitter));
+    ASSERT_OK(mics_split_add(splitter, "tokenizer.json", pattern));
+    ASSERT_OK(mics_split_work_open(splitter, &work));
+    const mics_split_sink sink = {.piece = count_piece, .ctx = counts_out};
+    const clock_t begun = clock();
+    const mics_status status = mics_split_run(work, text, bytes, false, sink, &consumed);
+    assert_true((double)(clock() - begun) / CLOCKS_PER_SEC < TIME_MAX_S);
+    if (status == MICS_OK)
+        assert_true(consumed == bytes && counts_out->bytes == bytes);
+    mics_split_work_close(work);
+    mics_split_close(splitter);
+    return status;
+}
+
+static void test_too_long(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *unit;
+        size_t count;
+    } cases[] = {
+        {"(?:a+)+[bd]", "a", 2000},          // 2^2000 ways
+        {"a*a*a*[bd]", "a", 3000},           // 3000^3 / 6 steps from the first place
+        {"(?=\\p{L}a*+[bd])a", "a", 300000}, // no step is counted, 300000 characters a place
+        {"(?=.*[xw])(?=.*[yw])a", "ab ", 100000},
+        {"(?=a)a*a*a*[bd]", AS_THEN_C, 1000}, // 300000 steps, from each of 200000 places
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        counts pieces;
+        char *text = repeat(cases[i].unit, cases[i].count);
+        if (split(cases[i].pattern, text, &pieces) != MICS_ERR_FORMAT)
+            fail_msg("%s went through", cases[i].pattern);
+        assert_non_null(strstr(seen.line, cases[i].pattern));
+        ASSERT_SAID(&seen, "tokenizer.json: its pattern \"");
+        free(text);
+    }
+}
+
+// Recursion takes memory for each level.
+static void test_too_deep(void **state)
+{
+    (void)state;
+    counts pieces;
+    char *text = repeat("a", 1000000);
+    assert_int_equal(split("(?:a(?R)b|c)", text, &pieces), MICS_ERR_FORMAT);
+    ASSERT_SAID(&seen, "tokenizer.json: its pattern \"(?:a(?R)b|c)\" fails on a text");
+    free(text);
+}
+
+static void test_long_enough(void **state)
+{
+    (void)state;
+    static const char llama3[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+        " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const struct {
+        const char *pattern, *unit;
+        size_t count, pieces;
+    } cases[] = {
+        {MICS_SPLIT_GPT2, " word", 400000, 400000},
+        {MICS_SPLIT_GPT2, " ", 2000000, 1},
+        {llama3, " ", 2000000, 1}, // backtracks 2 million times, once
+        {llama3, "          word", 100000, 200000},
+        {"\\p{N}", "a", 4000000, 1},           // no place in 4 million
+        {"\\p{N}", "\xe6\xbc\xa2", 100000, 1}, // windows end inside characters
+        {"\\p{N}",
+         "\xe6\xbc\xa2\xe6\xbc\xa2"
+         "7",
+         5000, 10000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        counts pieces;
+        char *text = repeat(cases[i].unit, cases[i].count);
+        ASSERT_OK(split(cases[i].pattern, text, &pieces));
+        assert_int_equal(pieces.pieces, cases[i].pieces);
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_too_long, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_deep, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_enough, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
