@@ -9,8 +9,8 @@
 //
 // Ownership order. A unit's flat buffer is cut into `degree` blocks. Rank r's block is its digits
 // below `degree` read with the closest axis most significant (local rank major, node minor). So the
-// pieces nest: the block at a larger degree lies inside the block at a smaller one, and every
-// gather or reduction is one collective in place.
+// shards nest: the block at a larger degree lies inside the block at a smaller one, and every gather
+// or reduction is one collective in place.
 #ifndef MICS_MESH_H
 #define MICS_MESH_H
 
@@ -57,8 +57,8 @@ typedef struct mics_mesh {
     int32_t axes;     // chain has axes + 1 entries
 } mics_mesh;
 
-// Along which degrees of the chain a group runs: from the first to the second, each member one of
-// the pieces that a rank at the second degree has of a piece at the first.
+// Along which degrees of the chain a group runs. Its members together hold one shard at the first
+// degree; each of them holds a shard at the second.
 typedef enum mics_group_axis {
     MICS_AXIS_WORLD,     // 1 to ranks: all of them
     MICS_AXIS_PARTITION, // 1 to P: together hold the parameters once; gathers run here

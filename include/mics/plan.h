@@ -64,8 +64,8 @@ typedef struct mics_plan_choice {
     int32_t prefetch;
     int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
     bool recompute;
-    // Where the group spans nodes. Sums of an accelerator's numbers of 2 bytes run in two, unless
-    // they are to be by ring (mics_schedule_spec).
+    // Where the group spans nodes. An accelerator sums bf16 and fp16 in two stages, unless it
+    // is to sum by rings (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;

@@ -54,7 +54,7 @@ static mics_status check_device(const mics_engine_spec *spec)
         return MICS_OK;
     if (mixed && schedule->sums_by_ring)
         return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "sums of numbers of 2 bytes by rings can be planned, not run; leave "
+                         "bf16 and fp16 sums by rings can be planned, not run; leave "
                          "sums_by_ring false");
     if (spec->kernels == NULL)
         return mics_fail(MICS_ERR_INVALID, "a device needs kernels, such as mics_kernels_cuda()");

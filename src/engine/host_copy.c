@@ -145,7 +145,7 @@ static void copy_moments(const mics_engine *engine, bool upload)
                     state_count(engine) * owned_elems(engine));
 }
 
-// Numbers of two bytes go through the ops' workspace, where they are rounded (upload) or widened.
+// bf16 and fp16 go through the ops' workspace, where they are rounded (upload) or widened.
 static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);

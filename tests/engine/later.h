@@ -178,7 +178,7 @@ static inline mics_status later_open(int32_t events, mics_device **device_out)
     return MICS_OK;
 }
 
-// ---- numbers of two bytes ----
+// ---- bf16 and fp16 ----
 
 static inline float later_from_fp16(uint16_t number)
 {
