@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# check_headers.sh ROOT CC CXX: every public header compiles alone, twice over, as C11 and as C++17.
+# check_headers.sh ROOT CC CXX: every public header compiles alone, twice over, as C11 and as C++17, and
+# mics.h includes it.
 # Exits 77 (skipped) when there is no C++ compiler and C is fine.
 set -u
 root=$1 cc=$2 cxx=$3
@@ -13,6 +14,10 @@ command -v "$cxx" >/dev/null 2>&1 || cxx=
 for header in "$root"/include/mics/*.h; do
     name=mics/$(basename "$header")
     found=$((found + 1))
+    if [ "$name" != mics/mics.h ] && ! grep -qx "#include \"$name\"" "$root/include/mics/mics.h"; then
+        echo "mics/mics.h does not include $name"
+        failed=1
+    fi
     text=$(printf '#include "%s"\n#include "%s"\n' "$name" "$name")
     # shellcheck disable=SC2086
     if ! printf '%s\n' "$text" | "$cc" -std=c11 -x c $warnings -Wstrict-prototypes -; then
