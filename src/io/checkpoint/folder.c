@@ -115,7 +115,7 @@ static mics_status list_steps(mics_memory *memory, const char *dir, int64_t **st
                               int *count_out)
 {
     struct dirent **entries = NULL;
-    int count = scandir(dir, &entries, names_step, NULL);
+    int count = scandir(dir, &entries, names_step, alphasort);
     if (count < 0 && errno != ENOENT)
         return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", dir, strerror(errno));
     count = count < 0 ? 0 : count;
