@@ -9,10 +9,8 @@ static mics_status run(mics_memory *memory)
 {
     char *copy = NULL;
     mics_status status = mics_strdup(memory, "installed", &copy);
-    if (status == MICS_OK) {
-        printf("%s, %s, %016llx\n", copy, mics_status_text(status),
-               (unsigned long long)mics_rng_bits(1, 2, 3));
-    }
+    if (status == MICS_OK)
+        printf("%s, %s, %s\n", copy, mics_status_text(status), mics_dtype_text(MICS_DTYPE_BF16));
     mics_free(memory, copy);
     return status;
 }
