@@ -279,14 +279,13 @@ static void test_step_zero(void **state)
     assert_same_weights("zero");
 }
 
-static mics_job *open_large(const char *out, const char *init)
+static mics_job *open_large(const char *out, const char *init, heard *ears)
 {
-    heard ears = {0};
     mics_run_values values = values_of(out);
     mics_job *job = NULL;
     values.model_config = "large.json";
     values.model_init = init;
-    const mics_job_spec spec = spec_of(&values, &ears);
+    const mics_job_spec spec = spec_of(&values, ears);
     ASSERT_OK(mics_job_open(&spec, &job));
     return job;
 }
@@ -296,10 +295,11 @@ static mics_job *open_large(const char *out, const char *init)
 static void test_large_tensor(void **state)
 {
     (void)state;
-    mics_job *job = open_large("large", "random");
+    heard ears = {0};
+    mics_job *job = open_large("large", "random", &ears);
     ASSERT_OK(mics_job_export(job, "large_once", 0));
     ASSERT_OK(mics_job_close(job));
-    job = open_large("large_again", "large_once");
+    job = open_large("large_again", "large_once", &ears);
     assert_true(mics_job_facts_get(job).imported);
     ASSERT_OK(mics_job_export(job, "large_twice", 0));
     ASSERT_OK(mics_job_close(job));
