@@ -34,6 +34,7 @@ wrong 2 "at least 1" train run.json --ranks 0
 wrong 2 "a value is missing" train run.json --ranks
 wrong 2 "takes no value" explain run.json --json=yes
 wrong 2 "two dashes" train run.json -n 4
+wrong 2 "error: -: cannot open" train - # an argument, no flag
 wrong 2 "do not divide" train run.json --ranks 4 --nodes 3
 wrong 2 "do not divide" explain run.json --ranks 4 --nodes 3
 wrong 2 "--data FILES is missing" eval good
