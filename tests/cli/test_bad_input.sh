@@ -35,6 +35,7 @@ wrong 2 "a value is missing" train run.json --ranks
 wrong 2 "takes no value" explain run.json --json=yes
 wrong 2 "two dashes" train run.json -n 4
 wrong 2 "error: -: cannot open" train - # an argument, no flag
+wrong 2 "error: --json: cannot open" explain -- --json
 wrong 2 "do not divide" train run.json --ranks 4 --nodes 3
 wrong 2 "do not divide" explain run.json --ranks 4 --nodes 3
 wrong 2 "--data FILES is missing" eval good

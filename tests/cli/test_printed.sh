@@ -59,4 +59,7 @@ sed -n '/^memory of a rank/,/^in all/p; /^bytes sent/,$p' training.out |
 [ -s summary.out ] || fail "no summary is printed"
 grep -qi ' 0 B *0 B\|0 bytes *0 bytes' summary.out && fail "a row of nothing is printed"
 same summary
+# The sample is of 320 tokens, which are bytes here; each is printed as one, and a newline ends it.
+bytes=$(sed -n '/^what the model writes/,/^$/s/^  | //p' training.out | wc -c)
+[ "$bytes" = 321 ] || fail "the sample has $bytes bytes"
 exit 0
