@@ -31,6 +31,8 @@ wrong 2 "missing: RUN.json" train
 wrong 2 "one argument too many" train run.json other.json
 wrong 2 "whole number" train run.json --ranks two
 wrong 2 "at least 1" train run.json --ranks 0
+wrong 2 "mics generate: --temperature -1: needs a number of at least 0" generate good --temperature -1
+grep -q 'of at least 0$' wrong.err || fail "a temperature has no upper bound"
 wrong 2 "a value is missing" train run.json --ranks
 wrong 2 "takes no value" explain run.json --json=yes
 wrong 2 "two dashes" train run.json -n 4
