@@ -93,7 +93,12 @@ contains gpu.out "there is no GPU here that says what a rank may use"
 contains gpu.out 'cuda, bf16 with fp32 masters; run.device is "cuda", though none can be used here: '
 run 0 gpu "$mics" explain plan.json --ranks 16 --nodes 2 --set run.device=cuda --set train_micro_batch_size_per_gpu=1 \
     --set run.cluster=p4d.24xlarge
-contains gpu.err '"sharding": "auto" for p4d.24xlarge: '
+contains gpu.err '"sharding": "auto" for p4d.24xlarge: zero1'
+# What a rank may have is known, and less than a card of the cluster has: that counts.
+run 0 gpu "$mics" explain plan.json --ranks 16 --nodes 2 --set run.device=cuda --set train_micro_batch_size_per_gpu=1 \
+    --set run.cluster=p4d.24xlarge --set run.memory_limit=6442450944
+contains gpu.err '"sharding": "auto" for p4d.24xlarge: P|G|O = 1|4|16'
+contains gpu.out "fits: a rank may use 6.00 GiB (run.memory_limit)"
 run 2 gpu "$mics" train plan.json --set run.device=cuda --out nothing
 one_line gpu.err
 
