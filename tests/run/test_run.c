@@ -285,7 +285,9 @@ static mics_job *open_large(const char *out, const char *init, heard *ears)
     mics_job *job = NULL;
     values.model_config = "large.json";
     values.model_init = init;
-    const mics_job_spec spec = spec_of(&values, ears);
+    values.sharding = (mics_sharding){1, 1, 1};
+    mics_job_spec spec = spec_of(&values, ears);
+    spec.ranks = 1;
     ASSERT_OK(mics_job_open(&spec, &job));
     return job;
 }
