@@ -27,7 +27,7 @@ up() { # NODES RATE
     nodes=$1 ranks=$(($1 * per_node)) standing="$*"
 }
 
-# Shardings are called as in docs/architecture.md; "NAME:4" has four micro-steps side by side (run.layered_micro_steps).
+# Shardings are called as in docs/architecture.md; "NAME:4" has four micro-batches in flight (run.layered_micro_steps).
 
 # P, G and O of a member of the family on the standing cloud, as settings of a run file.
 sharding() { # NAME
@@ -47,7 +47,7 @@ sharding() { # NAME
     echo "--set sharding.params=$1 --set sharding.grads=$2 --set sharding.optimizer=$3"
 }
 
-breadth_of() { # NAME
+layered_of() { # NAME
     case $1 in
     *:*) echo "${1##*:}" ;;
     *) echo 1 ;;
@@ -60,7 +60,7 @@ command_for() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
     rm -rf "${work:?}/$1"
     # shellcheck disable=SC2207
     command=("$mics" train bench/cloud/run.json --out "$work/$1" --resume none $(sharding "${2%:*}")
-        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 --set run.layered_micro_steps="$(breadth_of "$2")")
+        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 --set run.layered_micro_steps="$(layered_of "$2")")
     # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
     command+=(--set run.collectives="$([ "${2%:*}" = zero3 ] && echo ring || echo two-stage)")
     for setting in "${@:4}"; do

@@ -55,7 +55,7 @@ planned() { # CLUSTER SHARDING MICRO_STEPS: step time of the run file's own plan
     # shellcheck disable=SC2046
     "$mics" plan bench/cloud/run.json --cluster "$1:$nodes" --precision fp32 --json $(sharding "${2%:*}") \
         --set gradient_accumulation_steps="$3" --set run.prefetch=1 --set run.collectives=two-stage \
-        --set run.layered_micro_steps="$(breadth_of "$2")" --set train_micro_batch_size_per_gpu=2 2>/dev/null |
+        --set run.layered_micro_steps="$(layered_of "$2")" --set train_micro_batch_size_per_gpu=2 2>/dev/null |
         grep '^ *"run_file"' | grep -o '"step_ms": [0-9.]*' | head -n 1 | sed 's/.*: //'
 }
 

@@ -2,30 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What foreign texts must not do: steer a terminal, say one thing to one reader and another to the
 // next, take more memory than their bytes are worth.
-#include "base/capture.h"
 #include "base/json_text.h"
+#include "base/watched.h"
 #include "mics/json.h"
 #include "mics/memory.h"
 #include "test.h"
 #include <malloc.h>
 #include <stdlib.h>
-
-static mics_memory *memory;
-static capture seen;
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static void test_log_controls(void **state)
 {

@@ -2,30 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token shards and corpora: what is written is read, in both widths and over several files; every
 // way a shard can be wrong is one clear error.
-#include "base/capture.h"
 #include "base/rng.h"
+#include "base/watched.h"
 #include "io/data/scratch.h"
 #include "io/data/shard.h"
 #include "mics/data.h"
 #include <stdbool.h>
 #include <sys/stat.h>
-
-static mics_memory *memory;
-static capture seen;
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static mics_status open_one(const char *path, int32_t vocab, mics_corpus **corpus_out)
 {

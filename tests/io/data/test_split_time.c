@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Patterns that need more time or memory than a text is worth are errors, soon; those of known
 // tokenizers, and ones that seldom match, are not.
-#include "base/capture.h"
+#include "base/watched.h"
 #include "io/data/split.h"
 #include "test.h"
 #include <stdlib.h>
@@ -13,23 +13,6 @@ static const double TIME_MAX_S = 20;
 
 #define AS "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define AS_THEN_C AS AS AS AS "c"
-
-static mics_memory *memory;
-static capture seen;
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 // Counts pieces and their bytes.
 typedef struct counts {
