@@ -162,7 +162,7 @@ mics_status mics_run_parse(mics_memory *memory, const char *name, const char *te
 void mics_run_close(mics_run *run);
 
 /* For a run that resumes from a checkpoint: takes from `text`, the resolved run that is stored
- * there (run.json), what decides the training's numbers and the run file leaves open. So no later
+ * there, what decides the training's numbers and the run file leaves open. So no later
  * default changes a running training. Names of earlier versions are translated. "sharding": "auto"
  * keeps the stored degrees where mics_run_resolve is asked for as many ranks. Rows of explain say
  * "checkpoint".
@@ -206,8 +206,8 @@ mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
  */
 mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
 
-/* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and run.json say
- * what was chosen, so that a run which goes on from there keeps it.
+/* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and the
+ * resolved run say what was chosen, so that a run which goes on from there keeps it.
  */
 void mics_run_resolve_collectives(mics_run *run, mics_collectives chosen);
 

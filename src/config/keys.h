@@ -103,7 +103,7 @@ typedef struct config {
     const char *const *sets; // of the caller; only while loading
     int32_t set_count;
     char *out;               // default of run.out
-    mics_json *kept;         // stored run.json; only within mics_run_keep
+    mics_json *kept;         // stored resolved run; only within mics_run_keep
     char kept_text[512];     // kept values that the file alone would not give; cut when longer
     int64_t kept_ranks;      // of the stored run; 0: none
     int64_t kept_degrees[3]; // its sharding; 0: said in other words
@@ -198,7 +198,7 @@ mics_status mics_config_fail_refused(const config *run);
 
 // ---- renamed.c: keys by the names that they had once ----
 
-/* Gives the values of a stored run.json their keys' names of today; old names stay beside them.
+/* Gives the values of a stored run their keys' names of today; old names stay beside them.
  *
  * *mixed_out: what was sent intra-node was rounded in part, which no key says any more; then
  * run.comm_dtype.bf16_intra_node is false.

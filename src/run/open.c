@@ -25,7 +25,7 @@ static mics_status open_job(mics_memory *memory, mics_job **job_out)
     mics_job *job = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &job));
     job->memory = memory;
-    job->lock_file = -1;
+    job->out = RUN_FOLDER_NONE;
     *job_out = job;
     return MICS_OK;
 }
@@ -147,6 +147,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_agree(job->world, open_schedule(job)));
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, job));
+    MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
     if (job->finished)
         return MICS_OK;
     if (job->world->first == 0) {

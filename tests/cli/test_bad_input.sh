@@ -103,7 +103,7 @@ rm torn/model.safetensors
 for init in empty cut.safetensors stub.safetensors huge.safetensors type.safetensors lacking torn pipe; do
     wrong 2 "$init" train run.json --ranks 2 --out begun --set model.init=$init
 done
-[ -f begun/run.json ] && fail "a run without weights was begun"
+[ -f begun/resolved.json ] && fail "a run without weights was begun"
 
 # ---- data ----
 printf 'short' >short.txt
