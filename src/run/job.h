@@ -30,6 +30,7 @@ struct mics_job {
     mics_model_builder builder; // build NULL: none
     mics_model *model;
     run_budget budget;
+    const mics_kernels *kernels; // of the CPU: those that all machines run
     mics_schedule *schedule;
     bool times_gathers;              // before it runs (collectives.h)
     run_gather_times gather_times;   // all 0: they were not timed
@@ -127,6 +128,9 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
 /* Checks that nobody saved since the checkpoint was chosen, and that it is of the same run: sets
  * start_step and finished. Needs the corpora open, and the output folder locked. */
 mics_status run_job_resume(mics_job *job);
+
+/* Whether a key of a model's config says where that came from, and not what the model is. */
+bool run_config_is_remark(const char *key);
 
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
  * what job->checkpoint holds was found to be damaged. */

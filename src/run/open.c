@@ -7,8 +7,10 @@
 #include "collectives.h"
 #include "cores.h"
 #include "gpu.h"
+#include "isa.h"
 #include "job.h"
 #include "mics/log.h"
+#include "same.h"
 #include "trainer.h"
 #include <stdio.h>
 
@@ -143,10 +145,13 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
                              run_job_find_checkpoint(job, resume != NULL ? resume : "auto")));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run));
     MICS_TRY(run_world_agree(job->world, open_model(job)));
+    MICS_TRY(run_same_run(job));
+    MICS_TRY(run_isa_settle(job));
     MICS_TRY(share_budget(job));
     MICS_TRY(run_world_agree(job->world, open_schedule(job)));
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, job));
+    MICS_TRY(run_same_data(job));
     MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
     if (job->finished)
         return MICS_OK;
