@@ -14,11 +14,6 @@ enum {
     VALUE_BYTES = 100 // of a value in an error
 };
 
-void run_same_add(mics_text *rows, const char *key, const char *value)
-{
-    mics_text_printf(rows, "%s\t%s\n", key, value);
-}
-
 // ---- what differs ----
 
 // One job's rows in the order of their keys. Those of a model's config come in its file's order.
