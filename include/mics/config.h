@@ -180,6 +180,10 @@ mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
  */
 const char *mics_run_kept_text(const mics_run *run);
 
+/* Whether mics_run_resolve left the micro-batch and micro-steps that the run file gives, so that the
+ * global batch of the checkpoint stays. */
+bool mics_run_keeps_batch(const mics_run *run);
+
 /* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
  * that are no globs. Says so when one lies beside the run file instead.
  *
@@ -188,7 +192,8 @@ const char *mics_run_kept_text(const mics_run *run);
 mics_status mics_run_check_files(const mics_run *run);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, absent and "auto" ones from the others) and the sharding (native, or from
+ * micro-steps x ranks, absent and "auto" ones from the others; after mics_run_keep the stored
+ * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and the sharding (native, or from
  * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does).
  *
  * Needs:   ranks >= 1, nodes >= 1.

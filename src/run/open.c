@@ -121,7 +121,13 @@ static void say_hints(const mics_run *run)
 
 static void say_kept(const mics_job *job)
 {
-    const char *kept = mics_run_kept_text(job->run);
+    const mics_run *run = job->run;
+    const char *kept = mics_run_kept_text(run);
+    if (mics_run_keeps_batch(run))
+        mics_log(MICS_LOG_INFO,
+                 "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
+                 (long long)run->global_batch, job->checkpoint_path, (long long)run->micro_batch,
+                 (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
                  job->checkpoint_path, kept);
