@@ -3,8 +3,10 @@
 // The program: finds the verb and runs it.
 #include "cli.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -109,8 +111,18 @@ static int finish(int code)
     return code != EXIT_GOOD ? code : EXIT_FAILED;
 }
 
+// Else the first files that are opened would be standard output and error, and get what is printed.
+static void open_standard_files(void)
+{
+    for (int file = 0; file <= STDERR_FILENO; file++) {
+        if (fcntl(file, F_GETFD) == -1 && errno == EBADF && open("/dev/null", O_RDWR) != file)
+            _exit(EXIT_FAILED); // nobody could be told
+    }
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
     cli_log_install();
     if (argc < 2) {
         mics_fail(MICS_ERR_INVALID, "no verb given; see mics --help");

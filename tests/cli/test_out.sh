@@ -72,6 +72,15 @@ train 2 lock --out theirs
 contains lock.err "theirs/lock: was not written by a run"
 contains theirs/lock "a lock of something else"
 
+# Standard files that are closed: what is printed reaches no file of the run.
+"$mics" train run.json --ranks 2 --steps 4 --out closed --set run.log_every=1 <&- >&- 2>&- ||
+    fail "it needs standard files"
+"$mics" train run.json --ranks 2 --steps 4 --out open --set run.log_every=1 >open.out 2>&1 ||
+    fail "a plain run"
+same_losses closed open
+same_weights closed/checkpoints/step-00000004 open/checkpoints/step-00000004
+[ "$(grep -vc '^{' closed/metrics.jsonl)" = 0 ] || fail "metrics.jsonl holds what was printed"
+
 # Names that are patterns to a shell.
 train 0 pattern --out 'a[1]*?\b'
 train 0 plain --out plain
