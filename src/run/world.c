@@ -125,8 +125,9 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
     pthread_mutex_init(&world->mutex, NULL);
     pthread_cond_init(&world->asked, NULL);
     pthread_cond_init(&world->answered, NULL);
-    mics_status status =
-        mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
+    mics_status status = mics_comm_check_launcher();
+    if (status == MICS_OK)
+        status = mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
     if (status != MICS_OK) {
         run_world_close(world);
         return status;
