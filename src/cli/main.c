@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program: finds the verb and runs it.
 #include "cli.h"
+#include "mics/run.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -120,10 +121,8 @@ static void open_standard_files(void)
     }
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    open_standard_files();
-    cli_log_install();
     if (argc < 2) {
         mics_fail(MICS_ERR_INVALID, "no verb given; see mics --help");
         return EXIT_USAGE;
@@ -136,4 +135,15 @@ int main(int argc, char **argv)
         return finish(EXIT_GOOD);
     }
     return finish(run_verb(name, argc - 2, argv + 2));
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_files();
+    cli_log_install();
+    if (!mics_job_is_launched())
+        cli_last_words_install();
+    const int code = run(argc, argv);
+    cli_last_words_leave();
+    return code;
 }
