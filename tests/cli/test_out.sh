@@ -56,8 +56,8 @@ rm -r before/checkpoints before/lock before/resolved.json
 train 0 metrics --steps 5 --out before
 cmp kept.json before/run.json || fail "an earlier version's run.json was overwritten"
 
-for file in resolved.json metrics.jsonl trace.json products.bin; do
-    mkdir -p theirs
+for file in resolved.json metrics.jsonl trace.json products.bin checkpoints/latest; do
+    mkdir -p theirs/checkpoints
     echo mine >"theirs/$file"
     train 2 theirs --out theirs
     one_line theirs.err
