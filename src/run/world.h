@@ -61,7 +61,7 @@ struct run_world {
 /* Opens the world. Until run_world_agree the error lines of this thread are held back
  * (mics_log_hold).
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide);
+ * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide, torchrun);
  *          what a transport returned.
  * Owns:    close with run_world_close.
  */

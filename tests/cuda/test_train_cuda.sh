@@ -142,7 +142,7 @@ train 0 stages $over_nodes --set run.collectives=two-stage
 train 0 chosen $over_nodes
 one_line chosen.err
 contains chosen.err "run.collectives: gathers in "
-grep -q '"collectives": "\(two-stage\|ring-gathers\)"' chosen/run.json || fail "run.json does not say what was chosen"
+grep -q '"collectives": "\(two-stage\|ring-gathers\)"' chosen/resolved.json || fail "resolved.json does not say what was chosen"
 same_losses chosen stages
 exact chosen
 # shellcheck disable=SC2086
