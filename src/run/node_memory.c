@@ -10,6 +10,7 @@
 // A node that dies before 3 leaves the other slot, which all nodes have: no rank begins the next copy
 // before all have taken part in a step after this one.
 #include "node_memory.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/size.h"
 #include "io/checkpoint/node.h"
@@ -436,8 +437,20 @@ static mics_status make_copy(copying *copy, bool *kept_out)
     return MICS_OK;
 }
 
+// Once: how much is copied, and what it costs.
+static void tell_copied(run_trainer *self, int64_t step, int64_t bytes, double taken_us)
+{
+    char text[32];
+    if (self->rank->comm->rank == 0 && !self->memory_told)
+        run_job_note(self->job, "step %lld is kept in node memory: %s a rank, in %.3g s",
+                     (long long)step, mics_size_text((double)bytes, text, sizeof text),
+                     taken_us / 1e6);
+    self->memory_told = true;
+}
+
 static mics_status copy_state(run_trainer *self, int64_t step)
 {
+    const double begin_us = mics_clock_us();
     copying copy = {.self = self, .step = step};
     bool kept = false;
     MICS_TRY(open_copying(&copy));
@@ -446,6 +459,8 @@ static mics_status copy_state(run_trainer *self, int64_t step)
     mics_log_demote(before);
     if (status == MICS_OK && kept) {
         tidy(self);
+        tell_copied(self, step, copy.reports[self->rank->comm->rank].bytes,
+                    mics_clock_us() - begin_us);
         self->memory_slot = (self->memory_slot + 1) % MICS_NODE_SLOTS;
     } else if (status == MICS_OK && self->rank->comm->rank == 0) {
         mics_log(MICS_LOG_WARNING,
