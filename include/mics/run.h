@@ -224,9 +224,10 @@ typedef struct mics_job_facts {
     size_t device_memory_bytes; // of the first
     const char *no_device;      // why no GPU is used although there is a plugin for them; NULL
     // Memory of a rank.
-    size_t limit_bytes;     // that it may have; SIZE_MAX: nobody knows
-    bool limit_is_set;      // by run.memory_limit
-    size_t host_copy_bytes; // beside a GPU's, on the host, to load and save
+    size_t limit_bytes;       // that it may have; SIZE_MAX: nobody knows
+    bool limit_is_set;        // by run.memory_limit
+    size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
+    size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
     // Measured by training: the largest of all ranks, by tag and in all.
     int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.
@@ -236,6 +237,7 @@ typedef struct mics_job_facts {
     int64_t held_out_windows;  // of the training data, where validation has none of its own
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
+    bool from_memory;       // that was a copy in node memory, and is no more
     const char *checkpoints_dir;
     bool imported;                            // began with safetensors
     bool finished;                            // no step is left
