@@ -56,8 +56,8 @@ rm -r before/checkpoints before/lock before/resolved.json
 train 0 metrics --steps 5 --out before
 cmp kept.json before/run.json || fail "an earlier version's run.json was overwritten"
 
-for file in resolved.json metrics.jsonl trace.json products.bin; do
-    mkdir -p theirs
+for file in resolved.json metrics.jsonl trace.json products.bin checkpoints/latest; do
+    mkdir -p theirs/checkpoints
     echo mine >"theirs/$file"
     train 2 theirs --out theirs
     one_line theirs.err
@@ -84,9 +84,17 @@ grep -q "parameters over" -r closed --exclude-dir=checkpoints && fail "a file of
 # Names that are patterns to a shell.
 train 0 pattern --out 'a[1]*?\b'
 train 0 plain --out plain
+# A killed process left a part of a token shard here, and one in a folder that the name matches is alive.
+host=$(uname -n)
+shard=$(cd 'a[1]*?\b/cache' && echo *.bin)
+mkdir -p 'a1x?b/cache'
+touch "a[1]*?\\b/cache/$shard.$host-1-1-0.partial" "a1x?b/cache/$shard.$host-1-1-0.partial"
+rm "a[1]*?\\b/cache/$shard"
 same_losses plain 'a[1]*?\b'
 run 0 onward "$mics" train run.json --ranks 2 --steps 6 --out 'a[1]*?\b'
 contains onward.out "step 4, resumed from"
+[ ! -e "a[1]*?\\b/cache/$shard.$host-1-1-0.partial" ] || fail "a part of a shard was left"
+[ -e "a1x?b/cache/$shard.$host-1-1-0.partial" ] || fail "a file of another folder was removed"
 run 0 eval "$mics" eval 'a[1]*?\b' --data text.txt
 
 wait $second && fail "two runs wrote into one folder"
