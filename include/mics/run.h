@@ -239,13 +239,13 @@ typedef struct mics_job_facts {
     int64_t held_out_windows;  // of the training data, where validation has none of its own
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
-    bool from_memory;       // that was a copy in node memory, and is no more
     const char *checkpoints_dir;
-    bool imported;                            // began with safetensors
-    bool finished;                            // no step is left
-    int64_t start_step;                       // optimizer steps that were done before
-    int64_t step;                             // that are done
-    int64_t saved_step;                       // in the newest checkpoint; 0: as in phase
+    bool from_memory;   // resumed from a copy in node memory, which is no more
+    bool imported;      // began with safetensors
+    bool finished;      // no step is left
+    int64_t start_step; // optimizer steps that were done before
+    int64_t step;       // that are done
+    int64_t saved_step; // in the newest checkpoint; 0: as in phase
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 

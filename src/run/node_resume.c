@@ -528,10 +528,11 @@ bool run_node_memory_wins(mics_job *job, const char *newest_on_disk)
 {
     const run_found_copy *found = job->node.found;
     const char *slash = newest_on_disk != NULL ? strrchr(newest_on_disk, '/') : NULL;
-    long long step = 0;
+    static const char begin[] = "/step-";
     if (found == NULL)
         return false;
-    if (slash != NULL && (sscanf(slash, "/step-%lld", &step) != 1 || step > found->key.step))
+    if (slash != NULL && (strncmp(slash, begin, sizeof begin - 1) != 0 ||
+                          strtoll(slash + sizeof begin - 1, NULL, 10) > found->key.step))
         return false;
     job->node.taken = true;
     job->node.serial = found->key.serial + 1;

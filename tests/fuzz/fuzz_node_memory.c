@@ -30,7 +30,7 @@ static void write_copy(mics_memory *memory, int32_t slot)
                                        .optimizer = "AdamW",
                                        .sharding = {1, 1, 1},
                                        .layered_micro_steps = 1};
-    const mics_manifest_unit unit = {"a", ELEMS};
+    mics_manifest_unit unit = {"a", ELEMS};
     const bool keeps = true;
     mics_node_file file;
     char *folder = NULL;

@@ -113,14 +113,23 @@ void mics_node_remove(const char *path)
     remove_at(AT_FDCWD, path);
 }
 
+// The number in a name that begins so; -1: it does not, or has none.
+static long number_of(const char *name, const char *begin)
+{
+    const size_t bytes = strlen(begin);
+    char *end = NULL;
+    if (strncmp(name, begin, bytes) != 0 || name[bytes] < '0' || name[bytes] > '9')
+        return -1;
+    const long number = strtol(name + bytes, &end, 10);
+    return end != name + bytes ? number : -1;
+}
+
 void mics_node_remove_from(const char *root, int32_t first)
 {
     DIR *folder = opendir(root);
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        int node = 0;
-        if ((sscanf(entry->d_name, "node-%d", &node) == 1 && node >= first) ||
-            strncmp(entry->d_name, "resume-", 7) == 0)
+        if (number_of(entry->d_name, "node-") >= first || strncmp(entry->d_name, "resume-", 7) == 0)
             remove_at(dirfd(folder), entry->d_name);
     }
     if (folder != NULL)
@@ -248,9 +257,8 @@ static void remove_unkept(const char *slot, const bool *keeps, int32_t files)
     DIR *folder = opendir(slot);
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        int file = 0;
-        if (sscanf(entry->d_name, "rank-%d", &file) == 1 &&
-            (file < 0 || file >= files || !keeps[file]))
+        const long file = number_of(entry->d_name, "rank-");
+        if (file >= files || (file >= 0 && !keeps[file]))
             remove_at(dirfd(folder), entry->d_name);
     }
     if (folder != NULL)
@@ -289,10 +297,9 @@ static mics_status describe(mics_memory *memory, const char *slot, const mics_no
         .meta = *from->meta,
         .files = files,
         .file_count = from->file_count,
+        .units = from->units,
         .unit_count = from->unit_count,
     };
-    // It is only written: neither texts nor lists are changed.
-    memcpy(&manifest.units, &from->units, sizeof manifest.units);
     for (int32_t i = 0; i < from->file_count; i++) {
         names[i] = mics_ckpt_rank_name(i, 0);
         files[i] = (mics_manifest_file){names[i].text, from->files[i].bytes, from->files[i].hash};

@@ -100,7 +100,7 @@ typedef struct mics_node_manifest {
     const mics_checkpoint_meta *meta;
     const mics_node_file *files; // (file_count)
     int32_t file_count;
-    const mics_manifest_unit *units; // by name
+    mics_manifest_unit *units; // by name; only read
     int32_t unit_count;
     int32_t slot;
     int64_t serial; // of two copies of one run, the one with the higher serial is newer
