@@ -448,7 +448,7 @@ static void tell_copied(run_trainer *self, int64_t step, int64_t bytes, double t
     self->memory_told = true;
 }
 
-static mics_status copy_state(run_trainer *self, int64_t step)
+static mics_status copy_state(run_trainer *self, int64_t step, bool *kept_out)
 {
     const double begin_us = mics_clock_us();
     copying copy = {.self = self, .step = step};
@@ -471,18 +471,27 @@ static mics_status copy_state(run_trainer *self, int64_t step)
     mics_free(self->rank->memory, copy.slot);
     mics_free(self->rank->memory, copy.pieces);
     mics_free(self->rank->memory, copy.reports);
+    *kept_out = kept;
     return status;
+}
+
+mics_status run_node_memory_copy(run_trainer *self, int64_t step, bool *kept_out)
+{
+    const mics_job *job = self->job;
+    mics_comm *comm = self->rank->comm;
+    *kept_out = false;
+    if (job->run->memory_checkpoint_every == 0)
+        return MICS_OK;
+    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
+    MICS_TRY(copy_state(self, step, kept_out));
+    // A run that goes on from here has none either.
+    mics_engine_forget_residual(self->engine);
+    return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
 }
 
 mics_status run_node_memory_follow(run_trainer *self, int64_t step)
 {
-    const mics_run *run = self->job->run;
-    if (run->memory_checkpoint_every == 0 || step % run->memory_checkpoint_every != 0)
-        return MICS_OK;
-    mics_comm *comm = self->rank->comm;
-    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
-    MICS_TRY(copy_state(self, step));
-    // A run that goes on from here has none either.
-    mics_engine_forget_residual(self->engine);
-    return mics_comm_set_timeout(comm, run->comm_timeout_s);
+    const int64_t every = self->job->run->memory_checkpoint_every;
+    bool kept = false;
+    return every > 0 && step % every == 0 ? run_node_memory_copy(self, step, &kept) : MICS_OK;
 }

@@ -77,11 +77,15 @@ void run_node_memory_close(mics_job *job, bool saved);
 mics_status run_node_memory_book(run_trainer *self);
 void run_node_memory_unbook(run_trainer *self);
 
-/* Makes a copy after a step, where one is due. One that fails is a warning: training goes on, and the
- * copy before it counts.
+/* Makes a copy of the step that was done last. One that fails is a warning: training goes on, and the
+ * copy before it counts. Also for who has no time to save to disk.
  *
- * Returns: MICS_OK; what a collective returned.     Collective: over ranks.
+ * kept_out: whether it counts, alike on all ranks; false where the run keeps none.
+ * Returns:  MICS_OK; what a collective returned.     Collective: over ranks.
  */
+mics_status run_node_memory_copy(run_trainer *self, int64_t step, bool *kept_out);
+
+/* The same after a step, where a copy is due (run.memory_checkpoint_every). */
 mics_status run_node_memory_follow(run_trainer *self, int64_t step);
 
 // ---- node_resume.c, for node_memory.c ----
