@@ -226,9 +226,10 @@ typedef struct mics_job_facts {
     size_t device_memory_bytes; // of the first
     const char *no_device;      // why no GPU is used although there is a plugin for them; NULL
     // Memory of a rank.
-    size_t limit_bytes;     // that it may have; SIZE_MAX: nobody knows
-    bool limit_is_set;      // by run.memory_limit
-    size_t host_copy_bytes; // beside a GPU's, on the host, to load and save
+    size_t limit_bytes;       // that it may have; SIZE_MAX: nobody knows
+    bool limit_is_set;        // by run.memory_limit
+    size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
+    size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
     // Measured by training: the largest of all ranks, by tag and in all.
     int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.
@@ -239,11 +240,12 @@ typedef struct mics_job_facts {
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;
-    bool imported;                            // began with safetensors
-    bool finished;                            // no step is left
-    int64_t start_step;                       // optimizer steps that were done before
-    int64_t step;                             // that are done
-    int64_t saved_step;                       // in the newest checkpoint; 0: as in phase
+    bool from_memory;   // resumed from a copy in node memory, which is no more
+    bool imported;      // began with safetensors
+    bool finished;      // no step is left
+    int64_t start_step; // optimizer steps that were done before
+    int64_t step;       // that are done
+    int64_t saved_step; // in the newest checkpoint; 0: as in phase
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 

@@ -19,7 +19,10 @@ static const char *plural(int64_t count)
 
 static void print_start(const mics_job *job, const mics_job_facts *facts)
 {
-    if (facts->checkpoint != NULL)
+    if (facts->from_memory)
+        printf("start     step %lld, resumed from node memory, no checkpoint read from disk\n",
+               (long long)facts->start_step);
+    else if (facts->checkpoint != NULL)
         printf("start     step %lld, resumed from %s\n", (long long)facts->start_step,
                facts->checkpoint);
     else if (facts->imported)

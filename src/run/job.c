@@ -7,6 +7,8 @@
 #include "import.h"
 #include "mics/log.h"
 #include "saved.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,12 +28,6 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 mics_status run_job_open_schedule(mics_job *job)
 {
     return run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule);
-}
-
-double run_job_files_timeout_s(const mics_job *job)
-{
-    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
-    return fmax(LEAST_S, OF_COLLECTIVES * job->run->comm_timeout_s);
 }
 
 // ---- data ----

@@ -14,11 +14,10 @@
 #include "mics/model.h"
 #include "mics/run.h"
 #include "mics/schedule.h"
+#include "node_memory.h"
 #include "samples.h"
 #include "sizing.h"
 #include "world.h"
-
-typedef struct run_trainer run_trainer;
 
 enum { RUN_PATH_BYTES = 4096 };
 
@@ -48,6 +47,7 @@ struct mics_job {
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
     char *checkpoints_dir;       // OUT/checkpoints
     char *run_json;              // resolved, as text
+    run_node_memory node;        // copies of the state in the memory of nodes
     int64_t start_step;          // optimizer steps that were done before
     bool finished;               // nothing was left to do
     run_folder out;              // the folder, held by the first process
@@ -91,7 +91,12 @@ static inline int64_t run_job_sequence(const mics_job *job)
 }
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
-double run_job_files_timeout_s(const mics_job *job);
+static inline double run_job_files_timeout_s(const mics_job *job)
+{
+    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
+    const double seconds = OF_COLLECTIVES * job->run->comm_timeout_s;
+    return seconds > LEAST_S ? seconds : LEAST_S;
+}
 
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);

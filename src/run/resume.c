@@ -196,6 +196,8 @@ static mics_status choose(mics_job *job, const char *resume)
     bool named = !automatic && strcmp(resume, "none") != 0;
     MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path));
     const char *newest = job->newest_path;
+    if (automatic && run_node_memory_wins(job, newest))
+        return mics_strdup(job->memory, run_node_memory_path(job), &job->checkpoint_path);
     if (automatic)
         return newest != NULL ? mics_strdup(job->memory, newest, &job->checkpoint_path) : MICS_OK;
     mics_status status = MICS_OK;

@@ -111,6 +111,7 @@ static mics_status open_schedule(mics_memory *memory, const mics_run *run, const
         .boundary_dtype = run->boundary_dtype,
         .share_params = run->share_params && budget->shares,
         .comm_staging_bytes = budget->staging_bytes,
+        .node_memory = run->memory_checkpoint_every > 0,
     };
     choose_collectives(run, &spec);
     fill_accelerator(&budget->accelerator, &spec);
@@ -289,6 +290,10 @@ static void suggest_all(search *self, size_t needed)
     as.prefetch = 0;
     if (run->prefetch > 0)
         suggest(self, &as, "run.prefetch 0");
+    as = *run;
+    as.memory_checkpoint_every = 0;
+    if (run->memory_checkpoint_every > 0)
+        suggest(self, &as, "run.memory_checkpoint_every 0");
     as = *run;
     as.layered_micro_steps = 1;
     if (run->layered_micro_steps > 1)

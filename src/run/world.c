@@ -11,6 +11,17 @@
 #include <string.h>
 #include <time.h>
 
+int32_t run_world_node_ranks(const run_world *world)
+{
+    const int32_t ranks = world->ranks / world->nodes;
+    return ranks < world->ranks_here ? ranks : world->ranks_here;
+}
+
+int32_t run_world_node_number(const run_world *world, int32_t rank)
+{
+    return rank % world->ranks_here / run_world_node_ranks(world);
+}
+
 // ---- agreement with one voice ----
 
 // All-gathers one value a rank; `gathered` holds comm->ranks of them.
