@@ -182,6 +182,16 @@ int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems)
     return mics_size_round_up(elems, (int64_t)ALIGNED_ELEMS * mesh->ranks);
 }
 
+mics_replicas mics_mesh_replicas(const mics_mesh *mesh)
+{
+    const mics_sharding s = mesh->sharding;
+    return (mics_replicas){.params = mesh->ranks / s.params,
+                           .grads = mesh->ranks / s.grads,
+                           .optimizer = mesh->ranks / s.optimizer,
+                           .compares_params = s.optimizer > s.params && s.params < mesh->ranks,
+                           .compares_optimizer = s.optimizer < mesh->ranks};
+}
+
 #define SCOPES_OF(name)                                                                            \
     {                                                                                              \
         name, name ", intra-node", name ", inter-node"                                             \
