@@ -15,7 +15,9 @@ static const char *compared(const mics_replicas *replicas)
 
 static void write_when(const mics_run *run, char *text, size_t capacity)
 {
-    if (run->check_replicas_every > 0)
+    if (run->check_replicas_every == 1)
+        snprintf(text, capacity, "after each step");
+    else if (run->check_replicas_every > 0)
         snprintf(text, capacity, "every %lld steps and before each save",
                  (long long)run->check_replicas_every);
     else

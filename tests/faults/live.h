@@ -20,7 +20,8 @@
 
 enum { LIVE_MAX_STEPS = 64, LIVE_MAX_SETS = 24 };
 
-enum { LIVE_NAN = -1, LIVE_LARGE = -2 }; // in place of a bit
+// In place of a bit: not a number, 60 or 300 times the number.
+enum { LIVE_NAN = -1, LIVE_LARGE = -2, LIVE_HUGE = -3 };
 
 typedef enum live_kind {
     LIVE_NONE,
@@ -33,6 +34,7 @@ typedef enum live_kind {
     LIVE_GATHERED,    // parameters, before a linear op reads them
     LIVE_ACTIVATIONS, // that a linear op has made
     LIVE_MICRO_GRADS, // of a weight, before the first hop
+    LIVE_LOSS,        // of a micro-step: its sign
     LIVE_KINDS
 } live_kind;
 
@@ -85,7 +87,7 @@ static inline void live_flip_bit(void *data, int64_t elem, int32_t bit)
     char *at = (char *)data + elem * (int64_t)sizeof word;
     memcpy(&word, at, sizeof word);
     memcpy(&value, at, sizeof value);
-    value = bit == LIVE_NAN ? NAN : value * -60;
+    value = bit == LIVE_NAN ? NAN : value * (bit == LIVE_HUGE ? -300 : -60);
     word ^= (uint32_t)1 << (bit < 0 ? 0 : bit % 32);
     memcpy(at, bit < 0 ? (const void *)&value : (const void *)&word, sizeof word);
 }
@@ -108,6 +110,13 @@ static inline void live_sum_squares(const mics_exec *at, double *sum, const floa
 {
     live_hit(LIVE_GRADS, x, elems);
     live_arm.base->sum_squares(at, sum, x, elems);
+}
+
+static inline void live_sum_losses(const mics_exec *at, double *sum, const float *loss_N, int64_t N)
+{
+    live_arm.base->sum_losses(at, sum, loss_N, N);
+    if (live_arm.flip.kind == LIVE_LOSS && live_arm.left > 0 && live_arm.left-- > 0)
+        *sum = -10 * *sum;
 }
 
 static inline void live_forward(const mics_op_call *call)
@@ -133,6 +142,7 @@ static inline void live_arm_engine(mics_engine *engine, const live_flip *flip)
     live_arm.linear.pair = NULL;
     live_arm.table.ops[MICS_OP_LINEAR] = &live_arm.linear;
     live_arm.table.sum_squares = live_sum_squares;
+    live_arm.table.sum_losses = live_sum_losses;
     live_arm.flip = *flip;
     live_arm.calls = flip->unit;
     live_arm.left = flip->times > 0 ? flip->times : 1;

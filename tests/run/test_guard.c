@@ -226,6 +226,29 @@ static void test_saved_aside(void **state)
         expect(again.error, "not finite");
 }
 
+// What no cross-entropy is: far above a guess, as a parameter that exists once has become huge; and
+// below 0.
+static void test_impossible_losses(void **state)
+{
+    (void)state;
+    static const layout once = {"zero1", 2, {1, 1, 2}};
+    live_run run = run_of(&once);
+    run.steps = 40;
+    run.flip = (live_flip){
+        .kind = LIVE_MASTERS, .rank = 0, .after = 30, .unit = 0, .elem = 512, .bit = LIVE_HUGE};
+    live_go(&run, false);
+    ASSERT_STATUS(MICS_ERR_NUMERIC, run.status);
+    expect(run.error, "step 31: loss 3");
+    expect(run.error, "5.54518 for a guess among 256 tokens");
+    run = run_of(&once);
+    run.flip = (live_flip){.kind = LIVE_LOSS, .rank = 1, .after = 6};
+    live_go(&run, false);
+    ASSERT_STATUS(MICS_ERR_NUMERIC, run.status);
+    expect(run.error, "step 7: loss -");
+    expect(run.error, "no cross-entropy");
+    assert_int_equal(run.errors, 1);
+}
+
 // A NaN in one replica's masters is that replica's, and not the data's.
 static void test_nan_of_a_replica(void **state)
 {
@@ -344,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_damaged_checkpoint),
         cmocka_unit_test(test_repair),
         cmocka_unit_test(test_saved_aside),
+        cmocka_unit_test(test_impossible_losses),
         cmocka_unit_test(test_nan_of_a_replica),
         cmocka_unit_test(test_recheck_tells_a_machine),
         cmocka_unit_test(test_recheck_tells_the_data),
