@@ -60,13 +60,30 @@ static mics_status describe_with_hosts(run_trainer *self, int64_t step,
 
 // ---- where to go back to ----
 
+static bool open_source(const run_trainer *self, const char *path, run_guard_source *source_out)
+{
+    mics_checkpoint *checkpoint = NULL;
+    const bool muted = mics_log_mute(true);
+    const bool good = mics_checkpoint_open(self->rank->memory, path, &checkpoint) == MICS_OK;
+    mics_log_mute(muted);
+    if (!good)
+        return false;
+    source_out->step = mics_checkpoint_meta_get(checkpoint)->step;
+    snprintf(source_out->path, sizeof source_out->path, "%s", path);
+    mics_checkpoint_close(checkpoint);
+    return true;
+}
+
 // What this run saved was compared before; so was, or is as good as it gets, what it resumed from.
+// One that resumed from node memory goes back to the newest checkpoint on disk.
 static bool newest_saved(const run_trainer *self, run_guard_source *source_out)
 {
     const mics_job *job = self->job;
-    const bool resumed = job->checkpoint_path != NULL && self->saved_step == job->start_step;
+    const bool resumed =
+        job->checkpoint_path != NULL && !job->node.taken && self->saved_step == job->start_step;
     if (!self->saved)
-        return false;
+        return job->node.taken && job->newest_path != NULL &&
+               open_source(self, job->newest_path, source_out);
     source_out->step = self->saved_step;
     if (resumed)
         snprintf(source_out->path, sizeof source_out->path, "%s", job->checkpoint_path);
@@ -82,20 +99,22 @@ static bool saved_before(const run_trainer *self, const run_guard_source *newest
 {
     mics_memory *memory = self->rank->memory;
     const char *slash = strrchr(newest->path, '/');
-    mics_checkpoint *checkpoint = NULL;
     char *path = NULL;
     const bool muted = mics_log_mute(true);
-    if (mics_checkpoint_other(memory, self->job->checkpoints_dir,
-                              slash != NULL ? slash + 1 : newest->path, &path) == MICS_OK &&
-        path != NULL && mics_checkpoint_open(memory, path, &checkpoint) == MICS_OK) {
-        source_out->step = mics_checkpoint_meta_get(checkpoint)->step;
-        snprintf(source_out->path, sizeof source_out->path, "%s", path);
-    }
+    const mics_status status = mics_checkpoint_other(
+        memory, self->job->checkpoints_dir, slash != NULL ? slash + 1 : newest->path, &path);
     mics_log_mute(muted);
-    const bool found = checkpoint != NULL && source_out->step < newest->step;
-    mics_checkpoint_close(checkpoint);
+    const bool found = status == MICS_OK && path != NULL && open_source(self, path, source_out) &&
+                       source_out->step < newest->step;
     mics_free(memory, path);
     return found;
+}
+
+// Whether what the run began with can be made again: weights that were read are open only where it
+// did not resume.
+static bool begins_again(const mics_job *job)
+{
+    return job->import != NULL || strcmp(job->run->model_init, "random") == 0;
 }
 
 bool run_guard_newest_agreed(const run_trainer *self, int32_t which, run_guard_source *source_out)
@@ -103,7 +122,7 @@ bool run_guard_newest_agreed(const run_trainer *self, int32_t which, run_guard_s
     run_guard_source newest = {.path = ""};
     *source_out = newest;
     if (!newest_saved(self, &newest))
-        return which == 0; // what the run began with
+        return which == 0 && begins_again(self->job);
     if (which == 0) {
         *source_out = newest;
         return true;

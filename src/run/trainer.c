@@ -44,6 +44,7 @@ static mics_status open_engine(run_trainer *self)
         .memory = self->rank->memory,
         .schedule = job->schedule,
         .comm = self->rank->comm,
+        .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };
@@ -66,6 +67,7 @@ static mics_status open_all(run_trainer *self)
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_state(self));
     mics_engine_release(self->engine);
+    MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     MICS_TRY(run_filling_metrics(self, self->job->start_step));
     return run_guard_open(self);
@@ -95,8 +97,9 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
     *self = (run_trainer){.job = job,
                           .rank = rank,
                           .step = job->start_step,
-                          .saved = job->checkpoint != NULL,
-                          .saved_step = job->start_step,
+                          .saved = job->checkpoint != NULL && !job->node.taken,
+                          .saved_step = job->node.taken ? 0 : job->start_step,
+                          .memory_slot = job->node.slot,
                           .validation_first = NAN,
                           .validation_last = NAN};
     if (rank->comm->rank == 0 && job->callbacks.start != NULL)
@@ -110,6 +113,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     if (self->rank == NULL)
         return MICS_OK;
     mics_engine_close(self->engine); // first, as it uses the rest
+    run_node_memory_unbook(self);
     mics_status status = mics_metrics_close(self->metrics);
     run_trace_close(self->trace);
     run_guard_close(self);
@@ -289,11 +293,15 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
     const bool saves = last || stop || is_due(run->checkpoint_every, step);
-    MICS_TRY(run_guard_check(self, step, saves));
+    // A copy in node memory is a state to go on from, too.
+    const bool copies = is_due(run->memory_checkpoint_every, step);
+    MICS_TRY(run_guard_check(self, step, saves || copies));
     if (self->step != step)
         return MICS_OK;
     if (saves)
         MICS_TRY(run_saving_save(self, step));
+    if (!last && !stop)
+        MICS_TRY(run_node_memory_follow(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
     self->begin_us += mics_clock_us() - end_us;
