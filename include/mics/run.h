@@ -153,12 +153,13 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
 mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
 
 /* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
- * Validates and saves as the run says, and always at its end.
+ * Validates and saves as the run says, and always at its end. Where replicas are found to differ it
+ * goes back to an older state and trains on from there, so callbacks may hear of a step again.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
  * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
  *          stop, the step is done and saved on all, and training may go on; MICS_ERR_NUMERIC: a
- *          loss or norm is not finite; MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
+ *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
  *          logged by a rank that failed. After a failure only mics_job_close has an effect; other
  *          calls return that status again.
  * Collective: over processes.     Blocks: while it trains.

@@ -3,6 +3,7 @@
 // What mics explain prints for people.
 #include "base/size.h"
 #include "explain.h"
+#include "replicas.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +111,12 @@ static void print_memory(const mics_job *job)
                    mics_size_text((double)copies, text, sizeof text), copies);
     }
     print_limit(job);
+}
+
+static void print_replicas(const mics_job *job)
+{
+    char text[256];
+    printf("\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
 }
 
 static void print_operation(const cli_operation *row)
@@ -227,6 +234,7 @@ mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_
            (int)mics_job_model(job)->unit_count);
     print_device(job);
     print_mesh(&mics_job_schedule(job)->spec.mesh);
+    print_replicas(job);
     print_memory(job);
     print_operations(mics_job_schedule(job), &operations);
     print_bytes(mics_job_schedule(job));

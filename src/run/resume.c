@@ -188,6 +188,15 @@ static bool lies_in(const char *path, const char *dir)
     return same;
 }
 
+// Whether what is resumed from is of this run: a step's folder, or one that was saved aside.
+static bool is_own(const mics_job *job)
+{
+    char aside[RUN_PATH_BYTES];
+    snprintf(aside, sizeof aside, "%s/aside", job->run->out);
+    return lies_in(job->checkpoint_path, job->checkpoints_dir) ||
+           lies_in(job->checkpoint_path, aside);
+}
+
 // Sets checkpoint_path when there is something to resume from. An older step of the same folder is
 // a way back: the next save is the newest then, whatever its step, and replaces a step of its name.
 static mics_status choose(mics_job *job, const char *resume)
@@ -203,7 +212,7 @@ static mics_status choose(mics_job *job, const char *resume)
     mics_status status = MICS_OK;
     if (named)
         status = run_checkpoint_find(job->memory, resume, &job->checkpoint_path);
-    bool ours = status == MICS_OK && named && lies_in(job->checkpoint_path, job->checkpoints_dir);
+    bool ours = status == MICS_OK && named && is_own(job);
     if (status == MICS_OK && newest != NULL && !ours)
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: holds checkpoints, which are not overwritten; use --resume auto to "

@@ -8,9 +8,7 @@
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "gpu.h"
-#include "import.h"
 #include "mics/log.h"
 #include "overlap.h"
 #include <math.h>
@@ -56,56 +54,23 @@ static mics_status open_engine(run_trainer *self)
     return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
-// A resumed run takes the loss scale of its checkpoint.
-static void fill_scaler(run_trainer *self)
+static mics_status fill_state(run_trainer *self)
 {
-    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
-    const mics_scaler scaler = {.scale = saved->scale,
-                                .steps = saved->steps,
-                                .last_overflow = saved->steps - saved->since_overflow,
-                                .skipped = saved->skipped,
-                                .hysteresis = (int32_t)saved->hysteresis};
-    if (saved->scale > 0 && self->job->run->precision == MICS_RUN_PRECISION_FP16)
-        mics_engine_set_scaler(self->engine, &scaler);
-}
-
-static mics_status fill_parameters(run_trainer *self)
-{
-    const mics_job *job = self->job;
-    if (job->checkpoint != NULL) {
-        mics_status status =
-            run_resume_fill(job->model, &job->run->optimizer, job->checkpoint, self->engine);
-        fill_scaler(self);
-        if (status == MICS_ERR_FORMAT)
-            run_job_advise_older(job);
-        return status;
-    }
-    if (job->import != NULL)
-        return run_import_fill(job->model, job->import, self->engine);
-    return mics_engine_init_random(self->engine, job->run->seed);
-}
-
-static mics_status open_metrics(run_trainer *self)
-{
-    const mics_job *job = self->job;
-    char *path = NULL;
-    if (self->rank->comm->rank != 0)
-        return MICS_OK;
-    MICS_TRY(mics_file_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
-    mics_status status =
-        mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
-    mics_free(self->rank->memory, path);
+    const mics_status status = run_filling_state(self, self->job->checkpoint);
+    if (status == MICS_ERR_FORMAT && self->job->checkpoint != NULL)
+        run_job_advise_older(self->job);
     return status;
 }
 
 static mics_status open_all(run_trainer *self)
 {
     MICS_TRY(open_engine(self));
-    MICS_TRY(fill_parameters(self));
+    MICS_TRY(fill_state(self));
     mics_engine_release(self->engine);
     MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
-    return open_metrics(self);
+    MICS_TRY(run_filling_metrics(self, self->job->start_step));
+    return run_guard_open(self);
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
@@ -151,6 +116,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     run_node_memory_unbook(self);
     mics_status status = mics_metrics_close(self->metrics);
     run_trace_close(self->trace);
+    run_guard_close(self);
     mics_free(rank->memory, self->shards);
     mics_free(rank->memory, self->row);
     self->rank = NULL;
@@ -197,28 +163,6 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(ctx, rank);
     mics_log_release(false, -1);
     return find_loss(self, &self->evaluated);
-}
-
-// One rank a process hears what is asked of the process.
-static bool hears(const run_trainer *self)
-{
-    return self->rank->comm->rank == self->rank->world->first;
-}
-
-void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
-{
-    if (hears(self))
-        run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
-                                                        .saved_step = self->saved_step,
-                                                        .saving = saving,
-                                                        .seconds = seconds});
-}
-
-mics_status run_trainer_save(void *ctx, run_rank *rank)
-{
-    run_trainer *self = trainer_of(ctx, rank);
-    mics_log_release(false, -1);
-    return run_saving_save(self, self->step);
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)
@@ -319,7 +263,9 @@ static mics_status run_step(run_trainer *self, int64_t step)
     double lr = mics_lr_at(&run->lr, step);
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
-    MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
+    MICS_TRY(run_guard_step(self, step, (float)lr, &source));
+    if (self->step != step) // it has to be run again
+        return MICS_OK;
     const double taken_us = step_us(self);
     MICS_TRY(check_sent(self, &self->newest));
     return report_step(self, step, taken_us, lr, &self->newest);
@@ -335,7 +281,8 @@ static bool is_due(int64_t every, int64_t step)
 static bool must_stop(const run_trainer *self)
 {
     const mics_job_callbacks *callbacks = &self->job->callbacks;
-    return hears(self) && callbacks->should_stop != NULL && callbacks->should_stop(callbacks->ctx);
+    return run_trainer_hears(self) && callbacks->should_stop != NULL &&
+           callbacks->should_stop(callbacks->ctx);
 }
 
 // What is due after a step. Its time is neither that step's nor the next one's.
@@ -345,7 +292,13 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     const bool last = step == run->steps, stop = (self->newest.told & RUN_TELL_STOP) != 0;
     const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
-    if (last || stop || is_due(run->checkpoint_every, step))
+    const bool saves = last || stop || is_due(run->checkpoint_every, step);
+    // A copy in node memory is a state to go on from, too.
+    const bool copies = is_due(run->memory_checkpoint_every, step);
+    MICS_TRY(run_guard_check(self, step, saves || copies));
+    if (self->step != step)
+        return MICS_OK;
+    if (saves)
         MICS_TRY(run_saving_save(self, step));
     if (!last && !stop)
         MICS_TRY(run_node_memory_follow(self, step));
@@ -361,11 +314,14 @@ static mics_status train_step(run_trainer *self, int64_t step)
     if (must_stop(self)) // one process may be told to, and not the next
         mics_engine_tell(self->engine, RUN_TELL_STOP);
     MICS_TRY(run_step(self, step));
-    self->step = step;
-    MICS_TRY(follow_step(self, step));
-    return (self->newest.told & RUN_TELL_STOP) != 0 && step < self->job->run->steps
-               ? MICS_ERR_INTERRUPTED
-               : MICS_OK;
+    if (self->step == step)
+        MICS_TRY(follow_step(self, step));
+    if ((self->newest.told & RUN_TELL_STOP) == 0 || self->step == self->job->run->steps)
+        return MICS_OK;
+    // What a run has gone back to is saved, unless that is what it began with.
+    if (!self->saved || self->saved_step != self->step)
+        MICS_TRY(run_saving_save(self, self->step));
+    return MICS_ERR_INTERRUPTED;
 }
 
 static mics_status train(run_trainer *self, int64_t until)
@@ -399,6 +355,24 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
+    rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    return status;
+}
+
+// If the run has to go back for it, it trains up to this step again.
+static mics_status save_checked(run_trainer *self, int64_t step)
+{
+    MICS_TRY(run_guard_check(self, step, true));
+    if (self->step != step)
+        MICS_TRY(train(self, step));
+    return run_saving_save(self, step);
+}
+
+mics_status run_trainer_save(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    mics_log_release(false, -1);
+    const mics_status status = save_checked(self, self->step);
     rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
     return status;
 }

@@ -4,6 +4,7 @@
 #ifndef MICS_RUN_TRAINER_H
 #define MICS_RUN_TRAINER_H
 
+#include "guard.h"
 #include "job.h"
 #include "mics/engine.h"
 #include "trace.h"
@@ -32,10 +33,29 @@ struct run_trainer {
     double evaluated;                         // loss, of run_trainer_evaluate
     mics_step_result newest;                  // step
     int64_t peak_bytes[MICS_MEM_TAGS + 1];    // largest of all ranks, once measured
+    run_guard guard;
 };
+
+// ---- tell.c ----
+
+/* Whether this rank hears what is asked of its process: one does. */
+bool run_trainer_hears(const run_trainer *self);
 
 /* Says in which phase this process is, on one of its ranks (mics_job_phase). */
 void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds);
+
+// ---- filling.c ----
+
+/* Fills this rank's optimizer shards and loss scale from a checkpoint; without one with what the run
+ * begins with. Needs what mics_engine_upload does. Returns: as it; what reading returned. */
+mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoint);
+
+/* On rank 0: opens metrics.jsonl, and keeps what it holds of steps up to `step`.    Returns: as
+ * mics_metrics_open. */
+mics_status run_filling_metrics(run_trainer *self, int64_t step);
+
+/* Drops what it holds of steps behind `step`.     Returns: as run_filling_metrics. */
+mics_status run_filling_cut_metrics(run_trainer *self, int64_t step);
 
 // ---- saving.c ----
 
