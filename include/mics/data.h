@@ -111,11 +111,15 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
 
-/* Copies tokens [begin, begin + count). Needs the range inside the corpus.   Threads: any.
+/* Reads tokens [begin, begin + count), and sees that each is in [0, vocab), as it was at opening.
  *
  * Shapes:  tokens_out: (count).
+ * Needs:   the range inside the corpus.
+ * Returns: MICS_OK; MICS_ERR_IO: a file cannot be read, or was changed or cut since the corpus was
+ *          opened (which file, where; tokens_out is of no use then).   Threads: any.
  */
-void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out);
+mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count,
+                             int32_t *tokens_out);
 
 // ---- order of samples ----
 

@@ -46,8 +46,9 @@ static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, c
     int64_t count = mics_corpus_tokens(corpus);
     MICS_TRY(mics_size_bytes(count, sizeof(int32_t), &bytes));
     MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, bytes, &tokens));
-    mics_corpus_read(corpus, 0, count, tokens);
-    mics_status status = mics_shard_write(path, tokens, count, vocab);
+    mics_status status = mics_corpus_read(corpus, 0, count, tokens);
+    if (status == MICS_OK)
+        status = mics_shard_write(path, tokens, count, vocab);
     mics_free(memory, tokens);
     if (status == MICS_OK)
         printf("%s: %lld tokens, vocabulary %d\n", path, (long long)count, (int)vocab);

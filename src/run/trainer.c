@@ -23,9 +23,8 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     const run_trainer *self = ctx;
     int64_t count = self->job->run->micro_batch;
     int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
-    run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
-                     inputs_out, targets_out);
-    return MICS_OK;
+    return run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
+                            inputs_out, targets_out);
 }
 
 static mics_batch_source source_of(run_trainer *self, const run_samples *samples,

@@ -1,6 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Token shards in llm.c's format: written aside and renamed, read where they are mapped.
+// Token shards in llm.c's format: written aside and renamed, and read by offset.
+//
+// Shards are not mapped: a map of a file that somebody cuts short ends the process (SIGBUS) without
+// a word, and shows what somebody else writes into it. After each read the file's stamp must be
+// that of its opening, so what changes under a run is an error before a step is made of it.
 #include "io/data/shard.h"
 #include "base/file.h"
 #include "mics/data.h"
@@ -8,9 +12,10 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read as they lie on disk");
@@ -138,7 +143,40 @@ mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t co
 
 // ---- reading ----
 
-// Checks the header against the file's size and fills in all but the map.
+static mics_status read_stamp(int file, const char *path, mics_shard_stamp *stamp_out)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+    *stamp_out = (mics_shard_stamp){
+        .device = (uint64_t)info.st_dev,
+        .inode = (uint64_t)info.st_ino,
+        .bytes = info.st_size,
+        .written_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec,
+    };
+    return MICS_OK;
+}
+
+static bool same_stamp(const mics_shard_stamp *a, const mics_shard_stamp *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->written_ns == b->written_ns;
+}
+
+static mics_status check_stamp(const mics_shard *shard, int file)
+{
+    mics_shard_stamp now = {0};
+    MICS_TRY(read_stamp(file, shard->path, &now));
+    if (same_stamp(&now, &shard->stamp))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO,
+                     "%s: was changed after it was opened: it had %lld bytes and has %lld%s; "
+                     "restore it, and start again",
+                     shard->path, (long long)shard->stamp.bytes, (long long)now.bytes,
+                     now.bytes == shard->stamp.bytes ? ", written later" : "");
+}
+
+// Checks the header against the file's size and fills in width and count.
 static mics_status read_header(const char *path, int file, size_t bytes, mics_shard *shard_out)
 {
     int32_t head[4] = {0};
@@ -147,10 +185,7 @@ static mics_status read_header(const char *path, int file, size_t bytes, mics_sh
                          "%s: ends at offset %zu, inside the header of %d bytes that a token shard "
                          "has",
                          path, bytes, MICS_SHARD_HEADER_BYTES);
-    ssize_t got = pread(file, head, sizeof head, 0);
-    if (got != (ssize_t)sizeof head)
-        return mics_fail(MICS_ERR_IO, "%s: cannot read the header: %s", path,
-                         got < 0 ? strerror(errno) : "it ended early");
+    MICS_TRY(mics_file_read_at(file, path, head, sizeof head, 0));
     const shard_kind *kind = head[0] == kinds[0].magic   ? &kinds[0]
                              : head[0] == kinds[1].magic ? &kinds[1]
                                                          : NULL;
@@ -177,43 +212,70 @@ static mics_status read_header(const char *path, int file, size_t bytes, mics_sh
     return MICS_OK;
 }
 
-mics_status mics_shard_open(const char *path, mics_shard *shard_out)
+mics_status mics_shard_open(mics_memory *memory, const char *path, mics_shard *shard_out)
 {
     mics_status status = MICS_OK;
-    mics_shard shard = {0};
+    mics_shard shard = {.file = -1};
     int file = -1;
     int64_t bytes = 0;
     MICS_TRY(mics_file_open_read(path, &file, &bytes));
-    shard.map_bytes = (size_t)bytes;
-    MICS_TRY_OUT(read_header(path, file, shard.map_bytes, &shard));
-    void *map = mmap(NULL, shard.map_bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (map == MAP_FAILED) {
-        status = mics_fail(MICS_ERR_IO, "%s: cannot map %zu bytes: %s", path, shard.map_bytes,
-                           strerror(errno));
-        goto out;
-    }
-    shard.map = map;
+    MICS_TRY_OUT(read_stamp(file, path, &shard.stamp));
+    MICS_TRY_OUT(read_header(path, file, (size_t)shard.stamp.bytes, &shard));
+    MICS_TRY_OUT(mics_strdup(memory, path, &shard.path));
+    shard.file = file;
     *shard_out = shard;
+    file = -1;
 out:
-    close(file);
+    if (file >= 0)
+        close(file);
     return status;
 }
 
-void mics_shard_close(mics_shard *shard)
+void mics_shard_let_go(mics_shard *shard)
 {
-    if (shard->map != NULL)
-        munmap((void *)shard->map, shard->map_bytes);
-    *shard = (mics_shard){0};
+    if (shard->file >= 0)
+        close(shard->file);
+    shard->file = -1;
 }
 
-void mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count, int32_t *tokens_out)
+void mics_shard_close(mics_memory *memory, mics_shard *shard)
 {
-    const char *tokens = (const char *)shard->map + MICS_SHARD_HEADER_BYTES;
-    if (shard->token_bytes == 4) {
-        memcpy(tokens_out, tokens + begin * 4, (size_t)count * 4);
-        return;
+    mics_shard_let_go(shard);
+    mics_free(memory, shard->path);
+    *shard = (mics_shard){.file = -1};
+}
+
+// Tokens of two bytes are read into the upper half of `tokens_out` and widened from there on, each
+// before the place of the next is written to.
+static mics_status read_tokens(const mics_shard *shard, int file, int64_t begin, int64_t count,
+                               int32_t *tokens_out)
+{
+    const size_t bytes = (size_t)(count * shard->token_bytes);
+    const int64_t offset = MICS_SHARD_HEADER_BYTES + begin * shard->token_bytes;
+    char *to = (char *)tokens_out + ((size_t)count * sizeof *tokens_out - bytes);
+    size_t got = 0;
+    MICS_TRY(mics_file_read_up_to(file, shard->path, to, bytes, offset, &got));
+    MICS_TRY(check_stamp(shard, file)); // says more than that the file ends too early
+    if (got < bytes)
+        return mics_fail(MICS_ERR_IO, "%s: offset %lld: ends there; restore it, and start again",
+                         shard->path, (long long)(offset + (int64_t)got));
+    for (int64_t i = 0; i < count && shard->token_bytes == 2; i++) {
+        uint16_t narrow;
+        memcpy(&narrow, to + 2 * i, sizeof narrow);
+        tokens_out[i] = narrow;
     }
-    const uint16_t *narrow = (const uint16_t *)(const void *)tokens + begin;
-    for (int64_t i = 0; i < count; i++)
-        tokens_out[i] = narrow[i];
+    return MICS_OK;
+}
+
+mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
+                            int32_t *tokens_out)
+{
+    int64_t bytes = 0;
+    int file = shard->file;
+    if (file < 0)
+        MICS_TRY(mics_file_open_read(shard->path, &file, &bytes));
+    const mics_status status = read_tokens(shard, file, begin, count, tokens_out);
+    if (shard->file < 0)
+        close(file);
+    return status;
 }

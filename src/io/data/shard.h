@@ -50,21 +50,35 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
  * Returns: `status` if it is an error; MICS_ERR_INVALID (no tokens); MICS_ERR_IO; MICS_OK. */
 mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status);
 
-// A shard mapped into memory. Whoever shortens the file while it is mapped ends the process
-// (SIGBUS); shards are replaced by rename, never changed.
+// What a file is known by while it is read: who it is, how long, and when it was last written.
+typedef struct mics_shard_stamp {
+    uint64_t device, inode;
+    int64_t bytes, written_ns;
+} mics_shard_stamp;
+
+// A shard that is read. What is written into it, or cut off, after it was opened is an error of the
+// next read: its stamp tells. (Who sets the time of the last write back as well is not noticed,
+// unless a token is not one of the vocabulary.) A shard that is replaced by rename, as ours are,
+// stays what it was for those who have it open.
 typedef struct mics_shard {
-    const void *map;
-    size_t map_bytes;
+    char *path;
+    int file; // -1: opened for each read, as a process may have some hundreds open at most
+    mics_shard_stamp stamp;
     int32_t token_bytes;
     int64_t count;
 } mics_shard;
 
-/* Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what). Tokens are not looked at. */
-mics_status mics_shard_open(const char *path, mics_shard *shard_out);
-void mics_shard_close(mics_shard *shard);
+/* Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY. Tokens are
+ * not looked at. */
+mics_status mics_shard_open(mics_memory *memory, const char *path, mics_shard *shard_out);
+/* From now on the file is opened for each read, and must still be the same then. */
+void mics_shard_let_go(mics_shard *shard);
+void mics_shard_close(mics_memory *memory, mics_shard *shard);
 
-/* Copies tokens [begin, begin + count); one beyond int32_t becomes negative. */
-void mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count, int32_t *tokens_out);
+/* Reads tokens [begin, begin + count); one beyond int32_t becomes negative. Threads: any.
+ * Returns: MICS_OK; MICS_ERR_IO: cannot be read, or was changed since it was opened. */
+mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
+                            int32_t *tokens_out);
 
 // ---- text_shard.c ----
 
