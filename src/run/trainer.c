@@ -13,6 +13,7 @@
 #include "import.h"
 #include "mics/log.h"
 #include "overlap.h"
+#include "restore.h"
 #include <math.h>
 
 // ---- batches ----
@@ -79,30 +80,11 @@ static mics_status open_engine(run_trainer *self)
     return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
-// A resumed run takes the loss scale of its checkpoint.
-static void fill_scaler(run_trainer *self)
-{
-    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
-    const mics_scaler scaler = {.scale = saved->scale,
-                                .steps = saved->steps,
-                                .last_overflow = saved->steps - saved->since_overflow,
-                                .skipped = saved->skipped,
-                                .hysteresis = (int32_t)saved->hysteresis};
-    if (saved->scale > 0 && self->job->run->precision == MICS_RUN_PRECISION_FP16)
-        mics_engine_set_scaler(self->engine, &scaler);
-}
-
 static mics_status fill_parameters(run_trainer *self)
 {
     const mics_job *job = self->job;
-    if (job->checkpoint != NULL) {
-        mics_status status =
-            run_resume_fill(job->model, &job->run->optimizer, job->checkpoint, self->engine);
-        fill_scaler(self);
-        if (status == MICS_ERR_FORMAT)
-            run_job_advise_older(job);
-        return status;
-    }
+    if (job->checkpoint != NULL)
+        return run_trainer_restore(self);
     if (job->import != NULL)
         return run_import_fill(job->model, job->import, self->engine);
     return mics_engine_init_random(self->engine, job->run->seed);
@@ -121,13 +103,19 @@ static mics_status open_metrics(run_trainer *self)
     return status;
 }
 
-static mics_status open_all(run_trainer *self)
+static mics_status open_rest(run_trainer *self)
 {
-    MICS_TRY(open_engine(self));
-    MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     return open_metrics(self);
+}
+
+// What follows is no rank's own as long as all go on: one line speaks for all again.
+static mics_status agree(run_trainer *self, mics_status mine)
+{
+    MICS_TRY(run_rank_agree(self->rank, mine));
+    mics_log_hold(self->rank->comm->rank != 0);
+    return MICS_OK;
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
@@ -136,7 +124,9 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_gpu_open(self->job, self->rank));
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
-    MICS_TRY(run_rank_agree(self->rank, open_all(self)));
+    MICS_TRY(agree(self, open_engine(self)));
+    MICS_TRY(agree(self, fill_parameters(self)));
+    MICS_TRY(run_rank_agree(self->rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;
