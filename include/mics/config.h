@@ -95,10 +95,18 @@ typedef struct mics_run {
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;
-    const char *out;          // folder
-    int64_t checkpoint_every; // steps; 0: only at the end
-    int64_t keep_checkpoints; // 0: all
-    int64_t validate_every;   // steps; 0: only before and after
+    const char *out;                 // folder
+    int64_t checkpoint_every;        // steps; 0: only at the end
+    int64_t keep_checkpoints;        // 0: all
+    int64_t memory_checkpoint_every; // steps; 0: none
+    double grace_s;                  // in which a run that is asked to stop has ended
+    double max_hours;                // after which it stops by itself; 0: none
+    int64_t check_replicas_every;    // steps; 0: only before saves
+    const char *on_divergence;       // "rewind", "repair", "stop"
+    double spike_zscore;             // standard deviations; 0: nothing is a spike
+    const char *on_spike;            // "warn", "skip", "stop"
+    bool recheck;                    // suspicious steps are run again
+    int64_t validate_every;          // steps; 0: only before and after
     int64_t validation_batches;
     double peak_tflops;  // of a rank, for MFU; 0: unknown
     int64_t log_every;   // steps between plain lines; 0: by time

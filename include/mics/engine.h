@@ -89,7 +89,7 @@ typedef struct mics_step_result {
     double step_us;
     double loss_scale; // of this step; 1 but in fp16
     bool skipped;      // gradients overflowed fp16: no parameter changed; the same on every rank
-    bool stop;         // some rank had asked for it (mics_engine_ask_stop); the same on every rank
+    uint32_t told;     // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;   // by this rank, counted
 } mics_step_result;
 
@@ -145,11 +145,12 @@ mics_status mics_engine_autotune(mics_engine *engine);
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out);
 
-/* Asks all ranks to stop: the result of this step, or of the next, says so on every rank.
+/* Tells all ranks something: the result of this step, or of the next, has the bits on every rank.
+ * Their meaning is the caller's.
  *
  * Threads: any.
  */
-void mics_engine_ask_stop(mics_engine *engine);
+void mics_engine_tell(mics_engine *engine, uint32_t bits);
 
 /* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
  * parameter sync.

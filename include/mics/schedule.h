@@ -298,7 +298,7 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
 typedef struct mics_agreement {
     double loss;        // sum over the rank's tokens
     double sum_squares; // of its owned gradients
-    double stop;        // 1: the rank asks for this step to be the last
+    uint64_t told;      // what the rank tells all others
 } mics_agreement;
 
 /* A step's layered groups of at most `layered_micro_steps` micro-steps, as even as can be. Pure.

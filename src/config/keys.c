@@ -11,6 +11,8 @@
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
+static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
+static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
@@ -87,6 +89,28 @@ static const key rows[] = {
          .help = "steps between checkpoints; 0: only at the end")},
     {INT("run.keep_checkpoints", run.keep_checkpoints, 0, 1e6, 2,
          .help = "newest checkpoints that are kept; 0: all")},
+    {INT("run.memory_checkpoint_every", run.memory_checkpoint_every, 0, MAX_STEPS, 0,
+         .help = "steps between copies of the state in each node's memory, which outlive the run's "
+                 "processes; 0: none")},
+    {REAL("run.grace_s", run.grace_s, 0, 1e6, 25,
+          .help = "seconds in which a run that is asked to stop has saved and ended; Slurm and "
+                  "Kubernetes give 30")},
+    {REAL("run.max_hours", run.max_hours, 0, 1e6, 0,
+          .help = "hours after which a run saves and stops by itself, for batch queues; 0: none")},
+    {INT("run.check_replicas_every", run.check_replicas_every, 0, MAX_STEPS, 100,
+         .help = "steps between comparisons of what several ranks hold alike; 0: before saves "
+                 "alone")},
+    {CHOICE("run.on_divergence", run.on_divergence, on_divergence, "rewind",
+            .help = "when replicas differ: \"rewind\" to the newest state that agreed; \"repair\": "
+                    "take what most hold, where three or more do; or \"stop\"")},
+    {REAL("run.spike_zscore", run.spike_zscore, 0, 1e6, 0, .flags = KEY_KEPT,
+          .help = "standard deviations above the mean of 100 steps from where a loss is a "
+                  "spike; 0: never")},
+    {CHOICE("run.on_spike", run.on_spike, on_spike, "warn", .flags = KEY_KEPT,
+            .help = "at a spike: \"warn\", \"skip\" the step's update, or \"stop\"")},
+    {SWITCH("run.recheck", run.recheck, false,
+            .help = "true: a step with a spike or a number that is not finite is run again and "
+                    "compared, which tells a bad machine from bad data")},
     {INT("run.validate_every", run.validate_every, 0, MAX_STEPS, 0,
          .help = "steps between validations; 0: only before and after")},
     {INT("run.validation_batches", run.validation_batches, 0, 1e9, 8, .flags = KEY_KEPT,

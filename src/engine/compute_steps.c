@@ -145,7 +145,7 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].stop = atomic_exchange(&engine->stop_asked, false) ? 1 : 0;
+    engine->agreements[engine->rank].told = atomic_exchange(&engine->telling, 0);
     send_sums(engine);
 }
 
@@ -212,7 +212,7 @@ static mics_status settle(mics_engine *engine)
     engine->result.grad_norm = norm_all;
     engine->result.loss_scale = engine->loss_scale;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
-        engine->result.stop = engine->result.stop || engine->agreements[rank].stop > 0;
+        engine->result.told |= (uint32_t)engine->agreements[rank].told;
     // As torch.nn.utils.clip_grad_norm_ has it.
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
     engine->grad_scale = (float)(factor / engine->loss_scale);

@@ -321,9 +321,9 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     return MICS_OK;
 }
 
-void mics_engine_ask_stop(mics_engine *engine)
+void mics_engine_tell(mics_engine *engine, uint32_t bits)
 {
-    atomic_store(&engine->stop_asked, true);
+    atomic_fetch_or(&engine->telling, bits);
 }
 
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,

@@ -129,7 +129,7 @@ struct mics_engine {
     double loss_scale; // losses are differentiated times this
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
     mics_scaler scaler;
-    _Atomic bool stop_asked;
+    _Atomic uint32_t telling;   // what the next agreement says
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;

@@ -21,6 +21,11 @@ typedef struct run_trainer run_trainer;
 
 enum { RUN_PATH_BYTES = 4096 };
 
+// What ranks tell one another with a step's agreement (mics_engine_tell).
+enum {
+    RUN_TELL_STOP = 1 // this step is to be the last
+};
+
 struct mics_job {
     mics_memory *memory;
     run_world *world; // NULL: a job that is only sized

@@ -195,7 +195,7 @@ mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t 
     if (trace == NULL || step < trace->first || step > trace->last)
         return MICS_OK;
     keep(trace, engine, step, result);
-    if (step < trace->last && !result->stop)
+    if (step < trace->last && (result->told & RUN_TELL_STOP) == 0)
         return MICS_OK;
     // The others wait while rank 0 writes.
     mics_comm *comm = trace->rank->comm;

@@ -22,7 +22,7 @@ mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trac
 void run_trace_close(run_trace *trace);
 
 /* Keeps the engine's newest step if it is to be traced. After the last of these, and after one that
- * ends the run (result->stop), rank 0 gets all ranks' times, writes the file and says where it is.
+ * ends the run (RUN_TELL_STOP), rank 0 gets all ranks' times, writes the file and says where it is.
  *
  * Needs:   called after each step; the engine at rest: its comm is used here.
  * Returns: MICS_OK, at once for trace NULL; as mics_comm_exchange; MICS_ERR_IO; MICS_ERR_MEMORY.

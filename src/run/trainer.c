@@ -38,31 +38,6 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
 
 // ---- opening ----
 
-static void add_state(mics_optimizer_shard *shard, const char *name, const float *data)
-{
-    shard->states[shard->state_count++] =
-        (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
-}
-
-// As long as the engine has them on the host.
-static void fill_shards(run_trainer *self)
-{
-    const mics_model *model = self->job->model;
-    const mics_optimizer_def *def = mics_optimizer_def_get(self->job->run->optimizer.kind);
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_engine_optimizer_shard owned =
-            mics_engine_optimizer_shard_get(self->engine, unit);
-        mics_optimizer_shard *shard = &self->shards[unit];
-        *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
-                                        .unit_elems = model->units[unit].elems,
-                                        .begin = owned.range.begin,
-                                        .end = owned.range.end};
-        add_state(shard, MICS_STATE_PARAM, owned.params);
-        for (int32_t state = 0; state < def->states; state++)
-            add_state(shard, def->state_names[state], owned.states[state]);
-    }
-}
-
 static mics_status open_engine(run_trainer *self)
 {
     const mics_job *job = self->job;
@@ -209,20 +184,13 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
     return find_loss(self, &self->evaluated);
 }
 
-// ---- checkpoints ----
-
-static mics_status agree_to_save(void *ctx, mics_status mine)
-{
-    return mics_engine_agree(ctx, mine);
-}
-
 // One rank a process hears what is asked of the process.
 static bool hears(const run_trainer *self)
 {
     return self->rank->comm->rank == self->rank->world->first;
 }
 
-static void tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
+void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
 {
     if (hears(self))
         run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
@@ -231,88 +199,11 @@ static void tell_phase(const run_trainer *self, int64_t step, bool saving, doubl
                                                         .seconds = seconds});
 }
 
-static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
-{
-    const mics_scaler scaler = mics_engine_scaler(engine);
-    return (mics_checkpoint_scaler){.scale = scaler.scale,
-                                    .steps = scaler.steps,
-                                    .since_overflow = scaler.steps - scaler.last_overflow,
-                                    .skipped = scaler.skipped,
-                                    .hysteresis = scaler.hysteresis};
-}
-
-static mics_status save_waiting(run_trainer *self, int64_t step)
-{
-    const mics_job *job = self->job;
-    const mics_run *run = job->run;
-    int32_t rank = self->rank->comm->rank, writers = run->sharding.optimizer;
-    mics_checkpoint_writer writer = {
-        .dir = job->checkpoints_dir,
-        .rank = rank,
-        .writers = writers,
-        .keep = (int32_t)run->keep_checkpoints,
-        .agree = agree_to_save,
-        .agree_ctx = self->engine,
-    };
-    mics_checkpoint_meta meta = {
-        .step = step,
-        .samples = step * run->global_batch,
-        .seed = run->seed,
-        .corpus_hash = mics_corpus_hash(job->train),
-        .model_json = mics_json_text(job->config),
-        .tokenizer = run->tokenizer,
-        .run_json = job->run_json,
-        .precision = mics_run_precision_text(run->precision),
-        .optimizer = mics_optimizer_def_get(run->optimizer.kind)->name,
-        .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
-        .layered_micro_steps =
-            mics_schedule_layered_micro_steps(run->micro_steps, run->layered_micro_steps),
-    };
-    if (job->run->precision == MICS_RUN_PRECISION_FP16)
-        meta.scaler = scaler_of(self->engine);
-    MICS_TRY(mics_engine_download(self->engine));
-    fill_shards(self);
-    meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
-    mics_status status = mics_checkpoint_save(self->rank->memory, &writer, &meta, self->shards,
-                                              rank < writers ? job->model->unit_count : 0);
-    mics_engine_release(self->engine);
-    return status;
-}
-
-static void tell_saved(const run_trainer *self, int64_t step)
-{
-    const mics_job *job = self->job;
-    char path[RUN_PATH_BYTES];
-    if (self->rank->comm->rank != 0 || job->callbacks.checkpoint == NULL)
-        return;
-    snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, (long long)step);
-    job->callbacks.checkpoint(job->callbacks.ctx, step, path);
-}
-
-static mics_status save(run_trainer *self, int64_t step)
-{
-    const mics_job_callbacks *callbacks = &self->job->callbacks;
-    const double files_s = run_job_files_timeout_s(self->job);
-    if (self->rank->comm->rank == 0 && callbacks->saving != NULL)
-        callbacks->saving(callbacks->ctx, step);
-    tell_phase(self, step, true, files_s);
-    MICS_TRY(mics_comm_set_timeout(self->rank->comm, files_s));
-    MICS_TRY(save_waiting(self, step));
-    // A run that resumes from here has none either.
-    mics_engine_forget_residual(self->engine);
-    MICS_TRY(mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s));
-    self->saved = true;
-    self->saved_step = step;
-    tell_phase(self, step, false, 0);
-    tell_saved(self, step);
-    return MICS_OK;
-}
-
 mics_status run_trainer_save(void *ctx, run_rank *rank)
 {
     run_trainer *self = trainer_of(ctx, rank);
     mics_log_release(false, -1);
-    return save(self, self->step);
+    return run_saving_save(self, self->step);
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)
@@ -436,11 +327,11 @@ static bool must_stop(const run_trainer *self)
 static mics_status follow_step(run_trainer *self, int64_t step)
 {
     const mics_run *run = self->job->run;
-    const bool last = step == run->steps, stop = self->newest.stop;
+    const bool last = step == run->steps, stop = (self->newest.told & RUN_TELL_STOP) != 0;
     const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
     if (last || stop || is_due(run->checkpoint_every, step))
-        MICS_TRY(save(self, step));
+        MICS_TRY(run_saving_save(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
     self->begin_us += mics_clock_us() - end_us;
@@ -449,13 +340,15 @@ static mics_status follow_step(run_trainer *self, int64_t step)
 
 static mics_status train_step(run_trainer *self, int64_t step)
 {
-    tell_phase(self, step, false, 0);
+    run_trainer_tell_phase(self, step, false, 0);
     if (must_stop(self)) // one process may be told to, and not the next
-        mics_engine_ask_stop(self->engine);
+        mics_engine_tell(self->engine, RUN_TELL_STOP);
     MICS_TRY(run_step(self, step));
     self->step = step;
     MICS_TRY(follow_step(self, step));
-    return self->newest.stop && step < self->job->run->steps ? MICS_ERR_INTERRUPTED : MICS_OK;
+    return (self->newest.told & RUN_TELL_STOP) != 0 && step < self->job->run->steps
+               ? MICS_ERR_INTERRUPTED
+               : MICS_OK;
 }
 
 static mics_status train(run_trainer *self, int64_t until)

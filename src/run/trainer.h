@@ -31,7 +31,22 @@ struct run_trainer {
     int64_t peak_bytes[MICS_MEM_TAGS + 1];    // largest of all ranks, once measured
 };
 
-// All are for run_world_run, with the job as `ctx`, and collective over ranks.
+/* Says in which phase this process is, on one of its ranks (mics_job_phase). */
+void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds);
+
+// ---- saving.c ----
+
+/* Fills self->shards with what this rank owns, as the engine has it on the host
+ * (mics_engine_download, until mics_engine_release). */
+void run_saving_fill_shards(run_trainer *self);
+
+/* What is saved with a step. */
+mics_checkpoint_meta run_saving_meta(const run_trainer *self, int64_t step);
+
+/* Saves a checkpoint of the step that was done last.     Collective: over ranks. */
+mics_status run_saving_save(run_trainer *self, int64_t step);
+
+// ---- trainer.c: all are for run_world_run, with the job as `ctx`, and collective over ranks ----
 
 /* Opens a rank's engine and fills its parameters; ranks agree on how that went. */
 mics_status run_trainer_open(void *ctx, run_rank *rank);

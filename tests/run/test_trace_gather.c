@@ -61,7 +61,7 @@ static mics_status trace_rank(ranks_self *self)
     mics_status status = run_trace_open(&job, &rank, &trace);
     for (int64_t step = 1; status == MICS_OK && step <= s->steps; step++) {
         mics_step_result result = {.step_us = 1000.0 * (double)step + number,
-                                   .stop = step == s->stop_at};
+                                   .told = step == s->stop_at ? RUN_TELL_STOP : 0};
         result.exposed_us[MICS_STEP_GATHER] = 100 + number;
         result.exposed_us[MICS_STEP_AGREE] = 50;
         for (int32_t i = 0; i < list->count; i++) {
