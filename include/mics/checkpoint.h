@@ -197,6 +197,34 @@ mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, cons
                                          const char *state, int64_t begin, int64_t end,
                                          const float *data);
 
+// Who is told what a verification finds.
+typedef struct mics_verify_listener {
+    void (*problem)(void *ctx, const char *line); // what is wrong, and where
+    // (optional) Bytes of a file that were read, after each MiB.
+    void (*progress)(void *ctx, const char *path, int64_t done, int64_t bytes);
+    void *ctx;
+} mics_verify_listener;
+
+typedef struct mics_checkpoint_verified {
+    int64_t step; // -1: the manifest does not say
+    int32_t files;
+    int64_t bytes;    // read
+    int64_t problems; // told
+} mics_checkpoint_verified;
+
+/* Reads every byte of a checkpoint folder: manifest, tokenizer and config, headers, checksums of
+ * the data, zeros between them, and that units are tiled and numbers finite. Each problem is told,
+ * and the next file is looked at; only a damaged manifest ends it. Reads versions 1 and 2.
+ *
+ * Units:   bytes.
+ * Needs:   listener->problem.
+ * Owns:    found_out holds no memory; listener is borrowed for the call.
+ * Returns: MICS_OK, whatever was found; MICS_ERR_MEMORY, logged. Drops what mics_log_hold keeps back.
+ */
+mics_status mics_checkpoint_verify(mics_memory *memory, const char *path,
+                                   const mics_verify_listener *listener,
+                                   mics_checkpoint_verified *found_out);
+
 // ---- safetensors ----
 // safetensors files, one or sharded with model.safetensors.index.json. Headers are checked whole
 // before any tensor is read: sizes, overlaps, holes, ends.

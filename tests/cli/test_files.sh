@@ -43,4 +43,43 @@ contains written.err "bytes and has $(wc -c <whole.bin), written later"
 how="tr '\\000-\\377' '\\377' <whole.bin | dd of=corpus.bin bs=1024 skip=1 seek=1 conv=notrunc 2>/dev/null
     touch -d 2020-01-01 corpus.bin" changed hidden
 contains hidden.err "corpus.bin: token 65535 at index"
+
+# ---- mics verify ----
+
+run 0 kept "$mics" train run.json --ranks 2 --out kept
+run 0 verify "$mics" verify kept
+contains verify.out "kept/checkpoints/step-00000004: good: step 4, 4 files, "
+contains verify.out "kept/checkpoints/step-00000008: good: step 8, 4 files, "
+contains verify.out "kept/checkpoints/latest: good"
+contains verify.out "kept/metrics.jsonl: good: "
+[ ! -s verify.err ] || fail "a good run has no error"
+run 0 verify "$mics" verify kept/checkpoints/step-00000004/
+one_line verify.out
+run 0 verify "$mics" verify "$golden/before/out" # version 1
+grep -q 'problem' verify.out && fail "a checkpoint of version 1 is good"
+damage() { # FILE OFFSET
+    printf '\252' | dd of="kept/$1" bs=1 seek="$2" conv=notrunc 2>dd.err
+}
+damage checkpoints/step-00000004/rank-00000.mics 5000
+damage checkpoints/step-00000008/rank-00001.mics 100
+rm kept/checkpoints/step-00000008/config.json
+echo step-00000012 >kept/checkpoints/latest
+sed '3d' kept/metrics.jsonl >lines && sed -n 3p kept/metrics.jsonl >>lines && printf '{"step": 9' >>lines
+cp lines kept/metrics.jsonl
+run 1 verify "$mics" verify kept
+one_line verify.err
+contains verify.err "mics: error: kept: 6 problems; 0 of 2 checkpoints are good"
+contains verify.out "step-00000004/rank-00000.mics: offset 768: 18432 bytes (1 checksum) of unit embed, state param, differ"
+contains verify.out "step-00000008/rank-00001.mics: offset 16: the header differs from its checksum"
+contains verify.out "step-00000008/config.json: cannot open"
+contains verify.out "latest: does not name one of the 2 checkpoints"
+contains verify.out "metrics.jsonl, line 11: is cut short"
+grep -q 'metrics.jsonl, line 10: step [0-9]* stands behind step 8' verify.out || fail "the order of lines is checked"
+run 1 verify "$mics" verify kept --json
+one_line verify.out
+contains verify.out '"checkpoints": 2, "good_checkpoints": 0, "bytes": '
+contains verify.out '"path": "kept/checkpoints/step-00000004", "step": 4, "files": 4, '
+run 2 verify "$mics" verify nowhere
+run 2 verify "$mics" verify .
+contains verify.err "holds no checkpoint"
 exit 0

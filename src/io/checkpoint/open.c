@@ -10,7 +10,6 @@
 #include "io/checkpoint/manifest.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -204,32 +203,11 @@ mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *
 
 // ---- numbers that are none ----
 
-// Index of the first element that is not finite; -1: none. An exponent of ones says so, whatever
-// the compiler was told about numbers.
-static int64_t find_not_finite(const float *data, int64_t elems)
-{
-    const uint32_t exponent = 0x7f800000;
-    for (int64_t begin = 0; begin < elems; begin += 4096) {
-        const int64_t end = elems - begin < 4096 ? elems : begin + 4096;
-        int64_t found = 0;
-        for (int64_t i = begin; i < end; i++) {
-            uint32_t bits;
-            memcpy(&bits, &data[i], sizeof bits);
-            found += (bits & exponent) == exponent;
-        }
-        for (int64_t i = begin; found > 0 && i < end; i++) {
-            if (!isfinite(data[i]))
-                return i;
-        }
-    }
-    return -1;
-}
-
 mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit_name,
                                          const char *state, int64_t begin, int64_t end,
                                          const float *data)
 {
-    const int64_t bad = find_not_finite(data, end - begin);
+    const int64_t bad = mics_rank_file_find_not_finite(data, end - begin);
     if (bad < 0)
         return MICS_OK;
     const mics_catalog_unit *unit = mics_catalog_find(&checkpoint->catalog, unit_name);
