@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "cli.h"
 #include "mics/data.h"
+#include "signals.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -82,5 +83,8 @@ mics_status cmd_tokenize(cli_call *call)
 {
     tokenize_options options = {.tokenizer = "bytes"};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : tokenize(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
+    return tokenize(call, &options);
 }

@@ -282,8 +282,18 @@ mics_status run_job_take_checkpoint(mics_job *job)
     return MICS_OK;
 }
 
+// What a run that was killed left of the files that it writes aside. The folder is locked.
+static void sweep_out(const mics_job *job)
+{
+    static const char *const names[] = {"run.json", "resolved.json", "metrics.jsonl", "trace.json",
+                                        "products.bin"};
+    for (size_t i = 0; job->world->first == 0 && i < sizeof names / sizeof *names; i++)
+        mics_file_sweep(job->run->out, names[i]);
+}
+
 mics_status run_job_resume(mics_job *job)
 {
+    sweep_out(job);
     MICS_TRY(check_newest(job));
     if (job->checkpoint == NULL)
         return MICS_OK;

@@ -82,4 +82,43 @@ contains verify.out '"path": "kept/checkpoints/step-00000004", "step": 4, "files
 run 2 verify "$mics" verify nowhere
 run 2 verify "$mics" verify .
 contains verify.err "holds no checkpoint"
+
+# ---- files that are not whole when a signal ends the program ----
+
+mkdir tmp
+for _ in 1 2 3 4; do cat text.txt text.txt text.txt text.txt; done >large.txt
+for _ in 1 2 3 4 5 6; do cat large.txt large.txt large.txt >larger.txt && mv larger.txt large.txt; done
+for signal in TERM INT; do
+    TMPDIR=$work/tmp "$mics" tokenize large.txt --out large.bin >signal.out 2>signal.err &
+    pid=$!
+    for _ in $(seq 1000); do
+        [ -n "$(ls tmp)" ] && [ -n "$(ls tmp/*)" ] && break
+        sleep 0.005
+    done
+    kill -$signal $pid
+    wait $pid
+    status=$?
+    [ $status -gt 128 ] || fail "tokenize should end by SIG$signal, not with $status"
+    [ -z "$(ls tmp)" ] || fail "tokenize left $(ls tmp/*)"
+    [ -z "$(ls | grep large.bin)" ] || fail "tokenize left $(ls | grep large.bin)"
+done
+
+# What a killed run left aside goes when the next one begins; files of others stay.
+run 0 left "$mics" train run.json --ranks 2 --out left --steps 4
+touch left/metrics.jsonl.0123456789abcdef.tmp left/checkpoints/latest.0123456789abcdef.tmp \
+    left/checkpoints/step-00000004/manifest.json.0123456789abcdef.tmp left/other.json.0123456789abcdef.tmp \
+    left/metrics.jsonl.tmp
+run 0 left "$mics" train run.json --ranks 2 --out left
+[ "$(find left -name '*.tmp' | sort | tr '\n' ' ')" = \
+    "left/checkpoints/step-00000004/manifest.json.0123456789abcdef.tmp left/metrics.jsonl.tmp left/other.json.0123456789abcdef.tmp " ] ||
+    fail "other files than those of a killed run are left, or too few: $(find left -name '*.tmp')"
+# A link under a name of ours is replaced, and what it points to is not written to.
+echo mine >mine
+cp -r left linked
+rm linked/checkpoints/step-00000008/manifest.json linked/metrics.jsonl
+ln -sf "$work/mine" linked/checkpoints/step-00000008/rank-00000.mics
+run 0 linked "$mics" train run.json --ranks 2 --out linked
+[ "$(cat mine)" = mine ] || fail "a link was followed"
+[ -f linked/checkpoints/step-00000008/rank-00000.mics ] && [ ! -L linked/checkpoints/step-00000008/rank-00000.mics ] ||
+    fail "the link should be a file now"
 exit 0

@@ -63,20 +63,33 @@ static bool parse_step_name(const char *name, int64_t *step_out)
     return true;
 }
 
-// True for the names of files that a save writes into a step's folder.
-static bool written_by_save(const char *name)
+static bool ends_in_json(const char *name, size_t length)
 {
-    static const char *const exact[] = {MICS_MANIFEST_NAME, MICS_MANIFEST_NAME ".tmp",
-                                        "config.json", "config.json.tmp", MICS_PASSED_OVER_NAME};
+    return length >= 5 && memcmp(name + length - 5, ".json", 5) == 0;
+}
+
+// True for the names that rename gives what a save has written whole; the first `length` bytes.
+static bool placed_by_save(const char *name, size_t length)
+{
+    static const char *const exact[] = {MICS_MANIFEST_NAME, "config.json", MICS_PASSED_OVER_NAME,
+                                        "tokenizer.json"};
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
-        if (strcmp(name, exact[i]) == 0)
+        if (strlen(exact[i]) == length && memcmp(name, exact[i], length) == 0)
             return true;
     }
+    return length > 11 && memcmp(name, "tokenizer-g", 11) == 0 && ends_in_json(name, length);
+}
+
+// True for the names of files that a save writes into a step's folder; NAME.tmp is what earlier
+// versions wrote aside.
+static bool written_by_save(const char *name)
+{
+    const size_t length = strlen(name), stem = mics_file_aside_stem(name);
     if (strncmp(name, "rank-", 5) == 0)
         return mics_text_ends(name, ".mics");
-    if (strcmp(name, "tokenizer.json") == 0 || strncmp(name, "tokenizer-g", 11) == 0)
-        return mics_text_ends(name, ".json");
-    return strncmp(name, "tokenizer", 9) == 0 && mics_text_ends(name, ".json.tmp");
+    if (stem > 0)
+        return placed_by_save(name, stem);
+    return placed_by_save(name, mics_text_ends(name, ".json.tmp") ? length - 4 : length);
 }
 
 // ---- folders ----
@@ -456,6 +469,7 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
 {
     int64_t *steps = NULL;
     int count = 0;
+    mics_file_sweep(dir, MICS_LATEST_NAME);
     mics_status status = list_steps(memory, dir, &steps, &count);
     for (int i = 0; status == MICS_OK && i < count; i++) {
         if (steps[i] == step)

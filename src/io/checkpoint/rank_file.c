@@ -256,7 +256,7 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
     MICS_TRY(MICS_NEW(memory, head_bytes, &head));
     stream out = {.fd = -1, .path = path, .offset = plan.data_at};
     out.next_hash = encode_header(head, &plan, id, shards, count);
-    mics_status status = mics_file_create(path, plan.file_bytes, &out.fd);
+    mics_status status = mics_file_create_new(path, plan.file_bytes, &out.fd);
     if (status == MICS_OK) {
         status = write_data(&out, shards, count, plan.file_bytes);
         put_u64(head + 16, XXH3_64bits(head + MICS_RANK_FILE_PREFIX, (size_t)plan.header_bytes));

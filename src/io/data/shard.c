@@ -43,7 +43,7 @@ mics_shard_host mics_shard_host_get(void)
 
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer)
 {
-    enum { ATTEMPTS = 100 };
+    mics_file_secret secret;
     writer->file = -1;
     writer->vocab = vocab;
     writer->token_bytes = vocab <= MICS_SHARD_VOCAB_U16 ? 2 : 4;
@@ -55,16 +55,17 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
     if (snprintf(writer->path, sizeof writer->path, "%s", path) >=
         (int)(sizeof writer->path - sizeof host.name - 64))
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
-    errno = EEXIST;
-    for (int attempt = 0; writer->file < 0 && errno == EEXIST && attempt < ATTEMPTS; attempt++) {
-        snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%ld-%ld-%d.partial",
-                 (int)strlen(writer->path), writer->path, host.name, (long)getpid(), (long)gettid(),
-                 attempt);
-        writer->file = open(writer->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    if (writer->file < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(errno));
-    return MICS_OK;
+    MICS_TRY(mics_file_secret_get(&secret));
+    snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%s.partial",
+             (int)strlen(writer->path), writer->path, host.name, secret.text);
+    mics_file_list(&writer->listed, writer->partial);
+    writer->file =
+        open(writer->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (writer->file >= 0)
+        return MICS_OK;
+    const int cause = errno;
+    mics_file_unlist(&writer->listed);
+    return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(cause));
 }
 
 static mics_status write_at(const mics_shard_writer *writer, const void *data, size_t bytes,
@@ -127,6 +128,7 @@ mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status)
         status = complete(writer);
     if (status != MICS_OK)
         unlink(writer->partial); // gone already when only the folder's sync failed
+    mics_file_unlist(&writer->listed);
     close(writer->file);
     writer->file = -1;
     return status;

@@ -8,6 +8,7 @@
 #ifndef MICS_DATA_SHARD_H
 #define MICS_DATA_SHARD_H
 
+#include "base/file.h"
 #include "mics/data.h"
 #include "mics/status.h"
 #include <limits.h>
@@ -25,6 +26,7 @@ enum {
 typedef struct mics_shard_writer {
     char path[PATH_MAX];
     char partial[PATH_MAX];
+    mics_file_aside listed; // partial
     int file;
     int32_t vocab;
     int32_t token_bytes; // 2 or 4
@@ -40,7 +42,8 @@ typedef struct mics_shard_host {
 
 mics_shard_host mics_shard_host_get(void);
 
-/* Begins PATH.<machine>-<process>-<thread>-<n>.partial. End it with mics_shard_finish. */
+/* Begins PATH.<machine>-<16 hexadecimal digits>.partial. End it with mics_shard_finish;
+ * the writer must stay where it is until then. */
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer_out);
 
 /* Returns MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab)); MICS_ERR_IO. */

@@ -133,23 +133,27 @@ static mics_status finish_stream(FILE *stream, const char *path)
     return good ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(reason));
 }
 
-static mics_status write_aside(mics_memory *memory, const char *path, const char *aside, FILE *from,
-                               int64_t last)
+static mics_status write_aside(mics_memory *memory, const char *path, FILE *from, int64_t last)
 {
-    FILE *to = fopen(aside, "we");
-    if (to == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside, strerror(errno));
-    mics_status copied = copy_lines(memory, path, from, last, to);
-    mics_status written = MICS_OK;
-    if (copied == MICS_OK)
-        written = finish_stream(to, aside);
+    mics_file_aside aside = {0};
+    int fd = -1;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_file_begin_aside(memory, path, 0, &aside, &fd));
+    FILE *to = fdopen(fd, "w");
+    if (to == NULL) {
+        status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside.path, strerror(errno));
+        close(fd);
+        goto out;
+    }
+    status = copy_lines(memory, path, from, last, to);
+    if (status == MICS_OK)
+        status = finish_stream(to, aside.path);
     else
         fclose(to);
-    mics_status status = copied != MICS_OK ? copied : written;
     if (status == MICS_OK)
-        status = mics_file_rename(aside, path);
-    if (status != MICS_OK)
-        unlink(aside);
+        status = mics_file_place(memory, &aside, path);
+out:
+    mics_file_drop(memory, &aside);
     return status == MICS_OK ? mics_file_sync_dir_of(path) : status;
 }
 
@@ -157,7 +161,6 @@ static mics_status write_aside(mics_memory *memory, const char *path, const char
 static mics_status cut(mics_memory *memory, const char *path, int64_t last)
 {
     struct stat facts;
-    char *aside = NULL;
     mics_status status = MICS_OK;
     FILE *from = fopen(path, "re");
     if (from == NULL && errno == ENOENT)
@@ -168,10 +171,8 @@ static mics_status cut(mics_memory *memory, const char *path, int64_t last)
         status = mics_fail(MICS_ERR_IO, "%s: is not a regular file", path);
         goto out;
     }
-    MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &aside));
-    MICS_TRY_OUT(write_aside(memory, path, aside, from, last));
+    MICS_TRY_OUT(write_aside(memory, path, from, last));
 out:
-    mics_free(memory, aside);
     fclose(from);
     return status;
 }
