@@ -74,22 +74,48 @@ static mics_status is_foreign(const part *of, mics_status status, int64_t at, in
 
 // ---- one file ----
 
-// Reads a shard once, from end to end.
-static mics_status check_tokens(const opening *o, const part *of)
+static mics_status check_hash(const part *of, uint64_t hash)
+{
+    if (!of->shard.has_hash || of->shard.hash == hash)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: its tokens differ from the checksum at offset 16: the file is damaged or "
+                     "was edited; restore it (one of a run's cache: remove it, and it is made "
+                     "again)",
+                     of->shard.path);
+}
+
+// Reads a shard once, from end to end. `own` is of its tokens alone.
+static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *own)
 {
     int32_t tokens[16384];
     const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
     for (int64_t at = 0; at < of->shard.count; at += block) {
         const int64_t left = of->shard.count - at, count = left < block ? left : block;
+        const size_t bytes = (size_t)count * sizeof *tokens;
         MICS_TRY(mics_shard_read(&of->shard, at, count, tokens));
         const int64_t bad = find_foreign(tokens, count, o->vocab);
         if (bad >= 0)
             return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->vocab,
                               "was it made with another tokenizer? See vocab_size in the model's "
                               "config");
-        (void)XXH3_64bits_update(o->hash, tokens, (size_t)count * sizeof *tokens);
+        (void)XXH3_64bits_update(o->hash, tokens, bytes);
+        if (of->shard.has_hash)
+            (void)XXH3_64bits_update(own, tokens, bytes);
     }
-    return MICS_OK;
+    return check_hash(of, XXH3_64bits_digest(own));
+}
+
+static mics_status check_shard(const opening *o, const part *of)
+{
+    XXH3_state_t *own = XXH3_createState();
+    mics_status status = MICS_OK;
+    if (own == NULL || XXH3_64bits_reset(own) != XXH_OK)
+        status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
+    else
+        status = check_tokens(o, of, own);
+    XXH3_freeState(own);
+    return status;
 }
 
 static mics_status reserve(mics_corpus *corpus)
@@ -116,7 +142,7 @@ static mics_status add_shard(const opening *o, const char *path, const char *sha
     corpus->tokens += next->shard.count;
     corpus->count++;
     MICS_TRY(mics_strdup(corpus->memory, path, &next->name));
-    MICS_TRY(check_tokens(o, next));
+    MICS_TRY(check_shard(o, next));
     if (corpus->count > MAX_OPEN)
         mics_shard_let_go(&next->shard);
     return MICS_OK;

@@ -20,9 +20,13 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read as they lie on disk");
 
+enum { HEAD_WORDS = 7 }; // of the header that mean something
+
 typedef struct shard_kind {
     int32_t magic, version, token_bytes;
 } shard_kind;
+
+static const uint32_t hash_follows = 0x33485858; // "XXH3"
 
 static const shard_kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
@@ -56,6 +60,11 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
         (int)(sizeof writer->path - sizeof host.name - 64))
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
     MICS_TRY(mics_file_secret_get(&secret));
+    writer->hash = XXH3_createState();
+    if (writer->hash == NULL || XXH3_64bits_reset(writer->hash) != XXH_OK) {
+        XXH3_freeState(writer->hash);
+        return mics_fail(MICS_ERR_MEMORY, "%s: no memory for a hash", path);
+    }
     snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%s.partial",
              (int)strlen(writer->path), writer->path, host.name, secret.text);
     mics_file_list(&writer->listed, writer->partial);
@@ -65,6 +74,7 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
         return MICS_OK;
     const int cause = errno;
     mics_file_unlist(&writer->listed);
+    XXH3_freeState(writer->hash);
     return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(cause));
 }
 
@@ -101,6 +111,7 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
         writer->used += (size_t)writer->token_bytes;
         writer->count++;
     }
+    (void)XXH3_64bits_update(writer->hash, tokens, (size_t)count * sizeof *tokens);
     return MICS_OK;
 }
 
@@ -111,8 +122,11 @@ static mics_status complete(mics_shard_writer *writer)
         return mics_fail(MICS_ERR_INVALID, "%s: a shard needs at least one token", writer->path);
     MICS_TRY(flush(writer));
     const uint64_t count = (uint64_t)writer->count;
-    const uint32_t head[4] = {(uint32_t)kind->magic, (uint32_t)kind->version, (uint32_t)count,
-                              (uint32_t)(count >> 32)};
+    const uint64_t hash = XXH3_64bits_digest(writer->hash);
+    const uint32_t head[HEAD_WORDS] = {(uint32_t)kind->magic, (uint32_t)kind->version,
+                                       (uint32_t)count,       (uint32_t)(count >> 32),
+                                       hash_follows,          (uint32_t)hash,
+                                       (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
@@ -129,6 +143,7 @@ mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status)
     if (status != MICS_OK)
         unlink(writer->partial); // gone already when only the folder's sync failed
     mics_file_unlist(&writer->listed);
+    XXH3_freeState(writer->hash);
     close(writer->file);
     writer->file = -1;
     return status;
@@ -181,7 +196,7 @@ static mics_status check_stamp(const mics_shard *shard, int file)
 // Checks the header against the file's size and fills in width and count.
 static mics_status read_header(const char *path, int file, size_t bytes, mics_shard *shard_out)
 {
-    int32_t head[4] = {0};
+    int32_t head[HEAD_WORDS] = {0};
     if (bytes < MICS_SHARD_HEADER_BYTES)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: ends at offset %zu, inside the header of %d bytes that a token shard "
@@ -211,6 +226,8 @@ static mics_status read_header(const char *path, int file, size_t bytes, mics_sh
                          path);
     shard_out->token_bytes = kind->token_bytes;
     shard_out->count = (int64_t)count;
+    shard_out->has_hash = (uint32_t)head[4] == hash_follows;
+    shard_out->hash = (uint32_t)head[5] | (uint64_t)(uint32_t)head[6] << 32;
     return MICS_OK;
 }
 

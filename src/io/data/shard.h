@@ -4,6 +4,8 @@
 // tokens, little-endian. Magic 20240520 with version 1 has uint16 tokens, magic 20240801 with
 // version 7 uint32 ones. Beyond 2^31 - 1 tokens the upper half of the count stands in word 3, which
 // llm.c leaves 0; its reader then refuses the file, as it must.
+// Ours say in words 4 to 6 that a checksum follows ("XXH3"), and that of the tokens, each as a
+// uint32; the words are 0 in llm.c's, whose reader does not look at them.
 // Source: github.com/karpathy/llm.c, dev/data/data_common.py and llmc/dataloader.h, 2024.
 #ifndef MICS_DATA_SHARD_H
 #define MICS_DATA_SHARD_H
@@ -12,8 +14,10 @@
 #include "mics/data.h"
 #include "mics/status.h"
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <xxhash.h>
 
 enum {
     MICS_SHARD_HEADER_WORDS = 256,
@@ -31,7 +35,8 @@ typedef struct mics_shard_writer {
     int32_t vocab;
     int32_t token_bytes; // 2 or 4
     int64_t count;
-    size_t used; // of buffer
+    XXH3_state_t *hash; // of the tokens
+    size_t used;        // of buffer
     unsigned char buffer[MICS_SHARD_BUFFER_BYTES];
 } mics_shard_writer;
 
@@ -69,6 +74,8 @@ typedef struct mics_shard {
     mics_shard_stamp stamp;
     int32_t token_bytes;
     int64_t count;
+    bool has_hash; // of all tokens, each as a uint32
+    uint64_t hash;
 } mics_shard;
 
 /* Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY. Tokens are

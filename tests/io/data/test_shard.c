@@ -294,6 +294,29 @@ static void test_many_files(void **state)
     mics_corpus_close(corpus);
 }
 
+// One bit of a shard of ours; one of llm.c's says nothing of its tokens.
+static void test_checksum(void **state)
+{
+    (void)state;
+    size_t bytes = 0;
+    mics_corpus *corpus = NULL;
+    write_random(files_path("sum.bin"), 0, 5000, 256);
+    char *file = files_read(files_path("sum.bin"), &bytes);
+    for (size_t at = 1024; at < bytes; at += 1234) {
+        file[at & ~(size_t)1] ^= 2; // low bytes: still a token
+        expect(file, bytes, MICS_ERR_FORMAT, "bad.bin: its tokens differ from the checksum");
+        file[at & ~(size_t)1] ^= 2;
+    }
+    file[20] ^= 1;
+    expect(file, bytes, MICS_ERR_FORMAT, "checksum at offset 16");
+    memset(file + 16, 0, 12);
+    file[1024] ^= 2;
+    files_write(files_path("bad.bin"), file, bytes);
+    ASSERT_OK(open_one(files_path("bad.bin"), 256, &corpus));
+    mics_corpus_close(corpus);
+    free(file);
+}
+
 static void test_no_file(void **state)
 {
     (void)state;
@@ -370,6 +393,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cut_under_a_reader, setup, teardown),
         cmocka_unit_test_setup_teardown(test_written_under_a_reader, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_checksum, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_shards, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),
