@@ -72,7 +72,8 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
 
 /* Writes an llm.c token shard: magic 20240520, version 1 (uint16) when vocab <= 65536, else
  * 20240801, version 7 (uint32). Written aside, fsynced, renamed. Beyond 2^31 - 1 tokens the upper
- * half of the count stands in the header's word 3, which llm.c does not know.
+ * half of the count stands in the header's word 3, and words 4 to 6 hold a checksum of the tokens;
+ * llm.c does not know either.
  *
  * Shapes:  tokens: (count).
  * Needs:   count >= 1, 0 <= tokens < vocab.
