@@ -124,14 +124,22 @@ static mics_status settle_processes(mics_job *job, mics_status mine, run_outcome
                       : MICS_OK;
 }
 
+static mics_status open_at(mics_job *job, const char *path)
+{
+    MICS_TRY(mics_strdup(job->memory, path, &job->checkpoint_path));
+    return mics_checkpoint_open(job->memory, path, &job->checkpoint);
+}
+
 mics_status run_job_open_newest(mics_job *job)
 {
     run_outcome found = RUN_GOOD;
     char why[RUN_WHY_BYTES] = "";
     mics_status mine = MICS_OK;
-    job->resumes_newest = true;
     MICS_TRY(run_world_agree(
         job->world, mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path)));
+    if (run_node_memory_wins(job, job->newest_path)) // what is damaged there was left out already
+        return open_at(job, run_node_memory_path(job));
+    job->resumes_newest = true;
     do {
         mine = found == RUN_DAMAGED ? run_newest_pass_over(job, why) : MICS_OK;
         if (mine == MICS_OK)
