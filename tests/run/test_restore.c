@@ -175,7 +175,8 @@ static void test_no_way_back(void **state)
     assert_int_equal(errors, 1);
     expect_said("step 2 is passed over");
     expect_said("none of its checkpoints can be resumed from");
-    run_command("rm -rf hurt/cache; diff -r -x resolved.json -x lock -x run-id hurt before%s%s", "", "");
+    run_command("rm -rf hurt/cache; diff -r -x resolved.json -x lock -x run-id hurt before%s%s", "",
+                "");
 }
 
 // ---- numbers that are none ----
