@@ -125,14 +125,33 @@ typedef struct mics_checkpoint mics_checkpoint;
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
 
-/* Finds the newest checkpoint under `dir` but the one whose folder is called `but`: of the complete
- * ones, if there are some, else of those with a manifest.
+/* Finds the newest complete checkpoint under `dir` that is of none of the steps `but`.
  *
+ * Shapes:  but: (but_count).
+ * Needs:   but_count >= 0.
  * Owns:    the caller frees *path_out with mics_free; NULL: there is none.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
-mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
-                                  char **path_out);
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const int64_t *but,
+                                  int32_t but_count, char **path_out);
+
+/* Lists the steps under `dir` that have a manifest, whatever it says: complete ones first, then
+ * newest first.
+ *
+ * Shapes:  *steps_out: (*count_out).
+ * Owns:    the caller frees *steps_out with mics_free.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_steps(mics_memory *memory, const char *dir, int64_t **steps_out,
+                                  int32_t *count_out);
+
+/* Marks a checkpoint folder as one that a resumed run passed over, by a file that says why; `why`
+ * NULL removes the mark. It counts as a way back no more when older ones are removed, and is still
+ * read and checked like others.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const char *why);
 
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
@@ -165,6 +184,46 @@ const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *chec
 mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit,
                                  int64_t unit_elems, const char *state, int64_t begin, int64_t end,
                                  float *data_out);
+
+/* Checks that elements [begin, end) of a state, as they were read, are finite.
+ *
+ * Shapes:  data: (end - begin).
+ * Units:   elements.
+ * Needs:   what mics_checkpoint_read of the same range needs, and gave.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC: one is not (file, offset, unit, state, element).
+ * Threads: any.
+ */
+mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit,
+                                         const char *state, int64_t begin, int64_t end,
+                                         const float *data);
+
+// Who is told what a verification finds.
+typedef struct mics_verify_listener {
+    void (*problem)(void *ctx, const char *line); // what is wrong, and where
+    // (optional) Bytes of a file that were read, after each MiB.
+    void (*progress)(void *ctx, const char *path, int64_t done, int64_t bytes);
+    void *ctx;
+} mics_verify_listener;
+
+typedef struct mics_checkpoint_verified {
+    int64_t step; // -1: the manifest does not say
+    int32_t files;
+    int64_t bytes;    // read
+    int64_t problems; // told
+} mics_checkpoint_verified;
+
+/* Reads every byte of a checkpoint folder: manifest, tokenizer and config, headers, checksums of
+ * the data, zeros between them, and that units are tiled and numbers finite. Each problem is told,
+ * and the next file is looked at; only a damaged manifest ends it. Reads versions 1 and 2.
+ *
+ * Units:   bytes.
+ * Needs:   listener->problem.
+ * Owns:    found_out holds no memory; listener is borrowed for the call.
+ * Returns: MICS_OK, whatever was found; MICS_ERR_MEMORY, logged. Drops what mics_log_hold keeps back.
+ */
+mics_status mics_checkpoint_verify(mics_memory *memory, const char *path,
+                                   const mics_verify_listener *listener,
+                                   mics_checkpoint_verified *found_out);
 
 // ---- safetensors ----
 // safetensors files, one or sharded with model.safetensors.index.json. Headers are checked whole

@@ -72,7 +72,8 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
 
 /* Writes an llm.c token shard: magic 20240520, version 1 (uint16) when vocab <= 65536, else
  * 20240801, version 7 (uint32). Written aside, fsynced, renamed. Beyond 2^31 - 1 tokens the upper
- * half of the count stands in the header's word 3, which llm.c does not know.
+ * half of the count stands in the header's word 3, and words 4 to 6 hold a checksum of the tokens;
+ * llm.c does not know either.
  *
  * Shapes:  tokens: (count).
  * Needs:   count >= 1, 0 <= tokens < vocab.
@@ -111,11 +112,15 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
 
-/* Copies tokens [begin, begin + count). Needs the range inside the corpus.   Threads: any.
+/* Reads tokens [begin, begin + count), and sees that each is in [0, vocab), as it was at opening.
  *
  * Shapes:  tokens_out: (count).
+ * Needs:   the range inside the corpus.
+ * Returns: MICS_OK; MICS_ERR_IO: a file cannot be read, or was changed or cut since the corpus was
+ *          opened (which file, where; tokens_out is of no use then).   Threads: any.
  */
-void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out);
+mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count,
+                             int32_t *tokens_out);
 
 // ---- order of samples ----
 

@@ -16,6 +16,7 @@
 #ifndef MICS_RUN_H
 #define MICS_RUN_H
 
+#include "mics/checkpoint.h"
 #include "mics/cluster.h"
 #include "mics/config.h"
 #include "mics/mesh.h"
@@ -358,6 +359,38 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
  *          damaged), MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_export(const mics_saved *saved, const char *dir, int64_t max_file_bytes);
+
+// ---- verifying ----
+
+// What one checkpoint, or one file of a run, was found to be.
+typedef struct mics_verified {
+    const char *path; // lives for the call
+    int64_t step;     // of a checkpoint; -1: none
+    int32_t files;    // of a checkpoint; else 1
+    int64_t bytes;    // of a checkpoint, read; else 0
+    int64_t lines;    // of metrics.jsonl; else 0
+    int64_t problems;
+} mics_verified;
+
+typedef struct mics_verification {
+    int32_t checkpoints, good; // looked at; of them without a problem
+    int64_t bytes;             // of checkpoints, read
+    int64_t problems;          // of all
+} mics_verification;
+
+/* Verifies a checkpoint (mics_checkpoint_verify), or a run: all its checkpoints that have a
+ * manifest, oldest first, what `latest` names, metrics.jsonl, and that the resolved run is JSON.
+ * A run that writes there now is not disturbed, but what it is about to write may look wrong.
+ *
+ * path:     a step's folder, a run's, or a run's checkpoints folder.
+ * verified: (optional) told of each after its problems, with listener->ctx.
+ * Needs:    listener->problem.
+ * Returns:  MICS_OK, whatever was found; MICS_ERR_IO (no such path), MICS_ERR_INVALID (it holds no
+ *           checkpoint), MICS_ERR_MEMORY, logged.
+ */
+mics_status mics_verify(mics_memory *memory, const char *path, const mics_verify_listener *listener,
+                        void (*verified)(void *ctx, const mics_verified *what),
+                        mics_verification *found_out);
 
 // ---- clusters ----
 

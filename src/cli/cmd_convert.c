@@ -4,6 +4,7 @@
 // file.)
 #include "cli.h"
 #include "mics/run.h"
+#include "signals.h"
 #include <stdio.h>
 
 static const char about[] =
@@ -52,5 +53,8 @@ mics_status cmd_convert(cli_call *call)
 {
     convert_options options = {0};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : convert(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
+    return convert(call, &options);
 }

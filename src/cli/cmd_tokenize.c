@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "cli.h"
 #include "mics/data.h"
+#include "signals.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -46,8 +47,9 @@ static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, c
     int64_t count = mics_corpus_tokens(corpus);
     MICS_TRY(mics_size_bytes(count, sizeof(int32_t), &bytes));
     MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, bytes, &tokens));
-    mics_corpus_read(corpus, 0, count, tokens);
-    mics_status status = mics_shard_write(path, tokens, count, vocab);
+    mics_status status = mics_corpus_read(corpus, 0, count, tokens);
+    if (status == MICS_OK)
+        status = mics_shard_write(path, tokens, count, vocab);
     mics_free(memory, tokens);
     if (status == MICS_OK)
         printf("%s: %lld tokens, vocabulary %d\n", path, (long long)count, (int)vocab);
@@ -81,5 +83,8 @@ mics_status cmd_tokenize(cli_call *call)
 {
     tokenize_options options = {.tokenizer = "bytes"};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : tokenize(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
+    return tokenize(call, &options);
 }

@@ -23,6 +23,7 @@ static const verb verbs[] = {
     {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
     {"generate", "writes text that continues a prompt", cmd_generate},
     {"eval", "loss and perplexity of a checkpoint on a text", cmd_eval},
+    {"verify", "every checksum and invariant of a checkpoint, or of all of a run's", cmd_verify},
     {"tokenize", "makes a token shard from text", cmd_tokenize},
     {"convert", "makes Hugging Face safetensors from a checkpoint", cmd_convert},
     {"bench", "measures links and computation for a cluster file", cmd_bench},

@@ -4,6 +4,7 @@
 // process.
 #include "signals.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include <fcntl.h>
 #include <math.h>
@@ -35,10 +36,11 @@ static void stop_set(sigset_t *set_out)
     sigaddset(set_out, SIGTERM);
 }
 
-// Ends the process by the signal, as if nobody had waited for it.
+// Ends the process by the signal, as if nobody had waited for it, but for files that are not whole.
 static void end_by(int number)
 {
     sigset_t set;
+    mics_file_abandon_all();
     sigemptyset(&set);
     sigaddset(&set, number);
     signal(number, SIG_DFL);

@@ -31,9 +31,10 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
     evaluation *self = ctx;
     (void)micro_step;
     for (int64_t row = 0; row < self->sequences; row++) {
-        mics_corpus_read(self->corpus, self->next, self->length, inputs_out + row * self->length);
-        mics_corpus_read(self->corpus, self->next + 1, self->length,
-                         targets_out + row * self->length);
+        MICS_TRY(mics_corpus_read(self->corpus, self->next, self->length,
+                                  inputs_out + row * self->length));
+        MICS_TRY(mics_corpus_read(self->corpus, self->next + 1, self->length,
+                                  targets_out + row * self->length));
         self->next += self->length;
     }
     return MICS_OK;

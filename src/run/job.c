@@ -131,5 +131,10 @@ void run_job_close_parts(mics_job *job)
     mics_free(job->memory, job->run_json);
     mics_free(job->memory, job->checkpoint_path);
     mics_free(job->memory, job->newest_path);
+    mics_json_close(job->passed_run);
+    for (int32_t i = 0; i < job->passed_count; i++)
+        mics_free(job->memory, job->passed_why[i]);
+    mics_free(job->memory, job->passed_why);
+    mics_free(job->memory, job->passed);
     mics_free(job->memory, job->checkpoints_dir);
 }

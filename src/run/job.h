@@ -45,13 +45,18 @@ struct mics_job {
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *checkpoint_path;       // of `checkpoint`
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
-    char *checkpoints_dir;       // OUT/checkpoints
-    char *run_json;              // resolved, as text
-    run_node_memory node;        // copies of the state in the memory of nodes
-    int64_t start_step;          // optimizer steps that were done before
-    bool finished;               // nothing was left to do
-    run_folder out;              // the folder, held by the first process
-    char device_why[400];        // why it computes where it does
+    bool resumes_newest;         // what is damaged is passed over for the next older one
+    int64_t *passed;             // steps of those, in the order in which they were found damaged
+    char **passed_why;           // and what was found
+    int32_t passed_count;
+    mics_json *passed_run; // the stored run from which this one's kept keys are
+    char *checkpoints_dir; // OUT/checkpoints
+    char *run_json;        // resolved, as text
+    run_node_memory node;  // copies of the state in the memory of nodes
+    int64_t start_step;    // optimizer steps that were done before
+    bool finished;         // nothing was left to do
+    run_folder out;        // the folder, held by the first process
+    char device_why[400];  // why it computes where it does
     mics_job_callbacks callbacks;
     run_trainer *trainers; // by rank of this process; NULL until they are loaded
     mics_status failed;    // of a call: nothing works any more
@@ -132,12 +137,16 @@ mics_status run_values_load(mics_memory *memory, const mics_run_values *values,
 // ---- resume.c ----
 
 /* Finds what to resume from, if anything: sets checkpoint, and the run keeps what it has resolved
- * (mics_run_keep). Needs the run, not yet resolved. `resume`: "auto", "none" or a folder. */
+ * (mics_run_keep). Needs the run, not yet resolved. `resume`: "auto", "none" or a folder.
+ * Collective: over processes. */
 mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
 
 /* Checks that nobody saved since the checkpoint was chosen, and that it is of the same run: sets
  * start_step and finished. Needs the corpora open, and the output folder locked. */
 mics_status run_job_resume(mics_job *job);
+
+/* The second half of that: that job->checkpoint is of the same run, and start_step. */
+mics_status run_job_take_checkpoint(mics_job *job);
 
 /* Whether a key of a model's config says where that came from, and not what the model is. */
 bool run_config_is_remark(const char *key);

@@ -11,6 +11,7 @@
 #include "gpu.h"
 #include "mics/log.h"
 #include "overlap.h"
+#include "restore.h"
 #include <math.h>
 
 // ---- batches ----
@@ -21,9 +22,8 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     const run_trainer *self = ctx;
     int64_t count = self->job->run->micro_batch;
     int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
-    run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
-                     inputs_out, targets_out);
-    return MICS_OK;
+    return run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
+                            inputs_out, targets_out);
 }
 
 static mics_batch_source source_of(run_trainer *self, const run_samples *samples,
@@ -56,21 +56,25 @@ static mics_status open_engine(run_trainer *self)
 
 static mics_status fill_state(run_trainer *self)
 {
-    const mics_status status = run_filling_state(self, self->job->checkpoint);
-    if (status == MICS_ERR_FORMAT && self->job->checkpoint != NULL)
-        run_job_advise_older(self->job);
-    return status;
+    return self->job->checkpoint != NULL ? run_trainer_restore(self)
+                                         : run_filling_state(self, NULL);
 }
 
-static mics_status open_all(run_trainer *self)
+static mics_status open_rest(run_trainer *self)
 {
-    MICS_TRY(open_engine(self));
-    MICS_TRY(fill_state(self));
     mics_engine_release(self->engine);
     MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     MICS_TRY(run_filling_metrics(self, self->job->start_step));
     return run_guard_open(self);
+}
+
+// What follows is no rank's own as long as all go on: one line speaks for all again.
+static mics_status agree(run_trainer *self, mics_status mine)
+{
+    MICS_TRY(run_rank_agree(self->rank, mine));
+    mics_log_hold(self->rank->comm->rank != 0);
+    return MICS_OK;
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
@@ -79,7 +83,9 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_gpu_open(self->job, self->rank));
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
-    MICS_TRY(run_rank_agree(self->rank, open_all(self)));
+    MICS_TRY(agree(self, open_engine(self)));
+    MICS_TRY(agree(self, fill_state(self)));
+    MICS_TRY(run_rank_agree(self->rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;

@@ -26,6 +26,17 @@ cmp -s ring/checkpoints/step-00000004/rank-00000.mics \
     two-stage/checkpoints/step-00000004/rank-00000.mics && fail "ring and two-stage are the same"
 grep -q 'exact$' mpi.out || fail "predicted and measured are missing"
 
+# The data of one rank's file are damaged: all ranks pass that checkpoint over, and one line says so.
+cp -r mpi hurt
+printf XXXX | dd of=hurt/checkpoints/step-00000008/rank-00001.mics bs=1 seek=5000 conv=notrunc 2>dd.err
+run 0 hurt "$@" "$mics" train run.json --nodes 2 --out hurt --steps 9
+contains hurt.err "step-00000008/rank-00001.mics: offset "
+[ "$(grep -c 'resumes from hurt/checkpoints/step-00000004 instead of step 8' hurt.err)" = 1 ] ||
+    fail "the checkpoint that is taken instead should be named once"
+losses threads >left.txt
+losses hurt | head -n 8 >right.txt
+diff left.txt right.txt || fail "losses after the damage differ"
+
 # Ranks that are bound to cores of their own share as many as there are of those.
 if command -v taskset >bound.out && [ "$(uname)" = Linux ]; then
     cat >bound.sh <<'END'

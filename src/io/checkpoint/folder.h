@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #define MICS_LATEST_NAME "latest"
+// In a step's folder: why a run that resumed went on from another.
+#define MICS_PASSED_OVER_NAME "passed-over"
 
 enum { MICS_CKPT_NAME_BYTES = 64 };
 typedef struct mics_ckpt_name {
@@ -43,7 +45,7 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
 void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest);
 
 /* Removes all complete checkpoints but the `keep` saved last and that of `step`, the manifest of
- * each first. What cannot be removed is a warning. */
+ * each first; marked ones do not count (mics_checkpoint_mark). What cannot be removed is a warning. */
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
 
 #endif

@@ -231,19 +231,21 @@ static mics_status rename_manifest(save_job *job, const mics_text *text)
 {
     mics_memory *memory = job->memory;
     mics_manifest check = {0};
-    char *aside = NULL;
+    mics_file_aside aside = {0};
     char *target = NULL;
+    int fd = -1;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME ".tmp", &aside));
     MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
-    MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
-    MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
+    MICS_TRY_OUT(mics_file_begin_aside(memory, target, (int64_t)text->used, &aside, &fd));
+    status = mics_file_write_at(fd, aside.path, text->bytes, text->used, 0);
+    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
+    MICS_TRY_OUT(mics_manifest_load(memory, aside.path, &check));
     job->committed = true;
-    status = mics_file_rename(aside, target);
+    status = mics_file_place(memory, &aside, target);
 out:
+    mics_file_drop(memory, &aside);
     mics_manifest_fini(memory, &check);
     mics_free(memory, target);
-    mics_free(memory, aside);
     return status;
 }
 
@@ -314,7 +316,6 @@ static void discard(const save_job *job)
     for (int32_t i = 0; i < job->writer->writers; i++)
         discard_file(job, mics_ckpt_rank_name(i, job->generation).text);
     discard_file(job, mics_ckpt_tokenizer_name(job->generation).text);
-    discard_file(job, MICS_MANIFEST_NAME ".tmp");
     if (job->generation == 0)
         discard_file(job, "config.json");
     rmdir(job->folder);

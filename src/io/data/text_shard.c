@@ -200,7 +200,7 @@ static int lock(const char *path)
 {
     enum { ATTEMPTS = 1000 };
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (file < 0)
             return -1;
         bool locked = wait_for_lock(file);

@@ -71,7 +71,7 @@ static void check_corpus(const mics_corpus *corpus, const mics_tokenizer *tokeni
     assert_int_equal(mics_corpus_tokens(corpus), count + 1);
     int32_t *read = malloc((size_t)(count + 1) * sizeof *read);
     assert_non_null(read);
-    mics_corpus_read(corpus, 0, count + 1, read);
+    ASSERT_OK(mics_corpus_read(corpus, 0, count + 1, read));
     assert_int_equal(read[0], mics_tokenizer_separator(tokenizer));
     assert_memory_equal(read + 1, tokens, (size_t)count * sizeof *tokens);
     free(read);
@@ -192,7 +192,7 @@ static void test_several_texts(void **state)
     ASSERT_OK(open_text(pattern, tokenizer, &corpus));
     int32_t tokens[5];
     assert_int_equal(mics_corpus_tokens(corpus), 5);
-    mics_corpus_read(corpus, 0, 5, tokens);
+    ASSERT_OK(mics_corpus_read(corpus, 0, 5, tokens));
     static const int32_t expected[] = {0, 'a', 'b', 0, 'c'};
     assert_memory_equal(tokens, expected, sizeof expected);
     mics_corpus_close(corpus);
