@@ -157,7 +157,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     }
     MICS_TRY(run_node_memory_start(job));
     MICS_TRY(start(job));
-    run_node_memory_loaded(job);
+    run_node_forget_found(job);
     return MICS_OK;
 }
 

@@ -20,12 +20,6 @@ static mics_job job;
 static mics_run run;
 
 // What trace.c needs of the program and of the engine: in these tests the engine is its times.
-double run_job_files_timeout_s(const mics_job *any)
-{
-    (void)any;
-    return RANKS_TIMEOUT_S;
-}
-
 const mics_step_time *mics_engine_times(const mics_engine *engine)
 {
     return (const mics_step_time *)engine;
