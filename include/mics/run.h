@@ -128,13 +128,15 @@ typedef struct mics_sampling {
 // ---- a job ----
 
 /* Opens a run: reads what describes it, settles ranks, sharding and memory, opens data, finds what
- * to resume from, and loads parameters on every rank. A run that is finished already loads nothing
+ * to resume from, and loads parameters on every rank. Processes compare all of that before anything
+ * is loaded, and take the instruction set that all machines have (MICS_ISA: no more than that). A run that is finished already loads nothing
  * until something needs it (mics_job_facts.finished).
  *
  * Needs:   SIGINT and SIGTERM blocked or handled on an alternate stack (docs/architecture.md,
  *          Failure).
  * Returns: MICS_OK; else what was wrong, logged once by one of all processes, and the same on all:
- *          MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
+ *          MICS_ERR_INVALID (also: processes were not given the same job, or another run writes
+ *          into the folder), MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
  *          (with what would fit), MICS_ERR_COMM, MICS_ERR_PEER.
  * Owns:    close with mics_job_close.    Threads: one job a process under MPI.
  * Collective: over processes.

@@ -210,7 +210,7 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     MICS_TRY(print_memory(job, facts.peak_bytes));
     printf("\n");
     MICS_TRY(print_bytes(job));
-    printf("\nstored in %s: metrics.jsonl, run.json, checkpoints/ (newest: step %lld)\n", run->out,
-           (long long)facts.saved_step);
+    printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
+           run->out, (long long)facts.saved_step);
     return MICS_OK;
 }

@@ -7,8 +7,10 @@
 #include "collectives.h"
 #include "cores.h"
 #include "gpu.h"
+#include "isa.h"
 #include "job.h"
 #include "mics/log.h"
+#include "same.h"
 #include "trainer.h"
 #include <stdio.h>
 
@@ -25,7 +27,7 @@ static mics_status open_job(mics_memory *memory, mics_job **job_out)
     mics_job *job = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &job));
     job->memory = memory;
-    job->lock_file = -1;
+    job->out = RUN_FOLDER_NONE;
     *job_out = job;
     return MICS_OK;
 }
@@ -120,10 +122,16 @@ static void say_hints(const mics_run *run)
 
 static void say_kept(const mics_job *job)
 {
-    const char *kept = mics_run_kept_text(job->run);
+    const mics_run *run = job->run;
+    const char *kept = mics_run_kept_text(run);
+    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
+    if (mics_run_keeps_batch(run))
+        mics_log(MICS_LOG_INFO,
+                 "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
+                 (long long)run->global_batch, from, (long long)run->micro_batch,
+                 (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
-        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
-                 job->node.taken ? "node memory" : job->checkpoint_path, kept);
+        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
 }
 
 // Opens the engines.
@@ -145,10 +153,14 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_agree(job->world, run_job_find_checkpoint(job, resume)));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run));
     MICS_TRY(run_world_agree(job->world, open_model(job)));
+    MICS_TRY(run_same_run(job));
+    MICS_TRY(run_isa_settle(job));
     MICS_TRY(share_budget(job));
     MICS_TRY(run_world_agree(job->world, open_schedule(job)));
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, job));
+    MICS_TRY(run_same_data(job));
+    MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
     if (job->finished)
         return MICS_OK;
     if (job->world->first == 0) {

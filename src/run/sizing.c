@@ -3,6 +3,7 @@
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "mics/device.h"
 #include "mics/log.h"
 #include <stdarg.h>
@@ -17,7 +18,7 @@ MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, 
     size_t used = strlen(text);
     va_list args;
     va_start(args, format);
-    vsnprintf(text + used, TEXT_BYTES - used, format, args);
+    mics_text_vformat(text + used, TEXT_BYTES - used, format, args);
     va_end(args);
 }
 

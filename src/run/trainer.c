@@ -46,6 +46,7 @@ static mics_status open_engine(run_trainer *self)
         .memory = self->rank->memory,
         .schedule = job->schedule,
         .comm = self->rank->comm,
+        .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };

@@ -68,7 +68,7 @@ int32_t run_world_node_number(const run_world *world, int32_t rank);
 /* Opens the world. Until run_world_agree the error lines of this thread are held back
  * (mics_log_hold).
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide);
+ * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide, torchrun);
  *          what a transport returned.
  * Owns:    close with run_world_close.
  */

@@ -19,7 +19,7 @@ static char folder[] = "/tmp/mics-gather-XXXXXX";
 static mics_job job;
 static mics_run run;
 
-// What trace.c needs of the program and of the engine: in these tests the engine is its times.
+// What trace.c needs of the engine, which in these tests is its times.
 const mics_step_time *mics_engine_times(const mics_engine *engine)
 {
     return (const mics_step_time *)engine;
