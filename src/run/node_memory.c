@@ -33,7 +33,8 @@ void run_node_memory_credit(mics_job *job)
 {
     run_budget *budget = &job->budget;
     int64_t used = 0, left = 0;
-    if (job->node.root == NULL || budget->accelerator.used)
+    if (job->node.root == NULL || budget->accelerator.used ||
+        job->run->memory_checkpoint_every == 0)
         return;
     const bool muted = mics_log_mute(true);
     if (mics_node_space(job->node.root, &used, &left) != MICS_OK)
@@ -147,13 +148,6 @@ mics_status run_node_memory_start(mics_job *job)
         MICS_TRY(begin_anew(job));
     MICS_TRY(run_world_agree(job->world, make_ready(job)));
     return job->node.taken ? run_node_fetch(job) : MICS_OK;
-}
-
-void run_node_memory_loaded(mics_job *job)
-{
-    run_node_forget_found(job);
-    if (job->run->memory_checkpoint_every == 0 && job->node.root != NULL)
-        mics_node_remove(job->node.root); // the key was taken out
 }
 
 void run_node_memory_close(mics_job *job, bool saved)

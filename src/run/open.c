@@ -124,14 +124,14 @@ static void say_kept(const mics_job *job)
 {
     const mics_run *run = job->run;
     const char *kept = mics_run_kept_text(run);
+    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
     if (mics_run_keeps_batch(run))
         mics_log(MICS_LOG_INFO,
                  "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
-                 (long long)run->global_batch, job->checkpoint_path, (long long)run->micro_batch,
+                 (long long)run->global_batch, from, (long long)run->micro_batch,
                  (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
-        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
-                 job->node.taken ? "node memory" : job->checkpoint_path, kept);
+        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
 }
 
 // Opens the engines.
@@ -169,7 +169,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     }
     MICS_TRY(run_node_memory_start(job));
     MICS_TRY(start(job));
-    run_node_memory_loaded(job);
+    run_node_forget_found(job);
     return MICS_OK;
 }
 
