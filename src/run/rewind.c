@@ -98,11 +98,10 @@ static bool saved_before(const run_trainer *self, const run_guard_source *newest
                          run_guard_source *source_out)
 {
     mics_memory *memory = self->rank->memory;
-    const char *slash = strrchr(newest->path, '/');
     char *path = NULL;
     const bool muted = mics_log_mute(true);
-    const mics_status status = mics_checkpoint_other(
-        memory, self->job->checkpoints_dir, slash != NULL ? slash + 1 : newest->path, &path);
+    const mics_status status =
+        mics_checkpoint_other(memory, self->job->checkpoints_dir, &newest->step, 1, &path);
     mics_log_mute(muted);
     const bool found = status == MICS_OK && path != NULL && open_source(self, path, source_out) &&
                        source_out->step < newest->step;
