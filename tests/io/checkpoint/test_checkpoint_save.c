@@ -754,7 +754,7 @@ static void a_file_size_limit_is_an_error_not_a_signal(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     capture_end();
     assert_int_equal(status, MICS_ERR_IO);
-    ASSERT_SAID(&seen, "step-00000002/rank-00000.mics: cannot write 12352 bytes");
+    ASSERT_SAID(&seen, "step-00000002/rank-00000.part.mics: cannot write 12352 bytes");
     assert_false(file_exists(scratch_path(&place, "step-00000002")));
     expect_small(memory, place.dir, 1, 1);
     scratch_remove(&place);
