@@ -89,6 +89,7 @@ typedef struct mics_step_result {
     double step_us;
     double loss_scale; // of this step; 1 but in fp16
     bool skipped;      // gradients overflowed fp16: no parameter changed; the same on every rank
+    bool held;         // mics_engine_hold of a rank: the step is not done; the same on every rank
     uint32_t told;     // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;   // by this rank, counted
 } mics_step_result;
@@ -151,6 +152,16 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
  * Threads: any.
  */
 void mics_engine_tell(mics_engine *engine, uint32_t bits);
+
+/* Holds the state of the newest step that is done: on no rank does the step that runs, or else the
+ * next one, update anything, and it counts as not done. Until mics_engine_step returns from it,
+ * threads may read what optimizer shards hold, where the engine computes in the host's memory. Too
+ * late for a step for which this rank has given its word to the others.
+ *
+ * Returns: whether it is held; false only while a step ends, so that a later call may succeed.
+ * Threads: any.      Collective: no.
+ */
+bool mics_engine_hold(mics_engine *engine);
 
 /* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
  * parameter sync.

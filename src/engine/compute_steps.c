@@ -145,7 +145,7 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].told = atomic_exchange(&engine->telling, 0);
+    engine->agreements[engine->rank].told = give_word(engine);
     send_sums(engine);
 }
 
@@ -213,6 +213,9 @@ static mics_status settle(mics_engine *engine)
     engine->result.loss_scale = engine->loss_scale;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
         engine->result.told |= (uint32_t)engine->agreements[rank].told;
+    engine->result.held = (engine->result.told & TOLD_HOLD) != 0;
+    if (engine->result.held) // whatever its numbers are, nobody uses them
+        return MICS_OK;
     // As torch.nn.utils.clip_grad_norm_ has it.
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
     engine->grad_scale = (float)(factor / engine->loss_scale);
@@ -261,7 +264,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
     default: // UPDATE
         if (step->unit == 0)
             MICS_TRY(settle(engine));
-        if (!engine->result.skipped)
+        if (!engine->result.skipped && !engine->result.held)
             update(engine, step->unit);
         return MICS_OK;
     }
