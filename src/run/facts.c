@@ -47,6 +47,7 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->devices = accelerator->devices;
     facts->limit_bytes = job->budget.limit_bytes;
     facts->limit_is_set = job->budget.limit_is_set;
+    facts->save_copy_bytes = job->saves_behind ? job->save_copy_bytes : 0;
     if (!accelerator->used) {
         // A build without the plugin is not worth a word each time; one whose GPUs cannot be used
         // is.

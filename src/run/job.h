@@ -15,6 +15,7 @@
 #include "mics/schedule.h"
 #include "samples.h"
 #include "sizing.h"
+#include "stop.h"
 #include "world.h"
 
 typedef struct run_trainer run_trainer;
@@ -23,7 +24,10 @@ enum { RUN_PATH_BYTES = 4096 };
 
 // What ranks tell one another with a step's agreement (mics_engine_tell).
 enum {
-    RUN_TELL_STOP = 1 // this step is to be the last
+    RUN_TELL_STOP = 1,    // this step is to be the last
+    RUN_TELL_SAVED = 2,   // rank 0: the save behind the steps is on disk
+    RUN_TELL_UNSAVED = 4, // it failed
+    RUN_TELL_POISONED = 8 // and that because the state is not finite
 };
 
 struct mics_job {
@@ -46,10 +50,13 @@ struct mics_job {
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
     char *checkpoints_dir;       // OUT/checkpoints
     char *run_json;              // resolved, as text
-    int64_t start_step;          // optimizer steps that were done before
-    bool finished;               // nothing was left to do
-    int lock_file;               // OUT/lock, held by the first process; -1: none
-    char device_why[400];        // why it computes where it does
+    bool saves_behind;           // the steps, from a copy of the state
+    size_t save_copy_bytes;      // of a rank, if so
+    run_stop stop;
+    int64_t start_step;   // optimizer steps that were done before
+    bool finished;        // nothing was left to do
+    int lock_file;        // OUT/lock, held by the first process; -1: none
+    char device_why[400]; // why it computes where it does
     mics_job_callbacks callbacks;
     run_trainer *trainers; // by rank of this process; NULL until they are loaded
     mics_status failed;    // of a call: nothing works any more
@@ -92,9 +99,6 @@ double run_job_files_timeout_s(const mics_job *job);
 
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
-
-/* Tells the program what begins now; fills in which rank and folder it is. */
-void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase);
 
 // ---- model.c ----
 

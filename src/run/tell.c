@@ -16,13 +16,3 @@ void run_job_note(const mics_job *job, const char *format, ...)
     va_end(args);
     job->callbacks.note(job->callbacks.ctx, line);
 }
-
-void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase)
-{
-    mics_job_phase told = *phase;
-    if (job->callbacks.phase == NULL)
-        return;
-    told.rank = job->world->mpi ? job->world->first : -1;
-    told.out = job->run->out;
-    job->callbacks.phase(job->callbacks.ctx, &told);
-}

@@ -36,6 +36,25 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
     return (mics_batch_source){.read = read_batch, .ctx = self};
 }
 
+// ---- metrics.jsonl ----
+
+// A line that is lost is no reason to lose a run.
+static void keep_line(run_trainer *self, mics_status written)
+{
+    if (written != MICS_OK && self->lost_lines++ == 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/metrics.jsonl lacks what could not be written; training goes on",
+                 self->job->run->out);
+}
+
+static mics_status close_metrics(run_trainer *self)
+{
+    if (self->lost_lines > 1)
+        mics_log(MICS_LOG_WARNING, "%s/metrics.jsonl lacks %lld lines", self->job->run->out,
+                 (long long)self->lost_lines);
+    return mics_metrics_close(self->metrics);
+}
+
 // ---- opening ----
 
 static mics_status open_engine(run_trainer *self)
@@ -51,8 +70,7 @@ static mics_status open_engine(run_trainer *self)
     };
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
-    MICS_TRY(MICS_NEW(self->rank->memory, run_job_sequence(job) + 1, &self->row));
-    return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
+    return MICS_NEW(self->rank->memory, run_job_sequence(job) + 1, &self->row);
 }
 
 // A resumed run takes the loss scale of its checkpoint.
@@ -103,7 +121,11 @@ static mics_status open_all(run_trainer *self)
     MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
-    return open_metrics(self);
+    MICS_TRY(open_metrics(self));
+    // The others begin to save when all have opened.
+    if (self->rank->comm->rank == 0)
+        MICS_TRY(mics_checkpoint_clean(self->rank->memory, self->job->checkpoints_dir));
+    return run_saver_open(self, &self->saver);
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
@@ -144,12 +166,17 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(ctx, rank);
     if (self->rank == NULL)
         return MICS_OK;
-    mics_engine_close(self->engine); // first, as it uses the rest
-    mics_status status = mics_metrics_close(self->metrics);
+    mics_status settled = MICS_OK;
+    if (((mics_job *)ctx)->failed == MICS_OK)
+        settled = run_saving_settle(self);
+    run_saver_close(&self->saver);   // it uses the engine
+    mics_engine_close(self->engine); // and that uses the rest
+    mics_status status = close_metrics(self);
     run_trace_close(self->trace);
-    mics_free(rank->memory, self->shards);
     mics_free(rank->memory, self->row);
     self->rank = NULL;
+    if (settled != MICS_OK)
+        return settled;
     if (status == MICS_OK && ((mics_job *)ctx)->failed == MICS_OK)
         status = mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(ctx));
     return status;
@@ -185,7 +212,10 @@ static mics_status validate(run_trainer *self, int64_t step)
         return MICS_OK;
     if (callbacks->validation != NULL)
         callbacks->validation(callbacks->ctx, step, self->validation_last);
-    return mics_metrics_write_validation(self->metrics, step, self->validation_last);
+    const bool before = mics_log_demote(true);
+    keep_line(self, mics_metrics_write_validation(self->metrics, step, self->validation_last));
+    mics_log_demote(before);
+    return MICS_OK;
 }
 
 mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
@@ -201,20 +231,11 @@ static bool hears(const run_trainer *self)
     return self->rank->comm->rank == self->rank->world->first;
 }
 
-void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
-{
-    if (hears(self))
-        run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
-                                                        .saved_step = self->saved_step,
-                                                        .saving = saving,
-                                                        .seconds = seconds});
-}
-
 mics_status run_trainer_save(void *ctx, run_rank *rank)
 {
     run_trainer *self = trainer_of(ctx, rank);
     mics_log_release(false, -1);
-    return run_saving_save(self, self->step);
+    return run_saving_save(self);
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)
@@ -291,7 +312,9 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .sent_inter_bytes = sent.inter,
     };
     fill_exposed(result, &metrics);
-    MICS_TRY(mics_metrics_write(self->metrics, &metrics));
+    const bool before = mics_log_demote(true);
+    keep_line(self, mics_metrics_write(self->metrics, &metrics));
+    mics_log_demote(before);
     if (self->job->callbacks.step != NULL)
         self->job->callbacks.step(self->job->callbacks.ctx, &metrics);
     if (result->skipped)
@@ -315,8 +338,13 @@ static mics_status run_step(run_trainer *self, int64_t step)
     double lr = mics_lr_at(&run->lr, step);
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
-    MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
+    run_saving_enter_step(self);
+    mics_status status = mics_engine_step(self->engine, step, (float)lr, &source, &self->newest);
+    MICS_TRY(run_saving_leave_step(self, status));
+    if (self->newest.held)
+        return MICS_OK;
     const double taken_us = step_us(self);
+    atomic_store(&self->job->stop.step_s, taken_us / 1e6);
     MICS_TRY(check_sent(self, &self->newest));
     return report_step(self, step, taken_us, lr, &self->newest);
 }
@@ -341,8 +369,12 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     const bool last = step == run->steps, stop = (self->newest.told & RUN_TELL_STOP) != 0;
     const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
-    if (last || stop || is_due(run->checkpoint_every, step))
-        MICS_TRY(run_saving_save(self, step));
+    if (last)
+        MICS_TRY(run_saving_end(self));
+    else if (stop)
+        MICS_TRY(run_saving_save(self));
+    else if (is_due(run->checkpoint_every, step))
+        MICS_TRY(run_saving_begin(self));
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
     self->begin_us += mics_clock_us() - end_us;
@@ -351,11 +383,15 @@ static mics_status follow_step(run_trainer *self, int64_t step)
 
 static mics_status train_step(run_trainer *self, int64_t step)
 {
-    run_trainer_tell_phase(self, step, false, 0);
     if (must_stop(self)) // one process may be told to, and not the next
         mics_engine_tell(self->engine, RUN_TELL_STOP);
     MICS_TRY(run_step(self, step));
+    if (self->newest.held) { // a rank has to stop: the step before is saved, by all
+        MICS_TRY(run_saving_save(self));
+        return MICS_ERR_INTERRUPTED;
+    }
     self->step = step;
+    atomic_store(&self->job->stop.step, step);
     MICS_TRY(follow_step(self, step));
     return (self->newest.told & RUN_TELL_STOP) != 0 && step < self->job->run->steps
                ? MICS_ERR_INTERRUPTED
@@ -390,6 +426,8 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(job, rank);
     mics_log_release(false, -1);
     mics_status status = train(self, job->train_until);
+    if (status == MICS_ERR_NUMERIC) // what is being saved was good
+        (void)run_saving_settle(self);
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.

@@ -67,7 +67,7 @@ SH
 [ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
 contains wrong.err "mics: error: rank 2: "
 
-# SIGTERM to the ranks: the step is finished and saved, and the run goes on from there.
+# SIGTERM to the ranks: the step that was done last is saved, and the run goes on from there.
 cat >rank.sh <<'SH'
 echo $$ >"pids/$$"
 exec "$@"
