@@ -86,10 +86,10 @@ static const char *where_from(const mics_job_standing *at, char *text, size_t ca
     return text;
 }
 
-static void say_asked(const mics_job_standing *at)
+static void say_asked(const mics_job_standing *at, int number)
 {
     char from[64];
-    if (at->rank >= 0 && takes_the_word())
+    if (at->rank >= 0 && number == SIGTERM && takes_the_word())
         fprintf(stderr,
                 "mics: rank %d: asked to stop in step %lld, as launchers do when a rank has died; "
                 "step %lld is saved if all ranks can, otherwise %s\n",
@@ -111,11 +111,12 @@ static void end_unsaved(const mics_job_standing *at, const char *why)
 static void end_saved(const mics_job_standing *at)
 {
     fflush(stdout);
-    fprintf(
-        stderr,
-        "\nmics: stopped by %s after step %lld, which is saved in %s/checkpoints; --resume auto "
-        "goes on\n",
-        cli_signals_asked(), (long long)at->saved_step, mics_job_run(served)->out);
+    if (isatty(STDERR_FILENO))
+        fputc('\n', stderr);
+    fprintf(stderr,
+            "mics: stopped by %s after step %lld, which is saved in %s/checkpoints; --resume auto "
+            "goes on\n",
+            cli_signals_asked(), (long long)at->saved_step, mics_job_run(served)->out);
     _exit(CLI_EXIT_STOPPED);
 }
 
@@ -128,9 +129,10 @@ static void look(const mics_job_standing *at, double gone_s, double grace_s, int
     const bool safe = speaks && at->saved && at->saved_step == at->step;
     const double extra_s = at->save_s + (speaks ? 0 : OTHERS_WAIT_S);
     char why[96];
-    if (safe && gone_s >= grace_s * ORDERLY_PART)
+    const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;
+    if (safe && (again || gone_s >= grace_s * ORDERLY_PART))
         end_saved(at);
-    if ((number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S)
+    if (again)
         end_unsaved(at, "asked again before that was done");
     snprintf(why, sizeof why, "not all ranks have finished or saved their step within %.0f s",
              grace_s);
@@ -159,7 +161,7 @@ static bool ask(int number)
         const mics_job_standing at = mics_job_standing_get(served);
         atomic_store(&asked_signal, number);
         mics_job_stop(served);
-        say_asked(&at);
+        say_asked(&at, number);
     }
     pthread_mutex_unlock(&mutex);
     return runs;
