@@ -53,6 +53,7 @@ struct mics_job {
     bool saves_behind;           // the steps, from a copy of the state
     size_t save_copy_bytes;      // of a rank, if so
     run_stop stop;
+    bool interrupted;     // the newest training ended as it was asked to
     int64_t start_step;   // optimizer steps that were done before
     bool finished;        // nothing was left to do
     int lock_file;        // OUT/lock, held by the first process; -1: none

@@ -258,8 +258,12 @@ mics_status mics_job_train(mics_job *job, int64_t steps)
                          (long long)steps);
     if (left == 0)
         return MICS_OK;
+    if (job->interrupted) // by what was asked then
+        atomic_store(&job->stop.reason, RUN_STOP_NONE);
     job->train_until = steps > 0 && steps < left ? done + steps : job->run->steps;
-    return ask(job, run_trainer_train);
+    const mics_status status = ask(job, run_trainer_train);
+    job->interrupted = status == MICS_ERR_INTERRUPTED;
+    return status;
 }
 
 mics_status mics_job_evaluate(mics_job *job, double *loss_out)
