@@ -310,6 +310,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
+        .save_ms = self->save_us / 1e3,
     };
     fill_exposed(result, &metrics);
     const bool before = mics_log_demote(true);
@@ -369,12 +370,14 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     const bool last = step == run->steps, stop = (self->newest.told & RUN_TELL_STOP) != 0;
     const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
+    const double save_us = mics_clock_us();
     if (last)
         MICS_TRY(run_saving_end(self));
     else if (stop)
         MICS_TRY(run_saving_save(self));
     else if (is_due(run->checkpoint_every, step))
         MICS_TRY(run_saving_begin(self));
+    self->save_us = mics_clock_us() - save_us;
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
     self->begin_us += mics_clock_us() - end_us;

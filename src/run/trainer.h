@@ -26,6 +26,7 @@ struct run_trainer {
     bool begun;                               // training: validated before its first step
     int64_t step;                             // done
     double begin_us;                          // of the running step
+    double save_us;                           // waited for saving since the step before
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
     double validation_first, validation_last; // NaN: none

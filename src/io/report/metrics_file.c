@@ -249,6 +249,7 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     good = good && put_real(to, "exposed_reduce_ms", metrics->exposed_reduce_ms);
     good = good && put_real(to, "exposed_second_hop_ms", metrics->exposed_second_hop_ms);
     good = good && put_real(to, "exposed_agree_ms", metrics->exposed_agree_ms);
+    good = good && put_real(to, "save_ms", metrics->save_ms);
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 
