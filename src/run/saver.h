@@ -10,7 +10,7 @@
 // Invariants (guarded by the mutex, but for what `state` gives to one side):
 //   1. A save is the thread's from QUEUED until it is DONE or FAILED, and else the rank's.
 //   2. The thread begins the direct save by itself only while the rank is inside a step that it has
-//      held; then that is of the step done before.
+//      held, or validates, and then holds the next one; it is of the step done before.
 #ifndef MICS_RUN_SAVER_H
 #define MICS_RUN_SAVER_H
 
@@ -48,7 +48,7 @@ typedef struct run_saver {
     bool prunes; // rank 0: older checkpoints than that of prune_step may go
     int64_t prune_step;
     bool grace_checked;
-    bool in_step; // the rank is in mics_engine_step
+    bool in_step; // the rank is in mics_engine_step, or validates
     bool closing, started, locks_open;
     double looked_us; // rank 0: when it last looked whether the run is to stop
     pthread_t thread;
@@ -64,7 +64,7 @@ mics_status run_saver_open(run_trainer *trainer, run_saver *saver);
 /* Ends the thread when it has written what it writes, and frees; a zeroed saver is allowed. */
 void run_saver_close(run_saver *saver);
 
-/* Says whether the rank is inside mics_engine_step. */
+/* Says whether the rank is inside mics_engine_step, or validates. */
 void run_saver_in_step(run_saver *saver, bool inside);
 
 /* Gives the thread a save whose step, meta and shards are filled in. Needs: state NONE. */

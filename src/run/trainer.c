@@ -205,7 +205,10 @@ static mics_status validate(run_trainer *self, int64_t step)
     const mics_job_callbacks *callbacks = &self->job->callbacks;
     if (self->job->run->validation_batches == 0)
         return MICS_OK;
-    MICS_TRY(find_loss(self, &self->validation_last));
+    run_saver_in_step(&self->saver, true); // the state stands still here too
+    const mics_status status = find_loss(self, &self->validation_last);
+    run_saver_in_step(&self->saver, false);
+    MICS_TRY(status);
     if (isnan(self->validation_first))
         self->validation_first = self->validation_last;
     if (self->rank->comm->rank != 0)
