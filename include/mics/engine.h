@@ -68,6 +68,10 @@ typedef struct mics_engine_spec {
     mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
+    // Called in each training step before it updates anything, for who reads the state until then; NULL:
+    // nothing. On the thread that called mics_engine_step.
+    void (*before_update)(void *ctx);
+    void *before_update_ctx;
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
 } mics_engine_spec;
 

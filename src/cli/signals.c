@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "mics/log.h"
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,8 +26,9 @@ static const struct {
                {SIGUSR2, "SIGUSR2"}};
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 
-// A rank that ends by itself within a step does so before this part of the grace is over.
-static const double ORDERLY_PART = 0.8;
+// A state that is saved is left as it is after so long, or that part of the grace, if the step that
+// runs has not ended: a longer wait gains nothing.
+static const double ORDERLY_S = 1, ORDERLY_PART = 0.8;
 // Launchers send a signal to a process group and to its leader; that is one request.
 static const double SAME_REQUEST_S = 1;
 // How much longer the others wait than rank 0, which knows whether the state is saved.
@@ -130,7 +132,7 @@ static void look(const mics_job_standing *at, double gone_s, double grace_s, int
     const double extra_s = at->save_s + (speaks ? 0 : OTHERS_WAIT_S);
     char why[96];
     const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;
-    if (safe && (again || gone_s >= grace_s * ORDERLY_PART))
+    if (safe && (again || gone_s >= fmin(ORDERLY_S, grace_s * ORDERLY_PART)))
         end_saved(at);
     if (again)
         end_unsaved(at, "asked again before that was done");

@@ -223,6 +223,8 @@ static mics_status settle(mics_engine *engine)
         MICS_TRY(skip_step(engine));
     else
         MICS_TRY(settle_loss(engine));
+    if (engine->spec.before_update != NULL)
+        engine->spec.before_update(engine->spec.before_update_ctx);
     mics_scaler_update(&engine->spec.loss_scaling, engine->result.skipped, &engine->scaler);
     return MICS_OK;
 }

@@ -131,6 +131,10 @@ static void serve_save(run_saver *self, run_save *save)
 {
     run_stop *stop = &self->trainer->job->stop;
     const double begin_us = mics_clock_us();
+    if (save->copies) {
+        set_state(self, save, RUN_SAVE_COPYING);
+        run_saving_copy(self->trainer);
+    }
     set_state(self, save, RUN_SAVE_WRITING);
     run_stop_writes(stop, true);
     save->status = write_share(self, save);
@@ -280,10 +284,18 @@ run_save_state run_saver_state(run_saver *saver, const run_save *save)
     return state;
 }
 
+void run_saver_await_copied(run_saver *saver, run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    while (save->copies && (save->state == RUN_SAVE_QUEUED || save->state == RUN_SAVE_COPYING))
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
 mics_status run_saver_await_written(run_saver *saver, run_save *save)
 {
     pthread_mutex_lock(&saver->mutex);
-    while (save->state == RUN_SAVE_QUEUED || save->state == RUN_SAVE_WRITING)
+    while (save->state != RUN_SAVE_NONE && save->state < RUN_SAVE_WAITING)
         pthread_cond_wait(&saver->changed, &saver->mutex);
     const mics_status status = save->state == RUN_SAVE_FAILED ? save->status : MICS_OK;
     pthread_mutex_unlock(&saver->mutex);

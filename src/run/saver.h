@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread of a rank that writes checkpoints while the rank trains on.
 //
-// Two saves may be under way. The one *behind* the steps writes a copy of the state. The *direct*
+// Two saves may be under way. The one *behind* the steps copies the state while the next step comes
+// to its update (mics_engine_spec.before_update), and writes the copy. The *direct*
 // one writes from the engine's memory, which stands still then: between steps, or in a step that is
 // held (mics_engine_hold). Ranks need no word for one another: rank 0 commits when it finds the
 // files of all. What became of a save, each rank says with the next step (saving.c).
@@ -22,6 +23,7 @@
 typedef enum run_save_state {
     RUN_SAVE_NONE,
     RUN_SAVE_QUEUED,
+    RUN_SAVE_COPYING, // the rank's shards; until then nothing may change them
     RUN_SAVE_WRITING,
     RUN_SAVE_WAITING, // rank 0: for the files of others
     RUN_SAVE_DONE,    // written; on rank 0 committed
@@ -33,6 +35,7 @@ typedef struct run_save {
     run_save_state state;
     bool gives_up; // another rank has failed
     bool warns;    // a failure is a warning
+    bool copies;   // the shards, before it writes them
     int64_t step;
     mics_checkpoint_meta meta;
     mics_optimizer_shard *shards; // by unit: the rank's share
@@ -73,6 +76,9 @@ void run_saver_start(run_saver *saver, run_save *save);
 /* What became of a save until now. */
 run_save_state run_saver_state(run_saver *saver, const run_save *save);
 
+/* Waits until a save reads nothing any more that an update changes. */
+void run_saver_await_copied(run_saver *saver, run_save *save);
+
 /* Waits until the rank has written its share. Returns: MICS_OK; why it could not. */
 mics_status run_saver_await_written(run_saver *saver, run_save *save);
 
@@ -90,6 +96,9 @@ void run_saver_end(run_saver *saver, run_save *save, bool failed);
 
 /* Fills the direct save with what the rank has now. */
 void run_saving_fill_direct(run_trainer *trainer);
+
+/* Copies what the save behind the steps is to write. */
+void run_saving_copy(const run_trainer *trainer);
 
 /* Removes them. */
 void run_saving_prune(const run_trainer *trainer, int64_t step);

@@ -64,7 +64,7 @@ void run_saving_fill_shards(const run_trainer *self, int64_t part, int64_t parts
     }
 }
 
-static void copy_shards(const run_trainer *self)
+void run_saving_copy(const run_trainer *self)
 {
     float *to = self->saver.copy;
     for (int32_t u = 0; u < self->job->model->unit_count; u++) {
@@ -357,8 +357,11 @@ mics_status run_saving_begin(run_trainer *self)
     }
     MICS_TRY(mics_engine_download(self->engine));
     saver->behind.warns = true;
+    // A device's shards are copied at once, as others may ask for host copies.
+    saver->behind.copies = !self->job->budget.accelerator.used;
     describe(self, &saver->behind);
-    copy_shards(self);
+    if (!saver->behind.copies)
+        run_saving_copy(self);
     mics_engine_release(self->engine);
     self->pending = true;
     run_saver_start(saver, &saver->behind);
@@ -366,6 +369,14 @@ mics_status run_saving_begin(run_trainer *self)
 }
 
 // ---- around a step ----
+
+void run_saving_before_update(void *ctx)
+{
+    run_trainer *self = ctx;
+    const double begin_us = mics_clock_us();
+    run_saver_await_copied(&self->saver, &self->saver.behind);
+    self->copy_us = mics_clock_us() - begin_us;
+}
 
 void run_saving_enter_step(run_trainer *self)
 {

@@ -67,6 +67,8 @@ static mics_status open_engine(run_trainer *self)
         .comm = self->rank->comm,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
+        .before_update = run_saving_before_update,
+        .before_update_ctx = self,
     };
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
@@ -313,7 +315,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
-        .save_ms = self->save_us / 1e3,
+        .save_ms = (self->save_us + self->copy_us) / 1e3,
     };
     fill_exposed(result, &metrics);
     const bool before = mics_log_demote(true);
@@ -347,7 +349,7 @@ static mics_status run_step(run_trainer *self, int64_t step)
     MICS_TRY(run_saving_leave_step(self, status));
     if (self->newest.held)
         return MICS_OK;
-    const double taken_us = step_us(self);
+    const double taken_us = step_us(self) - self->copy_us;
     atomic_store(&self->job->stop.step_s, taken_us / 1e6);
     MICS_TRY(check_sent(self, &self->newest));
     return report_step(self, step, taken_us, lr, &self->newest);

@@ -27,6 +27,7 @@ struct run_trainer {
     int64_t step;                             // done
     double begin_us;                          // of the running step
     double save_us;                           // waited for saving since the step before
+    double copy_us;                           // and in this one, for the copy
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
     double validation_first, validation_last; // NaN: none
@@ -67,6 +68,7 @@ mics_status run_saving_settle(run_trainer *self);
 /* Around mics_engine_step, whose status and result (self->newest) it is. Returns: `status`;
  * MICS_ERR_NUMERIC: as run_saving_begin. */
 void run_saving_enter_step(run_trainer *self);
+void run_saving_before_update(void *ctx); // the trainer; mics_engine_spec
 mics_status run_saving_leave_step(run_trainer *self, mics_status status);
 
 // ---- trainer.c: all are for run_world_run, with the job as `ctx`, and collective over ranks ----

@@ -94,7 +94,7 @@ contains onward.out "step $stopped, resumed"
 # before is saved in the middle of it, by ranks that have no word for one another.
 if "$1" --version 2>&1 | grep -q 'Open MPI'; then
     start "$@" "$mics" train run.json --nodes 2 --steps 3 --out forwarded --set run.checkpoint_every=0 \
-        --set run.log_every=1 --set train_batch_size=6400 --set gradient_accumulation_steps=800 --set run.grace_s=1 \
+        --set run.log_every=1 --set train_batch_size=6400 --set gradient_accumulation_steps=800 \
         --set run.validation_batches=0
     kill -USR1 $launcher
     wait $launcher

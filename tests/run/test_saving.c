@@ -65,7 +65,7 @@ static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, con
                                     .micro_batch = 2,
                                     .micro_steps = micro_steps,
                                     .learning_rate = 3e-3,
-                                    .sharding = {2, 2, 2}};
+                                    .sharding = {2, 2, micro_steps > 2 ? RANKS : 2}};
     const mics_job_spec spec = {
         .memory = memory,
         .values = &values,
