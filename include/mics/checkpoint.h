@@ -140,6 +140,7 @@ mics_status mics_checkpoint_save_open(mics_memory *memory, const mics_checkpoint
 
 /* Writes this rank's shards. Its file has its name once it is on disk.
  *
+ * Needs:   shards: (count), count >= 0; once.
  * Returns: as mics_checkpoint_save.      Threads: one at a time.      Collective: no.
  */
 mics_status mics_checkpoint_save_write(mics_checkpoint_saving *saving,

@@ -153,6 +153,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
 /* Tells all ranks something: the result of this step, or of the next, has the bits on every rank.
  * Their meaning is the caller's.
  *
+ * Needs:   bits < 2^30.
  * Threads: any.
  */
 void mics_engine_tell(mics_engine *engine, uint32_t bits);
