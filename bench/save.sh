@@ -23,13 +23,15 @@ cat >model.json <<JSON
  "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "tie_word_embeddings": true}
 JSON
 yes 'the lark at break of day arising from sullen earth sings hymns at gate of heaven' | head -n 2000 >text.txt
+"$mics" tokenize text.txt --out text.bin >tokenize.out # of which nothing is written as text in the end
 cat >run.json <<JSON
-{"model": {"config": "model.json"}, "data": {"train": ["text.txt"], "tokenizer": "bytes"},
+{"model": {"config": "model.json"}, "data": {"train": ["text.bin"]},
  "run": {"steps": $steps, "seed": 1, "checkpoint_every": $every, "validation_batches": 0, "threads": 1, "keep_checkpoints": 1},
  "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
  "sharding": {"params": $sharding, "grads": $sharding, "optimizer": $sharding}}
 JSON
 median() { sort -n | awk '{ x[NR] = $1 } END { if (NR) printf "%.0f", x[int((NR + 1) / 2)]; else printf "-" }'; }
+# shellcheck disable=SC2016 # awk's $
 steps_of() { # OUT CONDITION: their step_ms
     sed -n 's/.*"step": \([0-9]*\), "loss.*"step_ms": \([0-9.]*\),.*"save_ms": \([0-9.e-]*\)}.*/\1 \2 \3/p' "$1/metrics.jsonl" |
         awk -v every="$every" "$2"

@@ -31,6 +31,8 @@ enum { SIGNALS = sizeof signals / sizeof signals[0] };
 static const double ORDERLY_S = 1, ORDERLY_PART = 0.8;
 // Launchers send a signal to a process group and to its leader; that is one request.
 static const double SAME_REQUEST_S = 1;
+// Beyond the grace, for a save that is about to begin.
+static const double LEAST_EXTRA_S = 1;
 // How much longer the others wait than rank 0, which knows whether the state is saved.
 static const double OTHERS_WAIT_S = 3;
 
@@ -129,7 +131,7 @@ static void look(const mics_job_standing *at, double gone_s, double grace_s, int
 {
     const bool speaks = at->rank <= 0; // only rank 0 knows when all have saved
     const bool safe = speaks && at->saved && at->saved_step == at->step;
-    const double extra_s = at->save_s + (speaks ? 0 : OTHERS_WAIT_S);
+    const double extra_s = fmax(at->save_s, LEAST_EXTRA_S) + (speaks ? 0 : OTHERS_WAIT_S);
     char why[96];
     const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;
     if (safe && (again || gone_s >= fmin(ORDERLY_S, grace_s * ORDERLY_PART)))
