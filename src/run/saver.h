@@ -82,9 +82,9 @@ void run_saver_await_copied(run_saver *saver, run_save *save);
 /* Waits until the rank has written its share. Returns: MICS_OK; why it could not. */
 mics_status run_saver_await_written(run_saver *saver, run_save *save);
 
-/* Waits until the thread has done with a save, on rank 0 with its commit; `gives_up`: others have
+/* Waits until the thread has done with a save, on rank 0 with its commit, unless others have
  * failed. Returns: MICS_OK; why it failed. */
-mics_status run_saver_await_done(run_saver *saver, run_save *save, bool gives_up);
+mics_status run_saver_await_done(run_saver *saver, run_save *save, bool others_failed);
 
 /* Lets the thread remove older checkpoints than that of a step, as the run says. */
 void run_saver_prune(run_saver *saver, int64_t step);
@@ -95,18 +95,18 @@ void run_saver_end(run_saver *saver, run_save *save, bool failed);
 // ---- saving.c, for the thread ----
 
 /* Fills the direct save with what the rank has now. */
-void run_saving_fill_direct(run_trainer *trainer);
+void run_saving_fill_direct(run_trainer *self);
 
 /* Copies what the save behind the steps is to write. */
-void run_saving_copy(const run_trainer *trainer);
+void run_saving_copy(const run_trainer *self);
 
 /* Removes them. */
-void run_saving_prune(const run_trainer *trainer, int64_t step);
+void run_saving_prune(const run_trainer *self, int64_t step);
 
 /* Says, once, when what is left of run.grace_s is too short for a save of the rank's share. */
-void run_saving_check_grace(run_trainer *trainer);
+void run_saving_check_grace(run_trainer *self);
 
 /* Whether the newest step that is done is saved already, or about to be by the save behind. */
-bool run_saving_has(const run_trainer *trainer);
+bool run_saving_has(const run_trainer *self);
 
 #endif
