@@ -65,6 +65,7 @@ static mics_status open_engine(run_trainer *self)
         .memory = self->rank->memory,
         .schedule = job->schedule,
         .comm = self->rank->comm,
+        .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
         .before_update = run_saving_before_update,
@@ -72,7 +73,8 @@ static mics_status open_engine(run_trainer *self)
     };
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
-    return MICS_NEW(self->rank->memory, run_job_sequence(job) + 1, &self->row);
+    MICS_TRY(MICS_NEW(self->rank->memory, run_job_sequence(job) + 1, &self->row));
+    return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
 // A resumed run takes the loss scale of its checkpoint.
@@ -122,6 +124,7 @@ static mics_status open_all(run_trainer *self)
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
+    MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     MICS_TRY(open_metrics(self));
     // The others begin to save when all have opened.
@@ -154,8 +157,9 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
     *self = (run_trainer){.job = job,
                           .rank = rank,
                           .step = job->start_step,
-                          .saved = job->checkpoint != NULL,
-                          .saved_step = job->start_step,
+                          .saved = job->checkpoint != NULL && !job->node.taken,
+                          .saved_step = job->node.taken ? 0 : job->start_step,
+                          .memory_slot = job->node.slot,
                           .validation_first = NAN,
                           .validation_last = NAN};
     if (rank->comm->rank == 0 && job->callbacks.start != NULL)
@@ -173,8 +177,10 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
         settled = run_saving_settle(self);
     run_saver_close(&self->saver);   // it uses the engine
     mics_engine_close(self->engine); // and that uses the rest
+    run_node_memory_unbook(self);
     mics_status status = close_metrics(self);
     run_trace_close(self->trace);
+    mics_free(rank->memory, self->shards);
     mics_free(rank->memory, self->row);
     self->rank = NULL;
     if (settled != MICS_OK)
@@ -383,6 +389,8 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     else if (is_due(run->checkpoint_every, step))
         MICS_TRY(run_saving_begin(self));
     self->save_us = mics_clock_us() - save_us;
+    if (!last && !stop)
+        MICS_TRY(run_node_memory_follow(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
     self->begin_us += mics_clock_us() - end_us;

@@ -20,6 +20,7 @@ struct run_trainer {
     run_trace *trace;           // NULL: no step is traced
     run_saver saver;
     bool pending;                             // saver.behind is under way, as all ranks know
+    mics_optimizer_shard *shards;             // by unit; scratch of copies in node memory
     int32_t *row;                             // scratch of run_samples_read
     const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
@@ -30,6 +31,9 @@ struct run_trainer {
     double copy_us;                           // and in this one, for the copy
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
+    int32_t memory_slot;                      // where the next copy in node memory goes
+    bool memory_booked;                       // those copies are counted
+    bool memory_told;                         // the program was told of the first
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
     mics_step_result newest;                  // step
