@@ -375,11 +375,10 @@ mics_status mics_job_close(mics_job *job)
     mics_status status = MICS_OK;
     if (job == NULL)
         return MICS_OK;
-    const bool saved = job->failed == MICS_OK && is_saved(job);
     if (job->trainers != NULL)
         status = run_world_run(job->world, run_trainer_close, job);
-    if (job->world != NULL)
-        run_node_memory_close(job, saved);
+    if (job->world != NULL) // with a save that was under way until now
+        run_node_memory_close(job, job->failed == MICS_OK && is_saved(job));
     run_world_close(job->world);
     mics_free(job->memory, job->trainers);
     run_job_close_parts(job);
