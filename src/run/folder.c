@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,7 +89,8 @@ static mics_status check_name(mics_memory *memory, const char *out, const char *
     char *path = NULL;
     MICS_TRY(mics_file_join(memory, out, name, &path));
     mics_status status = MICS_OK;
-    if (access(path, F_OK) == 0)
+    struct stat found;
+    if (stat(path, &found) == 0 && S_ISREG(found.st_mode))
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: the run would overwrite it, and no run has written into that "
                            "folder before; move it away, or use another --out",

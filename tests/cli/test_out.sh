@@ -60,7 +60,7 @@ for file in resolved.json metrics.jsonl trace.json products.bin checkpoints/late
     mkdir -p theirs/checkpoints
     echo mine >"theirs/$file"
     train 2 theirs --out theirs
-    one_line theirs.err
+    [ "$(grep -c "^mics: error" theirs.err)" = 1 ] || fail "one error line is due"
     contains theirs.err "theirs/$file: the run would overwrite it, and no run has written into that"
     [ "$(cat "theirs/$file")" = mine ] || fail "$file was overwritten"
     train 2 again --out theirs
