@@ -15,6 +15,7 @@
 #include "mics/dtype.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -111,6 +112,63 @@ typedef struct mics_checkpoint_writer {
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
                                  const mics_checkpoint_meta *meta,
                                  const mics_optimizer_shard *shards, int32_t count);
+
+// ---- saving in parts ----
+// For ranks that save while they train, and have no word for one another then. Before the first
+// save rank 0 calls mics_checkpoint_clean while the others wait. To save, each rank opens, writes
+// and closes. Rank 0 commits between writing and closing, when all ranks have written.
+
+typedef struct mics_checkpoint_saving mics_checkpoint_saving;
+
+/* Removes files of saves that were never committed.
+ *
+ * Needs:   no save under way in `dir`, which need not exist.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY. What cannot be removed is a warning.
+ */
+mics_status mics_checkpoint_clean(mics_memory *memory, const char *dir);
+
+/* Begins to save a step on one rank, in a folder that is made if need be.
+ *
+ * writer, meta: as mics_checkpoint_save; `keep` and `agree` are not used. What they point to is
+ *          borrowed until close.
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Owns:    end with mics_checkpoint_save_close.    Threads: one at a time.    Collective: no.
+ */
+mics_status mics_checkpoint_save_open(mics_memory *memory, const mics_checkpoint_writer *writer,
+                                      const mics_checkpoint_meta *meta,
+                                      mics_checkpoint_saving **saving_out);
+
+/* Writes this rank's shards. Its file has its name once it is on disk.
+ *
+ * Needs:   shards: (count), count >= 0; once.
+ * Returns: as mics_checkpoint_save.      Threads: one at a time.      Collective: no.
+ */
+mics_status mics_checkpoint_save_write(mics_checkpoint_saving *saving,
+                                       const mics_optimizer_shard *shards, int32_t count);
+
+/* Whether the files of all ranks are on disk. Needs: this rank has written. */
+bool mics_checkpoint_save_is_written(const mics_checkpoint_saving *saving);
+
+/* Makes the checkpoint count; older ones stay. Nothing to do but on rank 0.
+ *
+ * Needs:   all ranks have written.
+ * Returns: as mics_checkpoint_save.      Threads: one at a time.      Collective: no.
+ */
+mics_status mics_checkpoint_save_commit(mics_checkpoint_saving *saving);
+
+/* Frees; NULL is allowed. After a failure on any rank it removes this rank's file, and rank 0 what
+ * else it finds of the save, unless that was committed.
+ */
+void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed);
+
+/* Removes all complete checkpoints but the `keep` saved last and that of `step`; 0 keeps all.
+ *
+ * Needs:   rank 0 alone; no save under way.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY. What cannot be removed is a warning.
+ */
+mics_status mics_checkpoint_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
+
+// ---- reading ----
 
 typedef struct mics_checkpoint mics_checkpoint;
 

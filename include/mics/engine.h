@@ -68,6 +68,10 @@ typedef struct mics_engine_spec {
     mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
+    // Called in each training step before it updates anything, for who reads the state until then; NULL:
+    // nothing. On the thread that called mics_engine_step.
+    void (*before_update)(void *ctx);
+    void *before_update_ctx;
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
 } mics_engine_spec;
 
@@ -92,6 +96,7 @@ typedef enum mics_verdict {
     MICS_VERDICT_NOT_FINITE, // MICS_ERR_NUMERIC: loss or norm
     // MICS_ERR_NUMERIC: no cross-entropy is below 0, or that far above that of a guess
     MICS_VERDICT_IMPOSSIBLE,
+    MICS_VERDICT_HELD, // left out: a rank asked for it (mics_engine_hold)
 } mics_verdict;
 
 // How far above ln(vocabulary), what guessing gives, a loss is taken to be one. Nats.
@@ -189,10 +194,20 @@ const mics_agreement *mics_engine_agreements(const mics_engine *engine);
 /* Tells all ranks something: the result of this step, or of the next, has the bits on every rank.
  * Their meaning is the caller's.
  *
- * Needs:   any bits.
+ * Needs:   bits < 2^30.
  * Threads: any.
  */
 void mics_engine_tell(mics_engine *engine, uint32_t bits);
+
+/* Holds the state of the newest step that is done: on no rank does the step that runs, or else the
+ * next one, update anything, and it counts as not done. Until mics_engine_step returns from it,
+ * threads may read what optimizer shards hold, where the engine computes in the host's memory. Too
+ * late for a step for which this rank has given its word to the others.
+ *
+ * Returns: whether it is held; false only while a step ends, so that a later call may succeed.
+ * Threads: any.      Collective: no.
+ */
+bool mics_engine_hold(mics_engine *engine);
 
 /* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
  * parameter sync.

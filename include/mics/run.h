@@ -65,19 +65,8 @@ typedef struct mics_model_builder {
                          mics_model **model_out);
 } mics_model_builder;
 
-// What a process does now, for who has to say where the run can go on if it must end.
-typedef struct mics_job_phase {
-    int32_t rank;       // of this process; -1: all ranks are its threads
-    const char *out;    // the run's folder
-    int64_t step;       // that runs or is saved; what the run begins with before training
-    int64_t saved_step; // newest checkpoint; 0: none, or of step 0
-    bool saving;
-    double seconds; // that saving may take, at most; else 0
-} mics_job_phase;
-
 // What a program may hear of its job. All are optional, and get `ctx`. They are called on the
-// thread of rank 0, in the first process, but for `phase` and `should_stop`: on one rank of each
-// process. They must not call functions of run.h that change the job.
+// thread of rank 0, in the first process, but for `should_stop`: on one rank of each process. They must not call functions of run.h that change the job.
 typedef struct mics_job_callbacks {
     void *ctx;
     // What is trained on what is settled, and nothing is loaded yet; mics_job_facts_get works.
@@ -87,7 +76,6 @@ typedef struct mics_job_callbacks {
     void (*saving)(void *ctx, int64_t step);                       // a checkpoint is begun
     void (*checkpoint)(void *ctx, int64_t step, const char *path); // it is on disk
     void (*note)(void *ctx, const char *line);                     // what else is worth a line
-    void (*phase)(void *ctx, const mics_job_phase *phase);         // something else begins
     // Asked before each step: true saves that step and ends training.
     bool (*should_stop)(void *ctx);
 } mics_job_callbacks;
@@ -159,13 +147,39 @@ mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
  * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
- *          stop, the step is done and saved on all, and training may go on; MICS_ERR_NUMERIC: a
- *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
+ *          stop, the step that was done last is saved, and training may go on; MICS_ERR_NUMERIC: a
+ *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM,
+ *          MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
  *          logged by a rank that failed. After a failure only mics_job_close has an effect; other
  *          calls return that status again.
  * Collective: over processes.     Blocks: while it trains.
  */
 mics_status mics_job_train(mics_job *job, int64_t steps);
+
+/* Asks training to stop: the step that was done last is saved, and mics_job_train returns
+ * MICS_ERR_INTERRUPTED. Where ranks compute on CPUs, each begins to write at once, in the middle of
+ * a step. The step that runs is dropped. Also asked by the file OUT/stop and run.max_hours.
+ *
+ * Threads: any.       Collective: no; one process is enough.       Blocks: no.
+ */
+void mics_job_stop(mics_job *job);
+
+// Where a job stands, for who may have to end its process.
+typedef struct mics_job_standing {
+    int32_t rank;       // of this process; -1: all ranks are its threads
+    int64_t step;       // that was done last
+    bool saved;         // there is a checkpoint
+    int64_t saved_step; // of the newest, as this process knows; as soon as it is whole on rank 0
+    bool writing;       // ranks of this process write one, or wait for others that do
+    double save_s;      // that the newest save took; 0: none yet
+    const char *asked_by_run; // what asks to stop, if not mics_job_stop: "run.max_hours"; NULL
+} mics_job_standing;
+
+/* Where a job stands now.
+ *
+ * Threads: any, while the job is open.
+ */
+mics_job_standing mics_job_standing_get(const mics_job *job);
 
 /* The mean loss over the run's validation batches, with the parameters as they are.
  *
@@ -232,6 +246,8 @@ typedef struct mics_job_facts {
     bool limit_is_set;        // by run.memory_limit
     size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
     size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
+    // Beside all that, on the host: saves are written from it while training goes on; 0: they stop it.
+    size_t save_copy_bytes;
     // Measured by training: the largest of all ranks, by tag and in all.
     int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.
@@ -247,7 +263,7 @@ typedef struct mics_job_facts {
     bool finished;      // no step is left
     int64_t start_step; // optimizer steps that were done before
     int64_t step;       // that are done
-    int64_t saved_step; // in the newest checkpoint; 0: as in phase
+    int64_t saved_step; // in the newest checkpoint; 0: none, or of step 0
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 

@@ -110,6 +110,10 @@ static void print_memory(const mics_job *job)
             printf("  %-28s %12s %16zu B\n", "host, copies in node memory",
                    mics_size_text((double)copies, text, sizeof text), copies);
     }
+    const size_t copy = mics_job_facts_get(job).save_copy_bytes;
+    if (copy > 0)
+        printf("  %-28s %12s %16zu B\n", "host, to save behind steps",
+               mics_size_text((double)copy, text, sizeof text), copy);
     print_limit(job);
 }
 

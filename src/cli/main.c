@@ -3,13 +3,14 @@
 // The program: finds the verb and runs it.
 #include "cli.h"
 #include "mics/run.h"
+#include "signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 
 typedef struct verb {
     const char *name;
@@ -38,6 +39,8 @@ static int exit_status(mics_status status, bool running)
 {
     if (status == MICS_OK)
         return EXIT_GOOD;
+    if (status == MICS_ERR_INTERRUPTED)
+        return CLI_EXIT_STOPPED;
     if (running || (status == MICS_ERR_IO && mics_log_disk_failed()))
         return EXIT_FAILED;
     switch (status) {
@@ -60,7 +63,8 @@ static void print_usage(void)
     for (int i = 0; i < VERBS; i++)
         printf("  %-10s %s\n", verbs[i].name, verbs[i].about);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
-           "Exit status: 0 good, 1 failed, 2 wrong usage or configuration.\n");
+           "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
+           "75 stopped by a signal with the state saved: start it again to go on.\n");
 }
 
 static const verb *find_verb(const char *name)

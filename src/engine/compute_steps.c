@@ -146,7 +146,7 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].told = atomic_exchange(&engine->telling, 0);
+    engine->agreements[engine->rank].told = give_word(engine);
     send_sums(engine);
 }
 
@@ -195,6 +195,8 @@ static bool is_cross_entropy(const mics_engine *engine, double loss)
 static mics_verdict verdict_of(const mics_engine *engine)
 {
     const double loss = engine->result.loss, norm_all = engine->result.grad_norm;
+    if ((engine->result.told & TOLD_HOLD) != 0) // whatever its numbers are, nobody uses them
+        return MICS_VERDICT_HELD;
     if (mics_engine_compare_grads(engine).found)
         return MICS_VERDICT_DIVERGED;
     if (!isfinite(norm_all) && isfinite(loss) && engine->dtype == MICS_DTYPE_FP16)
@@ -219,6 +221,8 @@ static mics_status follow_verdict(mics_engine *engine)
         engine->all_know = true;
         return MICS_ERR_NUMERIC;
     }
+    if (verdict == MICS_VERDICT_UPDATED && engine->spec.before_update != NULL)
+        engine->spec.before_update(engine->spec.before_update_ctx);
     if (overflow || verdict == MICS_VERDICT_UPDATED)
         mics_scaler_update(scaling, overflow, &engine->scaler);
     return MICS_OK;
@@ -282,6 +286,7 @@ char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity
     snprintf(text, capacity, "%s", "");
     switch (result->verdict) {
     case MICS_VERDICT_UPDATED:
+    case MICS_VERDICT_HELD:
         break;
     case MICS_VERDICT_OVERFLOW:
         snprintf(text, capacity,

@@ -302,6 +302,16 @@ mics_status mics_engine_autotune(mics_engine *engine)
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
+static mics_status end_step(mics_engine *engine, mics_status status)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->word_given = false;
+    if (status == MICS_OK && engine->result.verdict == MICS_VERDICT_HELD)
+        engine->holding = false;
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out)
 {
@@ -311,7 +321,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     begin_list(engine, MICS_PHASE_TRAIN, source);
     engine->step = step;
     engine->lr = lr;
-    const mics_status status = run_list(engine);
+    const mics_status status = end_step(engine, run_list(engine));
     if (status != MICS_OK && !(status == MICS_ERR_NUMERIC && engine->all_know))
         return status;
     engine->stale = true;
@@ -332,6 +342,24 @@ const mics_agreement *mics_engine_agreements(const mics_engine *engine)
 void mics_engine_tell(mics_engine *engine, uint32_t bits)
 {
     atomic_fetch_or(&engine->telling, bits);
+}
+
+uint32_t give_word(mics_engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->word_given = true;
+    const uint32_t hold = engine->holding ? TOLD_HOLD : 0;
+    pthread_mutex_unlock(&engine->mutex);
+    return hold | atomic_exchange(&engine->telling, 0);
+}
+
+bool mics_engine_hold(mics_engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    const bool holds = engine->holding || !engine->word_given;
+    engine->holding = holds;
+    pthread_mutex_unlock(&engine->mutex);
+    return holds;
 }
 
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,

@@ -129,7 +129,10 @@ struct mics_engine {
     double loss_scale; // losses are differentiated times this
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
     mics_scaler scaler;
-    _Atomic uint32_t telling;   // what the next agreement says
+    _Atomic uint32_t telling; // what the next agreement says
+    // Guarded by `mutex`; see mics_engine_hold.
+    bool holding;               // the next agreement says that no rank is to update
+    bool word_given;            // in this step's agreement
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;
@@ -199,6 +202,11 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step);
  * connections are there then, and kernels loaded, before a step waits for them.   Collective: over
  * the world. */
 mics_status collectives_warm_up(mics_engine *engine);
+
+enum { TOLD_HOLD = 1 << 30 }; // the bit of mics_agreement.told that mics_engine_hold sets
+
+/* What this rank tells the others in the step's agreement. */
+uint32_t give_word(mics_engine *engine);
 
 /* Takes the mean loss of an evaluation's batch, once AGREE is done, into the result.
  *

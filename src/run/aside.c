@@ -53,7 +53,7 @@ static mics_status save_if_finite(run_trainer *self, const char *dir, int64_t st
 {
     mics_status status = mics_engine_download(self->engine);
     if (status == MICS_OK)
-        run_saving_fill_shards(self);
+        run_saving_fill_shards(self, 0, 1, self->shards);
     if (status == MICS_OK && !is_finite(self))
         status = MICS_ERR_NUMERIC;
     MICS_TRY(mics_engine_agree(self->engine, status));

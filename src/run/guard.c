@@ -98,15 +98,23 @@ static bool on_spike(const attempt *a, const char *what)
     return strcmp(a->self->job->run->on_spike, what) == 0;
 }
 
-static mics_status run(const attempt *a, double max_loss)
+// *status_out: MICS_OK; MICS_ERR_NUMERIC by the step's verdict.    Returns: any other failure.
+static mics_status run(const attempt *a, double max_loss, mics_status *status_out)
 {
     run_trainer *self = a->self;
     const uint32_t told = self->newest.told;
     mics_engine_set_limits(self->engine, &(mics_step_limits){.max_loss = max_loss, .silent = true});
+    run_saving_enter_step(self);
     const mics_status status =
         mics_engine_step(self->engine, a->step, a->lr, a->source, &self->newest);
     self->newest.told |= told;
-    return status;
+    *status_out = status;
+    return run_saving_leave_step(self, status == MICS_ERR_NUMERIC ? MICS_OK : status);
+}
+
+static bool is_held(const run_trainer *self)
+{
+    return self->newest.verdict == MICS_VERDICT_HELD;
 }
 
 static mics_status accept(const attempt *a)
@@ -216,9 +224,10 @@ static mics_status recheck(attempt *a)
     mics_engine_explain(self->engine, what, sizeof what);
     memcpy(self->guard.first, mics_engine_agreements(self->engine),
            (size_t)self->rank->comm->ranks * sizeof *self->guard.first);
-    const mics_status status = run(a, on_spike(a, "warn") ? INFINITY : a->spike);
-    if (status != MICS_OK && status != MICS_ERR_NUMERIC)
-        return status;
+    mics_status status = MICS_OK;
+    MICS_TRY(run(a, on_spike(a, "warn") ? INFINITY : a->spike, &status));
+    if (is_held(self))
+        return MICS_OK;
     MICS_TRY(compare_attempts(a));
     if (status == MICS_OK && speaks(self))
         mics_log(MICS_LOG_WARNING, "%s%s", what, a->again);
@@ -267,9 +276,10 @@ mics_status run_guard_step(run_trainer *self, int64_t step, float lr,
     attempt a = {.self = self, .step = step, .lr = lr, .source = source, .spike = spike_loss(self)};
     const bool trains_spikes = on_spike(&a, "warn") && !self->job->run->recheck;
     self->newest.told = 0;
-    const mics_status status = run(&a, trains_spikes ? INFINITY : a.spike);
-    if (status != MICS_OK && status != MICS_ERR_NUMERIC)
-        return status;
+    mics_status status = MICS_OK;
+    MICS_TRY(run(&a, trains_spikes ? INFINITY : a.spike, &status));
+    if (is_held(self))
+        return MICS_OK;
     const bool good = self->newest.verdict == MICS_VERDICT_UPDATED ||
                       self->newest.verdict == MICS_VERDICT_OVERFLOW;
     return status == MICS_OK && good ? accept(&a) : doubt(&a, status);

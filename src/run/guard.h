@@ -29,7 +29,7 @@ mics_status run_guard_open(run_trainer *self);
 void run_guard_close(run_trainer *self);
 
 /* Trains a step: self->step becomes `step`, and self->newest its result. self->step is less than
- * that if the step has to be run again, from the state that self->step then names.
+ * that if the step has to be run again, from the state that self->step then names, or was held.
  *
  * Returns: MICS_OK; MICS_ERR_NUMERIC, logged by rank 0, the same on all ranks; as mics_engine_step
  *          and run_guard_check.
@@ -48,6 +48,12 @@ mics_status run_guard_check(run_trainer *self, int64_t step, bool saves);
 /* Goes on after replicas were found to differ, as run.on_divergence says: the state is then good,
  * and self->step names it. Returns: as run_guard_check. */
 mics_status run_guard_diverged(run_trainer *self, int64_t step, const mics_divergence *found);
+
+/* Compares replicas before a state is saved to stop.
+ *
+ * Returns: as run_guard_check, but MICS_ERR_NUMERIC where they differ: nobody may change a state that
+ *          is being written. Collective: over ranks. */
+mics_status run_guard_check_stop(run_trainer *self);
 
 // Where a state comes from that is good as far as anybody knows.
 typedef struct run_guard_source {

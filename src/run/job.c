@@ -7,6 +7,7 @@
 #include "import.h"
 #include "mics/log.h"
 #include "saved.h"
+#include "trainer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -27,7 +28,12 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 
 mics_status run_job_open_schedule(mics_job *job)
 {
-    return run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule);
+    MICS_TRY(run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule));
+    const int32_t states = mics_optimizer_def_get(job->run->optimizer.kind)->states;
+    job->save_copy_bytes = run_saving_copy_bytes(job->schedule, states);
+    job->saves_behind = job->run->checkpoint_every > 0 &&
+                        run_fits_save_copy(job->schedule, &job->budget, job->save_copy_bytes);
+    return MICS_OK;
 }
 
 // ---- data ----

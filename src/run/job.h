@@ -17,13 +17,17 @@
 #include "node_memory.h"
 #include "samples.h"
 #include "sizing.h"
+#include "stop.h"
 #include "world.h"
 
 enum { RUN_PATH_BYTES = 4096 };
 
 // What ranks tell one another with a step's agreement (mics_engine_tell).
 enum {
-    RUN_TELL_STOP = 1 // this step is to be the last
+    RUN_TELL_STOP = 1,    // this step is to be the last
+    RUN_TELL_SAVED = 2,   // rank 0: the save behind the steps is on disk
+    RUN_TELL_UNSAVED = 4, // it failed
+    RUN_TELL_POISONED = 8 // and that because the state is not finite
 };
 
 struct mics_job {
@@ -49,14 +53,18 @@ struct mics_job {
     int64_t *passed;             // steps of those, in the order in which they were found damaged
     char **passed_why;           // and what was found
     int32_t passed_count;
-    mics_json *passed_run; // the stored run from which this one's kept keys are
-    char *checkpoints_dir; // OUT/checkpoints
-    char *run_json;        // resolved, as text
-    run_node_memory node;  // copies of the state in the memory of nodes
-    int64_t start_step;    // optimizer steps that were done before
-    bool finished;         // nothing was left to do
-    run_folder out;        // the folder, held by the first process
-    char device_why[400];  // why it computes where it does
+    mics_json *passed_run;  // the stored run from which this one's kept keys are
+    char *checkpoints_dir;  // OUT/checkpoints
+    char *run_json;         // resolved, as text
+    bool saves_behind;      // the steps, from a copy of the state
+    size_t save_copy_bytes; // of a rank, if so
+    run_stop stop;
+    bool interrupted;     // the newest training ended as it was asked to
+    run_node_memory node; // copies of the state in the memory of nodes
+    int64_t start_step;   // optimizer steps that were done before
+    bool finished;        // nothing was left to do
+    run_folder out;       // the folder, held by the first process
+    char device_why[400]; // why it computes where it does
     mics_job_callbacks callbacks;
     run_trainer *trainers; // by rank of this process; NULL until they are loaded
     mics_status failed;    // of a call: nothing works any more
@@ -105,9 +113,6 @@ static inline double run_job_files_timeout_s(const mics_job *job)
 
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
-
-/* Tells the program what begins now; fills in which rank and folder it is. */
-void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase);
 
 // ---- model.c ----
 

@@ -216,7 +216,7 @@ static mics_status write_own(copying *copy, mics_node_file *file)
     const mics_job *job = self->job;
     mics_memory *memory = self->rank->memory;
     MICS_TRY(mics_engine_download(self->engine));
-    run_saving_fill_shards(self);
+    run_saving_fill_shards(self, 0, 1, self->shards);
     cut_shards(copy);
     MICS_TRY(mics_node_begin(memory, job->node.root,
                              run_world_node_number(job->world, self->rank->comm->rank),

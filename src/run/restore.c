@@ -119,9 +119,10 @@ static void begin_there(run_trainer *self, int32_t passed_before)
 {
     mics_job *job = self->job;
     self->step = self->saved_step = job->start_step;
-    if (is_first_here(self->rank) && job->passed_count > passed_before)
-        run_job_tell_phase(
-            job, &(mics_job_phase){.step = job->start_step, .saved_step = job->start_step});
+    if (is_first_here(self->rank) && job->passed_count > passed_before) {
+        atomic_store(&job->stop.step, job->start_step);
+        run_stop_saved(&job->stop, job->start_step);
+    }
     if (self->rank->comm->rank != 0)
         return;
     if (job->passed_count > passed_before)

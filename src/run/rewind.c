@@ -258,6 +258,7 @@ mics_status run_guard_diverged(run_trainer *self, int64_t step, const mics_diver
     char what[TEXT_BYTES];
     bool repaired = false;
     MICS_TRY(describe_with_hosts(self, step, found, what, sizeof what));
+    MICS_TRY(run_saving_settle(self)); // it may still copy what is written over
     guard->tries++;
     if (strcmp(policy, "stop") == 0)
         return fail(self, what, "run.on_divergence is \"stop\"");
@@ -270,4 +271,15 @@ mics_status run_guard_diverged(run_trainer *self, int64_t step, const mics_diver
     if (strcmp(policy, "repair") == 0 && found->majority && found->state != MICS_REPLICA_GRADS)
         MICS_TRY(repair(self, step, what, &repaired));
     return repaired ? MICS_OK : rewind_run(self, what);
+}
+
+mics_status run_guard_check_stop(run_trainer *self)
+{
+    mics_divergence found;
+    char what[TEXT_BYTES];
+    MICS_TRY(mics_engine_compare(self->engine, &found));
+    if (!found.found)
+        return MICS_OK;
+    MICS_TRY(describe_with_hosts(self, self->step, &found, what, sizeof what));
+    return fail(self, what, "the run is to stop, and does not save that");
 }

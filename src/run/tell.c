@@ -17,27 +17,3 @@ void run_job_note(const mics_job *job, const char *format, ...)
     va_end(args);
     job->callbacks.note(job->callbacks.ctx, line);
 }
-
-void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase)
-{
-    mics_job_phase told = *phase;
-    if (job->callbacks.phase == NULL)
-        return;
-    told.rank = job->world->mpi ? job->world->first : -1;
-    told.out = job->run->out;
-    job->callbacks.phase(job->callbacks.ctx, &told);
-}
-
-bool run_trainer_hears(const run_trainer *self)
-{
-    return self->rank->comm->rank == self->rank->world->first;
-}
-
-void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
-{
-    if (run_trainer_hears(self))
-        run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
-                                                        .saved_step = self->saved_step,
-                                                        .saving = saving,
-                                                        .seconds = seconds});
-}

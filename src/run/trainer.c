@@ -34,6 +34,25 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
     return (mics_batch_source){.read = read_batch, .ctx = self};
 }
 
+// ---- metrics.jsonl ----
+
+// A line that is lost is no reason to lose a run.
+static void keep_line(run_trainer *self, mics_status written)
+{
+    if (written != MICS_OK && self->lost_lines++ == 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/metrics.jsonl lacks what could not be written; training goes on",
+                 self->job->run->out);
+}
+
+static mics_status close_metrics(run_trainer *self)
+{
+    if (self->lost_lines > 1)
+        mics_log(MICS_LOG_WARNING, "%s/metrics.jsonl lacks %lld lines", self->job->run->out,
+                 (long long)self->lost_lines);
+    return mics_metrics_close(self->metrics);
+}
+
 // ---- opening ----
 
 static mics_status open_engine(run_trainer *self)
@@ -47,6 +66,8 @@ static mics_status open_engine(run_trainer *self)
         .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
+        .before_update = run_saving_before_update,
+        .before_update_ctx = self,
     };
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
@@ -66,7 +87,11 @@ static mics_status open_rest(run_trainer *self)
     MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     MICS_TRY(run_filling_metrics(self, self->job->start_step));
-    return run_guard_open(self);
+    MICS_TRY(run_guard_open(self));
+    // The others begin to save when all have opened.
+    if (self->rank->comm->rank == 0)
+        MICS_TRY(mics_checkpoint_clean(self->rank->memory, self->job->checkpoints_dir));
+    return run_saver_open(self, &self->saver);
 }
 
 // What follows is no rank's own as long as all go on: one line speaks for all again.
@@ -118,14 +143,20 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(ctx, rank);
     if (self->rank == NULL)
         return MICS_OK;
-    mics_engine_close(self->engine); // first, as it uses the rest
+    mics_status settled = MICS_OK;
+    if (((mics_job *)ctx)->failed == MICS_OK)
+        settled = run_saving_settle(self);
+    run_saver_close(&self->saver);   // it uses the engine
+    mics_engine_close(self->engine); // and that uses the rest
     run_node_memory_unbook(self);
-    mics_status status = mics_metrics_close(self->metrics);
+    mics_status status = close_metrics(self);
     run_trace_close(self->trace);
     run_guard_close(self);
     mics_free(rank->memory, self->shards);
     mics_free(rank->memory, self->row);
     self->rank = NULL;
+    if (settled != MICS_OK)
+        return settled;
     if (status == MICS_OK && ((mics_job *)ctx)->failed == MICS_OK)
         status = mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(ctx));
     return status;
@@ -154,14 +185,20 @@ static mics_status validate(run_trainer *self, int64_t step)
     const mics_job_callbacks *callbacks = &self->job->callbacks;
     if (self->job->run->validation_batches == 0)
         return MICS_OK;
-    MICS_TRY(find_loss(self, &self->validation_last));
+    run_saver_in_step(&self->saver, true); // the state stands still here too
+    const mics_status status = find_loss(self, &self->validation_last);
+    run_saver_in_step(&self->saver, false);
+    MICS_TRY(status);
     if (isnan(self->validation_first))
         self->validation_first = self->validation_last;
     if (self->rank->comm->rank != 0)
         return MICS_OK;
     if (callbacks->validation != NULL)
         callbacks->validation(callbacks->ctx, step, self->validation_last);
-    return mics_metrics_write_validation(self->metrics, step, self->validation_last);
+    const bool before = mics_log_demote(true);
+    keep_line(self, mics_metrics_write_validation(self->metrics, step, self->validation_last));
+    mics_log_demote(before);
+    return MICS_OK;
 }
 
 mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
@@ -169,6 +206,12 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(ctx, rank);
     mics_log_release(false, -1);
     return find_loss(self, &self->evaluated);
+}
+
+// One rank a process hears what is asked of the process.
+static bool hears(const run_trainer *self)
+{
+    return self->rank->comm->rank == self->rank->world->first;
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)
@@ -243,9 +286,12 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
+        .save_ms = (self->save_us + self->copy_us) / 1e3,
     };
     fill_exposed(result, &metrics);
-    MICS_TRY(mics_metrics_write(self->metrics, &metrics));
+    const bool before = mics_log_demote(true);
+    keep_line(self, mics_metrics_write(self->metrics, &metrics));
+    mics_log_demote(before);
     if (self->job->callbacks.step != NULL)
         self->job->callbacks.step(self->job->callbacks.ctx, &metrics);
     if (result->skipped)
@@ -270,9 +316,10 @@ static mics_status run_step(run_trainer *self, int64_t step)
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
     MICS_TRY(run_guard_step(self, step, (float)lr, &source));
-    if (self->step != step) // it has to be run again
+    if (self->step != step) // it has to be run again, or a rank has to stop
         return MICS_OK;
-    const double taken_us = step_us(self);
+    const double taken_us = step_us(self) - self->copy_us;
+    atomic_store(&self->job->stop.step_s, taken_us / 1e6);
     MICS_TRY(check_sent(self, &self->newest));
     return report_step(self, step, taken_us, lr, &self->newest);
 }
@@ -287,8 +334,7 @@ static bool is_due(int64_t every, int64_t step)
 static bool must_stop(const run_trainer *self)
 {
     const mics_job_callbacks *callbacks = &self->job->callbacks;
-    return run_trainer_hears(self) && callbacks->should_stop != NULL &&
-           callbacks->should_stop(callbacks->ctx);
+    return hears(self) && callbacks->should_stop != NULL && callbacks->should_stop(callbacks->ctx);
 }
 
 // What is due after a step. Its time is neither that step's nor the next one's.
@@ -304,8 +350,14 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     MICS_TRY(run_guard_check(self, step, saves || copies));
     if (self->step != step)
         return MICS_OK;
-    if (saves)
-        MICS_TRY(run_saving_save(self, step));
+    const double save_us = mics_clock_us();
+    if (last)
+        MICS_TRY(run_saving_end(self));
+    else if (stop)
+        MICS_TRY(run_saving_save(self));
+    else if (saves)
+        MICS_TRY(run_saving_begin(self));
+    self->save_us = mics_clock_us() - save_us;
     if (!last && !stop)
         MICS_TRY(run_node_memory_follow(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
@@ -316,17 +368,18 @@ static mics_status follow_step(run_trainer *self, int64_t step)
 
 static mics_status train_step(run_trainer *self, int64_t step)
 {
-    run_trainer_tell_phase(self, step, false, 0);
     if (must_stop(self)) // one process may be told to, and not the next
         mics_engine_tell(self->engine, RUN_TELL_STOP);
     MICS_TRY(run_step(self, step));
+    atomic_store(&self->job->stop.step, self->step);
     if (self->step == step)
         MICS_TRY(follow_step(self, step));
-    if ((self->newest.told & RUN_TELL_STOP) == 0 || self->step == self->job->run->steps)
+    const bool held = self->newest.verdict == MICS_VERDICT_HELD;
+    if ((!held && (self->newest.told & RUN_TELL_STOP) == 0) || self->step == self->job->run->steps)
         return MICS_OK;
-    // What a run has gone back to is saved, unless that is what it began with.
-    if (!self->saved || self->saved_step != self->step)
-        MICS_TRY(run_saving_save(self, self->step));
+    if (held) // a rank has to stop: the step before is saved, by all
+        MICS_TRY(run_guard_check_stop(self));
+    MICS_TRY(run_saving_save(self)); // also what the run has gone back to
     return MICS_ERR_INTERRUPTED;
 }
 
@@ -358,6 +411,8 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(job, rank);
     mics_log_release(false, -1);
     mics_status status = train(self, job->train_until);
+    if (status == MICS_ERR_NUMERIC) // what is being saved was good
+        (void)run_saving_settle(self);
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
@@ -371,7 +426,7 @@ static mics_status save_checked(run_trainer *self, int64_t step)
     MICS_TRY(run_guard_check(self, step, true));
     if (self->step != step)
         MICS_TRY(train(self, step));
-    return run_saving_save(self, step);
+    return run_saving_save(self);
 }
 
 mics_status run_trainer_save(void *ctx, run_rank *rank)

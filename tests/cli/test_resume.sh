@@ -41,7 +41,7 @@ losses whole/packed >left.txt
 losses whole/halved >right.txt
 diff left.txt right.txt >/dev/null && fail "int8 should change the last digits of losses"
 
-# A signal: the step is finished and saved, one line says so, and the run goes on from there.
+# A signal: the step that was done last is saved, one line says so, and the run goes on from there.
 (cd signal && exec "$mics" train run.json --ranks 4 --nodes 2 --steps 3000 \
     --set run.checkpoint_every=0 --set run.log_every=1) >signal.out 2>signal.err &
 pid=$!
@@ -51,7 +51,7 @@ for _ in $(seq 300); do
 done
 kill -INT $pid
 wait $pid
-[ $? = 1 ] || fail "a stopped run should exit with 1"
+[ $? = 75 ] || fail "a stopped run should exit with 75"
 one_line signal.err
 contains signal.err "mics: stopped by SIGINT after step"
 stopped=$(sed -n 's/.*SIGINT after step \([0-9]*\),.*/\1/p' signal.err)

@@ -510,6 +510,39 @@ void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *man
         closedir(folder);
 }
 
+// Removes files that a whole manifest does not list; one that is damaged says nothing.
+static void clean_folder(mics_memory *memory, const char *folder)
+{
+    mics_manifest manifest = {0};
+    char *path = NULL;
+    const bool muted = mics_log_mute(true);
+    if (mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path) == MICS_OK &&
+        mics_manifest_try_load(memory, path, &manifest) == MICS_OK) {
+        mics_log_mute(muted);
+        mics_ckpt_remove_unlisted(folder, &manifest);
+        mics_manifest_fini(memory, &manifest);
+    }
+    mics_log_mute(muted);
+    mics_free(memory, path);
+}
+
+mics_status mics_ckpt_clean(mics_memory *memory, const char *dir)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    MICS_TRY(mics_ckpt_remove_leftovers(memory, dir, -1));
+    mics_status status = list_steps(memory, dir, &steps, &count);
+    for (int i = 0; status == MICS_OK && i < count; i++) {
+        char *path = NULL;
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(steps[i]).text, &path);
+        if (status == MICS_OK)
+            clean_folder(memory, path);
+        mics_free(memory, path);
+    }
+    mics_free(memory, steps);
+    return status;
+}
+
 // What was passed over is no way back: it does not count among those that are kept, and goes when
 // there are enough newer ones.
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)

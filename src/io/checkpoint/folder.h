@@ -40,6 +40,10 @@ mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
  * `step`. What cannot be removed is a warning. */
 mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step);
 
+/* Removes what saves that were never committed left in all step folders: those of
+ * mics_ckpt_remove_leftovers, and files that a manifest does not list. */
+mics_status mics_ckpt_clean(mics_memory *memory, const char *dir);
+
 /* Removes files of earlier saves of a step that its manifest does not list. Failures are warnings.
  */
 void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest);

@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ struct mics_metrics_file {
     mics_memory *memory;
     char *path;
     FILE *stream;
+    off_t end; // of the newest line that is whole
 };
 
 // ---- keeping the lines of a run that is resumed ----
@@ -287,6 +289,8 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
         status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
         goto out;
     }
+    (void)fseeko(file->stream, 0, SEEK_END);
+    file->end = ftello(file->stream);
     *file_out = file;
     file = NULL;
 out:
@@ -296,9 +300,17 @@ out:
 
 static mics_status flush_line(mics_metrics_file *file, bool written)
 {
-    if (written && fflush(file->stream) == 0)
+    if (written && fflush(file->stream) == 0) {
+        file->end = ftello(file->stream);
         return MICS_OK;
-    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", file->path, strerror(errno));
+    }
+    const int cause = errno;
+    // What has reached the file of this line is taken back, so that a later one stands by itself.
+    __fpurge(file->stream);
+    clearerr(file->stream);
+    if (file->end >= 0 && ftruncate(fileno(file->stream), file->end) != 0)
+        mics_log(MICS_LOG_WARNING, "%s: holds part of a line: %s", file->path, strerror(errno));
+    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", file->path, strerror(cause));
 }
 
 // Writes `, "name": value` with as many digits as give its bits back, so that runs can be compared;
@@ -332,6 +344,7 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     good = good && put_real(to, "exposed_reduce_ms", metrics->exposed_reduce_ms);
     good = good && put_real(to, "exposed_second_hop_ms", metrics->exposed_second_hop_ms);
     good = good && put_real(to, "exposed_agree_ms", metrics->exposed_agree_ms);
+    good = good && put_real(to, "save_ms", metrics->save_ms);
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 
