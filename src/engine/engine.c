@@ -339,29 +339,6 @@ const mics_agreement *mics_engine_agreements(const mics_engine *engine)
     return engine->agreements;
 }
 
-void mics_engine_tell(mics_engine *engine, uint32_t bits)
-{
-    atomic_fetch_or(&engine->telling, bits);
-}
-
-uint32_t give_word(mics_engine *engine)
-{
-    pthread_mutex_lock(&engine->mutex);
-    engine->word_given = true;
-    const uint32_t hold = engine->holding ? TOLD_HOLD : 0;
-    pthread_mutex_unlock(&engine->mutex);
-    return hold | atomic_exchange(&engine->telling, 0);
-}
-
-bool mics_engine_hold(mics_engine *engine)
-{
-    pthread_mutex_lock(&engine->mutex);
-    const bool holds = engine->holding || !engine->word_given;
-    engine->holding = holds;
-    pthread_mutex_unlock(&engine->mutex);
-    return holds;
-}
-
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
                              mics_step_result *result_out)
 {

@@ -15,7 +15,7 @@ static bool all_finite(const float *values, int64_t count)
     return sum == 0;
 }
 
-// Of what this rank owns, as run_saving_fill_shards has found it.
+// Of what this rank owns, as run_share_fill has found it.
 static bool is_finite(const run_trainer *self)
 {
     bool finite = true;
@@ -43,7 +43,7 @@ static mics_status save_in(run_trainer *self, const char *dir, int64_t step)
         .agree = agree_to_save,
         .agree_ctx = self->engine,
     };
-    const mics_checkpoint_meta meta = run_saving_meta(self, step);
+    const mics_checkpoint_meta meta = run_share_meta(self, step);
     return mics_checkpoint_save(self->rank->memory, &writer, &meta, self->shards,
                                 rank < writers ? job->model->unit_count : 0);
 }
@@ -53,7 +53,7 @@ static mics_status save_if_finite(run_trainer *self, const char *dir, int64_t st
 {
     mics_status status = mics_engine_download(self->engine);
     if (status == MICS_OK)
-        run_saving_fill_shards(self, 0, 1, self->shards);
+        run_share_fill(self, 0, 1, self->shards);
     if (status == MICS_OK && !is_finite(self))
         status = MICS_ERR_NUMERIC;
     MICS_TRY(mics_engine_agree(self->engine, status));

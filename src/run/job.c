@@ -30,7 +30,7 @@ mics_status run_job_open_schedule(mics_job *job)
 {
     MICS_TRY(run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule));
     const int32_t states = mics_optimizer_def_get(job->run->optimizer.kind)->states;
-    job->save_copy_bytes = run_saving_copy_bytes(job->schedule, states);
+    job->save_copy_bytes = run_share_copy_bytes(job->schedule, states);
     job->saves_behind = job->run->checkpoint_every > 0 &&
                         run_fits_save_copy(job->schedule, &job->budget, job->save_copy_bytes);
     return MICS_OK;

@@ -216,7 +216,7 @@ static mics_status write_own(copying *copy, mics_node_file *file)
     const mics_job *job = self->job;
     mics_memory *memory = self->rank->memory;
     MICS_TRY(mics_engine_download(self->engine));
-    run_saving_fill_shards(self, 0, 1, self->shards);
+    run_share_fill(self, 0, 1, self->shards);
     cut_shards(copy);
     MICS_TRY(mics_node_begin(memory, job->node.root,
                              run_world_node_number(job->world, self->rank->comm->rank),
@@ -370,7 +370,7 @@ static mics_status commit(const copying *copy)
     listing lists = {0};
     if (self->rank->comm->rank % run_world_node_ranks(job->world) != 0)
         return MICS_OK;
-    const mics_checkpoint_meta meta = run_saving_meta(self, copy->step);
+    const mics_checkpoint_meta meta = run_share_meta(self, copy->step);
     mics_status status = fill_listing(copy, &lists);
     const mics_node_manifest manifest = {.meta = &meta,
                                          .files = lists.files,

@@ -133,7 +133,7 @@ static void serve_save(run_saver *self, run_save *save)
     const double begin_us = mics_clock_us();
     if (save->copies) {
         set_state(self, save, RUN_SAVE_COPYING);
-        run_saving_copy(self->trainer);
+        run_share_copy(self->trainer);
     }
     set_state(self, save, RUN_SAVE_WRITING);
     run_stop_writes(stop, true);
@@ -162,10 +162,10 @@ static bool begins_direct(run_saver *self)
     run_trainer *trainer = self->trainer;
     if (!self->in_step || self->direct.state != RUN_SAVE_NONE ||
         !mics_engine_hold(trainer->engine) || trainer->job->budget.accelerator.used ||
-        run_saving_has(trainer) || ends_soon(trainer->job))
+        run_share_is_saved(trainer) || ends_soon(trainer->job))
         return false;
-    (void)run_saving_is_late(trainer);
-    run_saving_fill_direct(trainer);
+    (void)run_share_is_late(trainer);
+    run_share_fill_direct(trainer);
     self->direct.state = RUN_SAVE_QUEUED;
     return true;
 }
@@ -206,7 +206,7 @@ static void *serve(void *argument)
             self->prunes = false;
             const int64_t step = self->prune_step;
             pthread_mutex_unlock(&self->mutex);
-            run_saving_prune(self->trainer, step);
+            run_share_prune(self->trainer, step);
             pthread_mutex_lock(&self->mutex);
             continue;
         }

@@ -92,22 +92,23 @@ void run_saver_prune(run_saver *saver, int64_t step);
 /* Takes the save back from the thread: state NONE. Needs: DONE, FAILED or NONE. */
 void run_saver_end(run_saver *saver, run_save *save, bool failed);
 
-// ---- saving.c, for the thread ----
+// ---- share.c ----
 
-/* Fills the direct save with what the rank has now. */
-void run_saving_fill_direct(run_trainer *self);
+/* Fills a save with what the rank has now; that one with the direct save. */
+void run_share_describe(const run_trainer *self, run_save *save);
+void run_share_fill_direct(run_trainer *self);
 
 /* Copies what the save behind the steps is to write. */
-void run_saving_copy(const run_trainer *self);
+void run_share_copy(const run_trainer *self);
 
 /* Removes them. */
-void run_saving_prune(const run_trainer *self, int64_t step);
+void run_share_prune(const run_trainer *self, int64_t step);
 
 /* Whether what is left of run.grace_s is too short for a save of the rank's share; asked and said
  * once. */
-bool run_saving_is_late(run_trainer *self);
+bool run_share_is_late(run_trainer *self);
 
 /* Whether the newest step that is done is saved already, or about to be by the save behind. */
-bool run_saving_has(const run_trainer *self);
+bool run_share_is_saved(const run_trainer *self);
 
 #endif

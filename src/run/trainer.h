@@ -55,19 +55,21 @@ mics_status run_filling_metrics(run_trainer *self, int64_t step);
 /* Drops what it holds of steps behind `step`.     Returns: as run_filling_metrics. */
 mics_status run_filling_cut_metrics(run_trainer *self, int64_t step);
 
-// ---- saving.c: collective over ranks, but for the first three ----
+// ---- share.c ----
 
 /* Bytes of the copy that a rank saves from while it trains on, for an optimizer of so many states;
  * the largest of all ranks. Pure. */
-size_t run_saving_copy_bytes(const mics_schedule *schedule, int32_t states);
+size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
 
 /* Fills `shards`, by unit, with one of `parts` equal parts of what this rank owns, as the engine has
  * it on the host (mics_engine_download, until mics_engine_release). */
-void run_saving_fill_shards(const run_trainer *self, int64_t part, int64_t parts,
-                            mics_optimizer_shard *shards);
+void run_share_fill(const run_trainer *self, int64_t part, int64_t parts,
+                    mics_optimizer_shard *shards);
 
 /* What is saved with a step. */
-mics_checkpoint_meta run_saving_meta(const run_trainer *self, int64_t step);
+mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step);
+
+// ---- saving.c: collective over ranks ----
 
 /* Saves the step that was done last, unless it is saved, and waits for that.
  * Returns: MICS_OK: it is on disk; why not. */

@@ -116,6 +116,18 @@ if "$1" --version 2>&1 | grep -q 'Open MPI'; then
     contains onward.out "step 1, resumed"
 fi
 
+# A second signal ends a rank at once, and it says what is safe: here another one is stopped, so nobody can save.
+start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out twice --set run.checkpoint_every=0 \
+    --set run.log_every=1 --set run.grace_s=1000
+kill -STOP "$(ls pids | sed -n 2p)"
+(cd pids && kill -USR1 *)
+sleep 1.5
+(cd pids && kill -INT * 2>/dev/null)
+sleep 0.5
+(cd pids && kill -9 * 2>/dev/null)
+wait $launcher && fail "a rank that is told twice should fail"
+contains killed.err "asked again before that was done; nothing is saved yet"
+
 # Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
 # with the losses of a run that never stopped. It saves after each step, so that most kills hit it
 # while it saves.

@@ -42,7 +42,7 @@ static inline mics_param_ref model_param(mics_model *model, const char *name, in
                                 &(mics_param_spec){.dims = vector ? 1 : 2,
                                                    .shape = {rows, cols},
                                                    .init = MICS_INIT_NORMAL,
-                                                   .init_std = 0.3,
+                                                   .init_std = 0.2,
                                                    .decay = !vector});
 }
 

@@ -497,12 +497,14 @@ static bool is_listed(const mics_manifest *manifest, const char *name)
     return false;
 }
 
-void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *manifest)
+void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *manifest,
+                               bool mark_too)
 {
     DIR *folder = open_folder(folder_path);
     const char *name;
     while (folder != NULL && (name = next_entry(folder)) != NULL) {
         if (written_by_save(name) && !is_listed(manifest, name) &&
+            (mark_too || strcmp(name, MICS_PASSED_OVER_NAME) != 0) &&
             unlinkat(dirfd(folder), name, 0) != 0)
             warn_removal(folder_path, name);
     }
@@ -519,7 +521,7 @@ static void clean_folder(mics_memory *memory, const char *folder)
     if (mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path) == MICS_OK &&
         mics_manifest_try_load(memory, path, &manifest) == MICS_OK) {
         mics_log_mute(muted);
-        mics_ckpt_remove_unlisted(folder, &manifest);
+        mics_ckpt_remove_unlisted(folder, &manifest, false);
         mics_manifest_fini(memory, &manifest);
     }
     mics_log_mute(muted);

@@ -9,6 +9,7 @@
 #include "io/checkpoint/manifest.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MICS_LATEST_NAME "latest"
@@ -44,9 +45,9 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
  * mics_ckpt_remove_leftovers, and files that a manifest does not list. */
 mics_status mics_ckpt_clean(mics_memory *memory, const char *dir);
 
-/* Removes files of earlier saves of a step that its manifest does not list. Failures are warnings.
- */
-void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest);
+/* Removes files of earlier saves of a step that its manifest does not list, and the mark that it was
+ * passed over if `mark_too`. Failures are warnings. */
+void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest, bool mark_too);
 
 /* Removes all complete checkpoints but the `keep` saved last and that of `step`, the manifest of
  * each first; marked ones do not count (mics_checkpoint_mark). What cannot be removed is a warning. */

@@ -308,7 +308,7 @@ static void tidy(const save_job *job)
 {
     const mics_checkpoint_writer *writer = job->writer;
     bool before = mics_log_demote(true);
-    mics_ckpt_remove_unlisted(job->folder, &job->manifest);
+    mics_ckpt_remove_unlisted(job->folder, &job->manifest, true);
     if (writer->keep > 0 &&
         mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step) != MICS_OK)
         mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed", writer->dir);
