@@ -40,7 +40,6 @@ struct mics_job {
     run_budget budget;
     const mics_kernels *kernels; // of the CPU: those that all machines run
     mics_schedule *schedule;
-    bool times_gathers;              // before it runs (collectives.h)
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
@@ -49,20 +48,21 @@ struct mics_job {
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *checkpoint_path;       // of `checkpoint`
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
-    bool resumes_newest;         // what is damaged is passed over for the next older one
     int64_t *passed;             // steps of those, in the order in which they were found damaged
     char **passed_why;           // and what was found
     int32_t passed_count;
+    bool resumes_newest;    // what is damaged is passed over for the next older one
+    bool times_gathers;     // before it runs (collectives.h)
+    bool saves_behind;      // the steps, from a copy of the state
     mics_json *passed_run;  // the stored run from which this one's kept keys are
     char *checkpoints_dir;  // OUT/checkpoints
     char *run_json;         // resolved, as text
-    bool saves_behind;      // the steps, from a copy of the state
     size_t save_copy_bytes; // of a rank, if so
     run_stop stop;
-    bool interrupted;     // the newest training ended as it was asked to
     run_node_memory node; // copies of the state in the memory of nodes
     int64_t start_step;   // optimizer steps that were done before
     bool finished;        // nothing was left to do
+    bool interrupted;     // the newest training ended as it was asked to
     run_folder out;       // the folder, held by the first process
     char device_why[400]; // why it computes where it does
     mics_job_callbacks callbacks;
