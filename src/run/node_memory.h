@@ -87,12 +87,14 @@ mics_status run_node_memory_follow(run_trainer *self, int64_t step);
 
 // ---- node_resume.c, for node_memory.c and open.c ----
 
-/* Gets from other nodes what this one needs of the copy that the run goes on from and lacks.
- * Returns: MICS_OK, MICS_ERR_IO, MICS_ERR_FORMAT; as a collective.    Collective: over processes. */
-mics_status run_node_fetch(mics_job *job);
-
 /* Frees what was found, and removes the folder that stands for it: once engines are filled. The copy
  * itself stays until newer ones replace it, or the state is on disk. */
 void run_node_forget_found(mics_job *job);
+
+// ---- node_fetch.c, for node_memory.c ----
+
+/* Gets from other nodes what this one needs of the copy that the run goes on from and lacks.
+ * Returns: MICS_OK, MICS_ERR_IO, MICS_ERR_FORMAT; as a collective.    Collective: over processes. */
+mics_status run_node_fetch(mics_job *job);
 
 #endif
