@@ -81,7 +81,7 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
  */
 mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t count, int32_t vocab);
 
-// One stream of tokens, from one or many shards, mapped into memory.
+// One stream of tokens, from one or many shards.
 typedef struct mics_corpus mics_corpus;
 
 /* Opens files as one stream, in the order given; `patterns` are paths or globs (sorted by the bytes
@@ -92,8 +92,8 @@ typedef struct mics_corpus mics_corpus;
  * tokenizer's separator, then the text, without regard to special tokens in it. Several processes
  * may open the same corpus at once. An empty text is left out with a warning. Progress of long
  * tokenization is logged.
- * Every token is read once, to check and hash it; afterwards files are only mapped, and must not be
- * shortened in place by others.
+ * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A file
+ * that others change meanwhile is an error of that call.
  * Needs:   tokenizer and cache_dir may be NULL when all files are shards.
  * Returns: MICS_OK; MICS_ERR_IO (a pattern that matches nothing, an unreadable file);
  *          MICS_ERR_FORMAT (bad magic, version, length: file and offset); MICS_ERR_INVALID (a token

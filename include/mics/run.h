@@ -66,7 +66,8 @@ typedef struct mics_model_builder {
 } mics_model_builder;
 
 // What a program may hear of its job. All are optional, and get `ctx`. They are called on the
-// thread of rank 0, in the first process, but for `should_stop`: on one rank of each process. They must not call functions of run.h that change the job.
+// thread of rank 0, in the first process, but for `should_stop`: on one rank of each process. They
+// must not call functions of run.h that change the job, other than mics_job_stop.
 typedef struct mics_job_callbacks {
     void *ctx;
     // What is trained on what is settled, and nothing is loaded yet; mics_job_facts_get works.

@@ -38,7 +38,7 @@ static mics_status parse(cli_call *call, train_options *options)
          &options->nodes, 1, CLI_MAX_RANKS},
         {"steps", CLI_INT, "N", "end after step N, whatever the file says", &options->steps, 1, 0},
         {"resume", CLI_TEXT, "auto|none|DIR",
-         "go on from the newest checkpoint of the output folder if there is one (auto, the "
+         "resume from the newest good checkpoint of the output folder, if there is one (auto, the "
          "default), from none, or from DIR",
          &options->resume, 0, 0},
         {"out", CLI_TEXT, "DIR", "output folder", &options->out, 0, 0},

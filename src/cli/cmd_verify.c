@@ -14,7 +14,8 @@ static const char about[] =
 static const char notes[] =
     "Checked are manifests, tokenizer and config, headers, checksums of all data, that every unit\n"
     "is there once, that numbers are finite, what `latest` names, and metrics.jsonl.\n"
-    "Exit status: 0 all is good, 1 something is not, 2 PATH holds no checkpoint.";
+    "Exit status: 0 all is good, 1 something is not, 2 PATH is neither a step's folder nor a "
+    "run's.";
 
 static const double PROGRESS_EVERY_US = 5e6;
 

@@ -64,7 +64,7 @@ static void print_usage(void)
         printf("  %-10s %s\n", verbs[i].name, verbs[i].about);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
            "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
-           "75 stopped by a signal with the state saved: start it again to go on.\n");
+           "75 stopped as asked, with the state saved: start it again to resume.\n");
 }
 
 static const verb *find_verb(const char *name)
