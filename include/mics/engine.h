@@ -209,6 +209,14 @@ void mics_engine_tell(mics_engine *engine, uint32_t bits);
  */
 bool mics_engine_hold(mics_engine *engine);
 
+/* Lets mics_engine_hold be about the next step, before that begins: for who holds steps from another
+ * thread, once it has taken note of the step that has ended.
+ *
+ * Needs:   no step that runs.
+ * Threads: that of mics_engine_step.
+ */
+void mics_engine_end_word(mics_engine *engine);
+
 /* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
  * parameter sync.
  *

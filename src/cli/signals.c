@@ -132,7 +132,7 @@ static void end_saved(const mics_job_standing *at)
 static void look(const mics_job_standing *at, double gone_s, double grace_s, int number)
 {
     const bool speaks = at->rank <= 0; // only rank 0 knows when all have saved
-    const bool safe = speaks && at->saved && at->saved_step == at->step;
+    const bool safe = speaks && at->saved && at->saved_step == at->step && !at->writing;
     const double extra_s = fmax(at->save_s, LEAST_EXTRA_S) + (speaks ? 0 : OTHERS_WAIT_S);
     char why[96];
     const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;

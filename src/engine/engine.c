@@ -305,7 +305,6 @@ mics_status mics_engine_autotune(mics_engine *engine)
 static mics_status end_step(mics_engine *engine, mics_status status)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine->word_given = false;
     if (status == MICS_OK && engine->result.verdict == MICS_VERDICT_HELD)
         engine->holding = false;
     pthread_mutex_unlock(&engine->mutex);
@@ -318,6 +317,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; it has no training step");
+    mics_engine_end_word(engine);
     begin_list(engine, MICS_PHASE_TRAIN, source);
     engine->step = step;
     engine->lr = lr;

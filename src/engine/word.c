@@ -18,6 +18,13 @@ uint32_t give_word(mics_engine *engine)
     return hold | atomic_exchange(&engine->telling, 0);
 }
 
+void mics_engine_end_word(mics_engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->word_given = false;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 bool mics_engine_hold(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);

@@ -218,6 +218,7 @@ static mics_status write_own(copying *copy, mics_node_file *file)
     MICS_TRY(mics_engine_download(self->engine));
     run_share_fill(self, 0, 1, self->shards);
     cut_shards(copy);
+    MICS_TRY(run_share_check_finite(self, self->shards, copy->step));
     MICS_TRY(mics_node_begin(memory, job->node.root,
                              run_world_node_number(job->world, self->rank->comm->rank),
                              self->memory_slot, &copy->slot));

@@ -158,7 +158,7 @@ static mics_status start(mics_job *job)
     MICS_TRY(run_collectives_settle(job));
     MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
     atomic_store(&job->stop.step, job->start_step);
-    if (job->checkpoint != NULL)
+    if (job->checkpoint != NULL && !job->node.taken)
         run_stop_saved(&job->stop, job->start_step);
     return run_world_run(job->world, run_trainer_open, job);
 }

@@ -158,23 +158,18 @@ static mics_status load_state(run_trainer *self, const run_guard_source *source)
     return status;
 }
 
-static mics_status load_and_cut(run_trainer *self, const run_guard_source *source)
-{
-    MICS_TRY(load_state(self, source));
-    return run_filling_cut_metrics(self, source->step);
-}
-
 // The newest state that can be read, on all ranks alike.
 static mics_status load_newest(run_trainer *self, run_guard_source *source_out)
 {
     mics_status status = MICS_ERR_IO;
     for (int32_t which = 0; run_guard_newest_agreed(self, which, source_out); which++) {
         const bool before = mics_log_demote(true);
-        status = mics_engine_agree(self->engine, load_and_cut(self, source_out));
+        status = mics_engine_agree(self->engine, load_state(self, source_out));
         mics_log_demote(before);
         if (status == MICS_OK)
             return MICS_OK;
-        if (status != MICS_ERR_FORMAT && status != MICS_ERR_IO && status != MICS_ERR_PEER)
+        if (status != MICS_ERR_FORMAT && status != MICS_ERR_IO && status != MICS_ERR_NUMERIC &&
+            status != MICS_ERR_PEER)
             return mics_fail(status, "the state of step %lld cannot be loaded: %s",
                              (long long)source_out->step, mics_status_text(status));
     }
@@ -192,6 +187,9 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
     mics_engine_forget_residual(self->engine); // a run that resumes has none either
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     MICS_TRY(mics_engine_param_sync(self->engine));
+    const bool before = mics_log_demote(true); // a line that is lost ends no run
+    (void)run_filling_cut_metrics(self, source_out->step);
+    mics_log_demote(before);
     self->step = source_out->step;
     self->begin_us = mics_clock_us();
     self->guard.loss_count = 0;
@@ -258,7 +256,8 @@ mics_status run_guard_diverged(run_trainer *self, int64_t step, const mics_diver
     char what[TEXT_BYTES];
     bool repaired = false;
     MICS_TRY(describe_with_hosts(self, step, found, what, sizeof what));
-    MICS_TRY(run_saving_settle(self)); // it may still copy what is written over
+    run_saving_drop(self); // of this state; and what is copied behind may be written over
+    MICS_TRY(run_saving_settle(self));
     guard->tries++;
     if (strcmp(policy, "stop") == 0)
         return fail(self, what, "run.on_divergence is \"stop\"");
@@ -281,5 +280,6 @@ mics_status run_guard_check_stop(run_trainer *self)
     if (!found.found)
         return MICS_OK;
     MICS_TRY(describe_with_hosts(self, self->step, &found, what, sizeof what));
+    run_saving_drop(self);
     return fail(self, what, "the run is to stop, and does not save that");
 }

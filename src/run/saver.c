@@ -26,40 +26,6 @@ static int64_t bytes_of(const run_save *save, int32_t units)
     return bytes;
 }
 
-// Whether all are finite: no exponent has all its bits.
-static bool are_finite(const float *data, int64_t elems)
-{
-    enum { BLOCK = 4096 };
-    for (int64_t at = 0; at < elems; at += BLOCK) {
-        const int64_t end = at + BLOCK < elems ? at + BLOCK : elems;
-        uint32_t found = 0;
-        for (int64_t i = at; i < end; i++) {
-            uint32_t bits = 0;
-            memcpy(&bits, &data[i], sizeof bits);
-            found |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
-        }
-        if (found != 0)
-            return false;
-    }
-    return true;
-}
-
-static mics_status check_finite(const run_save *save, int32_t units)
-{
-    for (int32_t u = 0; u < units; u++) {
-        const mics_optimizer_shard *shard = &save->shards[u];
-        for (int32_t s = 0; s < shard->state_count; s++) {
-            if (!are_finite(shard->states[s].data, shard->end - shard->begin))
-                return mics_fail(MICS_ERR_NUMERIC,
-                                 "step %lld is not saved: state %s of unit %s is not finite "
-                                 "somewhere in elements %lld to %lld; resume from an older step",
-                                 (long long)save->step, shard->states[s].name, shard->unit,
-                                 (long long)shard->begin, (long long)shard->end);
-        }
-    }
-    return MICS_OK;
-}
-
 static void set_state(run_saver *self, run_save *save, run_save_state state)
 {
     pthread_mutex_lock(&self->mutex);
@@ -78,7 +44,7 @@ static mics_status write_share(run_saver *self, run_save *save)
                                            .rank = trainer->rank->comm->rank,
                                            .writers = trainer->rank->comm->ranks};
     const double begin_us = mics_clock_us();
-    MICS_TRY(check_finite(save, units));
+    MICS_TRY(run_share_check_finite(trainer, save->shards, save->step));
     const bool before = mics_log_demote(save->warns);
     mics_status status =
         mics_checkpoint_save_open(trainer->rank->memory, &writer, &save->meta, &save->saving);
@@ -102,9 +68,15 @@ static bool gives_up(run_saver *self, const run_save *save)
 // Files that are there count, also when it is late.
 static mics_status await_files(run_saver *self, const run_save *save)
 {
+    const double begin_us = mics_clock_us();
+    const double most_us = run_job_files_timeout_s(self->trainer->job) * 1e6;
     for (int wait_ms = 1; !mics_checkpoint_save_is_written(save->saving);) {
         if (gives_up(self, save))
             return MICS_ERR_PEER;
+        if (mics_clock_us() - begin_us > most_us)
+            return mics_fail(MICS_ERR_TIMEOUT,
+                             "step %lld is not saved: other ranks have not written their parts",
+                             (long long)save->step);
         nanosleep(&(struct timespec){.tv_nsec = wait_ms * 1000000L}, NULL);
         wait_ms = wait_ms * 2 < MAX_FILES_POLL ? wait_ms * 2 : MAX_FILES_POLL;
     }

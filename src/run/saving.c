@@ -13,6 +13,7 @@
 #include "mics/log.h"
 #include "trainer.h"
 #include <stdio.h>
+#include <unistd.h>
 
 // ---- when a save has ended, on all ranks alike ----
 
@@ -113,8 +114,8 @@ static mics_status save_direct(run_trainer *self)
 {
     run_saver *saver = &self->saver;
     const bool begun = run_saver_state(saver, &saver->direct) != RUN_SAVE_NONE;
-    MICS_TRY(mics_engine_agree(self->engine, begun ? MICS_OK : mics_engine_download(self->engine)));
     MICS_TRY(copy_if_late(self, !begun && run_share_is_late(self)));
+    MICS_TRY(mics_engine_agree(self->engine, begun ? MICS_OK : mics_engine_download(self->engine)));
     if (!begun) {
         run_share_fill_direct(self);
         run_saver_start(saver, &saver->direct);
@@ -163,6 +164,21 @@ mics_status run_saving_settle(run_trainer *self)
     MICS_TRY(mics_comm_set_timeout(self->rank->comm, run_job_files_timeout_s(self->job)));
     MICS_TRY(settle_behind(self));
     return mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s);
+}
+
+void run_saving_drop(run_trainer *self)
+{
+    run_saver *saver = &self->saver;
+    char path[RUN_PATH_BYTES];
+    if (run_saver_state(saver, &saver->direct) == RUN_SAVE_NONE)
+        return;
+    const bool done = run_saver_await_done(saver, &saver->direct, true) == MICS_OK;
+    if (done && self->rank->comm->rank == 0) { // it was whole already
+        snprintf(path, sizeof path, "%s/step-%08lld/manifest.json", self->job->checkpoints_dir,
+                 (long long)saver->direct.step);
+        unlink(path);
+    }
+    run_saver_end(saver, &saver->direct, true);
 }
 
 // ---- saves behind steps ----
@@ -237,6 +253,8 @@ mics_status run_saving_leave_step(run_trainer *self, mics_status status)
     run_save *behind = &self->saver.behind;
     const int64_t step = behind->step;
     run_saver_in_step(&self->saver, false);
+    mics_engine_end_word(
+        self->engine); // not before: the saver would take this step's state for the last's
     MICS_TRY(status);
     if (!self->pending)
         return MICS_OK;
@@ -248,7 +266,7 @@ mics_status run_saving_leave_step(run_trainer *self, mics_status status)
         warn_unsaved(self, step);
     } else if ((self->newest.told & RUN_TELL_SAVED) != 0) {
         end_save(self, behind, false);
-        if (self->newest.verdict != MICS_VERDICT_HELD) // this step was good, and it came after
+        if (self->newest.verdict == MICS_VERDICT_UPDATED) // a good step, and it came after
             run_saver_prune(&self->saver, step);
     }
     return MICS_OK;

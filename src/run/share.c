@@ -122,6 +122,42 @@ bool run_share_is_saved(const run_trainer *self)
            (self->pending && self->saver.behind.step == self->step);
 }
 
+// Whether all are finite: no exponent has all its bits.
+static bool are_finite(const float *data, int64_t elems)
+{
+    enum { BLOCK = 4096 };
+    for (int64_t at = 0; at < elems; at += BLOCK) {
+        const int64_t end = at + BLOCK < elems ? at + BLOCK : elems;
+        uint32_t found = 0;
+        for (int64_t i = at; i < end; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, &data[i], sizeof bits);
+            found |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
+        }
+        if (found != 0)
+            return false;
+    }
+    return true;
+}
+
+mics_status run_share_check_finite(const run_trainer *self, const mics_optimizer_shard *shards,
+                                   int64_t step)
+{
+    const int32_t units = self->job->model->unit_count;
+    for (int32_t u = 0; u < units; u++) {
+        const mics_optimizer_shard *shard = &shards[u];
+        for (int32_t s = 0; s < shard->state_count; s++) {
+            if (!are_finite(shard->states[s].data, shard->end - shard->begin))
+                return mics_fail(MICS_ERR_NUMERIC,
+                                 "step %lld is not saved: state %s of unit %s is not finite "
+                                 "somewhere in elements %lld to %lld; resume from an older step",
+                                 (long long)step, shard->states[s].name, shard->unit,
+                                 (long long)shard->begin, (long long)shard->end);
+        }
+    }
+    return MICS_OK;
+}
+
 // ---- older checkpoints ----
 
 void run_share_prune(const run_trainer *self, int64_t step)

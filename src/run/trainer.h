@@ -66,6 +66,11 @@ size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
 void run_share_fill(const run_trainer *self, int64_t part, int64_t parts,
                     mics_optimizer_shard *shards);
 
+/* Whether all numbers of `shards`, by unit, are finite: what a save holds must be.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the state of which unit is not. */
+mics_status run_share_check_finite(const run_trainer *self, const mics_optimizer_shard *shards,
+                                   int64_t step);
+
 /* What is saved with a step. */
 mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step);
 
@@ -85,6 +90,10 @@ mics_status run_saving_begin(run_trainer *self);
 
 /* Waits for a save that is under way. Returns: as run_saving_begin. */
 mics_status run_saving_settle(run_trainer *self);
+
+/* Ends what a rank has begun to save by itself of the step that was done last, which is not to count:
+ * no other rank need be waited for. */
+void run_saving_drop(run_trainer *self);
 
 /* Around mics_engine_step, whose status and result (self->newest) it is. Returns: `status`;
  * MICS_ERR_NUMERIC: as run_saving_begin. */

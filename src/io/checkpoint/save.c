@@ -107,6 +107,19 @@ static mics_status prepare(save_job *job, const mics_optimizer_shard *shards, in
     return mics_file_make_dirs(job->memory, job->folder);
 }
 
+// Beside a damaged manifest lie files of a generation that nobody knows, and rank 0 must not take
+// them for those of this save. All writers read the same bytes.
+static mics_status generation_beside(mics_memory *memory, const char *path, int64_t *generation_out)
+{
+    enum { FIRST = 1000, MANY = 1000000 };
+    char *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &text, &bytes));
+    *generation_out = FIRST + (int64_t)(XXH3_64bits(text, bytes) % MANY);
+    mics_free(memory, text);
+    return MICS_OK;
+}
+
 // One more than the manifest's generation; 0 without a manifest. Only a manifest that is surely not
 // there counts as none: the files of one that is there must not be written over.
 static mics_status read_generation(mics_memory *memory, const char *path, int64_t *generation_out)
@@ -121,7 +134,7 @@ static mics_status read_generation(mics_memory *memory, const char *path, int64_
     mics_status status = mics_manifest_try_load(memory, path, &manifest);
     if (status == MICS_ERR_FORMAT) {
         mics_log(MICS_LOG_WARNING, "%s: is replaced", path);
-        return MICS_OK;
+        return generation_beside(memory, path, generation_out);
     }
     MICS_TRY(status);
     *generation_out = manifest.generation + 1;
@@ -168,8 +181,9 @@ static mics_status write_shards(save_job *job, const mics_optimizer_shard *shard
     if (status != MICS_OK)
         unlink(aside);
     // On a cluster's file system, another node's sync of the folder may not cover this one's file.
-    if (status == MICS_OK && (status = mics_file_sync_dir(job->folder)) != MICS_OK)
-        unlink(path);
+    // Rank 0 may have found it by then, so it stays also where that fails.
+    if (status == MICS_OK)
+        status = mics_file_sync_dir(job->folder);
 out:
     mics_free(job->memory, aside);
     mics_free(job->memory, path);
@@ -340,10 +354,26 @@ static void discard_file(const save_job *job, const char *name)
     mics_free(job->memory, path);
 }
 
+// Whether the manifest may list this save: rank 0 can have failed after its rename.
+static bool may_be_listed(const save_job *job)
+{
+    char *path = NULL;
+    int64_t next = 0;
+    if (mics_file_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path) != MICS_OK)
+        return true;
+    const bool muted = mics_log_mute(true);
+    const mics_status status = read_generation(job->memory, path, &next);
+    mics_log_mute(muted);
+    mics_free(job->memory, path);
+    return status != MICS_OK || next > job->generation;
+}
+
 // Removes what a failed save left of itself: each rank its file, rank 0 the rest. What it cannot
 // remove the next save will.
 static void discard(const save_job *job)
 {
+    if (job->writer->rank != 0 && may_be_listed(job))
+        return;
     if (job->writer->rank != 0) {
         discard_file(job, mics_ckpt_rank_name(job->writer->rank, job->generation).text);
         return;
