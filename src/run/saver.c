@@ -69,11 +69,11 @@ static bool gives_up(run_saver *self, const run_save *save)
 static mics_status await_files(run_saver *self, const run_save *save)
 {
     const double begin_us = mics_clock_us();
-    const double most_us = run_job_files_timeout_s(self->trainer->job) * 1e6;
+    const double limit_us = run_job_files_timeout_s(self->trainer->job) * 1e6;
     for (int wait_ms = 1; !mics_checkpoint_save_is_written(save->saving);) {
         if (gives_up(self, save))
             return MICS_ERR_PEER;
-        if (mics_clock_us() - begin_us > most_us)
+        if (mics_clock_us() - begin_us > limit_us)
             return mics_fail(MICS_ERR_TIMEOUT,
                              "step %lld is not saved: other ranks have not written their parts",
                              (long long)save->step);
