@@ -18,15 +18,14 @@ extern "C" {
 
 typedef struct mics_tokenizer mics_tokenizer;
 
-/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with byte-level BPE.
+/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with a BPE model.
  *
- * Supported: a BPE model with a token for every byte, merges as "a b" or ["a", "b"]; pre-tokenizer
- * ByteLevel, alone or behind Split (a Regex, Isolated) and Digits; added tokens. Its post-processor
- * is not applied: no token is put before or behind a text. Not supported, and refused: normalizers,
- * dropout, prefixes and suffixes of subwords, added tokens that take spaces along, patterns that
- * look behind.
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (a
- *          tokenizer.json of another kind, named); MICS_ERR_MEMORY.
+ * Supported: byte-level BPE (GPT-2, Llama 3, Qwen, NeoX) with a token for every byte, and BPE by
+ * characters with byte_fallback or unk_token (Llama 2, Mistral); docs/formats.md lists normalizers,
+ * pre-tokenizers and decoders. Not supported, and refused: other models, dropout, prefixes and
+ * suffixes of subwords, patterns that look behind. The post-processor is mics_tokenizer_frame's.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (what
+ *          the file asks for and is not known, by name); MICS_ERR_MEMORY.
  * Owns:    close with mics_tokenizer_close.
  */
 mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
@@ -58,8 +57,20 @@ int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
 mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
                                   int specials, int32_t **tokens_out, int64_t *count_out);
 
+/* The tokens of one text with what the tokenizer.json's TemplateProcessing puts around them ("<s>"
+ * before it); the same tokens where it has none.
+ *
+ * Shapes:  tokens: (count); tokens_out: (count_out).
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (a post-processor of another kind, named);
+ *          MICS_ERR_MEMORY.
+ * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
+ */
+mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                 int64_t count, int32_t **tokens_out, int64_t *count_out);
+
 /* Tokens to text (any bytes, NUL-terminated besides).
  *
+ * Some tokenizers put a space before a text that they encode; it is taken away again.
  * Shapes:  tokens: (count); text_out: (bytes_out) and a NUL.
  * Needs:   count >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID (a token out of range); MICS_ERR_MEMORY.
@@ -67,6 +78,11 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
  */
 mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
                                   int64_t count, char **text_out, size_t *bytes_out);
+
+/* The same for tokens that go on with a text, so that a space before them is theirs: for text that
+ * is printed while it is made. */
+mics_status mics_tokenizer_decode_more(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                       int64_t count, char **text_out, size_t *bytes_out);
 
 // ---- token shards and corpora ----
 

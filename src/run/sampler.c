@@ -104,7 +104,7 @@ static mics_status write_token(const writer *self, int32_t token)
 {
     char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_tokenizer_decode(self->saved->tokenizer, &token, 1, &text, &bytes));
+    MICS_TRY(mics_tokenizer_decode_more(self->saved->tokenizer, &token, 1, &text, &bytes));
     bool good = fwrite(text, 1, bytes, self->out) == bytes && fflush(self->out) == 0;
     mics_free(self->saved->memory, text);
     return good ? MICS_OK : mics_fail(MICS_ERR_IO, "writing the text: %s", strerror(errno));
