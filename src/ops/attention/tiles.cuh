@@ -18,8 +18,8 @@
 // kernels. Shared memory: 54 to 135 KiB a block where a GPU grants 163 (compute capability 8.0) or
 // 227 (9.0, 10.0). Where it grants 99 (8.6, 8.9, 12.x), heads of more than 96 have smaller tiles.
 // The GPU alone decides, so a run's bits are the same on all GPUs of a kind. ptxas of CUDA 13.0,
-// for 8.0, 8.6, 8.9 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills 36
-// to 48 bytes, dk dv at 64 spills 16 to 28, nothing else. Not yet tuned on a chip.
+// for 8.0 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills (bytes stored
+// and loaded: 136 and 80), nothing else. Not yet tuned on a chip.
 #ifndef MICS_OP_ATTENTION_TILES_CUH
 #define MICS_OP_ATTENTION_TILES_CUH
 
