@@ -48,6 +48,8 @@ void mics_model_close(mics_model *model)
     if (model == NULL)
         return;
     for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++)
+            mics_free(model->memory, model->units[u].params[p].parts);
         mics_free(model->memory, model->units[u].params);
         mics_free(model->memory, model->units[u].tensors);
         mics_free(model->memory, model->units[u].ops);
@@ -139,6 +141,88 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
     return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
 }
+
+// ---- parts ----
+
+static void append_part(mics_model *model, mics_param *param, const mics_param_part *part)
+{
+    void *array = param->parts;
+    mics_param_part *slot = append(model, &array, &param->part_count, sizeof *slot);
+    param->parts = array;
+    if (slot != NULL)
+        *slot = *part;
+}
+
+void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows)
+{
+    mics_unit *unit = newest(model);
+    if (unit == NULL)
+        return;
+    mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;
+    if (param == NULL || strlen(tensor) >= MICS_NAME_BYTES || row < 0 || rows < 1 ||
+        row > param->shape[0] || rows > param->shape[0] - row) {
+        model->status =
+            mics_fail(MICS_ERR_INVALID, "unit %s: rows %lld to %lld cannot be those of tensor %.*s",
+                      unit->name, (long long)row, (long long)row + rows, MICS_NAME_BYTES, tensor);
+        return;
+    }
+    mics_param_part part = {.row = row, .rows = rows};
+    snprintf(part.name, sizeof part.name, "%s", tensor);
+    const mics_param_part *last =
+        param->part_count > 0 ? &param->parts[param->part_count - 1] : NULL;
+    if (last != NULL && strcmp(last->name, tensor) == 0)
+        part.tensor_row = last->tensor_row + last->rows;
+    append_part(model, param, &part);
+}
+
+bool mics_param_next_tensor(const mics_param *param, int32_t *part, mics_param_tensor *tensor_out)
+{
+    const int32_t first = *part;
+    if (first >= param->part_count)
+        return false;
+    int64_t rows = 0;
+    while (*part < param->part_count && (*part == first || param->parts[*part].tensor_row > 0))
+        rows += param->parts[(*part)++].rows;
+    *tensor_out = (mics_param_tensor){.name = param->parts[first].name,
+                                      .dims = param->dims,
+                                      .shape = {rows, param->shape[1]},
+                                      .part = first,
+                                      .part_count = *part - first};
+    return true;
+}
+
+// That each row of the parameter is one of a tensor's, and that none is two.
+static mics_status check_parts(const mics_param *param)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < param->part_count; i++) {
+        const mics_param_part *part = &param->parts[i];
+        rows += part->rows;
+        for (int32_t j = 0; j < i; j++) {
+            const mics_param_part *other = &param->parts[j];
+            if (part->row < other->row + other->rows && other->row < part->row + part->rows)
+                return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld is given twice",
+                                 param->name,
+                                 (long long)(part->row > other->row ? part->row : other->row));
+        }
+    }
+    if (rows == param->shape[0])
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "parameter %s: its parts are %lld of its %lld rows",
+                     param->name, (long long)rows, (long long)param->shape[0]);
+}
+
+static mics_status finish_parts(mics_model *model, mics_param *param)
+{
+    mics_param_part whole = {.rows = param->shape[0]};
+    snprintf(whole.name, sizeof whole.name, "%s", param->name);
+    if (param->part_count == 0)
+        append_part(model, param, &whole);
+    MICS_TRY(model->status);
+    return check_parts(param);
+}
+
+// ---- ops ----
 
 // Adds the op together with the tensors it makes; returns its output.
 static int32_t add_op(mics_model *model, mics_op op, int64_t out_width, int64_t stats_width)
@@ -318,8 +402,11 @@ mics_status mics_model_finish(mics_model *model)
     const int32_t last = model->unit_count - 1;
     const mics_op *loss = &model->units[last].ops[model->units[last].op_count - 1];
     model->tied = loss->params[0].unit != last;
-    for (int32_t u = 0; u < model->unit_count; u++)
+    for (int32_t u = 0; u < model->unit_count; u++) {
         MICS_TRY(check_used(model, u));
+        for (int32_t p = 0; p < model->units[u].param_count; p++)
+            MICS_TRY(finish_parts(model, &model->units[u].params[p]));
+    }
     return MICS_OK;
 }
 
@@ -333,14 +420,38 @@ int64_t mics_model_param_count(const mics_model *model)
     return elems;
 }
 
+const char *mics_tensor_other_name(const char *name)
+{
+    static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        const size_t bytes = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], bytes) == 0)
+            return name + bytes;
+    }
+    return strcmp(name, "embed_out.weight") == 0 ? "lm_head.weight" : NULL;
+}
+
+static bool is_named(const char *own, const char *name)
+{
+    const char *other = mics_tensor_other_name(own);
+    return strcmp(own, name) == 0 || (other != NULL && strcmp(other, name) == 0);
+}
+
+static bool holds_tensor(const mics_param *param, const char *name)
+{
+    mics_param_tensor tensor;
+    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
+        if (is_named(tensor.name, name))
+            return true;
+    }
+    return false;
+}
+
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name)
 {
-    static const char prefix[] = "transformer.";
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            const char *own = model->units[u].params[p].name;
-            bool prefixed = strncmp(own, prefix, sizeof prefix - 1) == 0;
-            if (strcmp(own, name) == 0 || (prefixed && strcmp(own + sizeof prefix - 1, name) == 0))
+            if (holds_tensor(&model->units[u].params[p], name))
                 return (mics_param_ref){u, p};
         }
     }
