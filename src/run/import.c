@@ -266,17 +266,3 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
     }
     return mics_engine_upload(engine);
 }
-
-mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
-                            mics_engine *engine)
-{
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_unit *of = &model->units[unit];
-        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
-        int64_t end = owned.shard.end < of->elems ? owned.shard.end : of->elems;
-        if (owned.shard.begin < end)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAM,
-                                          owned.shard.begin, end, owned.shard_params));
-    }
-    return mics_engine_upload(engine);
-}

@@ -48,9 +48,4 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine);
 
-/* Fills this rank's parameter shards from a checkpoint, without the optimizer's state. Returns:
- * MICS_OK; what reading returned. Threads: any, on one checkpoint. Collective: no. */
-mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
-                            mics_engine *engine);
-
 #endif

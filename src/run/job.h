@@ -26,6 +26,8 @@ enum {
     RUN_TELL_STOP = 1 // this step is to be the last
 };
 
+enum { RUN_CONFIG_MAX_BYTES = 1 << 20 }; // of a config.json
+
 struct mics_job {
     mics_memory *memory;
     run_world *world; // NULL: a job that is only sized
