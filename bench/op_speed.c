@@ -104,30 +104,31 @@ LINEAR(narrow, 4, 1)
 
 static void gelu_forward(const bench *s)
 {
-    op_gelu_forward(s->k, &s->at, s->b, s->a, s->N * 4 * s->C);
+    op_gelu_forward(s->k, &s->at, s->b, s->a, s->N * 4 * s->C, false);
 }
 
 static void gelu_backward(const bench *s)
 {
-    op_gelu_backward(s->k, &s->at, s->b, s->b, s->a, s->N * 4 * s->C, false);
+    op_gelu_backward(s->k, &s->at, s->b, s->b, s->a, s->N * 4 * s->C, false, false);
 }
 
 static void attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, s->H, s->D);
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D), 0);
 }
 
 static void attention_backward(const bench *s)
 {
-    op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T, s->H,
-                          s->D);
+    op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
+                          op_heads(s->H, s->D), 0);
 }
 
 static void attention_decode(const bench *s)
 {
-    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = s->H};
+    const mics_heads heads = op_heads(s->H, s->D);
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = heads};
     const mics_op_call call = {.at = &s->at,
-                               .shape = {.op = &op, .N = 1, .out = s->C, .heads = s->H},
+                               .shape = {.op = &op, .N = 1, .out = s->C, .heads = heads},
                                .in = {s->c},
                                .out = s->b,
                                .cache = s->wide, // its first half

@@ -204,10 +204,10 @@ static inline void op_linear_backward(const mics_kernels *k, const mics_exec *at
 static inline void op_linear_gelu_forward(const mics_kernels *k, const mics_exec *at, void *y_NO,
                                           void *pre_NO, const void *x_NI, const void *weight,
                                           const void *bias_O, mics_weight_order order, int64_t N,
-                                          int64_t I, int64_t O)
+                                          int64_t I, int64_t O, bool exact)
 {
     const mics_op ops[] = {{.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
-                           {.kind = MICS_OP_GELU}};
+                           {.kind = MICS_OP_GELU, .exact = exact}};
     const mics_op_call linear = {.at = at,
                                  .shape = {.op = &ops[0], .N = N, .in = {I}, .out = O},
                                  .in = {x_NI},
@@ -224,10 +224,10 @@ static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_exe
                                            void *dpre_NI, void *dweight, void *dbias_O,
                                            const void *dy_NO, const void *x_NI, const void *pre_NI,
                                            const void *weight, mics_weight_order order, int64_t N,
-                                           int64_t I, int64_t O, bool add_params)
+                                           int64_t I, int64_t O, bool exact, bool add_params)
 {
     const mics_op ops[] = {{.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
-                           {.kind = MICS_OP_GELU}};
+                           {.kind = MICS_OP_GELU, .exact = exact}};
     mics_op_call linear =
         op_linear_gradient(at, NULL, dweight, dbias_O, dy_NO, x_NI, weight, N, I, O);
     linear.shape.op = &ops[0];
@@ -240,17 +240,18 @@ static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_exe
 }
 
 static inline void op_gelu_forward(const mics_kernels *k, const mics_exec *at, void *y,
-                                   const void *x, int64_t elems)
+                                   const void *x, int64_t elems, bool exact)
 {
     op_forward(
-        k, (mics_op){.kind = MICS_OP_GELU},
+        k, (mics_op){.kind = MICS_OP_GELU, .exact = exact},
         (mics_op_call){.at = at, .shape = {.N = elems, .in = {1}, .out = 1}, .in = {x}, .out = y});
 }
 
 static inline void op_gelu_backward(const mics_kernels *k, const mics_exec *at, void *dx,
-                                    const void *dy, const void *x, int64_t elems, bool add_dx)
+                                    const void *dy, const void *x, int64_t elems, bool exact,
+                                    bool add_dx)
 {
-    op_backward(k, (mics_op){.kind = MICS_OP_GELU},
+    op_backward(k, (mics_op){.kind = MICS_OP_GELU, .exact = exact},
                 (mics_op_call){.at = at,
                                .shape = {.N = elems, .in = {1}, .out = 1},
                                .in = {x},
@@ -259,35 +260,128 @@ static inline void op_gelu_backward(const mics_kernels *k, const mics_exec *at, 
                                .add_din = add_dx});
 }
 
-static inline void op_attention_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
-                                        float *lse_NH, const void *qkv_N3C, int64_t B, int64_t T,
-                                        int64_t H, int64_t D)
+// Heads that read keys and values of their own.
+static inline mics_heads op_heads(int64_t H, int64_t D)
 {
-    op_forward(
-        k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = H},
-        (mics_op_call){
-            .at = at,
-            .shape = {.B = B, .T = T, .N = B * T, .in = {3 * H * D}, .out = H * D, .heads = H},
-            .in = {qkv_N3C},
-            .out = y_NC,
-            .stats = lse_NH});
+    return (mics_heads){H, H, D};
 }
 
-static inline void op_attention_backward(const mics_kernels *k, const mics_exec *at, void *dqkv_N3C,
-                                         const void *dy_NC, const void *y_NC, const float *lse_NH,
-                                         const void *qkv_N3C, int64_t B, int64_t T, int64_t H,
-                                         int64_t D)
+static inline mics_op_shape op_heads_shape(int64_t B, int64_t T, mics_heads heads)
 {
-    op_backward(
-        k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = H},
+    const int64_t W = mics_heads_width(heads);
+    return (mics_op_shape){.B = B, .T = T, .N = B * T, .in = {W}, .out = W, .heads = heads};
+}
+
+static inline mics_op_shape op_attention_shape(int64_t B, int64_t T, mics_heads heads)
+{
+    mics_op_shape shape = op_heads_shape(B, T, heads);
+    shape.out = heads.query * heads.dim;
+    return shape;
+}
+
+static inline void op_attention_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
+                                        float *lse_NH, const void *qkv, int64_t B, int64_t T,
+                                        mics_heads heads, int64_t window)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = heads, .window = window},
+               (mics_op_call){.at = at,
+                              .shape = op_attention_shape(B, T, heads),
+                              .in = {qkv},
+                              .out = y_NC,
+                              .stats = lse_NH});
+}
+
+static inline void op_attention_backward(const mics_kernels *k, const mics_exec *at, void *dqkv,
+                                         const void *dy_NC, const void *y_NC, const float *lse_NH,
+                                         const void *qkv, int64_t B, int64_t T, mics_heads heads,
+                                         int64_t window)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = heads, .window = window},
+                (mics_op_call){.at = at,
+                               .shape = op_attention_shape(B, T, heads),
+                               .in = {qkv},
+                               .out = (void *)y_NC,
+                               .stats = (float *)lse_NH,
+                               .dout = dy_NC,
+                               .din = dqkv});
+}
+
+static inline void op_rotary_forward(const mics_kernels *k, const mics_exec *at, void *y_NW,
+                                     const void *x_NW, int64_t B, int64_t T, mics_heads heads,
+                                     const mics_rotary_spec *spec)
+{
+    mics_op_call call = {.at = at, .shape = op_heads_shape(B, T, heads), .in = {x_NW}, .out = y_NW};
+    call.shape.rotary = spec;
+    op_forward(k, (mics_op){.kind = MICS_OP_ROTARY, .heads = heads}, call);
+}
+
+static inline void op_rotary_backward(const mics_kernels *k, const mics_exec *at, void *dx_NW,
+                                      const void *dy_NW, int64_t B, int64_t T, mics_heads heads,
+                                      const mics_rotary_spec *spec, bool add_dx)
+{
+    mics_op_call call = {.at = at,
+                         .shape = op_heads_shape(B, T, heads),
+                         .dout = dy_NW,
+                         .din = dx_NW,
+                         .add_din = add_dx};
+    call.shape.rotary = spec;
+    op_backward(k, (mics_op){.kind = MICS_OP_ROTARY, .heads = heads}, call);
+}
+
+static inline void op_head_norm_forward(const mics_kernels *k, const mics_exec *at, void *y_NW,
+                                        float *scales, const void *x_NW, const void *query_weight_D,
+                                        const void *key_weight_D, float eps, int64_t N,
+                                        mics_heads heads)
+{
+    op_forward(k, (mics_op){.kind = MICS_OP_HEAD_NORM, .heads = heads, .eps = eps},
+               (mics_op_call){.at = at,
+                              .shape = op_heads_shape(1, N, heads),
+                              .in = {x_NW},
+                              .out = y_NW,
+                              .stats = scales,
+                              .params = {query_weight_D, key_weight_D}});
+}
+
+// weights and dweights: of queries, of keys.
+static inline void op_head_norm_backward(const mics_kernels *k, const mics_exec *at, void *dx_NW,
+                                         void *const dweights[2], const void *dy_NW,
+                                         const void *x_NW, const float *scales,
+                                         const void *const weights[2], int64_t N, mics_heads heads,
+                                         bool add_dx, bool add_params)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_HEAD_NORM, .heads = heads},
+                (mics_op_call){.at = at,
+                               .shape = op_heads_shape(1, N, heads),
+                               .in = {x_NW},
+                               .stats = (float *)scales,
+                               .params = {weights[0], weights[1]},
+                               .dout = dy_NW,
+                               .din = dx_NW,
+                               .dparams = {dweights[0], dweights[1]},
+                               .add_din = add_dx,
+                               .add_params = {add_params, add_params}});
+}
+
+static inline void op_swiglu_forward(const mics_kernels *k, const mics_exec *at, void *y_NI,
+                                     const void *x_N2I, int64_t N, int64_t I)
+{
+    op_forward(
+        k, (mics_op){.kind = MICS_OP_SWIGLU},
         (mics_op_call){
-            .at = at,
-            .shape = {.B = B, .T = T, .N = B * T, .in = {3 * H * D}, .out = H * D, .heads = H},
-            .in = {qkv_N3C},
-            .out = (void *)y_NC,
-            .stats = (float *)lse_NH,
-            .dout = dy_NC,
-            .din = dqkv_N3C});
+            .at = at, .shape = {.N = N, .in = {2 * I}, .out = I}, .in = {x_N2I}, .out = y_NI});
+}
+
+static inline void op_swiglu_backward(const mics_kernels *k, const mics_exec *at, void *dx_N2I,
+                                      const void *dy_NI, const void *x_N2I, int64_t N, int64_t I,
+                                      bool add_dx)
+{
+    op_backward(k, (mics_op){.kind = MICS_OP_SWIGLU},
+                (mics_op_call){.at = at,
+                               .shape = {.N = N, .in = {2 * I}, .out = I},
+                               .in = {x_N2I},
+                               .dout = dy_NI,
+                               .din = dx_N2I,
+                               .add_din = add_dx});
 }
 
 static inline void op_add(const mics_kernels *k, const mics_exec *at, void *y, const void *a,

@@ -222,6 +222,7 @@ static bool parse(bench *b, int count, char **words)
 static void set_workspace(bench *b)
 {
     const mics_op head = {.kind = MICS_OP_LM_HEAD};
+    const mics_rotary_spec rotary = {.dims = b->C / b->H};
     const mics_op_shape shape = {.op = &head,
                                  .B = b->N / b->T,
                                  .T = b->T,
@@ -229,7 +230,8 @@ static void set_workspace(bench *b)
                                  .in = {4 * b->C},
                                  .out = 4 * b->C,
                                  .params = {{b->V, b->C}},
-                                 .heads = b->H,
+                                 .heads = op_heads(b->H, b->C / b->H),
+                                 .rotary = &rotary,
                                  .vocab = b->V,
                                  .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;

@@ -46,12 +46,12 @@ static void run_rmsnorm_backward(const bench *b, const subject *s, void *const *
 
 static void run_gelu_forward(const bench *b, const subject *s, void *const *p)
 {
-    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N);
+    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N, false);
 }
 
 static void run_gelu_backward(const bench *b, const subject *s, void *const *p)
 {
-    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, false);
+    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, false, false);
 }
 
 static void run_add(const bench *b, const subject *s, void *const *p)
@@ -79,24 +79,25 @@ static void run_linear_backward(const bench *b, const subject *s, void *const *p
 static void run_linear_gelu_forward(const bench *b, const subject *s, void *const *p)
 {
     op_linear_gelu_forward(b->table, &b->at, p[0], p[4], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
-                           s->I, s->O);
+                           s->I, s->O, false);
 }
 
 static void run_linear_gelu_backward(const bench *b, const subject *s, void *const *p)
 {
     op_linear_gelu_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[6], p[3],
-                            MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false);
+                            MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false, false);
 }
 
 static void run_attention_forward(const bench *b, const subject *s, void *const *p)
 {
-    op_attention_forward(b->table, &b->at, p[0], p[1], p[2], s->N / b->T, b->T, b->H, s->I / b->H);
+    op_attention_forward(b->table, &b->at, p[0], p[1], p[2], s->N / b->T, b->T,
+                         op_heads(b->H, s->I / b->H), 0);
 }
 
 static void run_attention_backward(const bench *b, const subject *s, void *const *p)
 {
-    op_attention_backward(b->table, &b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T, b->H,
-                          s->I / b->H);
+    op_attention_backward(b->table, &b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T,
+                          op_heads(b->H, s->I / b->H), 0);
 }
 
 static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)

@@ -45,13 +45,13 @@ static void add_layer(mics_model *model, int64_t width, int64_t inner, int64_t h
 {
     mics_model_unit(model, "attention", width);
     mics_model_unit_end(
-        model,
-        mics_op_attention(model, linear(model, norm(model, width), width, 3 * width), heads));
+        model, mics_op_attention(model, linear(model, norm(model, width), width, 3 * width),
+                                 (mics_heads){heads, heads, width / heads}, 0));
     mics_model_unit(model, "projection", width);
     mics_model_unit_end(model, mics_op_add(model, 0, linear(model, 0, width, width)));
     mics_model_unit(model, "widen", width);
-    mics_model_unit_end(model,
-                        mics_op_gelu(model, linear(model, norm(model, width), width, inner)));
+    mics_model_unit_end(
+        model, mics_op_gelu(model, linear(model, norm(model, width), width, inner), false));
     mics_model_unit(model, "narrow", inner);
     mics_model_unit_end(model, linear(model, 0, inner, width));
 }
@@ -64,7 +64,7 @@ static mics_status open_parts(const study *s, mics_model **model_out)
     mics_model *model = NULL;
     for (int32_t o = 0; o < layer->op_count; o++) {
         if (layer->ops[o].kind == MICS_OP_ATTENTION)
-            heads = layer->ops[o].heads;
+            heads = layer->ops[o].heads.query;
         if (layer->ops[o].kind == MICS_OP_GELU)
             inner = layer->tensors[layer->ops[o].out].width;
     }

@@ -15,6 +15,7 @@
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,9 +70,11 @@ typedef struct mics_model {
     char architecture[MICS_NAME_BYTES]; // "gpt2"
     mics_unit *units;
     int32_t unit_count;
-    int64_t vocab;      // token ids are below it
-    int64_t positions;  // longest sequence
-    int64_t hidden;     // hidden size: of the residual stream
+    int64_t vocab;              // token ids are below it
+    int64_t positions;          // longest sequence
+    int64_t hidden;             // hidden size: of the residual stream
+    mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
+    int32_t rotary_count;
     bool tied;          // the LM head's weight is a table of another unit; set by mics_model_finish
     mics_status status; // first failure of a builder call
 } mics_model;
@@ -201,57 +204,101 @@ void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int
  */
 int32_t mics_model_add_op(mics_model *model, mics_op op);
 
+/* An op without attributes, for mics_model_add_op. */
+static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
+                                 mics_param_ref second)
+{
+    mics_op op;
+    memset(&op, 0, sizeof op);
+    op.kind = kind;
+    op.in[0] = in;
+    op.in[1] = op.out = op.stats = -1;
+    op.params[0] = first;
+    op.params[1] = second;
+    return op;
+}
+
 /* The same for some kinds. An embedding's positions and a linear's bias may be none.
  *
- * Needs:   inputs are tensors of the newest unit (0: its input); those of attention hold query, key
- *          and value, each a multiple of `heads` wide. eps >= 0.
- * Units:   eps is of the square of activations.
+ * Needs:   inputs are tensors of the newest unit (0: its input); those of attention, rotary and
+ *          head_norm hold q, k and v of `heads` (mics_heads_width), that of swiglu gate and up side
+ *          by side. eps >= 0, window >= 0.
+ * Units:   eps is of the square of activations; window is in tokens, 0 for none.
  */
 static inline int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens,
                                         mics_param_ref positions)
 {
-    const mics_op op = {MICS_OP_EMBEDDING, {-1, -1}, -1, -1, {tokens, positions}, false, 0, 0};
-    return mics_model_add_op(model, op);
+    return mics_model_add_op(model, mics_op_of(MICS_OP_EMBEDDING, -1, tokens, positions));
 }
 static inline int32_t mics_op_layernorm(mics_model *model, int32_t in, mics_param_ref weight,
                                         mics_param_ref bias, float eps)
 {
-    const mics_op op = {MICS_OP_LAYERNORM, {in, -1}, -1, -1, {weight, bias}, false, 0, eps};
+    mics_op op = mics_op_of(MICS_OP_LAYERNORM, in, weight, bias);
+    op.eps = eps;
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_rmsnorm(mics_model *model, int32_t in, mics_param_ref weight,
                                       float eps)
 {
-    const mics_op op = {MICS_OP_RMSNORM, {in, -1}, -1, -1, {weight, mics_param_none()},
-                        false,           0,        eps};
+    mics_op op = mics_op_of(MICS_OP_RMSNORM, in, weight, mics_param_none());
+    op.eps = eps;
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_linear(mics_model *model, int32_t in, mics_param_ref weight,
                                      mics_param_ref bias, bool weight_out_in)
 {
-    const mics_op op = {MICS_OP_LINEAR, {in, -1}, -1, -1, {weight, bias}, weight_out_in, 0, 0};
+    mics_op op = mics_op_of(MICS_OP_LINEAR, in, weight, bias);
+    op.weight_out_in = weight_out_in;
     return mics_model_add_op(model, op);
 }
-static inline int32_t mics_op_gelu(mics_model *model, int32_t in)
+static inline int32_t mics_op_gelu(mics_model *model, int32_t in, bool exact)
 {
-    const mics_op op = {MICS_OP_GELU, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
+    mics_op op = mics_op_of(MICS_OP_GELU, in, mics_param_none(), mics_param_none());
+    op.exact = exact;
     return mics_model_add_op(model, op);
 }
-static inline int32_t mics_op_attention(mics_model *model, int32_t in, int64_t heads)
+static inline int32_t mics_op_swiglu(mics_model *model, int32_t in)
 {
-    const mics_op op = {MICS_OP_ATTENTION, {in, -1}, -1, -1, {{-1, -1}, {-1, -1}}, false, heads, 0};
+    return mics_model_add_op(model,
+                             mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none()));
+}
+static inline int32_t mics_op_head_norm(mics_model *model, int32_t in, mics_heads heads,
+                                        mics_param_ref query_weight, mics_param_ref key_weight,
+                                        float eps)
+{
+    mics_op op = mics_op_of(MICS_OP_HEAD_NORM, in, query_weight, key_weight);
+    op.heads = heads;
+    op.eps = eps;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_attention(mics_model *model, int32_t in, mics_heads heads,
+                                        int64_t window)
+{
+    mics_op op = mics_op_of(MICS_OP_ATTENTION, in, mics_param_none(), mics_param_none());
+    op.heads = heads;
+    op.window = window;
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 {
-    const mics_op op = {MICS_OP_ADD, {a, b}, -1, -1, {{-1, -1}, {-1, -1}}, false, 0, 0};
+    mics_op op = mics_op_of(MICS_OP_ADD, a, mics_param_none(), mics_param_none());
+    op.in[1] = b;
     return mics_model_add_op(model, op);
 }
 static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
 {
-    const mics_op op = {MICS_OP_LM_HEAD, {in, -1}, -1, -1, {weight, {-1, -1}}, false, 0, 0};
-    mics_model_add_op(model, op);
+    mics_model_add_op(model, mics_op_of(MICS_OP_LM_HEAD, in, weight, mics_param_none()));
 }
+
+/* Adds rotary position embeddings of q and k: numbers i and dims / 2 + i of a head turn by the
+ * angle position * frequencies[i], in the order that transformers' rotate_half has; v passes. The
+ * model keeps a copy of the frequencies.
+ *
+ * Needs:   as mics_op_attention; dims even, 2 <= dims <= heads.dim; frequencies and scale finite.
+ * Returns: the tensor that it makes; -1 after a failure.
+ */
+int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
+                       const mics_rotary_spec *spec);
 
 /* Ends the newest unit; `out` is what the next one reads (-1 after the loss).
  *

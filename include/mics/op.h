@@ -4,7 +4,8 @@
 // simulator and engine ask the descriptor and never name a kind.
 //
 // Shapes: N = B * T tokens of B sequences; all activations are (N, width), row-major; C channels, I
-// inputs, O outputs, V vocabulary, H heads, D head dimension.
+// inputs, O outputs, V vocabulary, H heads, D head dimension; Q query heads and K key-value heads
+// where they may differ.
 #ifndef MICS_OP_H
 #define MICS_OP_H
 
@@ -24,8 +25,11 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
     X(EMBEDDING, embedding)                                                                        \
     X(LAYERNORM, layernorm)                                                                        \
     X(RMSNORM, rmsnorm)                                                                            \
+    X(HEAD_NORM, head_norm)                                                                        \
     X(LINEAR, linear)                                                                              \
     X(GELU, gelu)                                                                                  \
+    X(SWIGLU, swiglu)                                                                              \
+    X(ROTARY, rotary)                                                                              \
     X(ATTENTION, attention)                                                                        \
     X(ADD, add)                                                                                    \
     X(LM_HEAD, lm_head)
@@ -38,6 +42,20 @@ typedef struct mics_param_ref {
     int32_t unit, param; // unit -1: none
 } mics_param_ref;
 
+// The heads that q, k, v of a token are made of, side by side in this order: query heads, then as
+// many key heads as value heads, of `dim` numbers each. Query head h reads key-value head h /
+// (query / key_value).
+typedef struct mics_heads {
+    int64_t query, key_value, dim; // key_value divides query
+} mics_heads;
+
+// Rotary position embeddings (Su et al., 2021, arXiv:2104.09864).
+typedef struct mics_rotary_spec {
+    int64_t dims;             // of each head that turn, the first ones; even
+    const float *frequencies; // (dims / 2), radians a position
+    float scale;              // of cosines and sines
+} mics_rotary_spec;
+
 // One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
 typedef struct mics_op {
     mics_op_kind kind;
@@ -47,7 +65,10 @@ typedef struct mics_op {
     mics_param_ref params[MICS_OP_PARAMS];
     // Attributes, of the ops that have them.
     bool weight_out_in; // the weight is stored (O, I), as torch's Linear, and not (I, O)
-    int64_t heads;
+    bool exact;         // a GELU by erf, and not by tanh
+    mics_heads heads;
+    int64_t window; // token i sees j with i - window < j <= i; 0: all j <= i
+    int32_t rotary; // table of the model (mics_model.rotaries)
     float eps;
 } mics_op;
 
@@ -59,10 +80,11 @@ typedef struct mics_op_shape {
     int64_t in[MICS_OP_INPUTS], out; // widths; 0 where there is none
     int64_t params[MICS_OP_PARAMS]
                   [2]; // as stored; 0 where there is none, (elements, 0) for a vector
-    int64_t heads;
-    int64_t vocab, positions;  // of the model
-    int32_t threads;           // of the rank
-    int32_t accelerator_bytes; // of a number there, 4 or 2; 0: on the CPU
+    mics_heads heads;
+    const mics_rotary_spec *rotary; // NULL: the model has none of that number
+    int64_t vocab, positions;       // of the model
+    int32_t threads;                // of the rank
+    int32_t accelerator_bytes;      // of a number there, 4 or 2; 0: on the CPU
 } mics_op_shape;
 
 typedef struct mics_op_cost {
@@ -172,6 +194,18 @@ int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
  * Needs:   parts >= 1. A size below `parts` becomes 1.
  */
 mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns);
+
+/* Elements of q, k and v side by side. */
+static inline int64_t mics_heads_width(mics_heads heads)
+{
+    return (heads.query + 2 * heads.key_value) * heads.dim;
+}
+
+/* For descriptors: that an op's first input holds q, k and v of its heads.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op.
+ */
+mics_status mics_op_check_heads(const mics_op_shape *shape);
 
 /* For descriptors: that `what` of an op, which is `have`, is `need`.
  *

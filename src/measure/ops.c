@@ -78,10 +78,16 @@ static int64_t param_elems(const mics_op_shape *s, int p)
     return s->params[p][0] * (s->params[p][1] > 0 ? s->params[p][1] : 1);
 }
 
+// At least as wide as any op's stats.
+static int64_t stats_width(const mics_op_shape *s)
+{
+    return s->heads.query + s->heads.key_value + 2;
+}
+
 // All that an op reads and writes in both passes.
 static int64_t op_elems(const mics_op_shape *s)
 {
-    int64_t elems = s->N * (2 * s->in[0] + s->in[1] + 2 * s->out + s->heads + 2);
+    int64_t elems = s->N * (2 * s->in[0] + s->in[1] + 2 * s->out + stats_width(s));
     for (int p = 0; p < MICS_OP_PARAMS; p++)
         elems += 2 * param_elems(s, p);
     return elems;
@@ -119,7 +125,7 @@ static void call_op(measure_ops *self, const timed_call *call)
     mics_op_call c = {.at = &at,
                       .shape = *s,
                       .out = out(self, s->N * s->out),
-                      .stats = out(self, s->N * (s->heads + 2))};
+                      .stats = out(self, s->N * stats_width(s))};
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         c.in[i] = in(self, s->N * s->in[i]);
     for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)

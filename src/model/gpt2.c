@@ -70,12 +70,12 @@ static void build_layer(mics_model *model, const shape *s, int64_t index)
     snprintf(layer, sizeof layer, "transformer.h.%lld", (long long)index);
     int32_t x = layernorm(model, layer, "ln_1", 0, s);
     x = linear(model, layer, "attn.c_attn", x, hidden, 3 * hidden, std);
-    x = mics_op_attention(model, x, s->heads);
+    x = mics_op_attention(model, x, (mics_heads){s->heads, s->heads, hidden / s->heads}, 0);
     x = linear(model, layer, "attn.c_proj", x, hidden, hidden, residual_std);
     const int32_t middle = mics_op_add(model, 0, x);
     x = layernorm(model, layer, "ln_2", middle, s);
     x = linear(model, layer, "mlp.c_fc", x, hidden, s->inner, std);
-    x = mics_op_gelu(model, x);
+    x = mics_op_gelu(model, x, false);
     x = linear(model, layer, "mlp.c_proj", x, s->inner, hidden, residual_std);
     mics_model_unit_end(model, mics_op_add(model, middle, x));
 }

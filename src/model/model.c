@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "model/builders.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,9 @@ void mics_model_close(mics_model *model)
         mics_free(model->memory, model->units[u].ops);
     }
     mics_free(model->memory, model->units);
+    for (int32_t r = 0; r < model->rotary_count; r++)
+        mics_free(model->memory, (void *)model->rotaries[r].frequencies);
+    mics_free(model->memory, model->rotaries);
     mics_free(model->memory, model);
 }
 
@@ -307,6 +311,79 @@ int32_t mics_model_add_op(mics_model *model, mics_op op)
     const mics_op_shape shape = mics_op_shape_get(model, unit, &op, none);
     model->status = def->make(&shape, &out, &stats);
     return add_op(model, op, out, stats);
+}
+
+// ---- rotary tables ----
+
+static mics_status check_rotary(const mics_rotary_spec *spec, int64_t dim)
+{
+    if (spec->dims < 2 || spec->dims % 2 != 0 || spec->dims > dim)
+        return mics_fail(MICS_ERR_INVALID,
+                         "mics_rotary_spec: %lld of %lld numbers of a head turn; an even number, 2 "
+                         "to all of them, works",
+                         (long long)spec->dims, (long long)dim);
+    bool finite = isfinite(spec->scale);
+    for (int64_t i = 0; i < spec->dims / 2; i++)
+        finite = finite && isfinite(spec->frequencies[i]);
+    return finite ? MICS_OK
+                  : mics_fail(MICS_ERR_INVALID,
+                              "mics_rotary_spec: a frequency or the scale is not finite");
+}
+
+static int32_t find_rotary(const mics_model *model, const mics_rotary_spec *spec)
+{
+    const size_t bytes = (size_t)spec->dims / 2 * sizeof *spec->frequencies;
+    for (int32_t r = 0; r < model->rotary_count; r++) {
+        const mics_rotary_spec *have = &model->rotaries[r];
+        if (have->dims == spec->dims && have->scale == spec->scale &&
+            memcmp(have->frequencies, spec->frequencies, bytes) == 0)
+            return r;
+    }
+    return -1;
+}
+
+static mics_status copy_frequencies(mics_model *model, const mics_rotary_spec *spec,
+                                    float **copy_out)
+{
+    float *copy = NULL;
+    MICS_TRY(MICS_NEW(model->memory, spec->dims / 2, &copy));
+    memcpy(copy, spec->frequencies, (size_t)spec->dims / 2 * sizeof *copy);
+    *copy_out = copy;
+    return MICS_OK;
+}
+
+// The number of this table, which is added unless the model has it; -1 after a failure.
+static int32_t rotary_of(mics_model *model, const mics_rotary_spec *spec)
+{
+    const int32_t found = find_rotary(model, spec);
+    if (found >= 0)
+        return found;
+    float *frequencies = NULL;
+    model->status = copy_frequencies(model, spec, &frequencies);
+    void *array = model->rotaries;
+    mics_rotary_spec *slot = append(model, &array, &model->rotary_count, sizeof *slot);
+    model->rotaries = array;
+    if (slot == NULL) {
+        mics_free(model->memory, frequencies);
+        return -1;
+    }
+    *slot =
+        (mics_rotary_spec){.dims = spec->dims, .frequencies = frequencies, .scale = spec->scale};
+    return model->rotary_count - 1;
+}
+
+int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
+                       const mics_rotary_spec *spec)
+{
+    if (newest(model) == NULL)
+        return -1;
+    model->status = check_rotary(spec, heads.dim);
+    if (model->status != MICS_OK)
+        return -1;
+    mics_op op = mics_op_of(MICS_OP_ROTARY, in, mics_param_none(), mics_param_none());
+    op.heads = heads;
+    op.rotary = rotary_of(model, spec);
+    return mics_model_add_op(model, op);
 }
 
 void mics_model_unit_end(mics_model *model, int32_t out)

@@ -13,6 +13,9 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
                            .N = batch.sequences * batch.length,
                            .out = op->out >= 0 ? unit->tensors[op->out].width : 0,
                            .heads = op->heads,
+                           .rotary = op->rotary >= 0 && op->rotary < model->rotary_count
+                                         ? &model->rotaries[op->rotary]
+                                         : NULL,
                            .vocab = model->vocab,
                            .positions = model->positions,
                            .threads = batch.threads,

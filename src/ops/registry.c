@@ -4,6 +4,9 @@
 #include "mics/log.h"
 #include "ops/common/def.h"
 
+// Of heads, and of a head's numbers: the width that they make cannot overflow.
+enum { MAX_HEADS = 1 << 24 };
+
 #define DECLARE(NAME, folder) extern const mics_op_def mics_op_def_##folder;
 MICS_OPS(DECLARE)
 
@@ -41,7 +44,8 @@ mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool 
     case MICS_CUT_WIDTH:
         s.in[0] = mics_larger(s.in[0] / parts, 1);
         s.out = mics_larger(s.out / parts, 1);
-        s.heads = mics_larger(s.heads / parts, 1);
+        s.heads.query = mics_larger(s.heads.query / parts, 1);
+        s.heads.key_value = mics_larger(s.heads.key_value / parts, 1);
         break;
     case MICS_CUT_ROWS:
         s.params[0][0] = mics_larger(s.params[0][0] / parts, 1);
@@ -59,4 +63,18 @@ mics_status mics_op_check(const mics_op_shape *shape, const char *what, int64_t 
     return mics_fail(MICS_ERR_INVALID, "unit %s: %s: %s is %lld, not %lld", shape->unit,
                      mics_op_def_get(shape->op->kind)->name, what, (long long)have,
                      (long long)need);
+}
+
+mics_status mics_op_check_heads(const mics_op_shape *shape)
+{
+    const mics_heads h = shape->op->heads;
+    const bool possible = h.query >= 1 && h.key_value >= 1 && h.dim >= 1 &&
+                          h.query % h.key_value == 0 && h.query <= MAX_HEADS && h.dim <= MAX_HEADS;
+    if (possible && shape->in[0] == mics_heads_width(h))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "unit %s: %s: %lld elements are not q, k and v of %lld query heads and %lld "
+                     "key-value heads of %lld each",
+                     shape->unit, mics_op_def_get(shape->op->kind)->name, (long long)shape->in[0],
+                     (long long)h.query, (long long)h.key_value, (long long)h.dim);
 }

@@ -158,10 +158,10 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
     const mics_kernels *kernels = mics_kernels_cuda();
     const int64_t rows = B * T * H;
     gpu_case c;
-    gpu_begin(&c, dtype,
-              op_workspace_bytes(dtype, MICS_OP_ATTENTION,
-                                 (mics_op_shape){.N = B * T, .out = H * D, .heads = H}),
-              "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
+    gpu_begin(
+        &c, dtype,
+        op_workspace_bytes(dtype, MICS_OP_ATTENTION, op_attention_shape(B, T, op_heads(H, D))),
+        "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
     const reference r = reference_of(&c, B, T, H, D, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
     const size_t y_bytes = gpu_size(&c, rows * D), dqkv_bytes = 3 * y_bytes;
@@ -170,8 +170,8 @@ static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, in
     float *lse = gpu_poisoned(&c, (size_t)rows * sizeof(float));
     void *first_y = NULL, *first_dqkv = NULL;
     for (int run = 0; run < 2; ++run) {
-        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, H, D);
-        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, H, D);
+        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, op_heads(H, D), 0);
+        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, op_heads(H, D), 0);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
         gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
         gpu_expect(&c, "dqkv", dqkv, dtype, rows * 3 * D, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
@@ -248,9 +248,10 @@ static mics_status try_attention(mics_dtype dtype, bool backward)
         .device = device, .dtype = dtype, .workspace = at_block[5], .workspace_bytes = bytes};
     if (backward)
         op_attention_backward(kernels, &at, at_block[0], at_block[1], at_block[2], at_block[3],
-                              at_block[4], 1, 8, 1, 64);
+                              at_block[4], 1, 8, op_heads(1, 64), 0);
     else
-        op_attention_forward(kernels, &at, at_block[0], at_block[3], at_block[4], 1, 8, 1, 64);
+        op_attention_forward(kernels, &at, at_block[0], at_block[3], at_block[4], 1, 8,
+                             op_heads(1, 64), 0);
     const mics_status status = device->ops->synchronize(device->ctx, at.stream);
     device->ops->free(device->ctx, block);
     mics_device_close(device);

@@ -17,14 +17,18 @@ typedef mics_status (*load_fn)(mics_device *device, const void *bytes, size_t si
 typedef bool (*matmul_fn)(const mics_exec *at, const mics_cuda_gemm *gemm, void *workspace,
                           size_t workspace_bytes);
 
-static double gelu(double x)
+static double gelu(double x, bool exact)
 {
+    if (exact)
+        return 0.5 * x * erfc(-x / sqrt(2.0));
     return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-static double gelu_slope(double x)
+static double gelu_slope(double x, bool exact)
 {
     const double c = sqrt(2 / acos(-1.0)), t = tanh(c * (x + 0.044715 * x * x * x));
+    if (exact)
+        return 0.5 * erfc(-x / sqrt(2.0)) + x * exp(-x * x / 2) / sqrt(2 * acos(-1.0));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
 }
 
@@ -113,22 +117,22 @@ static void forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_o
 }
 
 static void gelu_forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
-                              bool bias)
+                              bool bias, bool exact)
 {
     gpu_case c;
-    gpu_begin(&c, dtype, WORKSPACE, "linear_gelu_forward N=%d I=%d O=%d order %d bias %d",
-              (int)shape[0], (int)shape[1], (int)shape[2], order, bias);
+    gpu_begin(&c, dtype, WORKSPACE, "linear_gelu_forward N=%d I=%d O=%d order %d bias %d exact %d",
+              (int)shape[0], (int)shape[1], (int)shape[2], order, bias, exact);
     const linear l = linear_of(&c, shape, order);
     const int64_t elems = l.N * l.O;
     double *pre_want = gpu_doubles(&c, elems), *sum = gpu_doubles(&c, elems);
     double *want = gpu_doubles(&c, elems);
     add_forward(&l, bias, pre_want, sum);
     for (int64_t i = 0; i < elems; ++i)
-        want[i] = gelu(pre_want[i]);
+        want[i] = gelu(pre_want[i], exact);
     void *y = gpu_poisoned(&c, gpu_size(&c, elems)), *pre = gpu_poisoned(&c, gpu_size(&c, elems));
     op_linear_gelu_forward(mics_kernels_cuda(), &c.at, y, pre, gpu_numbers(&c, l.x, l.N * l.I),
                            gpu_numbers(&c, l.w, l.I * l.O),
-                           bias ? gpu_numbers(&c, l.bias, l.O) : NULL, order, l.N, l.I, l.O);
+                           bias ? gpu_numbers(&c, l.bias, l.O) : NULL, order, l.N, l.I, l.O, exact);
     const double tolerance = EXACT + (bias ? gpu_unit(dtype) : 0);
     gpu_expect(&c, "pre", pre, dtype, elems, pre_want, sum, 1.01, tolerance);
     // The slope of GELU is at most 1.13; without an epilogue it is taken of the rounded sum.
@@ -150,7 +154,7 @@ static void *destination(gpu_case *c, bool add, int64_t elems, double *want, dou
 }
 
 typedef struct backward_options {
-    bool dx, bias, add_dx, add_params, gelu;
+    bool dx, bias, add_dx, add_params, gelu, exact;
 } backward_options;
 
 static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
@@ -158,9 +162,10 @@ static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_
 {
     gpu_case c;
     gpu_begin(&c, dtype, WORKSPACE,
-              "linear_backward N=%d I=%d O=%d order %d dx %d bias %d add %d %d gelu %d",
+              "linear_backward N=%d I=%d O=%d order %d dx %d bias %d add %d %d gelu %d "
+              "exact %d",
               (int)shape[0], (int)shape[1], (int)shape[2], order, o.dx, o.bias, o.add_dx,
-              o.add_params, o.gelu);
+              o.add_params, o.gelu, o.exact);
     const linear l = linear_of(&c, shape, order);
     const int64_t N = l.N, I = l.I, O = l.O;
     double *dx[2] = {gpu_doubles(&c, N * I), gpu_doubles(&c, N * I)};
@@ -168,7 +173,7 @@ static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_
     double *db[2] = {gpu_doubles(&c, O), gpu_doubles(&c, O)}, *pre = gpu_random(&c, N * I, 3.0);
     add_backward(&l, dx, dw, db);
     for (int64_t i = 0; o.gelu && i < N * I; ++i) {
-        dx[0][i] *= gelu_slope(pre[i]);
+        dx[0][i] *= gelu_slope(pre[i], o.exact);
         dx[1][i] *= 1.13;
     }
     void *to_x = o.dx ? destination(&c, o.add_dx, N * I, dx[0], dx[1]) : NULL;
@@ -178,7 +183,8 @@ static void backward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_
     void *w = gpu_numbers(&c, l.w, I * O);
     if (o.gelu)
         op_linear_gelu_backward(mics_kernels_cuda(), &c.at, to_x, to_w, to_b, dy, x,
-                                gpu_numbers(&c, pre, N * I), w, order, N, I, O, o.add_params);
+                                gpu_numbers(&c, pre, N * I), w, order, N, I, O, o.exact,
+                                o.add_params);
     else
         op_linear_backward(mics_kernels_cuda(), &c.at, to_x, to_w, to_b, dy, x, w, order, N, I, O,
                            o.add_dx, o.add_params);
@@ -203,8 +209,10 @@ static void forward_matches(void **state)
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
         for (int i = 0; i < SHAPE_COUNT; ++i)
             for (int k = 0; k < 4; ++k) {
-                forward_case((mics_dtype)dtype, SHAPES[i], (mics_weight_order)(k / 2), k % 2);
-                gelu_forward_case((mics_dtype)dtype, SHAPES[i], (mics_weight_order)(k / 2), k % 2);
+                const mics_weight_order order = (mics_weight_order)(k / 2);
+                forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2);
+                gelu_forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2, false);
+                gelu_forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2, true);
             }
 }
 
@@ -212,13 +220,14 @@ static void backward_matches(void **state)
 {
     (void)state;
     static const backward_options OPTIONS[] = {
-        {true, true, false, false, false}, {true, true, true, true, false},
-        {true, true, true, false, false},  {false, true, false, false, false},
-        {true, false, false, true, false}, {true, true, false, false, true},
-        {true, true, false, true, true},   {true, false, false, false, true}};
+        {true, true, false, false, false, false}, {true, true, true, true, false, false},
+        {true, true, true, false, false, false},  {false, true, false, false, false, false},
+        {true, false, false, true, false, false}, {true, true, false, false, true, false},
+        {true, true, false, true, true, false},   {true, false, false, false, true, false},
+        {true, true, false, true, true, true},    {true, false, false, false, true, true}};
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
         for (int i = 0; i < SHAPE_COUNT; ++i)
-            for (int k = 0; k < 8; ++k)
+            for (int k = 0; k < 10; ++k)
                 for (int order = 0; order < 2; ++order)
                     backward_case((mics_dtype)dtype, SHAPES[i], (mics_weight_order)order,
                                   OPTIONS[k]);

@@ -40,7 +40,7 @@ typedef struct flat_args {
     const void *a, *b, *own;
     int64_t elems, stride;
     int32_t count;
-    bool add;
+    bool add, exact;
     double *sum;
     float *masters, *moment1, *moment2;
     op_adamw adamw;
@@ -82,13 +82,13 @@ static void run_widen(const mics_exec *at, const void *args)
 static void run_gelu_forward(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
-    op_gelu_forward(table(), at, f->y, f->a, f->elems);
+    op_gelu_forward(table(), at, f->y, f->a, f->elems, f->exact);
 }
 
 static void run_gelu_backward(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
-    op_gelu_backward(table(), at, f->y, f->a, f->b, f->elems, f->add);
+    op_gelu_backward(table(), at, f->y, f->a, f->b, f->elems, f->exact, f->add);
 }
 
 static void run_sum_squares(const mics_exec *at, const void *args)

@@ -143,7 +143,7 @@ static void layer_heads(mics_model *model)
     mics_model_unit(model, "layer", WIDTH);
     int32_t qkv = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 3 * WIDTH),
                                  mics_param_none(), false);
-    mics_model_unit_end(model, mics_op_attention(model, qkv, 3));
+    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){3, 3, WIDTH / 3}, 0));
 }
 
 static void layer_no_heads(mics_model *model)
@@ -151,7 +151,7 @@ static void layer_no_heads(mics_model *model)
     mics_model_unit(model, "layer", WIDTH);
     int32_t qkv = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 3 * WIDTH),
                                  mics_param_none(), false);
-    mics_model_unit_end(model, mics_op_attention(model, qkv, 0));
+    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){0, 0, WIDTH}, 0));
 }
 
 static void layer_sum(mics_model *model)
@@ -165,7 +165,7 @@ static void layer_sum(mics_model *model)
 static void layer_no_tensor(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
-    mics_model_unit_end(model, mics_op_gelu(model, 7));
+    mics_model_unit_end(model, mics_op_gelu(model, 7, false));
 }
 
 static void layer_width(mics_model *model)
@@ -178,14 +178,14 @@ static void layer_width(mics_model *model)
 static void layer_passes_input_on(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
-    mics_op_gelu(model, 0);
+    mics_op_gelu(model, 0, false);
     mics_model_unit_end(model, 0);
 }
 
 static void layer_no_such_output(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
-    mics_op_gelu(model, 0);
+    mics_op_gelu(model, 0, false);
     mics_model_unit_end(model, 9);
 }
 
@@ -193,14 +193,14 @@ static void layer_unused(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
     matrix(model, "idle", WIDTH, WIDTH);
-    mics_model_unit_end(model, mics_op_gelu(model, 0));
+    mics_model_unit_end(model, mics_op_gelu(model, 0, false));
 }
 
 static void layer_dead(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
     mics_op_linear(model, 0, matrix(model, "weight", WIDTH, WIDTH), mics_param_none(), false);
-    mics_model_unit_end(model, mics_op_gelu(model, 0));
+    mics_model_unit_end(model, mics_op_gelu(model, 0, false));
 }
 
 static void layer_deaf(mics_model *model)
@@ -213,9 +213,9 @@ static void layer_deaf(mics_model *model)
 static void layer_loss(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
-    int32_t x = mics_op_gelu(model, 0);
+    int32_t x = mics_op_gelu(model, 0, false);
     mics_op_lm_head(model, x, matrix(model, "early", VOCAB, WIDTH));
-    mics_model_unit_end(model, mics_op_gelu(model, x));
+    mics_model_unit_end(model, mics_op_gelu(model, x, false));
 }
 
 static void layer_empty_param(mics_model *model)
@@ -249,7 +249,7 @@ static void head_width(mics_model *model)
 static void head_none(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
-    mics_model_unit_end(model, mics_op_gelu(model, 0));
+    mics_model_unit_end(model, mics_op_gelu(model, 0, false));
 }
 
 static void head_twice(mics_model *model)
@@ -263,7 +263,7 @@ static void head_twice(mics_model *model)
 static void head_output(mics_model *model)
 {
     mics_model_unit(model, "head", WIDTH);
-    int32_t x = mics_op_gelu(model, 0);
+    int32_t x = mics_op_gelu(model, 0, false);
     mics_op_lm_head(model, x, matrix(model, "head", VOCAB, WIDTH));
     mics_model_unit_end(model, x);
 }
@@ -285,8 +285,9 @@ static const mistake mistakes[] = {
     {{.layer = layer_bias}, "bias is 9, not 8"},
     {{.layer = layer_norm}, "bias is 7, not 8"},
     {{.layer = layer_norm_none}, "layernorm: a parameter is missing"},
-    {{.layer = layer_heads}, "not q, k and v of 3 heads"},
-    {{.layer = layer_no_heads}, "not q, k and v of 0 heads"},
+    {{.layer = layer_heads},
+     "24 elements are not q, k and v of 3 query heads and 3 key-value heads of 2"},
+    {{.layer = layer_no_heads}, "not q, k and v of 0 query heads"},
     {{.layer = layer_sum}, "second operand is 16, not 8"},
     {{.layer = layer_no_tensor}, "unit layer: no tensor 7"},
     {{.layer = layer_width}, "its output does not fit the input of head"},
@@ -360,7 +361,7 @@ static void test_too_few_units(void **state)
     ASSERT_STATUS(MICS_ERR_INVALID, mics_model_finish(model));
     capture_end();
     ASSERT_SAID(&seen, "at least two units");
-    assert_int_equal(mics_op_gelu(model, 0), -1); // no unit yet: nothing happens
+    assert_int_equal(mics_op_gelu(model, 0, false), -1); // no unit yet: nothing happens
     assert_int_equal(mics_op_add(model, 0, 0), -1);
     mics_model_close(model);
     mics_model_close(NULL);

@@ -16,14 +16,15 @@ static void run_forward(const mics_kernels *k, int32_t threads, const void *args
 {
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
-    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->H, a->D);
+    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, op_heads(a->H, a->D), 0);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
-    op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->H, a->D);
+    op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T,
+                          op_heads(a->H, a->D), 0);
 }
 
 // All in fp64. `doubt`: absolute terms of the largest score of a query, in which the error of its
@@ -221,17 +222,16 @@ typedef struct decode {
 static void run_decode(const mics_kernels *k, int32_t threads, const void *args)
 {
     const decode *d = args;
-    const int64_t C = d->H * d->D;
     const mics_exec at = op_exec(threads, d->workspace);
-    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = d->H};
-    const mics_op_call call = {
-        .at = &at,
-        .shape = {.op = &op, .B = 1, .T = 1, .N = 1, .in = {3 * C}, .out = C, .heads = d->H},
-        .in = {d->row},
-        .out = d->y,
-        .cache = d->cache,
-        .position = d->length - 1,
-        .capacity = d->length};
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = op_heads(d->H, d->D)};
+    mics_op_call call = {.at = &at,
+                         .shape = op_attention_shape(1, 1, op.heads),
+                         .in = {d->row},
+                         .out = d->y,
+                         .cache = d->cache,
+                         .position = d->length - 1,
+                         .capacity = d->length};
+    call.shape.op = &op;
     k->ops[MICS_OP_ATTENTION]->decode(&call);
 }
 

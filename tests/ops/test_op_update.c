@@ -46,21 +46,21 @@ typedef struct gelu {
     float *y, *dx;
     const float *x, *dy;
     int64_t elems;
-    bool add_dx;
+    bool exact, add_dx;
 } gelu;
 
 static void run_gelu_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const gelu *g = args;
     const mics_exec at = op_exec(threads, NULL);
-    op_gelu_forward(k, &at, g->y, g->x, g->elems);
+    op_gelu_forward(k, &at, g->y, g->x, g->elems, g->exact);
 }
 
 static void run_gelu_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const gelu *g = args;
     const mics_exec at = op_exec(threads, NULL);
-    op_gelu_backward(k, &at, g->dx, g->dy, g->x, g->elems, g->add_dx);
+    op_gelu_backward(k, &at, g->dx, g->dy, g->x, g->elems, g->exact, g->add_dx);
 }
 
 static double gelu_inner(double x)
@@ -161,8 +161,8 @@ static void gelu_at_the_edges(void **state)
         const float dy[] = {1, 1, 1, 1, 1, 1, 1, 1};
         float y[8], dx[8];
         const mics_exec at = op_exec(1, NULL);
-        op_gelu_forward(k, &at, y, x, 8);
-        op_gelu_backward(k, &at, dx, dy, x, 8, false);
+        op_gelu_forward(k, &at, y, x, 8, false);
+        op_gelu_backward(k, &at, dx, dy, x, 8, false, false);
         assert_true(y[0] == 0.0F && y[1] == 0.0F && y[2] == 20.0F && y[3] == 0.0F);
         assert_true(y[4] == 1e30F && y[5] == 0.0F && y[6] == INFINITY && isnan(y[7]));
         assert_true(dx[0] == 0.5F && dx[1] == 0.5F && dx[2] == 1.0F && fabsf(dx[3]) < 1e-35F);

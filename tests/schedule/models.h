@@ -72,14 +72,15 @@ static inline int32_t model_linear(mics_model *model, const char *name, int32_t 
 static inline int32_t model_attention(mics_model *model, int32_t in, bool out_in)
 {
     int32_t x = model_linear(model, "qkv", in, MODEL_WIDTH, 3 * MODEL_WIDTH, out_in);
-    x = mics_op_attention(model, x, MODEL_HEADS);
+    x = mics_op_attention(model, x,
+                          (mics_heads){MODEL_HEADS, MODEL_HEADS, MODEL_WIDTH / MODEL_HEADS}, 0);
     return model_linear(model, "proj", x, MODEL_WIDTH, MODEL_WIDTH, out_in);
 }
 
 static inline int32_t model_mlp(mics_model *model, int32_t in, bool out_in)
 {
     int32_t x = model_linear(model, "up", in, MODEL_WIDTH, 2 * MODEL_WIDTH + 1, out_in);
-    x = mics_op_gelu(model, x);
+    x = mics_op_gelu(model, x, false);
     return model_linear(model, "down", x, 2 * MODEL_WIDTH + 1, MODEL_WIDTH, out_in);
 }
 
@@ -107,9 +108,9 @@ static inline int32_t layer_knot(mics_model *model)
     int32_t twice = mics_op_add(model, 0, 0);
     int32_t norm = model_norm(model, "ln", twice);
     int32_t sum = mics_op_add(model, norm, twice);
-    int32_t bent = mics_op_gelu(model, sum);
+    int32_t bent = mics_op_gelu(model, sum, false);
     int32_t both = mics_op_add(model, bent, sum);
-    return mics_op_add(model, mics_op_add(model, both, both), mics_op_gelu(model, 0));
+    return mics_op_add(model, mics_op_add(model, both, both), mics_op_gelu(model, 0, false));
 }
 
 // Nothing but sums: the gradient passes through without an op. A unit without parameters.
@@ -121,7 +122,7 @@ static inline int32_t layer_sums(mics_model *model)
 
 static inline int32_t layer_gelu(mics_model *model)
 {
-    return mics_op_gelu(model, 0);
+    return mics_op_gelu(model, 0, false);
 }
 
 // Output that is read inside the unit too.
@@ -129,7 +130,7 @@ static inline int32_t layer_read_out(mics_model *model)
 {
     int32_t out =
         mics_op_add(model, 0, model_linear(model, "a", 0, MODEL_WIDTH, MODEL_WIDTH, true));
-    int32_t later = mics_op_gelu(model, out);
+    int32_t later = mics_op_gelu(model, out, false);
     return mics_op_add(model, later, mics_op_add(model, out, later));
 }
 
@@ -138,8 +139,8 @@ static inline int32_t layer_beside(mics_model *model)
 {
     int32_t a = model_linear(model, "a", 0, MODEL_WIDTH, MODEL_WIDTH, false);
     int32_t b = model_linear(model, "b", 0, MODEL_WIDTH, MODEL_WIDTH, true);
-    int32_t c = mics_op_add(model, a, mics_op_gelu(model, b));
-    return mics_op_add(model, model_norm(model, "ln", c), mics_op_gelu(model, c));
+    int32_t c = mics_op_add(model, a, mics_op_gelu(model, b, false));
+    return mics_op_add(model, model_norm(model, "ln", c), mics_op_gelu(model, c, false));
 }
 
 // One weight for two ops with a bias each, and one gain for two norms.
@@ -152,7 +153,7 @@ static inline int32_t layer_shared(mics_model *model)
     for (int i = 0; i < 4; i++)
         biases[i] = model_param(model, names[i], MODEL_WIDTH, 0);
     int32_t x = mics_op_linear(model, 0, weight, biases[0], false);
-    x = mics_op_layernorm(model, mics_op_gelu(model, x), gain, biases[1], 1e-5f);
+    x = mics_op_layernorm(model, mics_op_gelu(model, x, false), gain, biases[1], 1e-5f);
     x = mics_op_linear(model, x, weight, biases[2], false);
     return mics_op_layernorm(model, mics_op_add(model, x, 0), gain, biases[3], 1e-5f);
 }

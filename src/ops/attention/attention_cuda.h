@@ -14,7 +14,9 @@ extern "C" {
 // One attention, forward (y, lse are results) or backward (they are inputs, and dqkv is the
 // result).
 typedef struct mics_cuda_attention {
-    int64_t B, T, H, D;
+    int64_t B, T;
+    mics_heads heads;
+    int64_t window; // 0: none
     const void *qkv_N3C;
     void *y_NC;
     float *lse_NH;
@@ -23,7 +25,7 @@ typedef struct mics_cuda_attention {
 } mics_cuda_attention;
 
 // Tiles on tensor cores (tiles_*.cu): bf16 and fp16, D <= 256. Backward takes B T H floats of
-// workspace.
+// workspace, H query heads.
 void mics_cuda_attention_tiles_forward(const mics_exec *at, const mics_cuda_attention *a);
 void mics_cuda_attention_tiles_backward(const mics_exec *at, const mics_cuda_attention *a);
 // Plain fp32 arithmetic (fp32.cu): any type, any D. Workspace as above.

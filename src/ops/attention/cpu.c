@@ -1,24 +1,72 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Causal self-attention by tiles of TILE queries x TILE keys, as FlashAttention (Dao et al., 2022,
-// arXiv:2205.14135, algorithms 1 and 4). Only tiles on or below the diagonal are computed.
+// arXiv:2205.14135, algorithms 1 and 4). Only tiles on or below the diagonal are computed, and of a
+// window only those that it touches. Query heads that share a key-value head read the same rows.
 //
 // Legend: q queries and k keys of a tile (at most TILE), D head dimension, W = D rounded up to
 // whole vectors. Tiles in the workspace have a fixed row length, TILE or W, and hold 0 between the
 // last row or column and the next whole vector.
 #include "ops/attention/def.h"
 #include "ops/common/kernels_isa.h"
+#include "ops/common/threads.h"
 #include "ops/common/vector_math.h"
 #include <math.h>
 #include <string.h>
-
-#include "ops/common/threads.h"
 
 enum { TILE = MICS_ATTENTION_TILE };
 
 static int64_t minimum(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static int64_t maximum(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// What all heads of a call share.
+typedef struct extent {
+    int64_t T, H, D; // H query heads
+    int64_t shared;  // query heads that read one key-value head
+    int64_t row, C;  // floats of a token's q, k and v, and of its y
+    int64_t window;  // keys that a query sees; more than T where there is none
+} extent;
+
+static extent extent_of(const mics_op_shape *shape)
+{
+    const mics_heads heads = shape->heads;
+    const int64_t window = shape->op->window;
+    return (extent){.T = shape->T,
+                    .H = heads.query,
+                    .D = heads.dim,
+                    .shared = heads.query / heads.key_value,
+                    .row = mics_heads_width(heads),
+                    .C = heads.query * heads.dim,
+                    .window = window > 0 ? window : INT64_MAX / 2};
+}
+
+// Where the keys and values of a query head begin in a token's row.
+static int64_t key_of(const extent *e, int64_t h)
+{
+    return e->C + h / e->shared * e->D;
+}
+static int64_t value_of(const extent *e, int64_t h)
+{
+    return key_of(e, h) + e->C / e->shared;
+}
+
+// The first tile of keys that the queries from `first` on see.
+static int64_t first_tile(const extent *e, int64_t first)
+{
+    return maximum(first - e->window + 1, 0) / TILE * TILE;
+}
+
+// Whether some of the queries from `first` on no longer see some of the keys from `key` on.
+static bool leaves_window(const extent *e, int64_t first, int64_t queries, int64_t key)
+{
+    return first + queries - 1 - key >= e->window;
 }
 
 static int64_t whole_vectors(int64_t elems)
@@ -155,6 +203,19 @@ static void hide_future_keys(float *s_TT, int64_t keys)
             s_TT[k * TILE + q] = -INFINITY;
 }
 
+// And those of keys that lie before the window of a query: `distance` from key to query in the
+// tile's corner.
+static void hide_past_keys(float *s_TT, int64_t keys, int64_t columns, int64_t distance,
+                           int64_t window)
+{
+    for (int64_t k = 0; k < keys; ++k)
+        for (int64_t q = maximum(window + k - distance, 0); q < columns; ++q)
+            s_TT[k * TILE + q] = -INFINITY;
+}
+
+// Before the first score of a query. Not -inf: a whole tile of its scores may be hidden.
+static const float LOWEST = -3e38F;
+
 // Scores to exponentials, with the running maximum and sum brought up to date.
 static void softmax_step(const forward_space *s, int64_t keys, int64_t columns, bool diagonal)
 {
@@ -194,61 +255,79 @@ static void scale_rows(float *y_TW, const float *factor_T, int64_t rows, int64_t
     }
 }
 
-// qkv and y point at this head of the sequence's first row; stride and y_stride: floats a row.
-static void forward_tile(const forward_space *s, float *y, float *lse, const float *qkv,
-                         int64_t first, int64_t T, int64_t H, int64_t D)
+// One query head of one sequence: each pointer at its first row.
+typedef struct forward_head {
+    float *y, *lse;
+    const float *q, *k, *v;
+} forward_head;
+
+static void forward_tile(const forward_space *s, const forward_head *head, const extent *e,
+                         int64_t first)
 {
-    const int64_t C = H * D, stride = 3 * C, W = whole_vectors(D);
+    const int64_t T = e->T, D = e->D, row = e->row, W = whole_vectors(D);
     const int64_t queries = minimum(TILE, T - first), columns = whole_vectors(queries);
-    pack(s->y_TW, W, qkv + first * stride, stride, queries, D); // y's place is still free
+    const int64_t begin = first_tile(e, first);
+    pack(s->y_TW, W, head->q + first * row, row, queries, D); // y's place is still free
     transpose(s->q_WT, s->y_TW, W, queries, 1.0F / sqrtf((float)D));
     for (int64_t q = 0; q < TILE; ++q) {
-        s->maximum[q] = -INFINITY;
+        s->maximum[q] = LOWEST;
         s->sum[q] = 0;
     }
-    for (int64_t key = 0; key <= first; key += TILE) {
+    for (int64_t key = begin; key <= first; key += TILE) {
         const int64_t keys = minimum(TILE, T - key);
         const bool diagonal = key == first;
-        const tile k = {qkv + C + key * stride, stride, 1}, p = {s->s_TT, 1, TILE};
+        const tile k = {head->k + key * row, row, 1}, p = {s->s_TT, 1, TILE};
         product(s->s_TT, TILE, k, s->q_WT, TILE, keys, columns, D, false,
                 diagonal ? RESULT_UPPER : WHOLE);
         if (diagonal)
             hide_future_keys(s->s_TT, keys);
+        if (leaves_window(e, first, queries, key))
+            hide_past_keys(s->s_TT, keys, columns, first - key, e->window);
         softmax_step(s, keys, columns, diagonal);
-        pack(s->v_TW, W, qkv + 2 * C + key * stride, stride, keys, D);
-        if (key > 0)
+        pack(s->v_TW, W, head->v + key * row, row, keys, D);
+        if (key > begin)
             scale_rows(s->y_TW, s->rescale, queries, W);
-        product(s->y_TW, W, p, s->v_TW, W, queries, W, keys, key > 0,
+        product(s->y_TW, W, p, s->v_TW, W, queries, W, keys, key > begin,
                 diagonal ? FACTOR_LOWER : WHOLE);
     }
     for (int64_t q = 0; q < queries; ++q) {
         const float *y_W = s->y_TW + q * W, factor = 1.0F / s->sum[q];
-        float *to = y + (first + q) * C;
+        float *to = head->y + (first + q) * e->C;
         for (int64_t d = 0; d < D; ++d)
             to[d] = y_W[d] * factor;
-        lse[(first + q) * H] = s->maximum[q] + logf(s->sum[q]);
+        head->lse[(first + q) * e->H] = s->maximum[q] + logf(s->sum[q]);
     }
+}
+
+static forward_head forward_head_of(const mics_op_call *call, const extent *e, int64_t b, int64_t h)
+{
+    const int64_t row = b * e->T;
+    const float *qkv = (const float *)call->in[0] + row * e->row;
+    return (forward_head){.y = (float *)call->out + row * e->C + h * e->D,
+                          .lse = call->stats + row * e->H + h,
+                          .q = qkv + h * e->D,
+                          .k = qkv + key_of(e, h),
+                          .v = qkv + value_of(e, h)};
 }
 
 static void forward(const mics_op_call *call)
 {
-    const int64_t B = call->shape.B, T = call->shape.T, H = call->shape.heads,
-                  D = call->shape.out / H;
+    const extent e = extent_of(&call->shape);
+    const int64_t heads = call->shape.B * e.H;
     const int32_t threads = call->at->threads;
-    const float *qkv_N3C = call->in[0];
-    float *y_NC = call->out, *lse_NH = call->stats, *workspace = call->at->workspace;
-    const int64_t C = H * D, tiles = (T + TILE - 1) / TILE, tasks = B * H * tiles;
+    float *workspace = call->at->workspace;
+    const int64_t tiles = (e.T + TILE - 1) / TILE, tasks = heads * tiles;
     // A head's tiles go to one thread, whose cache then holds its keys and values, unless heads are
     // few. The longest tile comes first, so that threads end together.
-    const int64_t chunk = B * H >= 4 * threads ? tiles : 1;
+    const int64_t chunk = heads >= 4 * threads ? tiles : 1;
     (void)chunk; // used by the pragma alone, which may be off
 #pragma omp parallel for num_threads(threads) schedule(dynamic, chunk)
     for (int64_t task = 0; task < tasks; ++task) {
-        const int64_t at = tiles - 1 - task % tiles, b = task / tiles / H, h = task / tiles % H;
-        float *own = workspace + mics_op_thread() * mics_attention_workspace(D);
-        const forward_space space = forward_space_at(own, D);
-        forward_tile(&space, y_NC + b * T * C + h * D, lse_NH + b * T * H + h,
-                     qkv_N3C + b * T * 3 * C + h * D, at * TILE, T, H, D);
+        const int64_t at = tiles - 1 - task % tiles, head = task / tiles;
+        float *own = workspace + mics_op_thread() * mics_attention_workspace(e.D);
+        const forward_space space = forward_space_at(own, e.D);
+        const forward_head of = forward_head_of(call, &e, head / e.H, head % e.H);
+        forward_tile(&space, &of, &e, at * TILE);
     }
 }
 
@@ -281,28 +360,40 @@ static backward_space backward_space_at(float *workspace, int64_t D)
     return s;
 }
 
-// One head of one sequence: each pointer at its first row.
-typedef struct backward_head {
-    float *dqkv;
-    const float *dy, *y, *lse, *qkv;
-    int64_t T, H, D;
-} backward_head;
+// The query heads that read one key-value head, of one sequence: each pointer at the first row, and
+// for queries at the first head.
+typedef struct backward_group {
+    float *dq, *dk, *dv;
+    const float *dy, *y, *lse, *q, *k, *v;
+} backward_group;
+
+// Scores of a tile, and which of them are seen.
+typedef struct scores {
+    int64_t queries, keys, columns; // columns: keys in whole vectors
+    int64_t distance;               // from key to query in the tile's corner
+    bool diagonal;
+} scores;
 
 // p = e^(scale s - lse), 0 where hidden; ds = p (dp - delta) scale.
-static void softmax_backward(const backward_space *s, const float *lse, int64_t H, int64_t queries,
-                             int64_t keys, int64_t columns, float scale, bool diagonal)
+static void softmax_backward(const backward_space *s, const scores *of, const float *lse,
+                             const extent *e)
 {
-    for (int64_t q = 0; q < queries; ++q) {
+    const float scale = 1.0F / sqrtf((float)e->D);
+    for (int64_t q = 0; q < of->queries; ++q) {
         float *p_T = s->p_TT + q * TILE, *ds_T = s->ds_TT + q * TILE;
-        const float log_sum = lse[q * H], delta = s->delta[q];
-        const int64_t seen = diagonal ? minimum(q + 1, keys) : keys;
+        const float log_sum = lse[q * e->H], delta = s->delta[q];
+        const int64_t past = minimum(maximum(of->distance + q - e->window + 1, 0), of->columns);
+        const int64_t seen = of->diagonal ? minimum(q + 1, of->keys) : of->keys;
+        for (int64_t k = 0; k < past; ++k)
+            p_T[k] = ds_T[k] = 0;
 #pragma omp simd
-        for (int64_t k = 0; k < seen; ++k) {
+        for (int64_t k = past; k < seen; ++k) {
             p_T[k] = mics_exp(p_T[k] * scale - log_sum);
             ds_T[k] = p_T[k] * (ds_T[k] - delta) * scale;
         }
         for (int64_t k = seen;
-             k < (diagonal ? minimum(columns, q / STRIP * STRIP + STRIP) : columns); ++k)
+             k < (of->diagonal ? minimum(of->columns, q / STRIP * STRIP + STRIP) : of->columns);
+             ++k)
             p_T[k] = ds_T[k] = 0;
     }
 }
@@ -336,86 +427,95 @@ static void row_dots(float *dots_T, const float *a, const float *b, int64_t stri
     }
 }
 
-// The queries from row `first` on against the keys from row `key` on, which are packed.
-static void backward_pair(const backward_space *s, const backward_head *head, int64_t first,
-                          int64_t key)
+// The queries from row `first` on, of head number `h` of the group, against the keys from row `key`
+// on, which are packed.
+static void backward_pair(const backward_space *s, const backward_group *group, const extent *e,
+                          int64_t h, int64_t first, int64_t key)
 {
-    const int64_t H = head->H, D = head->D, C = H * D, stride = 3 * C, W = whole_vectors(D);
-    const int64_t queries = minimum(TILE, head->T - first), keys = minimum(TILE, head->T - key);
+    const int64_t D = e->D, C = e->C, row = e->row, W = whole_vectors(D);
+    const float *dy_T = group->dy + first * C + h * D, *y_T = group->y + first * C + h * D;
+    const int64_t queries = minimum(TILE, e->T - first), keys = minimum(TILE, e->T - key);
     const int64_t columns = whole_vectors(keys);
-    const bool diagonal = first == key;
-    pack(s->q_TW, W, head->qkv + first * stride, stride, queries, D);
-    pack(s->dy_TW, W, head->dy + first * C, C, queries, D);
-    row_dots(s->delta, head->dy + first * C, head->y + first * C, C, queries, D);
+    const bool diagonal = first == key, add = h > 0 || !diagonal;
+    const scores seen = {queries, keys, columns, first - key, diagonal};
+    pack(s->q_TW, W, group->q + first * row + h * D, row, queries, D);
+    pack(s->dy_TW, W, dy_T, C, queries, D);
+    row_dots(s->delta, dy_T, y_T, C, queries, D);
     const tile q = {s->q_TW, W, 1}, dy = {s->dy_TW, W, 1};
     product(s->p_TT, TILE, q, s->k_WT, TILE, queries, columns, D, false,
             diagonal ? RESULT_LOWER : WHOLE);
     product(s->ds_TT, TILE, dy, s->v_WT, TILE, queries, columns, D, false,
             diagonal ? RESULT_LOWER : WHOLE);
-    softmax_backward(s, head->lse + first * H, H, queries, keys, columns, 1.0F / sqrtf((float)D),
-                     diagonal);
+    softmax_backward(s, &seen, group->lse + first * e->H + h, e);
     const tile p_turned = {s->p_TT, 1, TILE}, ds_turned = {s->ds_TT, 1, TILE};
     const tile ds = {s->ds_TT, TILE, 1};
-    product(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, !diagonal,
+    product(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, add,
             diagonal ? FACTOR_UPPER : WHOLE);
-    product(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, !diagonal,
+    product(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, add,
             diagonal ? FACTOR_UPPER : WHOLE);
     product(s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, diagonal ? FACTOR_LOWER : WHOLE);
-    store_rows(head->dqkv + first * stride, stride, s->dq_TW, queries, D, key > 0);
+    store_rows(group->dq + first * row + h * D, row, s->dq_TW, queries, D,
+               key > first_tile(e, first));
 }
 
-static void backward_one_head(const backward_space *s, const backward_head *head)
+static void backward_one_group(const backward_space *s, const backward_group *group,
+                               const extent *e)
 {
-    const int64_t D = head->D, C = head->H * D, stride = 3 * C, W = whole_vectors(D);
-    for (int64_t key = 0; key < head->T; key += TILE) {
-        const int64_t keys = minimum(TILE, head->T - key);
-        const float *k = head->qkv + C + key * stride, *v = k + C;
-        pack(s->dq_TW, W, v, stride, keys, D); // dq's place is still free
+    const int64_t D = e->D, row = e->row, W = whole_vectors(D);
+    for (int64_t key = 0; key < e->T; key += TILE) {
+        const int64_t keys = minimum(TILE, e->T - key);
+        const float *k = group->k + key * row, *v = group->v + key * row;
+        pack(s->dq_TW, W, v, row, keys, D); // dq's place is still free
         transpose(s->v_WT, s->dq_TW, W, keys, 1.0F);
-        pack(s->k_TW, W, k, stride, keys, D);
+        pack(s->k_TW, W, k, row, keys, D);
         transpose(s->k_WT, s->k_TW, W, keys, 1.0F);
-        for (int64_t first = key; first < head->T; first += TILE)
-            backward_pair(s, head, first, key);
-        float *dk = head->dqkv + C + key * stride;
-        store_rows(dk, stride, s->dk_TW, keys, D, false);
-        store_rows(dk + C, stride, s->dv_TW, keys, D, false);
+        for (int64_t h = 0; h < e->shared; ++h)
+            for (int64_t first = key; first < e->T && first_tile(e, first) <= key; first += TILE)
+                backward_pair(s, group, e, h, first, key);
+        store_rows(group->dk + key * row, row, s->dk_TW, keys, D, false);
+        store_rows(group->dv + key * row, row, s->dv_TW, keys, D, false);
     }
 }
 
-// A head's three gradients are one task, so that each sum has one order.
+static backward_group backward_group_of(const mics_op_call *call, const extent *e, int64_t b,
+                                        int64_t kv)
+{
+    const int64_t row = b * e->T, h = kv * e->shared, at = row * e->C + h * e->D;
+    const float *qkv = (const float *)call->in[0] + row * e->row;
+    float *dqkv = (float *)call->din + row * e->row;
+    return (backward_group){.dq = dqkv + h * e->D,
+                            .dk = dqkv + key_of(e, h),
+                            .dv = dqkv + value_of(e, h),
+                            .dy = (const float *)call->dout + at,
+                            .y = (const float *)call->out + at,
+                            .lse = call->stats + row * e->H + h,
+                            .q = qkv + h * e->D,
+                            .k = qkv + key_of(e, h),
+                            .v = qkv + value_of(e, h)};
+}
+
+// A key-value head's gradients, and those of the queries that read it, are one task, so that each
+// sum has one order.
 static void backward(const mics_op_call *call)
 {
-    const int64_t B = call->shape.B, T = call->shape.T, H = call->shape.heads,
-                  D = call->shape.out / H;
+    const extent e = extent_of(&call->shape);
     const int32_t threads = call->at->threads;
-    const float *dy_NC = call->dout, *y_NC = call->out, *lse_NH = call->stats,
-                *qkv_N3C = call->in[0];
-    float *dqkv_N3C = call->din, *workspace = call->at->workspace;
-    const int64_t C = H * D, tasks = B * H;
+    float *workspace = call->at->workspace;
+    const int64_t groups = e.H / e.shared, tasks = call->shape.B * groups;
     (void)threads; // used by the pragma alone, which may be off
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t task = 0; task < tasks; ++task) {
-        const int64_t row = task / H * T, h = task % H, at = row * C + h * D;
-        const backward_head head = {
-            .dqkv = dqkv_N3C + row * 3 * C + h * D,
-            .dy = dy_NC + at,
-            .y = y_NC + at,
-            .lse = lse_NH + row * H + h,
-            .qkv = qkv_N3C + row * 3 * C + h * D,
-            .T = T,
-            .H = H,
-            .D = D,
-        };
-        float *own = workspace + mics_op_thread() * mics_attention_workspace(D);
-        const backward_space space = backward_space_at(own, D);
-        backward_one_head(&space, &head);
+        float *own = workspace + mics_op_thread() * mics_attention_workspace(e.D);
+        const backward_space space = backward_space_at(own, e.D);
+        const backward_group group = backward_group_of(call, &e, task / groups, task % groups);
+        backward_one_group(&space, &group, &e);
     }
 }
 
 // ---- decoding ----
 
 static void decode_head(float *y_D, float *scores_L, const float *q_D, const float *keys,
-                        const float *values, int64_t length, int64_t C, int64_t D)
+                        const float *values, int64_t length, int64_t stride, int64_t D)
 {
     const float scale = 1.0F / sqrtf((float)D);
     float maximum = -INFINITY;
@@ -423,7 +523,7 @@ static void decode_head(float *y_D, float *scores_L, const float *q_D, const flo
         float dot = 0;
 #pragma omp simd reduction(+ : dot)
         for (int64_t d = 0; d < D; ++d)
-            dot += q_D[d] * keys[l * C + d];
+            dot += q_D[d] * keys[l * stride + d];
         scores_L[l] = dot * scale;
         maximum = scores_L[l] > maximum ? scores_L[l] : maximum;
     }
@@ -438,24 +538,28 @@ static void decode_head(float *y_D, float *scores_L, const float *q_D, const flo
         const float weight = scores_L[l] / sum;
 #pragma omp simd
         for (int64_t d = 0; d < D; ++d)
-            y_D[d] += weight * values[l * C + d];
+            y_D[d] += weight * values[l * stride + d];
     }
 }
 
-// One new row against a cache: all keys so far (capacity, C), then all values.
+// One new row against a cache: all keys so far (capacity, G), then all values; G: of all key-value
+// heads.
 static void decode(const mics_op_call *call)
 {
-    const int64_t H = call->shape.heads, C = call->shape.out, D = C / H,
-                  length = call->position + 1;
-    const float *q_C = call->in[0];
-    float *keys_LC = call->cache, *values_LC = call->cache + call->capacity * C;
+    const extent e = extent_of(&call->shape);
+    const int64_t D = e.D, G = e.C / e.shared, length = call->position + 1;
+    const int64_t first = maximum(length - e.window, 0), seen = length - first;
+    const float *qkv = call->in[0];
+    float *keys_LG = call->cache, *values_LG = call->cache + call->capacity * G;
     float *y_C = call->out, *workspace = call->at->workspace;
-    memcpy(keys_LC + call->position * C, q_C + C, (size_t)C * sizeof *q_C);
-    memcpy(values_LC + call->position * C, q_C + 2 * C, (size_t)C * sizeof *q_C);
-#pragma omp parallel for if (length * C >= MICS_OP_PARALLEL)
-    for (int64_t h = 0; h < H; ++h)
-        decode_head(y_C + h * D, workspace + h * length, q_C + h * D, keys_LC + h * D,
-                    values_LC + h * D, length, C, D);
+    memcpy(keys_LG + call->position * G, qkv + e.C, (size_t)G * sizeof *qkv);
+    memcpy(values_LG + call->position * G, qkv + e.C + G, (size_t)G * sizeof *qkv);
+#pragma omp parallel for if (seen * e.C >= MICS_OP_PARALLEL)
+    for (int64_t h = 0; h < e.H; ++h) {
+        const int64_t at = first * G + h / e.shared * D;
+        decode_head(y_C + h * D, workspace + h * length, qkv + h * D, keys_LG + at, values_LG + at,
+                    seen, G, D);
+    }
 }
 
 const mics_op_kernels MICS_OP(attention_kernels) = {

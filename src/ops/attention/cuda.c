@@ -12,8 +12,8 @@ static mics_cuda_attention arguments(const mics_op_call *call)
     const mics_op_shape *s = &call->shape;
     return (mics_cuda_attention){.B = s->B,
                                  .T = s->T,
-                                 .H = s->heads,
-                                 .D = s->out / s->heads,
+                                 .heads = s->heads,
+                                 .window = s->op->window,
                                  .qkv_N3C = call->in[0],
                                  .y_NC = call->out,
                                  .lse_NH = call->stats,
@@ -29,7 +29,7 @@ static bool on_tensor_cores(const mics_exec *at, int64_t D)
 static void forward(const mics_op_call *call)
 {
     const mics_cuda_attention a = arguments(call);
-    if (on_tensor_cores(call->at, a.D))
+    if (on_tensor_cores(call->at, a.heads.dim))
         mics_cuda_attention_tiles_forward(call->at, &a);
     else
         mics_cuda_attention_plain_forward(call->at, &a);
@@ -38,7 +38,7 @@ static void forward(const mics_op_call *call)
 static void backward(const mics_op_call *call)
 {
     const mics_cuda_attention a = arguments(call);
-    if (on_tensor_cores(call->at, a.D))
+    if (on_tensor_cores(call->at, a.heads.dim))
         mics_cuda_attention_tiles_backward(call->at, &a);
     else
         mics_cuda_attention_plain_backward(call->at, &a);

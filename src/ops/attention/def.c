@@ -1,36 +1,48 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention. in: q, k, v side by side (3 C); stats: log-sum-exp of each head.
+// Causal self-attention. in: q, k, v side by side; out: (query heads * D); stats: log-sum-exp of
+// each query head. Several query heads may read one key-value head (Ainslie et al., 2023,
+// arXiv:2305.13245), and a token only the window of tokens before it (Jiang et al., Mistral 7B,
+// 2023, arXiv:2310.06825).
 #include "ops/attention/def.h"
 #include "mics/log.h"
 #include "ops/common/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
-    if (s->heads < 1 || s->in[0] % (3 * s->heads) != 0)
+    MICS_TRY(mics_op_check_heads(s));
+    if (s->op->window < 0)
         return mics_fail(MICS_ERR_INVALID,
-                         "unit %s: attention: %lld elements are not q, k and v of %lld heads",
-                         s->unit, (long long)s->in[0], (long long)s->heads);
-    *out_out = s->in[0] / 3;
-    *stats_out = s->heads;
+                         "unit %s: attention: a window of %lld tokens; 1 or more works, or 0 for "
+                         "none",
+                         s->unit, (long long)s->op->window);
+    *out_out = s->heads.query * s->heads.dim;
+    *stats_out = s->heads.query;
     return MICS_OK;
 }
 
-// Half of T x T is computed: two products forward, five backward (one of them the recomputed
-// scores).
+// Keys that the queries of a sequence see, twice the mean of them: of T x T the half below the
+// diagonal, less what lies before the window.
+static double keys_seen_twice(const mics_op_shape *s)
+{
+    const double T = (double)s->T, window = (double)s->op->window;
+    return window > 0 && window < T ? window * (2 * T - window + 1) / T : T + 1;
+}
+
+// Two products forward, five backward (one of them the recomputed scores).
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
-    const double tokens = (double)s->N, width = (double)s->out;
-    const double product = tokens * (double)(s->T + 1) * width;
+    const double tokens = (double)s->N, touched = 4 * tokens * (double)(s->in[0] + s->out);
+    const double product = tokens * keys_seen_twice(s) * (double)s->out;
     mics_op_cost cost = {.flops_forward = 2 * product,
                          .flops_backward = 5 * product,
-                         .bytes_forward = 4 * tokens * 4 * width,
-                         .bytes_backward = 4 * tokens * 8 * width};
+                         .bytes_forward = touched,
+                         .bytes_backward = 2 * touched};
     cost.workspace_forward = cost.workspace_backward =
-        s->threads * mics_attention_workspace(s->out / s->heads);
+        s->threads * mics_attention_workspace(s->heads.dim);
     if (s->accelerator_bytes > 0) { // a number for each query of each head
         cost.workspace_forward = 0;
-        cost.workspace_backward = s->N * s->heads;
+        cost.workspace_backward = s->N * s->heads.query;
     }
     return cost;
 }
@@ -41,8 +53,8 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
     const double bytes = pass->backward ? cost.bytes_backward : cost.bytes_forward;
     works[0] = (mics_op_work){.kind = MICS_WORK_ATTENTION,
                               .m = s->T,
-                              .n = s->out / s->heads,
-                              .k = s->out / s->heads,
+                              .n = s->heads.dim,
+                              .k = s->heads.dim,
                               .flops = pass->backward ? cost.flops_backward : cost.flops_forward,
                               .bytes = bytes * pass->elem_bytes / (double)sizeof(float),
                               .times = 1};
@@ -51,13 +63,16 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)s->T * (double)s->out;
+    const double T = (double)s->T, window = (double)s->op->window;
+    const double seen = window > 0 && window < T ? window * (2 * T - window) / T : T;
+    return 6.0 * seen * (double)s->out;
 }
 
 // Keys and values; scores.
 static mics_op_decode decode(const mics_op_shape *s)
 {
-    return (mics_op_decode){.cache = 2 * s->out, .workspace = s->heads};
+    return (mics_op_decode){.cache = 2 * s->heads.key_value * s->heads.dim,
+                            .workspace = s->heads.query};
 }
 
 const mics_op_def mics_op_def_attention = {.name = "attention",

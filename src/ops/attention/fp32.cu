@@ -30,11 +30,11 @@ struct spaces {
     float lse[TILE], delta[TILE];
 };
 
+// Rows from `first` on of what begins at `part`.
 template <typename T>
-__device__ rows_of<T> part_of(const problem<T> &p, int64_t b, int64_t h, int part, int64_t first)
+__device__ rows_of<T> rows_from(const problem<T> &p, const T *part, int64_t first)
 {
-    const int64_t stride = 3 * p.H * p.D;
-    return {p.qkv + (b * p.T_ + first) * stride + (part * p.H + h) * p.D, stride, p.T_ - first};
+    return {part + first * p.row, p.row, p.T_ - first};
 }
 
 template <typename T>
@@ -119,10 +119,16 @@ __device__ void write_row(T *to, const float (&sum)[CHUNKS][8], float factor, in
 struct task {
     int64_t b, h, first;
 };
-template <typename T> __device__ task task_of(const problem<T> &p)
+template <typename T> __device__ task task_of(const problem<T> &p, int64_t heads)
 {
     const int64_t index = blockIdx.x, head = index / p.row_tiles;
-    return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
+    return {head / heads, head % heads, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
+}
+
+// Whether a query does not see a key.
+template <typename T> __device__ bool is_hidden(const problem<T> &p, int64_t query, int64_t key)
+{
+    return key > query || query - key >= p.window;
 }
 
 // Shared scores of row threadIdx.x / 4 to e^(score - maximum); returns by how much what was summed
@@ -149,23 +155,24 @@ template <typename T, int CHUNKS>
 __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
 {
     __shared__ spaces at;
-    const task t = task_of(p);
+    const task t = task_of(p, p.H);
     const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
-    const rows_of<T> q = part_of(p, t.b, t.h, 0, t.first);
-    float y[CHUNKS][8] = {}, maximum = -INFINITY, sum = 0;
-    for (int64_t key = 0; key <= t.first; key += TILE) {
+    const rows_of<T> q = rows_from(p, queries_of(p, t.b, t.h), t.first);
+    const T *keys = keys_of(p, t.b, t.h / p.shared), *values = values_of(p, t.b, t.h / p.shared);
+    float y[CHUNKS][8] = {}, maximum = LOWEST, sum = 0;
+    for (int64_t key = first_key(p, t.first, TILE); key <= t.first; key += TILE) {
         float s[4][4];
-        scores(s, q, part_of(p, t.b, t.h, 1, key), p.D, at);
+        scores(s, q, rows_from(p, keys, key), p.D, at);
         for (int i = 0; i < 16; ++i)
-            s[i / 4][i % 4] = key + column + i % 4 > t.first + row + i / 4
+            s[i / 4][i % 4] = is_hidden(p, t.first + row + i / 4, key + column + i % 4)
                                   ? -INFINITY
                                   : s[i / 4][i % 4] * p.scale;
         share(at, s);
         const float rescale = softmax_step(at, &maximum, &sum);
         for (int i = 0; i < CHUNKS * 8; ++i)
             y[i / 8][i % 8] *= rescale;
-        add_product<T, CHUNKS>(y, part_of(p, t.b, t.h, 2, key), d, p.D, at);
+        add_product<T, CHUNKS>(y, rows_from(p, values, key), d, p.D, at);
     }
     sum += __shfl_xor_sync(0xffffffffU, sum, 1);
     sum += __shfl_xor_sync(0xffffffffU, sum, 2);
@@ -195,11 +202,11 @@ template <typename T> __global__ void attention_fp32_delta(problem<T> p, int64_t
 // lse and delta of 64 queries; a query that does not exist has a sum of infinity, so its e^... is
 // 0.
 template <typename T>
-__device__ void fetch_sums(const problem<T> &p, const task &t, int64_t query, spaces &at)
+__device__ void fetch_sums(const problem<T> &p, int64_t b, int64_t h, int64_t query, spaces &at)
 {
     __syncthreads();
     for (int i = (int)threadIdx.x; i < TILE; i += THREADS) {
-        const int64_t index = (t.b * p.T_ + query + i) * p.H + t.h;
+        const int64_t index = (b * p.T_ + query + i) * p.H + h;
         at.lse[i] = query + i < p.T_ ? p.lse[index] : INFINITY;
         at.delta[i] = query + i < p.T_ ? p.delta[index] : 0.0F;
     }
@@ -210,49 +217,52 @@ template <typename T, int CHUNKS>
 __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> p)
 {
     __shared__ spaces at;
-    const task t = task_of(p);
+    const task t = task_of(p, p.H);
     const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
-    const rows_of<T> q = part_of(p, t.b, t.h, 0, t.first), dy = gradient_of(p, t.b, t.h, t.first);
+    const rows_of<T> q = rows_from(p, queries_of(p, t.b, t.h), t.first);
+    const rows_of<T> dy = gradient_of(p, t.b, t.h, t.first);
+    const T *keys = keys_of(p, t.b, t.h / p.shared), *values = values_of(p, t.b, t.h / p.shared);
     float dq[CHUNKS][8] = {};
-    fetch_sums(p, t, t.first, at);
-    for (int64_t key = 0; key <= t.first; key += TILE) {
+    fetch_sums(p, t.b, t.h, t.first, at);
+    for (int64_t key = first_key(p, t.first, TILE); key <= t.first; key += TILE) {
         float s[4][4], dp[4][4];
-        scores(s, q, part_of(p, t.b, t.h, 1, key), p.D, at);
-        scores(dp, dy, part_of(p, t.b, t.h, 2, key), p.D, at);
+        scores(s, q, rows_from(p, keys, key), p.D, at);
+        scores(dp, dy, rows_from(p, values, key), p.D, at);
         for (int i = 0; i < 16; ++i) {
             const int r = row + i / 4;
-            const bool hidden = key + column + i % 4 > t.first + r;
+            const bool hidden = is_hidden(p, t.first + r, key + column + i % 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[r]);
             s[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[r]);
         }
         share(at, s);
-        add_product<T, CHUNKS>(dq, part_of(p, t.b, t.h, 1, key), d, p.D, at);
+        add_product<T, CHUNKS>(dq, rows_from(p, keys, key), d, p.D, at);
     }
     const int64_t query = t.first + threadIdx.x / 4;
     if (query < p.T_)
-        write_row<T, CHUNKS>(p.dqkv + ((t.b * p.T_ + query) * 3 * p.H + t.h) * p.D, dq, p.scale, d,
+        write_row<T, CHUNKS>(p.dqkv + (t.b * p.T_ + query) * p.row + t.h * p.D, dq, p.scale, d,
                              p.D);
 }
 
+// dk += ds q and dv += p dy, over the queries of one head.
 template <typename T, int CHUNKS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T> p)
+__device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64_t d,
+                            float (&dk)[CHUNKS][8], float (&dv)[CHUNKS][8], spaces &at)
 {
-    __shared__ spaces at;
-    const task t = task_of(p);
-    const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
-    const rows_of<T> k = part_of(p, t.b, t.h, 1, t.first), v = part_of(p, t.b, t.h, 2, t.first);
-    float dk[CHUNKS][8] = {}, dv[CHUNKS][8] = {};
-    for (int64_t query = t.first; query < p.T_; query += TILE) {
-        const rows_of<T> q = part_of(p, t.b, t.h, 0, query), dy = gradient_of(p, t.b, t.h, query);
+    const rows_of<T> k = rows_from(p, keys_of(p, t.b, t.h), t.first);
+    const rows_of<T> v = rows_from(p, values_of(p, t.b, t.h), t.first);
+    const int64_t end = query_end(p, t.first, TILE);
+    for (int64_t query = t.first; query < end; query += TILE) {
+        const rows_of<T> q = rows_from(p, queries_of(p, t.b, h), query);
+        const rows_of<T> dy = gradient_of(p, t.b, h, query);
         float s[4][4], dp[4][4];
-        fetch_sums(p, t, query, at);
+        fetch_sums(p, t.b, h, query, at);
         scores(s, k, q, p.D, at);
         scores(dp, v, dy, p.D, at);
         for (int i = 0; i < 16; ++i) {
             const int c = column + i % 4;
-            const bool hidden = t.first + row + i / 4 > query + c;
+            const bool hidden = is_hidden(p, query + c, t.first + row + i / 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[c]);
             s[i / 4][i % 4] = e;
             dp[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[c]);
@@ -262,45 +272,57 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T>
         share(at, dp);
         add_product<T, CHUNKS>(dk, q, d, p.D, at);
     }
+}
+
+template <typename T, int CHUNKS>
+__global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T> p)
+{
+    __shared__ spaces at;
+    const task t = task_of(p, p.K); // of a key-value head
+    const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
+    float dk[CHUNKS][8] = {}, dv[CHUNKS][8] = {};
+    for (int64_t h = t.h * p.shared; h < (t.h + 1) * p.shared; ++h)
+        add_queries<T, CHUNKS>(p, t, h, d, dk, dv, at);
     const int64_t key = t.first + threadIdx.x / 4;
     if (key >= p.T_)
         return;
-    T *to = p.dqkv + (((t.b * p.T_ + key) * 3 + 1) * p.H + t.h) * p.D;
+    T *to = p.dqkv + (t.b * p.T_ + key) * p.row + (p.H + t.h) * p.D;
     write_row<T, CHUNKS>(to, dk, p.scale, d, p.D);
-    write_row<T, CHUNKS>(to + p.H * p.D, dv, 1.0F, d, p.D);
+    write_row<T, CHUNKS>(to + p.K * p.D, dv, 1.0F, d, p.D);
 }
 
 // ---- launches ----
 
-template <typename T, int CHUNKS> dim3 grid(const problem<T> &p, const mics_cuda_attention *a)
+template <typename T, int CHUNKS>
+dim3 grid(const problem<T> &p, const mics_cuda_attention *a, int64_t heads)
 {
-    return dim3(blocks_of(p, a), (unsigned)ceil_div(a->D, CHUNKS * CHUNK));
+    return dim3(blocks_of(p, a, heads), (unsigned)ceil_div(p.D, CHUNKS * CHUNK));
 }
 
 template <typename T, int CHUNKS> void forward(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a, TILE);
-    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (grid<T, CHUNKS>(p, a)), THREADS, 0,
+    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (grid<T, CHUNKS>(p, a, p.H)), THREADS, 0,
                 stream_of(at), p);
 }
 
 template <typename T, int CHUNKS> void backward(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a, TILE);
-    const int64_t rows = a->B * a->T * a->H;
+    const int64_t rows = a->B * a->T * p.H;
     MICS_LAUNCH((attention_fp32_delta<T>), (unsigned)((rows + 7) / 8), THREADS, 0, stream_of(at), p,
                 rows);
-    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS>), (grid<T, CHUNKS>(p, a)), THREADS, 0,
+    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS>), (grid<T, CHUNKS>(p, a, p.K)), THREADS, 0,
                 stream_of(at), p);
-    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS>), (grid<T, CHUNKS>(p, a)), THREADS, 0,
+    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS>), (grid<T, CHUNKS>(p, a, p.H)), THREADS, 0,
                 stream_of(at), p);
 }
 
 template <typename T> void forward_any(const mics_exec *at, const mics_cuda_attention *a)
 {
-    if (a->D <= 64)
+    if (a->heads.dim <= 64)
         forward<T, 2>(at, a);
-    else if (a->D <= 128)
+    else if (a->heads.dim <= 128)
         forward<T, 4>(at, a);
     else
         forward<T, 8>(at, a);
@@ -309,7 +331,7 @@ template <typename T> void forward_any(const mics_exec *at, const mics_cuda_atte
 // Two sums a thread, so half the columns of forward's widest.
 template <typename T> void backward_any(const mics_exec *at, const mics_cuda_attention *a)
 {
-    if (a->D <= 64)
+    if (a->heads.dim <= 64)
         backward<T, 2>(at, a);
     else
         backward<T, 4>(at, a);

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao,
 // 2023, arXiv:2307.08691): what forward (tiles_forward.cu) and backward (tiles_backward.cu) share.
-// Tiles of queries and keys, no T x T matrix in memory; qkv is read in place, rows of 3 C numbers.
+// Tiles of queries and keys, no T x T matrix in memory; qkv is read in place: query heads that share a
+// key-value head read the same rows. Tiles before a window are left out.
 //
 // Floors, with causal halves left out: forward 2 B H T^2 D flops, backward 5 B H T^2 D (these
-// kernels: 7). Bytes: forward reads qkv and writes y and lse, 8 B T C + 4 B T H; backward reads
-// qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops decide.
+// kernels: 7). Bytes, where no heads are shared: forward reads qkv and writes y and lse, 8 B T C + 4 B
+// T H; backward reads qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops decide.
 //
 // Legend: a block has WARPS warps; each owns 16 * MT rows of the block's tile ("rows": queries, in
 // dk dv keys), and walks over tiles of BN columns (keys, in dk dv queries), which are fetched one
@@ -30,13 +31,6 @@ namespace
 {
 
 constexpr float LOG2_E = 1.4426950408889634F;
-
-// Where a head of a sequence begins: part 0 query, 1 key, 2 value.
-template <typename T>
-__device__ __forceinline__ const T *part_of(const problem<T> &p, int64_t b, int64_t h, int part)
-{
-    return p.qkv + (b * p.T_ * 3 + part) * p.H * p.D + h * p.D;
-}
 
 // ---- tiles in shared memory ----
 
@@ -191,6 +185,22 @@ template <typename T> __device__ __forceinline__ task row_task(const problem<T> 
     return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * rows};
 }
 
+// s where the column lies before the window of the row becomes -inf, which makes e^... 0; column and
+// row of s[0][0][0] of this thread.
+template <int MT, int BN>
+__device__ __forceinline__ void hide_before(float (&s)[MT][BN / 8][4], int64_t row, int64_t column,
+                                            int64_t window)
+{
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < BN / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (row + m * 16 + i / 2 * 8 - (column + n * 8 + i % 2) >= window)
+                    s[m][n][i] = -INFINITY;
+}
+
 // s where the column is past the row becomes `value`; column and row of s[0][0][0] of this thread.
 template <int MT, int BN>
 __device__ __forceinline__ void hide_above(float (&s)[MT][BN / 8][4], int64_t row, int64_t column,
@@ -223,7 +233,7 @@ inline bool fits(const mics_exec *at, const mics_cuda_attention *a, size_t bytes
         return true;
     char what[80], why[200];
     snprintf(what, sizeof what, "attention in %s with head dimension %lld",
-             mics_dtype_text(at->dtype), (long long)a->D);
+             mics_dtype_text(at->dtype), (long long)a->heads.dim);
     snprintf(why, sizeof why,
              "its kernel needs %zu bytes of shared memory a block, and this GPU has %zu; "
              "run.precision \"tf32\" or \"fp32\" would work",

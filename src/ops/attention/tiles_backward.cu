@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on tensor cores, backward: three kernels, without atomic sums, so that the same bits
 // come out every time: delta = sum(dy * y) of each row; dk and dv of a tile of keys over all
-// queries that see them; dq of a tile of queries over all keys that they see. The scores are
+// queries that see them, of one query head after the other where several share the keys; dq of a tile of queries over all keys that they see. The scores are
 // computed twice, which makes 7 products of 5 (section 3.1.2 of the paper adds dq atomically
 // instead).
 #include "ops/attention/tiles.cuh"
@@ -65,15 +65,16 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
     T *q = space, *dy = q + ROWS * STRIDE, *kv = dy + ROWS * STRIDE;
     const task at = row_task(p, ROWS);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int64_t C = p.H * p.D, stride = 3 * C;
+    const int64_t C = p.H * p.D, stride = p.row, begin = first_key(p, at.first, BN);
     const int64_t end = at.first + ROWS < p.T_ ? at.first + ROWS : p.T_;
-    const T *k_from = part_of(p, at.b, at.h, 1), *v_from = part_of(p, at.b, at.h, 2);
-    fetch<T, W, ROWS, THREADS>(q, part_of(p, at.b, at.h, 0) + at.first * stride, stride,
+    const T *k_from = keys_of(p, at.b, at.h / p.shared);
+    const T *v_from = values_of(p, at.b, at.h / p.shared);
+    fetch<T, W, ROWS, THREADS>(q, queries_of(p, at.b, at.h) + at.first * stride, stride,
                                p.T_ - at.first, p);
     fetch<T, W, ROWS, THREADS>(dy, p.dy + (at.b * p.T_ + at.first) * C + at.h * p.D, C,
                                p.T_ - at.first, p);
-    fetch<T, W, BN, THREADS>(kv, k_from, stride, p.T_, p);
-    fetch<T, W, BN, THREADS>(kv + KEYS, v_from, stride, p.T_, p);
+    fetch<T, W, BN, THREADS>(kv, k_from + begin * stride, stride, p.T_ - begin, p);
+    fetch<T, W, BN, THREADS>(kv + KEYS, v_from + begin * stride, stride, p.T_ - begin, p);
     copy_commit();
     const int64_t row = at.first + warp * 16 * MT + lane / 4;
     float dq[MT][W / 8][4], lse_log2[MT][2], delta[MT][2], factor[MT][2];
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
             factor[m][half] = p.scale;
         }
     const int warp_rows = warp * 16 * MT * STRIDE;
-    for (int64_t key = 0, tile = 0; key < end; key += BN, ++tile) {
+    for (int64_t key = begin, tile = 0; key < end; key += BN, ++tile) {
         const T *k = kv + tile % 2 * 2 * KEYS;
         if (key + BN < end) {
             T *next = kv + (tile + 1) % 2 * 2 * KEYS;
@@ -103,6 +104,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
         scores<T, W, MT, BN>(s, q + warp_rows, k);
         if (key + BN > at.first + warp * 16 * MT)
             hide_above<MT, BN>(s, row, key + lane % 4 * 2, -INFINITY);
+        if (at.first + (warp + 1) * 16 * MT - 1 - key >= p.window)
+            hide_before<MT, BN>(s, row, key + lane % 4 * 2, p.window);
         scores<T, W, MT, BN>(dp, dy + warp_rows, k + KEYS);
         softmax_gradient_rows<MT, BN>(s, dp, lse_log2, delta, p.scale * LOG2_E);
         add_product<T, W, MT, BN, W>(dq, dp, k);
@@ -117,22 +120,22 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
 // Queries' log sums and deltas of one tile; a query that does not exist has a sum of infinity, so
 // its e^... is 0.
 template <typename T, int BN>
-__device__ __forceinline__ void fetch_sums(float *sums, const problem<T> &p, const task &at,
+__device__ __forceinline__ void fetch_sums(float *sums, const problem<T> &p, int64_t b, int64_t h,
                                            int64_t query)
 {
     for (int i = (int)threadIdx.x; i < BN; i += (int)blockDim.x) {
-        const int64_t t = query + i, index = (at.b * p.T_ + t) * p.H + at.h;
+        const int64_t t = query + i, index = (b * p.T_ + t) * p.H + h;
         sums[i] = t < p.T_ ? p.lse[index] * LOG2_E : INFINITY;
         sums[BN + i] = t < p.T_ ? p.delta[index] : 0;
     }
 }
 
 // As softmax_gradient_rows, with queries in columns. Keys past a query are hidden: those whose row
-// is past the column.
+// is past the column; and keys that lie before its window.
 template <int MT, int BN>
 __device__ __forceinline__ void
 softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], const float *sums,
-                         int64_t row, int64_t column, bool hide, float scale_log2)
+                         int64_t row, int64_t column, bool hide, int64_t window, float scale_log2)
 {
     const int t = (int)threadIdx.x % 4;
 #pragma unroll
@@ -142,7 +145,8 @@ softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], 
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int at = n * 8 + 2 * t + i % 2;
-                const bool hidden = hide && row + m * 16 + i / 2 * 8 > column + n * 8 + i % 2;
+                const int64_t ahead = column + n * 8 + i % 2 - (row + m * 16 + i / 2 * 8);
+                const bool hidden = hide && (ahead < 0 || ahead >= window);
                 const float e = hidden ? 0.0F : exp2_near(s[m][n][i] * scale_log2 - sums[at]);
                 s[m][n][i] = e;
                 dp[m][n][i] = e * (dp[m][n][i] - sums[BN + at]);
@@ -160,32 +164,40 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
     T *k = space, *v = k + ROWS * STRIDE, *qdy = v + ROWS * STRIDE;
     float *sums = reinterpret_cast<float *>(qdy + 4 * QUERIES); // two tiles: BN log sums, BN deltas
     const int64_t index = blockIdx.x, head = index / p.row_tiles;
-    const task at = {head / p.H, head % p.H, index % p.row_tiles * ROWS};
+    const task at = {head / p.K, head % p.K, index % p.row_tiles * ROWS}; // a key-value head's
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int64_t C = p.H * p.D, stride = 3 * C, begin = at.first / BN * BN;
-    const T *q_from = part_of(p, at.b, at.h, 0), *dy_from = p.dy + at.b * p.T_ * C + at.h * p.D;
-    fetch<T, W, ROWS, THREADS>(k, part_of(p, at.b, at.h, 1) + at.first * stride, stride,
+    const int64_t C = p.H * p.D, stride = p.row, begin = at.first / BN * BN;
+    const int64_t end = query_end(p, at.first, ROWS), first_head = at.h * p.shared;
+    const T *q_from = queries_of(p, at.b, first_head);
+    const T *dy_from = p.dy + at.b * p.T_ * C + first_head * p.D;
+    fetch<T, W, ROWS, THREADS>(k, keys_of(p, at.b, at.h) + at.first * stride, stride,
                                p.T_ - at.first, p);
-    fetch<T, W, ROWS, THREADS>(v, part_of(p, at.b, at.h, 2) + at.first * stride, stride,
+    fetch<T, W, ROWS, THREADS>(v, values_of(p, at.b, at.h) + at.first * stride, stride,
                                p.T_ - at.first, p);
     fetch<T, W, BN, THREADS>(qdy, q_from + begin * stride, stride, p.T_ - begin, p);
     fetch<T, W, BN, THREADS>(qdy + QUERIES, dy_from + begin * C, C, p.T_ - begin, p);
     copy_commit();
-    fetch_sums<T, BN>(sums, p, at, begin);
+    fetch_sums<T, BN>(sums, p, at.b, first_head, begin);
     float dk[MT][COLS / 8][4], dv[MT][COLS / 8][4];
     clear(dk);
     clear(dv);
     const int warp_rows = warp * 16 * MT * STRIDE, from_column = (int)blockIdx.y * COLS;
     const int64_t row = at.first + warp * 16 * MT + lane / 4;
-    for (int64_t query = begin, tile = 0; query < p.T_; query += BN, ++tile) {
+    // The query heads' tiles are one sequence of tiles.
+    int64_t next_query = begin, next_h = 0;
+    for (int64_t h = 0, query = begin, tile = 0; h < p.shared;
+         h = next_h, query = next_query, ++tile) {
         const T *q = qdy + tile % 2 * 2 * QUERIES;
         const float *sums_now = sums + tile % 2 * 2 * BN;
-        if (query + BN < p.T_) {
+        next_h = query + BN < end ? h : h + 1;
+        next_query = query + BN < end ? query + BN : begin;
+        if (next_h < p.shared) {
             T *next = qdy + (tile + 1) % 2 * 2 * QUERIES;
-            const int64_t from = query + BN;
-            fetch<T, W, BN, THREADS>(next, q_from + from * stride, stride, p.T_ - from, p);
-            fetch<T, W, BN, THREADS>(next + QUERIES, dy_from + from * C, C, p.T_ - from, p);
-            fetch_sums<T, BN>(sums + (tile + 1) % 2 * 2 * BN, p, at, from);
+            const int64_t from = next_query, beside = next_h * p.D;
+            fetch<T, W, BN, THREADS>(next, q_from + beside + from * stride, stride, p.T_ - from, p);
+            fetch<T, W, BN, THREADS>(next + QUERIES, dy_from + beside + from * C, C, p.T_ - from,
+                                     p);
+            fetch_sums<T, BN>(sums + (tile + 1) % 2 * 2 * BN, p, at.b, first_head + next_h, from);
         }
         copy_commit();
         copy_wait<1>();
@@ -193,8 +205,10 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
         float s[MT][BN / 8][4], dp[MT][BN / 8][4];
         scores<T, W, MT, BN>(s, k + warp_rows, q);
         scores<T, W, MT, BN>(dp, v + warp_rows, q + QUERIES);
-        softmax_gradient_columns<MT, BN>(s, dp, sums_now, row, query + lane % 4 * 2,
-                                         query < at.first + (warp + 1) * 16 * MT, p.scale * LOG2_E);
+        const int64_t warp_first = at.first + warp * 16 * MT;
+        const bool hide = query < warp_first + 16 * MT || query + BN - 1 - warp_first >= p.window;
+        softmax_gradient_columns<MT, BN>(s, dp, sums_now, row, query + lane % 4 * 2, hide, p.window,
+                                         p.scale * LOG2_E);
         add_product<T, W, MT, BN, COLS>(dv, s, q + QUERIES + from_column);
         add_product<T, W, MT, BN, COLS>(dk, dp, q + from_column);
         __syncthreads();
@@ -208,11 +222,11 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
         factor[m][0] = factor[m][1] = p.scale;
         one[m][0] = one[m][1] = 1.0F;
     }
-    T *to = p.dqkv + ((at.b * p.T_ + first) * 3 + 1) * C + at.h * p.D + from_column;
+    T *to = p.dqkv + (at.b * p.T_ + first) * stride + (p.H + at.h) * p.D + from_column;
     write_rows<T, MT, COLS, STRIDE>(to, stride, p.T_ - first, p.D - from_column, dk, factor,
                                     k + warp_rows, p.vectors);
-    write_rows<T, MT, COLS, STRIDE>(to + C, stride, p.T_ - first, p.D - from_column, dv, one,
-                                    v + warp_rows, p.vectors);
+    write_rows<T, MT, COLS, STRIDE>(to + p.K * p.D, stride, p.T_ - first, p.D - from_column, dv,
+                                    one, v + warp_rows, p.vectors);
 }
 
 // ---- launches ----
@@ -234,8 +248,8 @@ void launch_backward_q(const mics_exec *at, const mics_cuda_attention *a)
     constexpr size_t BYTES = backward_q_bytes<T, W, MT, WARPS, BN>();
     const problem<T> p = problem_of<T>(at, a, 16 * MT * WARPS);
     if (fits(at, a, BYTES) && MICS_ALLOW_SHARED((attention_backward_q<T, W, MT, WARPS, BN>), BYTES))
-        MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN>), blocks_of(p, a), 32 * WARPS, BYTES,
-                    stream_of(at), p);
+        MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN>), blocks_of(p, a, p.H), 32 * WARPS,
+                    BYTES, stream_of(at), p);
 }
 
 template <typename T, int W, int MT, int WARPS, int BN, int COLS>
@@ -243,7 +257,7 @@ void launch_backward_kv(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = backward_kv_bytes<T, W, MT, WARPS, BN>();
     const problem<T> p = problem_of<T>(at, a, 16 * MT * WARPS);
-    const dim3 blocks(blocks_of(p, a), (unsigned)ceil_div(a->D, COLS));
+    const dim3 blocks(blocks_of(p, a, p.K), (unsigned)ceil_div(a->heads.dim, COLS));
     if (fits(at, a, BYTES) &&
         MICS_ALLOW_SHARED((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), BYTES))
         MICS_LAUNCH((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), blocks, 32 * WARPS, BYTES,
@@ -263,12 +277,12 @@ void launch_delta_by(const mics_exec *at, const problem<T> &p, int64_t rows)
 template <typename T> void launch_delta(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a, 1);
-    const int64_t rows = a->B * a->T * a->H;
-    if (!p.vectors || a->D > 128)
+    const int64_t rows = a->B * a->T * p.H;
+    if (!p.vectors || a->heads.dim > 128)
         launch_delta_by<T, 32>(at, p, rows);
-    else if (a->D > 64)
+    else if (a->heads.dim > 64)
         launch_delta_by<T, 16>(at, p, rows);
-    else if (a->D > 32)
+    else if (a->heads.dim > 32)
         launch_delta_by<T, 8>(at, p, rows);
     else
         launch_delta_by<T, 4>(at, p, rows);
@@ -278,16 +292,16 @@ template <typename T> void backward(const mics_exec *at, const mics_cuda_attenti
 {
     const size_t limit = shared_limit(at);
     launch_delta<T>(at, a);
-    if (a->D <= 64) {
+    if (a->heads.dim <= 64) {
         launch_backward_kv<T, 64, 2, 4, 32, 64>(at, a);
         launch_backward_q<T, 64, 2, 4, 32>(at, a);
-    } else if (a->D <= 96) {
+    } else if (a->heads.dim <= 96) {
         launch_backward_kv<T, 96, 1, 8, 32, 96>(at, a);
         launch_backward_q<T, 96, 2, 4, 32>(at, a);
-    } else if (a->D <= 128 && limit >= backward_kv_bytes<T, 128, 1, 8, 32>()) {
+    } else if (a->heads.dim <= 128 && limit >= backward_kv_bytes<T, 128, 1, 8, 32>()) {
         launch_backward_kv<T, 128, 1, 8, 32, 128>(at, a);
         launch_backward_q<T, 128, 1, 8, 32>(at, a);
-    } else if (a->D <= 128) {
+    } else if (a->heads.dim <= 128) {
         launch_backward_kv<T, 128, 1, 6, 32, 128>(at, a);
         launch_backward_q<T, 128, 1, 6, 32>(at, a);
     } else if (limit >= backward_kv_bytes<T, 256, 1, 4, 32>()) {

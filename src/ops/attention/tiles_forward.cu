@@ -52,24 +52,26 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
     T *q = space, *kv = space + ROWS * STRIDE;
     const task at = row_task(p, ROWS);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int64_t stride = 3 * p.H * p.D, end = at.first + ROWS < p.T_ ? at.first + ROWS : p.T_;
-    const T *k_from = part_of(p, at.b, at.h, 1), *v_from = part_of(p, at.b, at.h, 2);
-    fetch<T, W, ROWS, THREADS>(q, part_of(p, at.b, at.h, 0) + at.first * stride, stride,
+    const int64_t stride = p.row, end = at.first + ROWS < p.T_ ? at.first + ROWS : p.T_;
+    const int64_t begin = first_key(p, at.first, BN);
+    const T *k_from = keys_of(p, at.b, at.h / p.shared);
+    const T *v_from = values_of(p, at.b, at.h / p.shared);
+    fetch<T, W, ROWS, THREADS>(q, queries_of(p, at.b, at.h) + at.first * stride, stride,
                                p.T_ - at.first, p);
-    fetch<T, W, BN, THREADS>(kv, k_from, stride, p.T_, p);
-    fetch<T, W, BN, THREADS>(kv + KEYS, v_from, stride, p.T_, p);
+    fetch<T, W, BN, THREADS>(kv, k_from + begin * stride, stride, p.T_ - begin, p);
+    fetch<T, W, BN, THREADS>(kv + KEYS, v_from + begin * stride, stride, p.T_ - begin, p);
     copy_commit();
     float y[MT][W / 8][4], maximum[MT][2], sum[MT][2];
     clear(y);
 #pragma unroll
     for (int m = 0; m < MT; ++m)
         for (int half = 0; half < 2; ++half) {
-            maximum[m][half] = -INFINITY;
+            maximum[m][half] = LOWEST;
             sum[m][half] = 0;
         }
     const T *q_warp = q + warp * 16 * MT * STRIDE;
     const int64_t row = at.first + warp * 16 * MT + lane / 4;
-    for (int64_t key = 0, tile = 0; key < end; key += BN, ++tile) {
+    for (int64_t key = begin, tile = 0; key < end; key += BN, ++tile) {
         const T *k = kv + tile % 2 * 2 * KEYS;
         if (key + BN < end) {
             T *next = kv + (tile + 1) % 2 * 2 * KEYS;
@@ -84,6 +86,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
         scores<T, W, MT, BN>(s, q_warp, k);
         if (key + BN > at.first + warp * 16 * MT)
             hide_above<MT, BN>(s, row, key + lane % 4 * 2, -INFINITY);
+        if (at.first + (warp + 1) * 16 * MT - 1 - key >= p.window)
+            hide_before<MT, BN>(s, row, key + lane % 4 * 2, p.window);
         softmax_step<MT, BN, W / 8>(s, y, maximum, sum, p.scale * LOG2_E);
         add_product<T, W, MT, BN, W>(y, s, k + KEYS);
         __syncthreads();
@@ -121,17 +125,17 @@ void launch_forward(const mics_exec *at, const mics_cuda_attention *a)
     constexpr size_t BYTES = forward_bytes<T, W, MT, WARPS, BN>();
     const problem<T> p = problem_of<T>(at, a, 16 * MT * WARPS);
     if (fits(at, a, BYTES) && MICS_ALLOW_SHARED((attention_forward<T, W, MT, WARPS, BN>), BYTES))
-        MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN>), blocks_of(p, a), 32 * WARPS, BYTES,
-                    stream_of(at), p);
+        MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN>), blocks_of(p, a, p.H), 32 * WARPS,
+                    BYTES, stream_of(at), p);
 }
 
 template <typename T> void forward(const mics_exec *at, const mics_cuda_attention *a)
 {
-    if (a->D <= 64)
+    if (a->heads.dim <= 64)
         launch_forward<T, 64, 2, 4, 64>(at, a);
-    else if (a->D <= 96)
+    else if (a->heads.dim <= 96)
         launch_forward<T, 96, 2, 4, 64>(at, a);
-    else if (a->D > 128)
+    else if (a->heads.dim > 128)
         launch_forward<T, 256, 1, 4, 32>(at, a); // 99 KiB, to the byte
     else if (shared_limit(at) >= forward_bytes<T, 128, 2, 4, 64>())
         launch_forward<T, 128, 2, 4, 64>(at, a);

@@ -21,11 +21,11 @@ MICS_OPS(MICS_CUDA_DECLARE_)
 
 // ---- gelu/cuda.cu ----
 
-// Also a linear's, where the GEMM library has no epilogue for it; y may be x, dx may be dy.
+// Also a linear's, where the GEMM library has no epilogue for it. Backward finds the output's
+// gradient in din.
 
-void mics_cuda_gelu_forward(const mics_exec *at, void *y, const void *x, int64_t elems);
-void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, const void *x,
-                             int64_t elems, bool add_dx);
+void mics_cuda_gelu_forward(const mics_op_call *gelu);
+void mics_cuda_gelu_backward_in_place(const mics_op_call *gelu);
 
 // ---- lm_head/ ----
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715 x^3): the tanh
-// form, because (1 + tanh u) / 2 = s(2u).
+// The tanh form: gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715
+// x^3), because (1 + tanh u) / 2 = s(2u). The exact form: x (1 + erf(x / sqrt 2)) / 2.
 #include "ops/common/kernels_isa.h"
 #include "ops/common/vector_math.h"
 
@@ -33,17 +33,47 @@ static inline float derivative(float x)
     return s + in * s * (e * s) * TWO_SQRT_2_PI * (1.0F + 3.0F * CUBIC * in * in);
 }
 
+// ---- exact: x P(x), P the normal distribution; e = e^(-x^2 / 2) ----
+
+static inline float normal_below(float x, float e)
+{
+    const float tail = mics_normal_tail(x, e);
+    return x > 0 ? 1.0F - tail : tail;
+}
+
+// P + x P'
+static inline float derivative_exact(float x)
+{
+    const float e = mics_exp(-0.5F * x * x), one_over_root_2_pi = 0.398942280F;
+    return normal_below(x, e) + x * e * one_over_root_2_pi;
+}
+
+// ---- both ----
+
+static void forward_block(float *y, const float *x, int64_t elems)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < elems; ++i)
+        y[i] = x[i] / (1.0F + exp_minus_2u(limited(x[i], FORWARD_LIMIT)));
+}
+
+static void forward_exact(float *y, const float *x, int64_t elems)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < elems; ++i)
+        y[i] = x[i] * normal_below(x[i], mics_exp(-0.5F * x[i] * x[i]));
+}
+
 static void forward(const mics_op_call *call)
 {
     const int64_t elems = call->shape.N * call->shape.out;
+    const bool exact = call->shape.op->exact;
     const float *x = call->in[0];
     float *y = call->out;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
-        int64_t end = begin + MICS_OP_BLOCK < elems ? begin + MICS_OP_BLOCK : elems;
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i)
-            y[i] = x[i] / (1.0F + exp_minus_2u(limited(x[i], FORWARD_LIMIT)));
+        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
+        (exact ? forward_exact : forward_block)(y + begin, x + begin, size);
     }
 }
 
@@ -60,15 +90,30 @@ static void backward_block(float *dx, const float *dy, const float *x, int64_t e
     }
 }
 
+static void backward_exact(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx)
+{
+    if (add_dx) {
+#pragma omp simd
+        for (int64_t i = 0; i < elems; ++i)
+            dx[i] += dy[i] * derivative_exact(x[i]);
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < elems; ++i)
+            dx[i] = dy[i] * derivative_exact(x[i]);
+    }
+}
+
 static void backward(const mics_op_call *call)
 {
     const int64_t elems = call->shape.N * call->shape.out;
+    const bool exact = call->shape.op->exact;
     const float *dy = call->dout, *x = call->in[0];
     float *dx = call->din;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        backward_block(dx + begin, dy + begin, x + begin, size, call->add_din);
+        (exact ? backward_exact : backward_block)(dx + begin, dy + begin, x + begin, size,
+                                                  call->add_din);
     }
 }
 

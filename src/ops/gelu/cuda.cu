@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715 x^3), and its
-// derivative, as in cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s
+// The tanh form: gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715
+// x^3); the exact form: x (1 + erf(x / sqrt 2)) / 2; and their derivatives, as in cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s
 // when it adds). A thread computes 16 bytes of results at a time (map.cuh). Of 2-byte numbers
 // memory brings some 5 elements a clock and multiprocessor, which leaves some 24 instructions for
-// each: so one exponential and one reciprocal by the quick instructions.
+// each: so one exponential and one reciprocal by the quick instructions. The exact form takes the
+// library's erfcf, some 40 instructions, and is limited by them.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 
@@ -39,7 +40,19 @@ template <typename T> static __device__ __forceinline__ float gelu_slope(float x
     return s + in * s * (e * s) * two_sqrt_2_pi * (1.0F + 3.0F * 0.044715F * in * in);
 }
 
-template <typename T> struct gelu_op {
+// What of the normal distribution lies below x.
+static __device__ __forceinline__ float normal_below(float x)
+{
+    return 0.5F * erfcf(-0.707106781F * x);
+}
+
+// P + x P', P being the normal distribution; 1 / sqrt(2 pi) = 0.39894228.
+template <typename T> static __device__ __forceinline__ float exact_slope(float x)
+{
+    return normal_below(x) + x * mics_quick<T>::exp(-0.5F * x * x) * 0.39894228F;
+}
+
+template <typename T, bool EXACT> struct gelu_op {
     static const int PACK = 16 / sizeof(T), UNROLL = 2;
     T *y;
     const T *x;
@@ -56,7 +69,9 @@ template <typename T> struct gelu_op {
         mics_pack<T, COUNT> out;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k)
-            out.at[k] = from_float<T>(gelu<T>(to_float(in.x.at[k])));
+            out.at[k] =
+                from_float<T>(EXACT ? to_float(in.x.at[k]) * normal_below(to_float(in.x.at[k]))
+                                    : gelu<T>(to_float(in.x.at[k])));
         store_pack<COUNT>(y + i, out);
     }
     bool fits(int64_t i) const
@@ -65,7 +80,7 @@ template <typename T> struct gelu_op {
     }
 };
 
-template <typename T, bool ADD> struct gelu_backward_op {
+template <typename T, bool EXACT, bool ADD> struct gelu_backward_op {
     static const int PACK = 16 / sizeof(T), UNROLL = 2;
     T *dx;
     const T *dy, *x;
@@ -87,7 +102,9 @@ template <typename T, bool ADD> struct gelu_backward_op {
         mics_pack<T, COUNT> out;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
-            const float from = to_float(in.dy.at[k]) * gelu_slope<T>(to_float(in.x.at[k]));
+            const float x_k = to_float(in.x.at[k]);
+            const float from =
+                to_float(in.dy.at[k]) * (EXACT ? exact_slope<T>(x_k) : gelu_slope<T>(x_k));
             out.at[k] = from_float<T>(ADD ? to_float(in.dx.at[k]) + from : from);
         }
         store_pack<COUNT>(dx + i, out);
@@ -99,44 +116,55 @@ template <typename T, bool ADD> struct gelu_backward_op {
     }
 };
 
-template <typename T>
-static void forward(const mics_exec *at, void *y, const void *x, int64_t elems)
+template <typename T> static void forward(const mics_op_call *call)
 {
-    map(at, gelu_op<T>{static_cast<T *>(y), static_cast<const T *>(x)}, elems);
-}
-
-template <typename T>
-static void backward(const mics_exec *at, void *dx, const void *dy, const void *x, int64_t elems,
-                     bool add_dx)
-{
-    T *to = static_cast<T *>(dx);
-    const T *from = static_cast<const T *>(dy), *in = static_cast<const T *>(x);
-    if (add_dx)
-        map(at, gelu_backward_op<T, true>{to, from, in}, elems);
+    const int64_t elems = call->shape.N * call->shape.out;
+    T *y = static_cast<T *>(call->out);
+    const T *x = static_cast<const T *>(call->in[0]);
+    if (call->shape.op->exact)
+        map(call->at, gelu_op<T, true>{y, x}, elems);
     else
-        map(at, gelu_backward_op<T, false>{to, from, in}, elems);
+        map(call->at, gelu_op<T, false>{y, x}, elems);
 }
 
-void mics_cuda_gelu_forward(const mics_exec *at, void *y, const void *x, int64_t elems)
+template <typename T, bool EXACT>
+static void backward_of(const mics_op_call *call, const void *dout, bool add)
 {
-    MICS_BY_DTYPE(at->dtype, forward, at, y, x, elems);
+    const int64_t elems = call->shape.N * call->shape.out;
+    T *to = static_cast<T *>(call->din);
+    const T *from = static_cast<const T *>(dout), *in = static_cast<const T *>(call->in[0]);
+    if (add)
+        map(call->at, gelu_backward_op<T, EXACT, true>{to, from, in}, elems);
+    else
+        map(call->at, gelu_backward_op<T, EXACT, false>{to, from, in}, elems);
 }
 
-void mics_cuda_gelu_backward(const mics_exec *at, void *dx, const void *dy, const void *x,
-                             int64_t elems, bool add_dx)
+template <typename T> static void backward(const mics_op_call *call, const void *dout, bool add)
 {
-    MICS_BY_DTYPE(at->dtype, backward, at, dx, dy, x, elems, add_dx);
+    if (call->shape.op->exact)
+        backward_of<T, true>(call, dout, add);
+    else
+        backward_of<T, false>(call, dout, add);
 }
 
 static void run_forward(const mics_op_call *call)
 {
-    mics_cuda_gelu_forward(call->at, call->out, call->in[0], call->shape.N * call->shape.out);
+    MICS_BY_DTYPE(call->at->dtype, forward, call);
 }
 
 static void run_backward(const mics_op_call *call)
 {
-    mics_cuda_gelu_backward(call->at, call->din, call->dout, call->in[0],
-                            call->shape.N * call->shape.out, call->add_din);
+    MICS_BY_DTYPE(call->at->dtype, backward, call, call->dout, call->add_din);
+}
+
+void mics_cuda_gelu_forward(const mics_op_call *gelu)
+{
+    run_forward(gelu);
+}
+
+void mics_cuda_gelu_backward_in_place(const mics_op_call *gelu)
+{
+    MICS_BY_DTYPE(gelu->at->dtype, backward, gelu, gelu->din, false);
 }
 
 const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr};

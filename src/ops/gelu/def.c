@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// GELU in its tanh form.
+// GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), by erf or in its tanh form.
 #include "ops/common/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)

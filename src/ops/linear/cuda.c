@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Linears as one GEMM each, with what belongs to them in its epilogue: bias, GELU and its
-// derivative, sums of rows. Where the library has no such epilogue for a shape or type, the GEMM
+// Linears as one GEMM each, with what belongs to them in its epilogue: bias, GELU in its
+// tanh form and its derivative, sums of rows. Where the library has no such epilogue for a shape or type, the GEMM
 // runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
 //
 // Floors: 2 N I O flops a GEMM, and each matrix read or written once. A kernel beside it reads
@@ -52,10 +52,10 @@ static void forward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 {
     const mics_cuda_epilogue epilogue =
         call->params[1] ? MICS_CUDA_EPILOGUE_BIAS_GELU : MICS_CUDA_EPILOGUE_GELU;
-    if (forward_with(call, gelu->out, epilogue, call->out))
+    if (!gelu->shape.op->exact && forward_with(call, gelu->out, epilogue, call->out))
         return;
     forward(call);
-    mics_cuda_gelu_forward(call->at, gelu->out, call->out, call->shape.N * call->shape.out);
+    mics_cuda_gelu_forward(gelu);
 }
 
 // dx (+)= dy W^T, times gelu'(pre) when there is a `pre`. False: the library does not do that.
@@ -119,10 +119,9 @@ static void backward(const mics_op_call *call)
 static void backward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 {
     const void *pre_NI = gelu->in[0];
-    if (!backward_input(call, gelu->din, false, pre_NI)) {
+    if (gelu->shape.op->exact || !backward_input(call, gelu->din, false, pre_NI)) {
         backward_input(call, gelu->din, false, NULL);
-        mics_cuda_gelu_backward(call->at, gelu->din, gelu->din, pre_NI,
-                                call->shape.N * call->shape.in[0], false);
+        mics_cuda_gelu_backward_in_place(gelu);
     }
     backward_params(call);
 }

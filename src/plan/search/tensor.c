@@ -175,8 +175,8 @@ int32_t tensor_heads(const mics_model *model)
 {
     const mics_unit *layer = &model->units[1];
     for (int32_t o = 0; o < layer->op_count; o++) {
-        if (layer->ops[o].heads > 0)
-            return (int32_t)layer->ops[o].heads;
+        if (layer->ops[o].heads.key_value > 0)
+            return (int32_t)layer->ops[o].heads.key_value;
     }
     return 0;
 }

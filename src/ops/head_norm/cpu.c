@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// RMSNorm of each query and key head. Legend: D numbers of a head; W = (Q + 2 K) D.
+#include "ops/common/def.h"
+#include "ops/common/kernels_isa.h"
+#include <math.h>
+#include <string.h>
+
+static float forward_head(float *y_D, const float *x_D, const float *weight_D, float eps, int64_t D)
+{
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t d = 0; d < D; ++d)
+        squares += x_D[d] * x_D[d];
+    const float scale = 1.0F / sqrtf(squares / (float)D + eps);
+#pragma omp simd
+    for (int64_t d = 0; d < D; ++d)
+        y_D[d] = x_D[d] * scale * weight_D[d];
+    return scale;
+}
+
+static void forward(const mics_op_call *call)
+{
+    const mics_heads heads = call->shape.heads;
+    const int64_t N = call->shape.N, D = heads.dim, W = mics_heads_width(heads);
+    const int64_t normed = heads.query + heads.key_value;
+    const float *x_NW = call->in[0];
+    float *y_NW = call->out;
+#pragma omp parallel for if (N * W >= MICS_OP_PARALLEL)
+    for (int64_t n = 0; n < N; ++n) {
+        const float *x_W = x_NW + n * W;
+        float *y_W = y_NW + n * W, *scales = call->stats + n * normed;
+        for (int64_t h = 0; h < normed; ++h)
+            scales[h] = forward_head(y_W + h * D, x_W + h * D,
+                                     call->params[h < heads.query ? 0 : 1], call->shape.op->eps, D);
+        memcpy(y_W + normed * D, x_W + normed * D, (size_t)(heads.key_value * D) * sizeof *y_W);
+    }
+}
+
+// With normal = x scale and g = dy weight: dx = scale (g - normal * mean of (g normal)).
+static void backward_head(float *dx_D, float *dweight_D, const float *dy_D, const float *x_D,
+                          float scale, const float *weight_D, int64_t D, bool add_dx)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t d = 0; d < D; ++d) {
+        const float normal = x_D[d] * scale;
+        sum += dy_D[d] * weight_D[d] * normal;
+        dweight_D[d] += dy_D[d] * normal;
+    }
+    const float mean = sum / (float)D;
+    if (add_dx) {
+#pragma omp simd
+        for (int64_t d = 0; d < D; ++d)
+            dx_D[d] += (dy_D[d] * weight_D[d] - x_D[d] * scale * mean) * scale;
+    } else {
+#pragma omp simd
+        for (int64_t d = 0; d < D; ++d)
+            dx_D[d] = (dy_D[d] * weight_D[d] - x_D[d] * scale * mean) * scale;
+    }
+}
+
+// The gradient of values: what came from above. din may be dout.
+static void pass_values(float *dx, const float *dy, int64_t elems, bool add)
+{
+    if (add) {
+#pragma omp simd
+        for (int64_t i = 0; i < elems; ++i)
+            dx[i] += dy[i];
+    } else if (dx != dy) {
+        memcpy(dx, dy, (size_t)elems * sizeof *dx);
+    }
+}
+
+// dweights: of queries (D), then of keys (D).
+static void backward_row(const mics_op_call *call, int64_t n, float *dweights)
+{
+    const mics_heads heads = call->shape.heads;
+    const int64_t D = heads.dim, W = mics_heads_width(heads),
+                  normed = heads.query + heads.key_value;
+    const float *dy_W = (const float *)call->dout + n * W,
+                *x_W = (const float *)call->in[0] + n * W;
+    float *dx_W = (float *)call->din + n * W;
+    for (int64_t h = 0; h < normed; ++h) {
+        const int key = h < heads.query ? 0 : 1;
+        backward_head(dx_W + h * D, dweights + key * D, dy_W + h * D, x_W + h * D,
+                      call->stats[n * normed + h], call->params[key], D, call->add_din);
+    }
+    pass_values(dx_W + normed * D, dy_W + normed * D, heads.key_value * D, call->add_din);
+}
+
+static void backward(const mics_op_call *call)
+{
+    const int64_t N = call->shape.N, D = call->shape.heads.dim;
+    const int64_t blocks = N < MICS_NORM_BLOCKS ? N : MICS_NORM_BLOCKS;
+    float *workspace = call->at->workspace;
+#pragma omp parallel for if (N * call->shape.out >= MICS_OP_PARALLEL)
+    for (int64_t block = 0; block < blocks; ++block) {
+        float *dweights = workspace + block * 2 * D;
+        memset(dweights, 0, (size_t)(2 * D) * sizeof *dweights);
+        for (int64_t n = block * N / blocks; n < (block + 1) * N / blocks; ++n)
+            backward_row(call, n, dweights);
+    }
+    for (int p = 0; p < 2; ++p)
+        MICS_OP(sum_rows)
+        (call->dparams[p], workspace + p * D, blocks, D, 2 * D, call->add_params[p]);
+}
+
+const mics_op_kernels MICS_OP(head_norm_kernels) = {.forward = forward, .backward = backward};

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// RMSNorm of each query and each key head (Qwen3 technical report, 2025, arXiv:2505.09388). in and
+// out: q, k, v side by side; v passes. params: weight of queries (D), weight of keys (D); stats:
+// the reciprocal root of each query and key head.
+#include "ops/common/def.h"
+
+static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
+{
+    MICS_TRY(mics_op_check_heads(s));
+    MICS_TRY(mics_op_check(s, "weight of queries", s->params[0][0], s->heads.dim));
+    MICS_TRY(mics_op_check(s, "weight of keys", s->params[1][0], s->heads.dim));
+    *out_out = s->in[0];
+    *stats_out = s->heads.query + s->heads.key_value;
+    return MICS_OK;
+}
+
+static mics_op_cost cost_of(const mics_op_shape *s)
+{
+    const double normed =
+        (double)s->N * (double)((s->heads.query + s->heads.key_value) * s->heads.dim);
+    mics_op_cost cost = mics_cost_moved(s);
+    cost.flops_forward = 4 * normed;
+    cost.flops_backward = 10 * normed;
+    cost.workspace_backward =
+        2 * s->heads.dim *
+        (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS)
+                                  : MICS_NORM_BLOCKS);
+    return cost;
+}
+
+const mics_op_def mics_op_def_head_norm = {.name = "head_norm",
+                                           .inputs = 1,
+                                           .params = 2,
+                                           .params_needed = 2,
+                                           .param_dims = {1, 1},
+                                           .backward_reads_in = true,
+                                           .backward_reads_params = true,
+                                           .backward_in_place = true,
+                                           .backward_adds = true,
+                                           .cut = MICS_CUT_WIDTH,
+                                           .make = make,
+                                           .cost = cost_of};

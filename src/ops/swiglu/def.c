@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// y = silu(gate) * up (Shazeer, GLU variants improve transformer, 2020, arXiv:2002.05202). in: gate
+// and up side by side (2 I); out: (I).
+#include "ops/common/def.h"
+#include "mics/log.h"
+
+static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
+{
+    if (s->in[0] < 2 || s->in[0] % 2 != 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: swiglu: %lld elements are not gate and up of one width", s->unit,
+                         (long long)s->in[0]);
+    *out_out = s->in[0] / 2;
+    *stats_out = 0;
+    return MICS_OK;
+}
+
+// Backward reads what forward does and the output's gradient, and writes the input's.
+static mics_op_cost cost_of(const mics_op_shape *s)
+{
+    mics_op_cost cost = mics_cost_moved(s);
+    cost.bytes_backward = 4 * (double)s->N * (double)(2 * s->in[0] + s->out);
+    cost.flops_forward = 6 * (double)s->N * (double)s->out;
+    cost.flops_backward = 12 * (double)s->N * (double)s->out;
+    return cost;
+}
+
+const mics_op_def mics_op_def_swiglu = {.name = "swiglu",
+                                        .inputs = 1,
+                                        .backward_reads_in = true,
+                                        .backward_adds = true,
+                                        .cut = MICS_CUT_WIDTH,
+                                        .make = make,
+                                        .cost = cost_of};
