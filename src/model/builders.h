@@ -38,10 +38,10 @@ typedef struct rope_keys {
     double default_fraction;
 } rope_keys;
 
-typedef struct rope {
+typedef struct model_rope {
     int64_t dims; // of a head that turn
     float frequencies[CONFIG_MAX_HEAD_DIM / 2], scale;
-} rope;
+} model_rope;
 
 /* Rotary embeddings, from rope_parameters (transformers 5) or rope_scaling and the keys beside it
  * (4): types default, linear, dynamic, yarn and llama3, computed in fp32 as transformers does.
@@ -49,7 +49,7 @@ typedef struct rope {
  * Needs:   2 <= head_dim <= CONFIG_MAX_HEAD_DIM; positions >= 1.
  */
 void config_rope(config_reader *reader, const rope_keys *keys, int64_t head_dim, int64_t positions,
-                 rope *rope_out);
+                 model_rope *rope_out);
 
 /* Fails unless the key-value heads divide the query heads, and a head has an even number of
  * elements.

@@ -16,7 +16,7 @@ typedef struct decoder {
     int64_t window, window_from; // tokens, 0: none; first layer that has it
     double eps, init_std;
     bool tied, qkv_bias, o_bias, mlp_bias;
-    rope rope;
+    model_rope rope;
 } decoder;
 
 // ---- configuration ----

@@ -14,7 +14,7 @@ typedef struct shape {
     mics_heads heads;
     double eps, init_std;
     bool tied, attention_bias, parallel, exact_gelu;
-    rope rope;
+    model_rope rope;
 } shape;
 
 static void read_activation(config_reader *reader, shape *s)

@@ -204,7 +204,7 @@ static void read_yarn(config_reader *reader, rope_config *rope)
 
 // ---- frequencies ----
 
-static void default_frequencies(const rope_config *config, rope *out)
+static void default_frequencies(const rope_config *config, model_rope *out)
 {
     for (int64_t i = 0; i < out->dims / 2; i++)
         out->frequencies[i] = 1.0f / powf((float)config->theta, (float)(2 * i) / (float)out->dims);
@@ -212,7 +212,7 @@ static void default_frequencies(const rope_config *config, rope *out)
 
 // Grattafiori et al., The Llama 3 herd of models, 2024, arXiv:2407.21783: long waves are stretched
 // by the factor, short ones are not, and those between a little.
-static void stretch_llama3(const rope_config *config, rope *out)
+static void stretch_llama3(const rope_config *config, model_rope *out)
 {
     const float factor = (float)config->factor, old = (float)config->original;
     const float low = (float)config->low_factor;
@@ -243,7 +243,7 @@ static double yarn_scale(double factor, double mscale)
 
 // Peng et al., YaRN, 2023, arXiv:2309.00071: dimensions that turn often keep their frequency, those
 // that turn seldom are stretched, with a ramp between.
-static void stretch_yarn(const rope_config *config, rope *out)
+static void stretch_yarn(const rope_config *config, model_rope *out)
 {
     double low = yarn_dimension(config, out->dims, config->beta_fast);
     double high = yarn_dimension(config, out->dims, config->beta_slow);
@@ -273,7 +273,7 @@ static void stretch_yarn(const rope_config *config, rope *out)
 }
 
 // "dynamic" stretches only beyond max_position_embeddings, which no sequence exceeds here.
-static void compute(const rope_config *config, rope *out)
+static void compute(const rope_config *config, model_rope *out)
 {
     out->scale = 1;
     default_frequencies(config, out);
@@ -288,7 +288,7 @@ static void compute(const rope_config *config, rope *out)
 }
 
 void config_rope(config_reader *reader, const rope_keys *keys, int64_t head_dim, int64_t positions,
-                 rope *rope_out)
+                 model_rope *rope_out)
 {
     rope_config config = {.object = NULL};
     if (reader->status != MICS_OK)
