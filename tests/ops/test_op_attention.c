@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention against the plain one with all T x T scores.
+// Causal attention, with shared keys and with a window, against the plain one with all T x T scores.
 #include "op_harness.h"
 #include "ops/attention/def.h"
 #include <math.h>
@@ -9,22 +9,24 @@
 typedef struct attention {
     float *y, *new_lse, *dqkv, *workspace;
     const float *qkv, *dy, *old_y, *lse;
-    int64_t B, T, H, D;
+    int64_t B, T;
+    mics_heads heads;
+    int64_t window;
 } attention;
 
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
-    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, op_heads(a->H, a->D), 0);
+    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->heads, a->window);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
-    op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T,
-                          op_heads(a->H, a->D), 0);
+    op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->heads,
+                          a->window);
 }
 
 // All in fp64. `doubt`: absolute terms of the largest score of a query, in which the error of its
@@ -32,13 +34,23 @@ static void run_backward(const mics_kernels *k, int32_t threads, const void *arg
 typedef struct attention_wide {
     double *qkv, *y, *y_sum, *lse, *lse_sum, *p, *doubt, *dy;
     int64_t B, T, H, D;
+    mics_heads heads;
+    int64_t window;
 } attention_wide;
 
-// Row of one head: part 0 query, 1 key, 2 value.
+// Row of one query head: part 0 query, 1 key, 2 value that it reads.
 static double *part(const attention_wide *w, double *qkv, int64_t b, int64_t t, int64_t h,
                     int which)
 {
-    return qkv + ((b * w->T + t) * 3 + which) * w->H * w->D + h * w->D;
+    const int64_t K = w->heads.key_value, kv = h / (w->H / K);
+    const int64_t head = which == 0 ? h : w->H + (which - 1) * K + kv;
+    return qkv + (b * w->T + t) * mics_heads_width(w->heads) + head * w->D;
+}
+
+// The first key that query t sees.
+static int64_t first_seen(const attention_wide *w, int64_t t)
+{
+    return w->window > 0 && t >= w->window ? t - w->window + 1 : 0;
 }
 
 static double *probabilities(const attention_wide *w, int64_t b, int64_t h, int64_t t)
@@ -52,7 +64,7 @@ static void reference_row(const attention_wide *w, int64_t b, int64_t h, int64_t
     const double *q = part(w, w->qkv, b, t, h, 0), scale = 1 / sqrt((double)w->D);
     double *p = probabilities(w, b, h, t), highest = -INFINITY, sum = 0;
     w->doubt[row] = 0;
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = first_seen(w, t); s <= t; ++s) {
         const double *k = part(w, w->qkv, b, s, h, 1);
         double terms = 0;
         for (int64_t d = 0; d < w->D; ++d)
@@ -61,13 +73,13 @@ static void reference_row(const attention_wide *w, int64_t b, int64_t h, int64_t
         highest = fmax(highest, p[s]);
         w->doubt[row] = fmax(w->doubt[row], terms);
     }
-    for (int64_t s = 0; s <= t; ++s)
+    for (int64_t s = first_seen(w, t); s <= t; ++s)
         sum += exp(p[s] - highest);
     w->lse[row] = highest + log(sum);
     w->lse_sum[row] = 1 + 2 * w->doubt[row];
     for (int64_t d = 0; d < w->D; ++d)
         w->y[row * w->D + d] = w->y_sum[row * w->D + d] = 0;
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = first_seen(w, t); s <= t; ++s) {
         const double *v = part(w, w->qkv, b, s, h, 2);
         p[s] = exp(p[s] - w->lse[row]);
         for (int64_t d = 0; d < w->D; ++d) {
@@ -103,7 +115,7 @@ static void gradients_row(const attention_wide *w, double *grad, double *sum, in
     double delta_sum = 0;
     for (int64_t d = 0; d < D; ++d)
         delta_sum += fabs(dy[d]) * w->y_sum[row * D + d];
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = first_seen(w, t); s <= t; ++s) {
         const double *k = part(w, w->qkv, b, s, h, 1), *v = part(w, w->qkv, b, s, h, 2);
         double dp_sum = delta_sum;
         for (int64_t d = 0; d < D; ++d)
@@ -123,11 +135,16 @@ static void gradients_row(const attention_wide *w, double *grad, double *sum, in
 
 static attention_wide widen(op_case *c, const attention *a)
 {
-    const int64_t rows = a->B * a->T * a->H;
-    attention_wide w = {.B = a->B, .T = a->T, .H = a->H, .D = a->D};
+    const int64_t rows = a->B * a->T * a->heads.query;
+    attention_wide w = {.B = a->B,
+                        .T = a->T,
+                        .H = a->heads.query,
+                        .D = a->heads.dim,
+                        .heads = a->heads,
+                        .window = a->window};
     w.qkv = op_widen(c, a->qkv);
-    w.y = op_doubles(c, rows * a->D);
-    w.y_sum = op_doubles(c, rows * a->D);
+    w.y = op_doubles(c, rows * a->heads.dim);
+    w.y_sum = op_doubles(c, rows * a->heads.dim);
     w.lse = op_doubles(c, rows);
     w.lse_sum = op_doubles(c, rows);
     w.doubt = op_doubles(c, rows);
@@ -135,15 +152,21 @@ static attention_wide widen(op_case *c, const attention *a)
     return w;
 }
 
-static void forward_case(int64_t B, int64_t T, int64_t H, int64_t D, double spread)
+static void begin(op_case *c, const char *pass, const attention *a, double spread)
 {
+    op_begin(c, "attention_%s B=%d T=%d heads=%d/%d D=%d window=%d spread %g", pass, (int)a->B,
+             (int)a->T, (int)a->heads.query, (int)a->heads.key_value, (int)a->heads.dim,
+             (int)a->window, spread);
+}
+
+static void forward_case(attention a, double spread)
+{
+    const int64_t rows = a.B * a.T * a.heads.query, D = a.heads.dim;
     op_case c;
-    op_begin(&c, "attention_forward B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D,
-             spread);
-    attention a = {.B = B, .T = T, .H = H, .D = D};
-    a.qkv = op_input(&c, "qkv", B * T * 3 * H * D, spread);
-    a.y = op_output(&c, "y", B * T * H * D, false);
-    a.new_lse = op_output(&c, "lse", B * T * H, false);
+    begin(&c, "forward", &a, spread);
+    a.qkv = op_input(&c, "qkv", a.B * a.T * mics_heads_width(a.heads), spread);
+    a.y = op_output(&c, "y", rows * D, false);
+    a.new_lse = op_output(&c, "lse", rows, false);
     a.workspace = op_space(&c, "workspace", OP_MAX_THREADS * mics_attention_workspace(D));
     const attention_wide w = widen(&c, &a);
     reference(&w);
@@ -160,30 +183,29 @@ static void narrow(op_case *c, float *to, const double *from, int64_t elems)
     op_input_changed(c, to);
 }
 
-static void backward_case(int64_t B, int64_t T, int64_t H, int64_t D, double spread)
+static void backward_case(attention a, double spread)
 {
+    const int64_t H = a.heads.query, T = a.T, D = a.heads.dim, rows = a.B * T * H;
+    const int64_t elems = a.B * T * mics_heads_width(a.heads);
     op_case c;
-    op_begin(&c, "attention_backward B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D,
-             spread);
-    attention a = {.B = B, .T = T, .H = H, .D = D};
-    const int64_t rows = B * T * H;
-    a.qkv = op_input(&c, "qkv", rows * 3 * D, spread);
+    begin(&c, "backward", &a, spread);
+    a.qkv = op_input(&c, "qkv", elems, spread);
     a.dy = op_input(&c, "dy", rows * D, 1.0);
     float *old_y = op_input(&c, "y", rows * D, 1.0), *lse = op_input(&c, "lse", rows, 1.0);
     a.old_y = old_y;
     a.lse = lse;
-    a.dqkv = op_output(&c, "dqkv", rows * 3 * D, false);
+    a.dqkv = op_output(&c, "dqkv", elems, false);
     a.workspace = op_space(&c, "workspace", OP_MAX_THREADS * mics_attention_workspace(D));
     attention_wide w = widen(&c, &a);
     w.dy = op_widen(&c, a.dy);
     reference(&w);
     narrow(&c, old_y, w.y, rows * D);
     narrow(&c, lse, w.lse, rows);
-    double *grad = op_doubles(&c, rows * 3 * D), *sum = op_doubles(&c, rows * 3 * D);
+    double *grad = op_doubles(&c, elems), *sum = op_doubles(&c, elems);
     for (int64_t i = 0; i < rows; ++i)
         gradients_row(&w, grad, sum, i / H / T, i % H, i / H % T);
     if (spread < 3) // the derivatives of sharper scores are too large for differences
-        op_check_gradient(&c, "qkv", objective, &w, w.qkv, rows * 3 * D, grad, 12);
+        op_check_gradient(&c, "qkv", objective, &w, w.qkv, elems, grad, 12);
     op_expect(&c, a.dqkv, grad, sum, OP_TOLERANCE);
     op_run(&c, run_backward, &a);
     op_end(&c);
@@ -197,35 +219,79 @@ static const int64_t SHAPES[][4] = {
     {1, 257, 1, 5},  {3, 33, 2, 16}};
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
 
+static attention shape_of(const int64_t shape[4])
+{
+    return (attention){.B = shape[0], .T = shape[1], .heads = op_heads(shape[2], shape[3])};
+}
+
+// Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
+// long as a sequence and longer.
+static const attention SHARED[] = {
+    {.B = 1, .T = 1, .heads = {6, 2, 40}, .window = 3},
+    {.B = 2, .T = 9, .heads = {5, 1, 40}},
+    {.B = 2, .T = 70, .heads = {6, 2, 40}},
+    {.B = 1, .T = 130, .heads = {4, 2, 8}},
+    {.B = 1, .T = 66, .heads = {6, 3, 17}, .window = 1},
+    {.B = 2, .T = 70, .heads = {6, 2, 40}, .window = 3},
+    {.B = 1, .T = 200, .heads = {1, 1, 5}, .window = 64},
+    {.B = 1, .T = 200, .heads = {2, 1, 64}, .window = 65},
+    {.B = 1, .T = 257, .heads = {2, 2, 8}, .window = 130},
+    {.B = 1, .T = 193, .heads = {3, 3, 16}, .window = 63},
+    {.B = 1, .T = 65, .heads = {2, 1, 3}, .window = 65},
+    {.B = 1, .T = 65, .heads = {2, 1, 3}, .window = 1000},
+};
+enum { SHARED_COUNT = sizeof SHARED / sizeof *SHARED };
+
 static void forward_matches_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < SHAPE_COUNT; ++i)
-        forward_case(SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], SHAPES[i][3], 1.0);
-    forward_case(1, 130, 1, 16, 20.0); // scores in the hundreds: maxima move between tiles
+        forward_case(shape_of(SHAPES[i]), 1.0);
+    for (int i = 0; i < SHARED_COUNT; ++i)
+        forward_case(SHARED[i], 1.0);
+    // scores in the hundreds: maxima move between tiles
+    forward_case((attention){.B = 1, .T = 130, .heads = {1, 1, 16}}, 20.0);
+    forward_case((attention){.B = 1, .T = 130, .heads = {2, 1, 16}, .window = 40}, 20.0);
 }
 
 static void backward_matches_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < SHAPE_COUNT; ++i)
-        backward_case(SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], SHAPES[i][3], 1.0);
-    backward_case(1, 130, 1, 16, 5.0);
+        backward_case(shape_of(SHAPES[i]), 1.0);
+    for (int i = 0; i < SHARED_COUNT; ++i)
+        backward_case(SHARED[i], 1.0);
+    backward_case((attention){.B = 1, .T = 130, .heads = {1, 1, 16}}, 5.0);
+    backward_case((attention){.B = 1, .T = 130, .heads = {2, 1, 16}, .window = 40}, 5.0);
+}
+
+// Every length of a sequence around what a tile and a vector hold.
+static void every_length_matches_reference(void **state)
+{
+    (void)state;
+    for (int64_t T = 1; T <= 70; ++T) {
+        const attention a = {
+            .B = 1, .T = T, .heads = {3, T % 2 ? 1 : 3, 8}, .window = T % 3 ? T / 2 : 0};
+        forward_case(a, 1.0);
+        backward_case(a, 1.0);
+    }
 }
 
 typedef struct decode {
     float *y, *workspace, *cache;
     const float *row;
-    int64_t length, H, D;
+    int64_t length;
+    mics_heads heads;
+    int64_t window;
 } decode;
 
 static void run_decode(const mics_kernels *k, int32_t threads, const void *args)
 {
     const decode *d = args;
     const mics_exec at = op_exec(threads, d->workspace);
-    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = op_heads(d->H, d->D)};
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = d->heads, .window = d->window};
     mics_op_call call = {.at = &at,
-                         .shape = op_attention_shape(1, 1, op.heads),
+                         .shape = op_attention_shape(1, 1, d->heads),
                          .in = {d->row},
                          .out = d->y,
                          .cache = d->cache,
@@ -236,26 +302,28 @@ static void run_decode(const mics_kernels *k, int32_t threads, const void *args)
 }
 
 // Decoding is the last row of the plain attention.
-static void decode_case(int64_t length, int64_t H, int64_t D, double spread)
+static void decode_case(int64_t length, mics_heads heads, int64_t window, double spread)
 {
     op_case c;
-    op_begin(&c, "attention_decode length=%d H=%d D=%d", (int)length, (int)H, (int)D);
-    decode d = {.length = length, .H = H, .D = D};
-    const int64_t C = H * D;
-    d.row = op_input(&c, "row", 3 * C, spread);
-    d.cache = op_inout(&c, "cache", 2 * length * C, spread);
+    op_begin(&c, "attention_decode length=%d heads=%d/%d D=%d window=%d", (int)length,
+             (int)heads.query, (int)heads.key_value, (int)heads.dim, (int)window);
+    decode d = {.length = length, .heads = heads, .window = window};
+    const int64_t C = heads.query * heads.dim, G = heads.key_value * heads.dim;
+    const int64_t W = mics_heads_width(heads);
+    d.row = op_input(&c, "row", W, spread);
+    d.cache = op_inout(&c, "cache", 2 * length * G, spread);
     d.y = op_output(&c, "y", C, false);
-    d.workspace = op_space(&c, "workspace", H * length);
-    float *qkv = op_input(&c, "qkv", length * 3 * C, 1.0);
+    d.workspace = op_space(&c, "workspace", heads.query * length);
+    float *qkv = op_input(&c, "qkv", length * W, 1.0);
     for (int64_t t = 0; t < length; ++t) {
-        memcpy(qkv + (t * 3 + 1) * C, d.cache + t * C, (size_t)C * sizeof *qkv);
-        memcpy(qkv + (t * 3 + 2) * C, d.cache + (length + t) * C, (size_t)C * sizeof *qkv);
+        memcpy(qkv + t * W + C, d.cache + t * G, (size_t)G * sizeof *qkv);
+        memcpy(qkv + t * W + C + G, d.cache + (length + t) * G, (size_t)G * sizeof *qkv);
     }
-    memcpy(qkv + (length - 1) * 3 * C, d.row, (size_t)(3 * C) * sizeof *qkv);
+    memcpy(qkv + (length - 1) * W, d.row, (size_t)W * sizeof *qkv);
     op_input_changed(&c, qkv);
-    const attention a = {.qkv = qkv, .B = 1, .T = length, .H = H, .D = D};
+    const attention a = {.qkv = qkv, .B = 1, .T = length, .heads = heads, .window = window};
     const attention_wide w = widen(&c, &a);
-    for (int64_t h = 0; h < H; ++h)
+    for (int64_t h = 0; h < heads.query; ++h)
         reference_row(&w, 0, h, length - 1);
     op_expect(&c, d.y, w.y + (length - 1) * C, w.y_sum + (length - 1) * C, OP_TOLERANCE);
     op_run(&c, run_decode, &d);
@@ -268,9 +336,12 @@ static void decode_matches_reference(void **state)
     static const int64_t lengths[] = {1, 2, 3, 17, 64, 65, 130, 300};
     static const int64_t dims[] = {1, 3, 8, 40, 64, 80, 128};
     for (int i = 0; i < 8; ++i)
-        for (int j = 0; j < 7; ++j)
-            decode_case(lengths[i], 1 + (i + j) % 3, dims[j], 1.0);
-    decode_case(65, 2, 16, 20.0);
+        for (int j = 0; j < 7; ++j) {
+            decode_case(lengths[i], op_heads(1 + (i + j) % 3, dims[j]), 0, 1.0);
+            decode_case(lengths[i], (mics_heads){6, 1 + j % 3, dims[j]}, i % 2 ? 0 : 1 + 20 * j,
+                        1.0);
+        }
+    decode_case(65, op_heads(2, 16), 0, 20.0);
 }
 
 int main(void)
@@ -278,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_matches_reference),
         cmocka_unit_test(backward_matches_reference),
+        cmocka_unit_test(every_length_matches_reference),
         cmocka_unit_test(decode_matches_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

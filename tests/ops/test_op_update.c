@@ -40,6 +40,21 @@ static void exponential_at_the_edges(void **state)
     assert_true(isnan(mics_exp(NAN)));
 }
 
+static void tail_of_the_normal_distribution(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (int64_t i = -900000; i <= 900000; i += 7) {
+        const float x = (float)i * 1e-5F, e = (float)exp(-0.5 * (double)x * (double)x);
+        const double want = 0.5 * erfc(fabs((double)x) / sqrt(2.0));
+        worst = fmax(worst, fabs((double)mics_normal_tail(x, e) / want - 1));
+    }
+    print_message("mics_normal_tail: worst error %.3g of the value\n", worst);
+    assert_true(worst <= 4 * 0x1p-23);
+    assert_true(mics_normal_tail(INFINITY, 0.0F) == 0.0F);
+    assert_true(isnan(mics_normal_tail(NAN, 0.5F)));
+}
+
 // ---- GELU ----
 
 typedef struct gelu {
@@ -68,6 +83,16 @@ static double gelu_inner(double x)
     return sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
 }
 
+static double exact_reference(double x)
+{
+    return 0.5 * x * erfc(-x / sqrt(2.0));
+}
+
+static double exact_slope(double x)
+{
+    return 0.5 * erfc(-x / sqrt(2.0)) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
+}
+
 static double gelu_reference(double x)
 {
     // (1 + tanh u) / 2 = 1 / (1 + e^-2u), which does not cancel for x < 0.
@@ -82,42 +107,43 @@ static double gelu_slope(double x)
 
 // Rounding of the argument of e^z is an error of |z| units in e^z. On the left, where the sigmoid
 // is small, that is an error of |z| units in the result; on the right, it only moves 1 + e^z.
-static double gelu_rounding(double x)
+static double gelu_rounding(double x, bool exact)
 {
-    return 2 + (x < 0 ? fabs(2 * gelu_inner(x)) : 0);
+    const double argument = exact ? 0.5 * x * x : fabs(2 * gelu_inner(x));
+    return 2 + (x < 0 ? argument : 0);
 }
 
-static void gelu_forward_case(int64_t elems, double scale)
+static void gelu_forward_case(int64_t elems, double scale, bool exact)
 {
     op_case c;
-    op_begin(&c, "gelu_forward elems=%d scale=%g", (int)elems, scale);
-    gelu g = {.elems = elems};
+    op_begin(&c, "gelu_forward elems=%d scale=%g exact %d", (int)elems, scale, exact);
+    gelu g = {.elems = elems, .exact = exact};
     g.x = op_input(&c, "x", elems, scale);
     g.y = op_output(&c, "y", elems, false);
     double *y = op_doubles(&c, elems), *y_sum = op_doubles(&c, elems);
     for (int64_t i = 0; i < elems; ++i) {
         const double x = (double)g.x[i];
-        y[i] = gelu_reference(x);
-        y_sum[i] = fabs(y[i]) * gelu_rounding(x) + 1e-30;
+        y[i] = exact ? exact_reference(x) : gelu_reference(x);
+        y_sum[i] = fabs(y[i]) * gelu_rounding(x, exact) + 1e-30;
     }
     op_expect(&c, g.y, y, y_sum, OP_TOLERANCE);
     op_run(&c, run_gelu_forward, &g);
     op_end(&c);
 }
 
-static void gelu_backward_case(int64_t elems, double scale, bool add_dx, bool alias)
+static void gelu_backward_case(int64_t elems, double scale, bool exact, bool add_dx, bool alias)
 {
     op_case c;
-    op_begin(&c, "gelu_backward elems=%d scale=%g add %d alias %d", (int)elems, scale, add_dx,
-             alias);
-    gelu g = {.elems = elems, .add_dx = add_dx};
+    op_begin(&c, "gelu_backward elems=%d scale=%g exact %d add %d alias %d", (int)elems, scale,
+             exact, add_dx, alias);
+    gelu g = {.elems = elems, .exact = exact, .add_dx = add_dx};
     g.x = op_input(&c, "x", elems, scale);
     g.dx = alias ? op_inout(&c, "dx", elems, 1.0) : op_output(&c, "dx", elems, add_dx);
     g.dy = alias ? g.dx : op_input(&c, "dy", elems, 1.0);
     double *dx = op_doubles(&c, elems), *dx_sum = op_doubles(&c, elems);
     for (int64_t i = 0; i < elems; ++i) {
-        const double dy = (double)g.dy[i];
-        dx[i] = dy * gelu_slope((double)g.x[i]) + (alias && add_dx ? dy : 0);
+        const double dy = (double)g.dy[i], x = (double)g.x[i];
+        dx[i] = dy * (exact ? exact_slope(x) : gelu_slope(x)) + (alias && add_dx ? dy : 0);
         dx_sum[i] = 3 * fabs(dy);
     }
     op_expect(&c, g.dx, dx, dx_sum, OP_TOLERANCE);
@@ -130,13 +156,19 @@ static double gelu_at(const void *ctx)
     return gelu_reference(*(const double *)ctx);
 }
 
+static double exact_at(const void *ctx)
+{
+    return exact_reference(*(const double *)ctx);
+}
+
 static void gelu_matches_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < SIZE_COUNT; ++i)
-        for (int flags = 0; flags < 4; ++flags) {
-            gelu_forward_case(SIZES[i], (double)(1 + flags));
-            gelu_backward_case(SIZES[i], flags == 3 ? 5.0 : 1.0, flags & 1, flags & 2);
+        for (int flags = 0; flags < 8; ++flags) {
+            const bool exact = flags & 4;
+            gelu_forward_case(SIZES[i], (double)(1 + flags % 4), exact);
+            gelu_backward_case(SIZES[i], flags % 4 == 3 ? 5.0 : 1.0, exact, flags & 1, flags & 2);
         }
     op_case c;
     op_begin(&c, "gelu slope");
@@ -146,6 +178,8 @@ static void gelu_matches_reference(void **state)
         assert_true(fabs(gelu_reference(x) - by_tanh) <= 1e-14 * (1 + fabs(x)));
         const double slope = gelu_slope(x);
         op_check_gradient(&c, "x", gelu_at, &at, &at, 1, &slope, 1);
+        const double exact = exact_slope(x);
+        op_check_gradient(&c, "x", exact_at, &at, &at, 1, &exact, 1);
     }
     op_end(&c);
 }
@@ -161,12 +195,14 @@ static void gelu_at_the_edges(void **state)
         const float dy[] = {1, 1, 1, 1, 1, 1, 1, 1};
         float y[8], dx[8];
         const mics_exec at = op_exec(1, NULL);
-        op_gelu_forward(k, &at, y, x, 8, false);
-        op_gelu_backward(k, &at, dx, dy, x, 8, false, false);
-        assert_true(y[0] == 0.0F && y[1] == 0.0F && y[2] == 20.0F && y[3] == 0.0F);
-        assert_true(y[4] == 1e30F && y[5] == 0.0F && y[6] == INFINITY && isnan(y[7]));
-        assert_true(dx[0] == 0.5F && dx[1] == 0.5F && dx[2] == 1.0F && fabsf(dx[3]) < 1e-35F);
-        assert_true(dx[4] == 1.0F && fabsf(dx[5]) < 1e-35F && dx[6] == 1.0F && isnan(dx[7]));
+        for (int exact = 1; exact >= 0; --exact) {
+            op_gelu_forward(k, &at, y, x, 8, exact);
+            op_gelu_backward(k, &at, dx, dy, x, 8, exact, false);
+            assert_true(y[0] == 0.0F && y[1] == 0.0F && y[2] == 20.0F && y[3] == 0.0F);
+            assert_true(y[4] == 1e30F && y[5] == 0.0F && y[6] == INFINITY && isnan(y[7]));
+            assert_true(dx[0] == 0.5F && dx[1] == 0.5F && dx[2] == 1.0F && fabsf(dx[3]) < 1e-35F);
+            assert_true(dx[4] == 1.0F && fabsf(dx[5]) < 1e-35F && dx[6] == 1.0F && isnan(dx[7]));
+        }
     }
 }
 
@@ -343,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exponential_is_within_two_units),
         cmocka_unit_test(exponential_at_the_edges),
+        cmocka_unit_test(tail_of_the_normal_distribution),
         cmocka_unit_test(gelu_matches_reference),
         cmocka_unit_test(gelu_at_the_edges),
         cmocka_unit_test(add_is_exact),

@@ -39,7 +39,8 @@ static inline float mics_exp(float x)
     return x < lowest ? 0.0F : p * scale;
 }
 
-/* Sine and cosine of x, within a unit in the last place for |x| < 2^31. Not finite: NaN.
+/* Sine and cosine of x, within a unit in the last place for |x| < 2^20, and within 4e-7 for |x| <
+ * 2^31. Not finite: NaN.
  *
  * In double precision: x = n pi / 2 + r with pi / 2 in two parts, of which the first has 33 bits,
  * and Taylor polynomials of sine and cosine for |r| <= pi / 4, whose errors are below 2e-10.

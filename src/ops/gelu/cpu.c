@@ -41,11 +41,12 @@ static inline float normal_below(float x, float e)
     return x > 0 ? 1.0F - tail : tail;
 }
 
-// P + x P'
+// P + x P'; beyond 14, P' is 0 in fp32.
 static inline float derivative_exact(float x)
 {
-    const float e = mics_exp(-0.5F * x * x), one_over_root_2_pi = 0.398942280F;
-    return normal_below(x, e) + x * e * one_over_root_2_pi;
+    const float in = limited(x, 14.0F), one_over_root_2_pi = 0.398942280F;
+    const float e = mics_exp(-0.5F * in * in);
+    return normal_below(in, e) + in * e * one_over_root_2_pi;
 }
 
 // ---- both ----

@@ -46,10 +46,11 @@ static __device__ __forceinline__ float normal_below(float x)
     return 0.5F * erfcf(-0.707106781F * x);
 }
 
-// P + x P', P being the normal distribution; 1 / sqrt(2 pi) = 0.39894228.
+// P + x P', P being the normal distribution; 1 / sqrt(2 pi) = 0.39894228. Beyond 14, P' is 0.
 template <typename T> static __device__ __forceinline__ float exact_slope(float x)
 {
-    return normal_below(x) + x * mics_quick<T>::exp(-0.5F * x * x) * 0.39894228F;
+    const float in = limited(x, 14.0F);
+    return normal_below(in) + in * mics_quick<T>::exp(-0.5F * in * in) * 0.39894228F;
 }
 
 template <typename T, bool EXACT> struct gelu_op {
