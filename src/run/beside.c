@@ -104,6 +104,23 @@ static const char *dtype_text(mics_dtype dtype)
     return texts[dtype];
 }
 
+// The class that other programs look for, where the configuration does not name it.
+static mics_status name_class(mics_json *config)
+{
+    static const char *const classes[][2] = {
+        {"gpt2", "[\"GPT2LMHeadModel\"]"},       {"llama", "[\"LlamaForCausalLM\"]"},
+        {"mistral", "[\"MistralForCausalLM\"]"}, {"qwen2", "[\"Qwen2ForCausalLM\"]"},
+        {"qwen3", "[\"Qwen3ForCausalLM\"]"},     {"gpt_neox", "[\"GPTNeoXForCausalLM\"]"}};
+    const char *type = mics_json_string(mics_json_at(config, "model_type"));
+    if (type == NULL || mics_json_type_of(mics_json_at(config, "architectures")) != MICS_JSON_NULL)
+        return MICS_OK;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        if (strcmp(type, classes[i][0]) == 0)
+            return mics_json_set(config, "architectures", classes[i][1]);
+    }
+    return MICS_OK;
+}
+
 // transformers 4 calls the key torch_dtype, 5 dtype, and reads both.
 static mics_status write_config(const mics_saved *saved, const char *dir, mics_dtype dtype)
 {
@@ -116,6 +133,8 @@ static mics_status write_config(const mics_saved *saved, const char *dir, mics_d
     mics_status status = mics_json_set(config, "torch_dtype", quoted);
     if (status == MICS_OK && mics_json_at(config, "dtype") != NULL)
         status = mics_json_set(config, "dtype", quoted);
+    if (status == MICS_OK)
+        status = name_class(config);
     write_value(&text, mics_json_root(config), 0);
     mics_text_printf(&text, "\n");
     mics_json_close(config);
