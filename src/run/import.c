@@ -123,7 +123,7 @@ static mics_status check_tied(const mics_model *model, const mics_safetensors *r
     return MICS_OK;
 }
 
-// ---- the whole ----
+// ---- all tensors ----
 
 static mics_status check_extra(const mics_model *model, const mics_safetensors *reader,
                                const char *path)
@@ -145,37 +145,33 @@ static mics_status check(const mics_model *model, const mics_safetensors *reader
     return check_tied(model, reader, path);
 }
 
+// ---- the whole ----
+
 // Pickled objects run code when they are read.
-static mics_status refuse_pickles(mics_memory *memory, const char *path)
+static mics_status refuse_pickles(const char *path, const char *name)
 {
-    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
-    for (int i = 0; i < 2; i++) {
-        char *file = NULL;
-        MICS_TRY(mics_file_join(memory, path, names[i], &file));
-        const bool there = access(file, F_OK) == 0;
-        mics_free(memory, file);
-        if (there)
-            return mics_fail(
-                MICS_ERR_UNSUPPORTED,
-                "%s: holds %s and no model.safetensors; only safetensors are read: convert it with "
-                "python -c \"from transformers import AutoModelForCausalLM as M; "
-                "M.from_pretrained('%s').save_pretrained('OUT')\", and give OUT",
-                path, names[i], path);
-    }
-    return MICS_OK;
+    return mics_fail(
+        MICS_ERR_UNSUPPORTED,
+        "%s: holds %s and no model.safetensors; only safetensors are read: convert it with python "
+        "-c \"from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained('%s').save_pretrained('OUT')\", and give OUT",
+        path, name, path);
 }
 
 mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool is = false;
-    for (int i = 0; i < 2 && !is; i++) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    *is_out = false;
+    for (int i = 0; i < 4 && !*is_out; i++) {
         char *file = NULL;
         MICS_TRY(mics_file_join(memory, path, names[i], &file));
-        is = access(file, F_OK) == 0;
+        const bool there = access(file, F_OK) == 0;
         mics_free(memory, file);
+        if (there && i >= 2)
+            return refuse_pickles(path, names[i]);
+        *is_out = there;
     }
-    *is_out = is;
     return MICS_OK;
 }
 
@@ -183,10 +179,8 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
                             mics_safetensors **reader_out)
 {
     mics_safetensors *reader = NULL;
-    bool safetensors = false;
-    MICS_TRY(run_import_is_folder(memory, path, &safetensors));
-    if (!safetensors)
-        MICS_TRY(refuse_pickles(memory, path));
+    bool is_folder = false;
+    MICS_TRY(run_import_is_folder(memory, path, &is_folder));
     MICS_TRY(mics_safetensors_open(memory, path, &reader));
     const mics_status status = check(model, reader, path);
     if (status == MICS_OK)

@@ -40,9 +40,11 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     mics_free(memory, dir);
     MICS_TRY(status);
     if (found == NULL)
-        return mics_fail(MICS_ERR_IO,
-                         "%s: holds no complete checkpoint; give a step's folder, or that of a run",
-                         path);
+        return mics_fail(
+            MICS_ERR_IO,
+            "%s: holds no complete checkpoint; give a step's folder, that of a run, or one "
+            "with config.json and model.safetensors",
+            path);
     *folder_out = found;
     return MICS_OK;
 }
