@@ -190,11 +190,9 @@ static void write_code_point(mics_text *text, int32_t point)
     mics_text_quoted(text, utf8);
 }
 
-// The byte tokenizer as others can read it: a byte-level vocabulary without merges.
-static mics_status write_byte_tokenizer(const mics_saved *saved, const char *dir)
+mics_status run_beside_byte_tokenizer(mics_text *text)
 {
-    mics_text text = {.memory = saved->memory};
-    mics_text_printf(&text,
+    mics_text_printf(text,
                      "{\n  \"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n"
                      "  \"added_tokens\": [], \"normalizer\": null,\n"
                      "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
@@ -207,11 +205,18 @@ static mics_status write_byte_tokenizer(const mics_saved *saved, const char *dir
                      "\"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n"
                      "    \"merges\": [],\n    \"vocab\": {");
     for (int32_t byte = 0; byte < BYTE_TOKENS; byte++) {
-        mics_text_printf(&text, byte > 0 ? ", " : "");
-        write_code_point(&text, byte_code_point(byte));
-        mics_text_printf(&text, ": %d", (int)byte);
+        mics_text_printf(text, byte > 0 ? ", " : "");
+        write_code_point(text, byte_code_point(byte));
+        mics_text_printf(text, ": %d", (int)byte);
     }
-    mics_text_printf(&text, "}}\n}\n");
+    mics_text_printf(text, "}}\n}\n");
+    return mics_text_status(text);
+}
+
+static mics_status write_byte_tokenizer(const mics_saved *saved, const char *dir)
+{
+    mics_text text = {.memory = saved->memory};
+    (void)run_beside_byte_tokenizer(&text);
     return replace(saved, dir, "tokenizer.json", &text);
 }
 

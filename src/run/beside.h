@@ -4,6 +4,7 @@
 #ifndef MICS_RUN_BESIDE_H
 #define MICS_RUN_BESIDE_H
 
+#include "base/text.h"
 #include "mics/dtype.h"
 #include "saved.h"
 
@@ -15,5 +16,9 @@ mics_status run_beside_check(mics_memory *memory, const char *dir);
  * known tokenizer.json and tokenizer_config.json. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
 mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
+
+/* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:
+ * the text's status. */
+mics_status run_beside_byte_tokenizer(mics_text *text);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "beside.h"
 #include "import.h"
 #include "job.h"
 #include "mics/device.h"
@@ -111,6 +112,21 @@ static mics_status open_checkpoint(mics_saved *saved, const char *path,
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
+// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can have.
+static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
+{
+    char *read = NULL;
+    size_t bytes = 0;
+    mics_text text = {.memory = memory};
+    mics_status status = run_beside_byte_tokenizer(&text);
+    if (status == MICS_OK)
+        status = mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &read, &bytes);
+    *is_out = status == MICS_OK && bytes == text.used && memcmp(read, text.bytes, bytes) == 0;
+    mics_free(memory, read);
+    mics_text_fini(&text);
+    return status;
+}
+
 // A tokenizer.json may be missing: then no text is read or written.
 static mics_status open_downloaded_tokenizer(mics_saved *saved)
 {
@@ -119,8 +135,10 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
     if (!there)
         return MICS_OK;
     MICS_TRY(mics_file_join(saved->memory, saved->path, "tokenizer.json", &saved->tokenizer_path));
-    saved->downloaded.tokenizer = saved->tokenizer_path;
-    return mics_tokenizer_open(saved->memory, saved->tokenizer_path, &saved->tokenizer);
+    bool is_bytes = false;
+    MICS_TRY(is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
+    saved->downloaded.tokenizer = is_bytes ? "bytes" : saved->tokenizer_path;
+    return mics_tokenizer_open(saved->memory, saved->downloaded.tokenizer, &saved->tokenizer);
 }
 
 // Weights, config.json and tokenizer.json as Hugging Face's folders hold them.
