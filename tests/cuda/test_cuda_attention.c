@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes
-// around the borders of tiles. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
+// around the borders of tiles, with shared keys and with windows. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
 // shared memory, 99 (compute capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
 #include "gpu_case.h"
 #include "mics/log.h"
@@ -14,12 +14,23 @@
 // larger where scores are, since an error of a score is a relative one of its exponential.
 typedef struct reference {
     int64_t B, T, H, D;
+    mics_heads heads;
+    int64_t window;
     double *qkv, *dy, *y, *y_sum, *lse, *lse_sum, *p, *dqkv, *dqkv_sum, *doubt;
 } reference;
 
+// Row of one query head: part 0 query, 1 key, 2 value that it reads.
 static double *part(const reference *r, double *qkv, int64_t row, int64_t h, int which)
 {
-    return qkv + ((row * 3 + which) * r->H + h) * r->D;
+    const int64_t K = r->heads.key_value, kv = h / (r->H / K);
+    const int64_t head = which == 0 ? h : r->H + (which - 1) * K + kv;
+    return qkv + row * mics_heads_width(r->heads) + head * r->D;
+}
+
+// The first key that query t sees.
+static int64_t first_seen(const reference *r, int64_t t)
+{
+    return r->window > 0 && t >= r->window ? t - r->window + 1 : 0;
 }
 
 static double dot(const double *a, const double *b, int64_t n)
@@ -43,19 +54,19 @@ static void forward_row(const reference *r, int64_t b, int64_t h, int64_t t)
     const int64_t row = b * r->T + t, at = row * r->H + h, D = r->D;
     const double scale = 1 / sqrt((double)D), *q = part(r, r->qkv, row, h, 0);
     double *p = r->p + at * r->T, highest = -INFINITY, sum = 0, doubt = 1;
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = first_seen(r, t); s <= t; ++s) {
         const double *k = part(r, r->qkv, b * r->T + s, h, 1);
         p[s] = dot(q, k, D) * scale;
         highest = fmax(highest, p[s]);
         doubt = fmax(doubt, 1 + dot_of_magnitudes(q, k, D) * scale);
     }
-    for (int64_t s = 0; s <= t; ++s)
+    for (int64_t s = first_seen(r, t); s <= t; ++s)
         sum += exp(p[s] - highest);
     r->lse[at] = highest + log(sum);
     r->lse_sum[at] = r->doubt[at] = doubt;
     for (int64_t d = 0; d < D; ++d)
         r->y[at * D + d] = r->y_sum[at * D + d] = 0;
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = first_seen(r, t); s <= t; ++s) {
         const double *v = part(r, r->qkv, b * r->T + s, h, 2);
         p[s] = exp(p[s] - r->lse[at]);
         for (int64_t d = 0; d < D; ++d) {
@@ -78,7 +89,7 @@ static void backward_row(const reference *r, int64_t b, int64_t h, int64_t t)
     const double *dy = r->dy + at * D, *q = part(r, r->qkv, row, h, 0), *p = r->p + at * r->T;
     const double scale = 1 / sqrt((double)D), delta = dot(dy, r->y + at * D, D);
     const double delta_sum = dot_of_magnitudes(dy, r->y_sum + at * D, D);
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = first_seen(r, t); s <= t; ++s) {
         const int64_t key = b * r->T + s;
         const double *k = part(r, r->qkv, key, h, 1), *v = part(r, r->qkv, key, h, 2);
         const double ds = p[s] * (dot(dy, v, D) - delta) * scale;
@@ -115,12 +126,18 @@ static void check_reference(gpu_case *c, const reference *r, int64_t elems)
     forward_all(r);
 }
 
-static reference reference_of(gpu_case *c, int64_t B, int64_t T, int64_t H, int64_t D,
-                              double spread, bool differences)
+typedef struct shape {
+    int64_t B, T;
+    mics_heads heads;
+    int64_t window;
+} shape;
+
+static reference reference_of(gpu_case *c, const shape *s, double spread, bool differences)
 {
-    const int64_t rows = B * T * H;
-    reference r = {.B = B, .T = T, .H = H, .D = D};
-    r.qkv = gpu_random(c, rows * 3 * D, spread);
+    const int64_t T = s->T, H = s->heads.query, D = s->heads.dim, rows = s->B * T * H;
+    const int64_t elems = s->B * T * mics_heads_width(s->heads);
+    reference r = {.B = s->B, .T = T, .H = H, .D = D, .heads = s->heads, .window = s->window};
+    r.qkv = gpu_random(c, elems, spread);
     r.dy = gpu_random(c, rows * D, 1.0);
     r.y = gpu_doubles(c, rows * D);
     r.y_sum = gpu_doubles(c, rows * D);
@@ -128,13 +145,13 @@ static reference reference_of(gpu_case *c, int64_t B, int64_t T, int64_t H, int6
     r.lse_sum = gpu_doubles(c, rows);
     r.doubt = gpu_doubles(c, rows);
     r.p = gpu_doubles(c, rows * T);
-    r.dqkv = gpu_doubles(c, rows * 3 * D);
-    r.dqkv_sum = gpu_doubles(c, rows * 3 * D);
+    r.dqkv = gpu_doubles(c, elems);
+    r.dqkv_sum = gpu_doubles(c, elems);
     forward_all(&r);
     for (int64_t i = 0; i < rows; ++i)
         backward_row(&r, i / H / T, i % H, i / H % T);
     if (differences)
-        check_reference(c, &r, rows * 3 * D);
+        check_reference(c, &r, elems);
     return r;
 }
 
@@ -152,29 +169,29 @@ static double largest(const double *values, int64_t count)
     return most;
 }
 
-static void attention_case(mics_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t D,
-                           double spread)
+static void attention_case(mics_dtype dtype, const shape *s, double spread)
 {
     const mics_kernels *kernels = mics_kernels_cuda();
-    const int64_t rows = B * T * H;
+    const int64_t B = s->B, T = s->T, D = s->heads.dim, rows = B * T * s->heads.query;
+    const int64_t elems = B * T * mics_heads_width(s->heads);
     gpu_case c;
-    gpu_begin(
-        &c, dtype,
-        op_workspace_bytes(dtype, MICS_OP_ATTENTION, op_attention_shape(B, T, op_heads(H, D))),
-        "attention B=%d T=%d H=%d D=%d spread %g", (int)B, (int)T, (int)H, (int)D, spread);
-    const reference r = reference_of(&c, B, T, H, D, spread, dtype == MICS_DTYPE_FP32 && T < 70);
+    gpu_begin(&c, dtype,
+              op_workspace_bytes(dtype, MICS_OP_ATTENTION, op_attention_shape(B, T, s->heads)),
+              "attention B=%d T=%d heads=%d/%d D=%d window=%d spread %g", (int)B, (int)T,
+              (int)s->heads.query, (int)s->heads.key_value, (int)D, (int)s->window, spread);
+    const reference r = reference_of(&c, s, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
-    const size_t y_bytes = gpu_size(&c, rows * D), dqkv_bytes = 3 * y_bytes;
-    void *qkv = gpu_numbers(&c, r.qkv, rows * 3 * D), *dy = gpu_numbers(&c, r.dy, rows * D);
+    const size_t y_bytes = gpu_size(&c, rows * D), dqkv_bytes = gpu_size(&c, elems);
+    void *qkv = gpu_numbers(&c, r.qkv, elems), *dy = gpu_numbers(&c, r.dy, rows * D);
     void *y = gpu_poisoned(&c, y_bytes), *dqkv = gpu_poisoned(&c, dqkv_bytes);
     float *lse = gpu_poisoned(&c, (size_t)rows * sizeof(float));
     void *first_y = NULL, *first_dqkv = NULL;
     for (int run = 0; run < 2; ++run) {
-        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, op_heads(H, D), 0);
-        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, op_heads(H, D), 0);
+        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, s->heads, s->window);
+        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, s->heads, s->window);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
         gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
-        gpu_expect(&c, "dqkv", dqkv, dtype, rows * 3 * D, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
+        gpu_expect(&c, "dqkv", dqkv, dtype, elems, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
         void *y_now = gpu_bytes(&c, y, y_bytes), *dqkv_now = gpu_bytes(&c, dqkv, dqkv_bytes);
         if (run > 0) {
             assert_memory_equal(y_now, first_y, y_bytes);
@@ -198,13 +215,30 @@ static const int64_t SHAPES[][4] = {
     {1, 50, 2, 192}, {1, 97, 1, 128}, {1, 49, 1, 97},   {1, 98, 1, 256}};
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
 
+// Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
+// long as a sequence and longer.
+static const shape SHARED[] = {
+    {1, 1, {6, 2, 40}, 3},     {2, 70, {6, 2, 40}, 3},   {2, 9, {5, 1, 40}, 0},
+    {1, 66, {6, 2, 40}, 0},    {1, 150, {2, 1, 64}, 65}, {1, 200, {2, 1, 8}, 128},
+    {1, 66, {6, 3, 17}, 1},    {1, 200, {1, 1, 16}, 64}, {1, 140, {2, 2, 80}, 70},
+    {1, 100, {2, 1, 128}, 50}, {1, 65, {2, 1, 200}, 65}, {1, 65, {2, 1, 8}, 1000},
+    {1, 70, {2, 1, 256}, 33}};
+enum { SHARED_COUNT = sizeof SHARED / sizeof *SHARED };
+
 // Every `step`-th shape.
 static void shapes(mics_dtype dtype, int step)
 {
-    for (int i = 0; i < SHAPE_COUNT; i += step)
-        attention_case(dtype, SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], SHAPES[i][3], 1.0);
-    attention_case(dtype, 1, 70, 1, 320, 1.0); // no tensor core kernel is made for it
-    attention_case(dtype, 1, 130, 1, 16, 6.0); // maxima move between tiles
+    for (int i = 0; i < SHAPE_COUNT; i += step) {
+        const shape s = {SHAPES[i][0], SHAPES[i][1], op_heads(SHAPES[i][2], SHAPES[i][3]), 0};
+        attention_case(dtype, &s, 1.0);
+    }
+    for (int i = 0; i < SHARED_COUNT; i += step)
+        attention_case(dtype, &SHARED[i], 1.0);
+    const shape wide = {1, 70, {2, 1, 320}, 20}; // no tensor core kernel is made for it
+    const shape long_one = {1, 130, {1, 1, 16}, 0}, windowed = {1, 130, {2, 1, 16}, 40};
+    attention_case(dtype, &wide, 1.0);
+    attention_case(dtype, &long_one, 6.0); // maxima move between tiles
+    attention_case(dtype, &windowed, 6.0);
 }
 
 static void attention_in_bf16(void **state)

@@ -257,15 +257,19 @@ static double gelu_inner(double x)
     return sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
 }
 
-static double gelu(double x)
+static double gelu(double x, bool exact)
 {
+    if (exact)
+        return isinf(x) ? (x > 0 ? x : 0) : 0.5 * x * erfc(-x / sqrt(2.0));
     return isinf(x) ? (x > 0 ? x : 0) : 0.5 * x * (1 + tanh(gelu_inner(x)));
 }
 
-static double gelu_slope(double x)
+static double gelu_slope(double x, bool exact)
 {
     if (isinf(x))
         return x > 0 ? 1 : 0;
+    if (exact)
+        return 0.5 * erfc(-x / sqrt(2.0)) + x * exp(-x * x / 2) / sqrt(2 * acos(-1));
     const double t = tanh(gelu_inner(x));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
 }
@@ -288,29 +292,29 @@ static double quick(mics_dtype dtype)
     return dtype == MICS_DTYPE_FP32 ? CU_TOLERANCE : CU_QUICK;
 }
 
-static void gelu_forward_case(const shape *s)
+static void gelu_forward_case(const shape *s, bool exact)
 {
     cu_case c;
-    cu_begin(&c, s->dtype, 0, "gelu_forward %lld", (long long)s->elems);
+    cu_begin(&c, s->dtype, 0, "gelu_forward %lld exact %d", (long long)s->elems, exact);
     cu_buffer *x = cu_input(&c, "x", (int)s->dtype, s->elems, s->offset[1], 2.0);
     far_out(x);
     cu_buffer *y = cu_output(&c, "y", (int)s->dtype, s->elems, s->offset[0]);
     double *want = cu_doubles(&c, s->elems), *magnitude = cu_doubles(&c, s->elems);
     for (int64_t i = 0; i < s->elems; ++i) {
-        want[i] = gelu(x->values[i]);
+        want[i] = gelu(x->values[i], exact);
         magnitude[i] = fabs(x->values[i]);
     }
     cu_expect(y, want, magnitude, quick(s->dtype));
-    const flat_args f = {.y = y->data, .a = x->data, .elems = s->elems};
+    const flat_args f = {.y = y->data, .a = x->data, .elems = s->elems, .exact = exact};
     cu_run(&c, run_gelu_forward, &f);
     cu_end(&c);
 }
 
-static void gelu_backward_case(const shape *s, bool add, bool alias)
+static void gelu_backward_case(const shape *s, bool exact, bool add, bool alias)
 {
     cu_case c;
-    cu_begin(&c, s->dtype, 0, "gelu_backward %lld add %d alias %d", (long long)s->elems, add,
-             alias);
+    cu_begin(&c, s->dtype, 0, "gelu_backward %lld exact %d add %d alias %d", (long long)s->elems,
+             exact, add, alias);
     cu_buffer *x = cu_input(&c, "x", (int)s->dtype, s->elems, s->offset[1], 2.0);
     far_out(x);
     cu_buffer *dy = cu_input(&c, "dy", (int)s->dtype, s->elems, s->offset[2], 1.0);
@@ -319,23 +323,26 @@ static void gelu_backward_case(const shape *s, bool add, bool alias)
     double *want = cu_doubles(&c, s->elems), *magnitude = cu_doubles(&c, s->elems);
     for (int64_t i = 0; i < s->elems; ++i) {
         const double before = add ? dx->values[i] : 0, in = x->values[i];
-        want[i] = before + dy->values[i] * gelu_slope(in);
+        want[i] = before + dy->values[i] * gelu_slope(in, exact);
         magnitude[i] = fabs(before) + fabs(dy->values[i]) * (isfinite(in) ? 1.2 + fabs(in) : 1);
         if (fabs(in) > 20 && isfinite(in)) // no terms cancel out there
             magnitude[i] = fabs(before) + fabs(dy->values[i]);
     }
     cu_expect(dx, want, magnitude, quick(s->dtype));
-    const flat_args f = {.y = dx->data, .a = dy->data, .b = x->data, .elems = s->elems, .add = add};
+    const flat_args f = {
+        .y = dx->data, .a = dy->data, .b = x->data, .elems = s->elems, .add = add, .exact = exact};
     cu_run(&c, run_gelu_backward, &f);
     cu_end(&c);
 }
 
 static void test_gelu(const shape *s)
 {
-    gelu_forward_case(s);
-    gelu_backward_case(s, false, false);
-    gelu_backward_case(s, true, false);
-    gelu_backward_case(s, s->elems % 2, true);
+    for (int exact = 0; exact < 2; ++exact) {
+        gelu_forward_case(s, exact);
+        gelu_backward_case(s, exact, false, false);
+        gelu_backward_case(s, exact, true, false);
+        gelu_backward_case(s, exact, s->elems % 2, true);
+    }
 }
 
 static void gelu_and_gradient(void **state)

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Models that are not GPT-2, made with the public builder: post-norm, parallel attention, tensors
-// that are read many times. Gradients on one rank against finite differences of the loss, and under
-// shardings against those of one rank.
+// that are read many times, ops that GPT-2 lacks. Gradients on one rank against finite differences of
+// the loss, and under shardings against those of one rank; logits token by token against those of a
+// whole sequence.
 #include "base/rng.h"
 #include "engine/engine_internal.h"
 #include "ranks.h"
@@ -16,7 +17,7 @@ typedef struct model_run {
     int64_t *unit_at; // by unit: where it begins in `grads`
     float *grads;     // the whole model
     double loss;
-    bool differences; // check them against finite differences of the loss
+    bool differences; // check them against finite differences of the loss, and a decoder
 } model_run;
 
 // The same batch for every rank and micro-step: all means are those of one.
@@ -122,6 +123,43 @@ static mics_status check_differences(const model_run *run, mics_engine *engine)
     return MICS_OK;
 }
 
+// ---- generation ----
+
+// What a decoder says after each token is what an evaluation says of the whole sequence.
+static mics_status check_decoder(const model_run *run, mics_engine *engine, mics_memory *memory)
+{
+    enum { ROWS = SEQUENCES * LENGTH };
+    const mics_model *model = run->schedule->spec.model;
+    float expected[ROWS * MODEL_VOCAB];
+    const float *params[8];
+    int32_t inputs[ROWS], targets[ROWS];
+    mics_decoder *decoder = NULL;
+    mics_step_result result;
+    mics_status status = MICS_OK;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        params[u] = mics_engine_optimizer_shard_get(engine, u).shard_params;
+    MICS_TRY(mics_engine_eval(engine, &source, &result));
+    for (int32_t n = 0; n < ROWS; n++)
+        MICS_TRY(mics_engine_logits(engine, n, 1, expected + n * MODEL_VOCAB));
+    MICS_TRY(read_batch(NULL, 0, inputs, targets));
+    MICS_TRY(mics_decoder_open(memory, model, params, NULL, LENGTH, &decoder));
+    for (int32_t n = 0; n < ROWS; n++) {
+        const float *logits = NULL;
+        if (n % LENGTH == 0)
+            mics_decoder_reset(decoder);
+        MICS_TRY_OUT(mics_decoder_feed(decoder, inputs[n], &logits));
+        for (int v = 0; v < MODEL_VOCAB; v++) {
+            const double want = (double)expected[n * MODEL_VOCAB + v];
+            if (!(fabs((double)logits[v] - want) <= 1e-4 * (1 + fabs(want))))
+                MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID, "token %d: logit %d is %g, not %g", (int)n,
+                                       v, (double)logits[v], want));
+        }
+    }
+out:
+    mics_decoder_close(decoder);
+    return status;
+}
+
 // ---- runs ----
 
 // A step at learning rate 0 leaves the gradients in the accumulators and the parameters alone.
@@ -144,8 +182,10 @@ static mics_status model_rank(ranks_self *self)
     collect(run, engine);
     if (engine->rank == 0)
         run->loss = result.loss;
-    if (run->differences)
+    if (run->differences) {
         MICS_TRY_OUT(check_differences(run, engine));
+        MICS_TRY_OUT(check_decoder(run, engine, self->memory));
+    }
 out:
     mics_engine_close(engine);
     return status;

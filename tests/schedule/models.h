@@ -158,6 +158,62 @@ static inline int32_t layer_shared(mics_model *model)
     return mics_op_layernorm(model, mics_op_add(model, x, 0), gain, biases[3], 1e-5f);
 }
 
+static inline int32_t model_rmsnorm(mics_model *model, const char *name, int32_t in)
+{
+    return mics_op_rmsnorm(model, in, model_param(model, name, MODEL_WIDTH, 0), 1e-5f);
+}
+
+// Heads of 6 numbers, of which `dims` turn.
+static inline int32_t model_rotary(mics_model *model, int32_t in, mics_heads heads, int64_t dims)
+{
+    static const float frequencies[] = {1.0f, 0.3f, 0.1f};
+    const mics_rotary_spec spec = {dims, frequencies, 1.1f};
+    return mics_op_rotary(model, in, heads, &spec);
+}
+
+static inline int32_t model_swiglu(mics_model *model, int32_t in)
+{
+    int32_t x = model_linear(model, "gate_up", in, MODEL_WIDTH, 2 * 7, true);
+    return model_linear(model, "down", mics_op_swiglu(model, x), 7, MODEL_WIDTH, true);
+}
+
+// Llama: three query heads on one key-value head, wider than the hidden size.
+static inline int32_t layer_llama(mics_model *model)
+{
+    const mics_heads heads = {3, 1, 6};
+    int32_t x = model_rmsnorm(model, "norm_1", 0);
+    x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), true);
+    x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 0);
+    x = mics_op_add(model, 0, model_linear(model, "proj", x, 18, MODEL_WIDTH, true));
+    return mics_op_add(model, x, model_swiglu(model, model_rmsnorm(model, "norm_2", x)));
+}
+
+// Norms of heads, as Qwen3, and a window, as Mistral.
+static inline int32_t layer_qwen(mics_model *model)
+{
+    const mics_heads heads = {4, 2, 6};
+    int32_t x = model_rmsnorm(model, "norm_1", 0);
+    x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), false);
+    x = mics_op_head_norm(model, x, heads, model_param(model, "q_norm", 6, 0),
+                          model_param(model, "k_norm", 6, 0), 1e-5f);
+    x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 3);
+    x = mics_op_add(model, 0, model_linear(model, "proj", x, 24, MODEL_WIDTH, true));
+    return mics_op_add(model, x, model_swiglu(model, model_rmsnorm(model, "norm_2", x)));
+}
+
+// GPT-NeoX: attention and MLP side by side, heads that turn in part, GELU by erf.
+static inline int32_t layer_neox(mics_model *model)
+{
+    const mics_heads heads = {2, 2, 6};
+    int32_t x = model_norm(model, "ln_1", 0), y = model_norm(model, "ln_2", 0);
+    x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), false);
+    x = mics_op_attention(model, model_rotary(model, x, heads, 2), heads, 0);
+    x = model_linear(model, "proj", x, 12, MODEL_WIDTH, false);
+    y = mics_op_gelu(model, model_linear(model, "up", y, MODEL_WIDTH, 20, false), true);
+    y = model_linear(model, "down", y, 20, MODEL_WIDTH, false);
+    return mics_op_add(model, mics_op_add(model, x, y), 0);
+}
+
 typedef struct model_kind {
     const char *name;
     model_layer layers[2];
@@ -172,6 +228,9 @@ static const model_kind model_kinds[] = {
     {"shared", {layer_shared, layer_shared}},
     {"beside", {layer_beside, layer_beside}},
     {"read out", {layer_read_out, layer_knot}},
+    {"llama", {layer_llama, layer_llama}},
+    {"qwen", {layer_qwen, layer_llama}},
+    {"neox", {layer_neox, layer_neox}},
 };
 enum { MODEL_KINDS = sizeof model_kinds / sizeof model_kinds[0] };
 

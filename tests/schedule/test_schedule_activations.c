@@ -219,10 +219,15 @@ static void put_gradient(machine *m, int64_t at, int64_t elems, terms sum)
     put(m, at, elems, (value){.gradient = true, .unit = m->unit, .terms = sum});
 }
 
+static bool reads_in(const mics_op *op)
+{
+    return op->kind != MICS_OP_EMBEDDING && op->kind != MICS_OP_ROTARY;
+}
+
 // What the kernels read beside the output's gradient (op.h).
 static void read_saved(const machine *m, const mics_op *op)
 {
-    if (op->kind != MICS_OP_EMBEDDING)
+    if (reads_in(op))
         read_tensor(m, op->in[0]);
     if (op->kind == MICS_OP_ATTENTION)
         read_tensor(m, op->out);
@@ -232,7 +237,9 @@ static void read_saved(const machine *m, const mics_op *op)
 // Kernels of these ops may write the input's gradient over the output's.
 static bool may_be_in_place(const mics_op *op)
 {
-    return op->kind == MICS_OP_GELU || op->kind == MICS_OP_LAYERNORM;
+    return op->kind == MICS_OP_GELU || op->kind == MICS_OP_LAYERNORM ||
+           op->kind == MICS_OP_RMSNORM || op->kind == MICS_OP_HEAD_NORM ||
+           op->kind == MICS_OP_ROTARY;
 }
 
 static void check_apart(const machine *m, const mics_op *op, const mics_grad_call *call)
@@ -240,7 +247,8 @@ static void check_apart(const machine *m, const mics_op *op, const mics_grad_cal
     const int64_t din_elems = elems_of(m, op->in[0]);
     if (op->out >= 0 && !(call->din == call->dout && may_be_in_place(op)))
         must_be_apart(m, call->din, din_elems, call->dout, elems_of(m, op->out));
-    must_be_apart(m, call->din, din_elems, place(m, op->in[0]), din_elems);
+    if (reads_in(op))
+        must_be_apart(m, call->din, din_elems, place(m, op->in[0]), din_elems);
     if (op->out >= 0 && op->kind == MICS_OP_ATTENTION)
         must_be_apart(m, call->din, din_elems, place(m, op->out), elems_of(m, op->out));
     if (op->stats >= 0)

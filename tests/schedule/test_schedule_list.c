@@ -100,7 +100,8 @@ static bool mentions(const mics_op *op, int32_t unit)
 // Weights that a unit's gradient is made with: products with them, and layernorm's gain.
 static bool is_needed_backward(mics_op_kind kind)
 {
-    return kind == MICS_OP_LINEAR || kind == MICS_OP_LAYERNORM || kind == MICS_OP_LM_HEAD;
+    return kind == MICS_OP_LINEAR || kind == MICS_OP_LAYERNORM || kind == MICS_OP_RMSNORM ||
+           kind == MICS_OP_HEAD_NORM || kind == MICS_OP_LM_HEAD;
 }
 
 // Whether computing the step reads the parameters of `unit`. That backward runs enough ops forward

@@ -74,7 +74,10 @@ static void forward(const mics_op_call *call)
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        (exact ? forward_exact : forward_block)(y + begin, x + begin, size);
+        if (exact)
+            forward_exact(y + begin, x + begin, size);
+        else
+            forward_block(y + begin, x + begin, size);
     }
 }
 
@@ -113,8 +116,10 @@ static void backward(const mics_op_call *call)
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        (exact ? backward_exact : backward_block)(dx + begin, dy + begin, x + begin, size,
-                                                  call->add_din);
+        if (exact)
+            backward_exact(dx + begin, dy + begin, x + begin, size, call->add_din);
+        else
+            backward_block(dx + begin, dy + begin, x + begin, size, call->add_din);
     }
 }
 

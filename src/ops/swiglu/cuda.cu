@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
             for (int k = 0; k < COUNT; ++k) {
                 const float g = to_float(gate.at[k]), in = g < LOWEST_GATE ? LOWEST_GATE : g;
                 const float s = sigmoid<T>(mics_quick<T>::exp(-in));
-                out.at[k] = from_float<T>(g * s * to_float(up.at[k]));
+                out.at[k] = from_float<T>(in * s * to_float(up.at[k]));
             }
             store_pack<COUNT>(y + n * I + i, out);
         }
