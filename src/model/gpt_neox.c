@@ -8,6 +8,8 @@
 #include <string.h>
 
 enum { MODULE_BYTES = 2 * MICS_NAME_BYTES };
+// The largest published model has 64 in each of 44 layers. Each has entries of its own (parts).
+enum { MAX_HEADS = 4096, MAX_HEADS_IN_ALL = 100000 };
 
 typedef struct shape {
     int64_t vocab, hidden, inner, layers, positions;
@@ -43,8 +45,12 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     read_activation(reader, s);
     config_refuse_dropout(reader, "attention_dropout", allow_dropout);
     config_refuse_dropout(reader, "hidden_dropout", allow_dropout);
-    const int64_t heads = config_int(reader, "num_attention_heads", 1, 100000, 64);
+    const int64_t heads = config_int(reader, "num_attention_heads", 1, MAX_HEADS, 64);
     s->heads = (mics_heads){heads, heads, s->hidden / heads};
+    if (reader->status == MICS_OK && heads * s->layers > MAX_HEADS_IN_ALL)
+        reader->status = mics_json_fail(reader->json, "num_attention_heads", MICS_ERR_INVALID,
+                                        "%lld heads in each of %lld layers are more than %d in all",
+                                        (long long)heads, (long long)s->layers, MAX_HEADS_IN_ALL);
     if (reader->status == MICS_OK && s->hidden % heads != 0)
         reader->status = mics_json_fail(reader->json, "num_attention_heads", MICS_ERR_INVALID,
                                         "%lld heads do not divide hidden_size = %lld",

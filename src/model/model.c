@@ -7,6 +7,7 @@
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
@@ -195,25 +196,37 @@ bool mics_param_next_tensor(const mics_param *param, int32_t *part, mics_param_t
     return true;
 }
 
-// That each row of the parameter is one of a tensor's, and that none is two.
-static mics_status check_parts(const mics_param *param)
+static int compare_ranges(const void *left, const void *right)
 {
-    int64_t rows = 0;
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+// That each row of the parameter is one of a tensor's, and that none is two. `ranges`: (parts), of
+// first row and rows.
+static mics_status check_ranges(const mics_param *param, int64_t (*ranges)[2])
+{
+    int64_t row = 0;
     for (int32_t i = 0; i < param->part_count; i++) {
-        const mics_param_part *part = &param->parts[i];
-        rows += part->rows;
-        for (int32_t j = 0; j < i; j++) {
-            const mics_param_part *other = &param->parts[j];
-            if (part->row < other->row + other->rows && other->row < part->row + part->rows)
-                return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld is given twice",
-                                 param->name,
-                                 (long long)(part->row > other->row ? part->row : other->row));
-        }
+        ranges[i][0] = param->parts[i].row;
+        ranges[i][1] = param->parts[i].rows;
     }
-    if (rows == param->shape[0])
+    qsort(ranges, (size_t)param->part_count, sizeof *ranges, compare_ranges);
+    for (int32_t i = 0; i < param->part_count && ranges[i][0] == row; i++)
+        row += ranges[i][1];
+    if (row == param->shape[0])
         return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID, "parameter %s: its parts are %lld of its %lld rows",
-                     param->name, (long long)rows, (long long)param->shape[0]);
+    return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld of %lld is of no tensor, or of two",
+                     param->name, (long long)row, (long long)param->shape[0]);
+}
+
+static mics_status check_parts(const mics_model *model, const mics_param *param)
+{
+    int64_t(*ranges)[2] = NULL;
+    MICS_TRY(MICS_NEW(model->memory, param->part_count, &ranges));
+    const mics_status status = check_ranges(param, ranges);
+    mics_free(model->memory, ranges);
+    return status;
 }
 
 static mics_status finish_parts(mics_model *model, mics_param *param)
@@ -223,7 +236,7 @@ static mics_status finish_parts(mics_model *model, mics_param *param)
     if (param->part_count == 0)
         append_part(model, param, &whole);
     MICS_TRY(model->status);
-    return check_parts(param);
+    return check_parts(model, param);
 }
 
 // ---- ops ----
@@ -469,11 +482,25 @@ static mics_status check_used(const mics_model *model, int32_t u)
     return MICS_OK;
 }
 
+// Whatever counts elements or bytes of all units may add them up.
+static mics_status check_size(const mics_model *model)
+{
+    int64_t left = INT64_MAX / 64;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        if (model->units[u].elems > left)
+            return mics_fail(MICS_ERR_INVALID, "%s: more than %lld elements in its first %d units",
+                             model->architecture, (long long)(INT64_MAX / 64), (int)u + 1);
+        left -= model->units[u].elems;
+    }
+    return MICS_OK;
+}
+
 mics_status mics_model_finish(mics_model *model)
 {
     MICS_TRY(model->status);
     if (model->unit_count < 2)
         return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
+    MICS_TRY(check_size(model));
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY(check_unit(model, u));
     const int32_t last = model->unit_count - 1;
