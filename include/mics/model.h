@@ -81,7 +81,8 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
-/* Builds the model that a Hugging Face config.json describes (model_type "gpt2").
+/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral, qwen2,
+ * qwen3 or gpt_neox (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (dropout that
  * is not 0, another activation) is an error; `allow_dropout` says that the caller has decided to
