@@ -120,12 +120,14 @@ typedef struct mics_param_tensor {
     int32_t part, part_count; // of the parameter's parts: its rows, in order and without a gap
 } mics_param_tensor;
 
-/* Walks the tensors of a parameter: begin with *part 0.
+/* Walks the tensors of a parameter: begin with *part_in_out 0.
  *
  * Needs:   a model that mics_model_finish has passed.
- * Returns: whether there is another; then tensor_out has it, and *part is the first after it.
+ * Returns: whether there is another; then tensor_out has it, and *part_in_out is the first part
+ *          after it.
  */
-bool mics_param_next_tensor(const mics_param *param, int32_t *part, mics_param_tensor *tensor_out);
+bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
+                            mics_param_tensor *tensor_out);
 
 /* Elements of a row of a parameter: 1 for a vector. */
 static inline int64_t mics_param_row_elems(const mics_param *param)

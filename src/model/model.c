@@ -180,19 +180,22 @@ void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int
     append_part(model, param, &part);
 }
 
-bool mics_param_next_tensor(const mics_param *param, int32_t *part, mics_param_tensor *tensor_out)
+bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
+                            mics_param_tensor *tensor_out)
 {
-    const int32_t first = *part;
+    const int32_t first = *part_in_out;
+    int32_t part = first;
     if (first >= param->part_count)
         return false;
     int64_t rows = 0;
-    while (*part < param->part_count && (*part == first || param->parts[*part].tensor_row > 0))
-        rows += param->parts[(*part)++].rows;
+    while (part < param->part_count && (part == first || param->parts[part].tensor_row > 0))
+        rows += param->parts[part++].rows;
+    *part_in_out = part;
     *tensor_out = (mics_param_tensor){.name = param->parts[first].name,
                                       .dims = param->dims,
                                       .shape = {rows, param->shape[1]},
                                       .part = first,
-                                      .part_count = *part - first};
+                                      .part_count = part - first};
     return true;
 }
 
