@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Times every CPU kernel at the shapes of one GPT-2 training step, each beside the matrix library
-// alone on the same products.
+// alone on the same products; and those that only other decoders have, at a Llama's shapes of that
+// size.
 //
 // Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/kernels.h.
 #include "base/clock.h"
@@ -136,6 +137,96 @@ static void attention_decode(const bench *s)
                                .capacity = s->N};
     s->k->ops[op.kind]->decode(&call);
 }
+
+// ---- of other decoders ----
+
+// A third of the key-value heads; gate and up as wide together as GPT-2's inner.
+static mics_heads shared_heads(const bench *s)
+{
+    const int64_t K = s->H % 3 == 0 ? s->H / 3 : s->H;
+    return (mics_heads){s->H, K, s->D};
+}
+
+static void shared_attention_forward(const bench *s)
+{
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), 0);
+}
+
+static void shared_attention_backward(const bench *s)
+{
+    op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
+                          shared_heads(s), 0);
+}
+
+static void window_attention_forward(const bench *s)
+{
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), s->T / 4);
+}
+
+static void window_attention_backward(const bench *s)
+{
+    op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
+                          shared_heads(s), s->T / 4);
+}
+
+static void rotary_forward(const bench *s)
+{
+    const mics_rotary_spec spec = {.dims = s->D / 2 * 2, .frequencies = s->big[0], .scale = 1};
+    op_rotary_forward(s->k, &s->at, s->b, s->a, s->B, s->T, shared_heads(s), &spec);
+}
+
+static void rotary_backward(const bench *s)
+{
+    const mics_rotary_spec spec = {.dims = s->D / 2 * 2, .frequencies = s->big[0], .scale = 1};
+    op_rotary_backward(s->k, &s->at, s->b, s->b, s->B, s->T, shared_heads(s), &spec, false);
+}
+
+static void head_norm_forward(const bench *s)
+{
+    op_head_norm_forward(s->k, &s->at, s->b, s->stats, s->a, s->big[0], s->big[0], 1e-6F, s->N,
+                         shared_heads(s));
+}
+
+static void head_norm_backward(const bench *s)
+{
+    void *const dweights[] = {s->big[1], s->big[2]};
+    const void *const weights[] = {s->big[0], s->big[0]};
+    op_head_norm_backward(s->k, &s->at, s->b, dweights, s->b, s->a, s->stats, weights, s->N,
+                          shared_heads(s), false, true);
+}
+
+static void rmsnorm_forward(const bench *s)
+{
+    op_rmsnorm_forward(s->k, &s->at, s->b, s->stats, s->a, s->big[0], 1e-6F, s->N, s->C);
+}
+
+static void rmsnorm_backward(const bench *s)
+{
+    op_rmsnorm_backward(s->k, &s->at, s->c, s->big[1], s->b, s->a, s->stats, s->big[0], s->N, s->C,
+                        true);
+}
+
+static void swiglu_forward(const bench *s)
+{
+    op_swiglu_forward(s->k, &s->at, s->b, s->a, s->N, 2 * s->C);
+}
+
+static void swiglu_backward(const bench *s)
+{
+    op_swiglu_backward(s->k, &s->at, s->b, s->c, s->a, s->N, 2 * s->C, false);
+}
+
+static void exact_gelu_forward(const bench *s)
+{
+    op_gelu_forward(s->k, &s->at, s->b, s->a, s->N * 4 * s->C, true);
+}
+
+static void exact_gelu_backward(const bench *s)
+{
+    op_gelu_backward(s->k, &s->at, s->b, s->b, s->a, s->N * 4 * s->C, true, false);
+}
+
+// ---- of all ----
 
 static void residual(const bench *s)
 {
@@ -334,6 +425,30 @@ static void layer_rows(const bench *s, totals *t)
                              narrow_backward_library});
 }
 
+// Shown, not counted.
+static void decoder_rows(const bench *s, totals *t)
+{
+    const mics_heads heads = shared_heads(s);
+    const double N = (double)s->N, NC = N * (double)s->C, T = (double)s->T;
+    const double W = 4 * N * (double)mics_heads_width(heads);
+    const double product = NC * (T + 1), window = (double)(s->T / 4);
+    const double within = NC * window * (2 * T - window + 1) / T;
+    row(s, t, "grouped forward", 0, shared_attention_forward, NULL, 2 * product, W + 4 * NC);
+    row(s, t, "grouped backward", 0, shared_attention_backward, NULL, 5 * product, 2 * W + 8 * NC);
+    row(s, t, "window forward", 0, window_attention_forward, NULL, 2 * within, W + 4 * NC);
+    row(s, t, "window backward", 0, window_attention_backward, NULL, 5 * within, 2 * W + 8 * NC);
+    row(s, t, "rotary forward", 0, rotary_forward, NULL, 0, 2 * W);
+    row(s, t, "rotary backward", 0, rotary_backward, NULL, 0, 2 * W);
+    row(s, t, "head norm forward", 0, head_norm_forward, NULL, 0, 2 * W);
+    row(s, t, "head norm backward", 0, head_norm_backward, NULL, 0, 3 * W);
+    row(s, t, "rmsnorm forward", 0, rmsnorm_forward, NULL, 0, 8 * NC);
+    row(s, t, "rmsnorm backward", 0, rmsnorm_backward, NULL, 0, 16 * NC);
+    row(s, t, "swiglu forward", 0, swiglu_forward, NULL, 0, 24 * NC);
+    row(s, t, "swiglu backward", 0, swiglu_backward, NULL, 0, 40 * NC);
+    row(s, t, "exact gelu forward", 0, exact_gelu_forward, NULL, 0, 32 * NC);
+    row(s, t, "exact gelu backward", 0, exact_gelu_backward, NULL, 0, 48 * NC);
+}
+
 // Bytes: what is read and written once each; a number packed to int8 takes 1 + 4 / 256. Each unpacking
 // stands behind the packing whose numbers it reads.
 static void wire_rows(const bench *s, totals *t)
@@ -365,6 +480,7 @@ static void all_rows(const bench *s, totals *t)
     row(s, t, "adamw", params / VC, adamw, NULL, 0, 28 * VC);
     row(s, t, "sum of squares", params / VC, sum_squares, NULL, 0, 4 * VC);
     row(s, t, "accumulate", 0, accumulate, NULL, 0, 12 * VC);
+    decoder_rows(s, t);
     wire_rows(s, t);
 }
 
@@ -402,7 +518,7 @@ static void prepare(bench *s)
     s->wide = random_block(s->N * 4 * s->C, 1.0);
     s->packed = block((s->V * s->C + 1) / 2);
     memset(s->packed, 0, (size_t)(s->V * s->C) * sizeof(uint16_t));
-    s->stats = random_block(s->N * (s->H + 2), 1.0);
+    s->stats = random_block(s->N * (2 * s->H + 2), 1.0);
     s->loss = block(s->N);
     int64_t space = s->rows * s->V, other = s->threads * mics_attention_workspace(s->D);
     space = space > other ? space : other;

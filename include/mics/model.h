@@ -15,7 +15,6 @@
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -207,17 +206,14 @@ void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int
  */
 int32_t mics_model_add_op(mics_model *model, mics_op op);
 
-/* An op without attributes, for mics_model_add_op. */
+/* An op without attributes, for mics_model_add_op.
+ *
+ * Needs:   nothing; mics_model_add_op checks.
+ */
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    mics_op op;
-    memset(&op, 0, sizeof op);
-    op.kind = kind;
-    op.in[0] = in;
-    op.in[1] = op.out = op.stats = -1;
-    op.params[0] = first;
-    op.params[1] = second;
+    const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0, 0, 0};
     return op;
 }
 

@@ -3,6 +3,7 @@
 // The builder's checks. Each mistake is one line, and the calls after it do nothing.
 #include "base/capture.h"
 #include "schedule/models.h"
+#include <math.h>
 
 enum { WIDTH = 8, VOCAB = 5, POSITIONS = 4 };
 
@@ -196,6 +197,85 @@ static void layer_no_heads(mics_model *model)
     mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){0, 0, WIDTH}, 0));
 }
 
+// A layer whose q, k and v, of 2 query heads and 1 key-value head, go through one op that is wrong.
+static int32_t qkv_of(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    return mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 4 * (WIDTH / 2)),
+                          mics_param_none(), false);
+}
+static const mics_heads shared_heads = {2, 1, WIDTH / 2};
+
+static void layer_heads_that_do_not_divide(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    int32_t qkv =
+        mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 7), mics_param_none(), false);
+    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){3, 2, 1}, 0));
+}
+
+static void layer_window(mics_model *model)
+{
+    mics_model_unit_end(model, mics_op_attention(model, qkv_of(model), shared_heads, -1));
+}
+
+static void layer_query_norm(mics_model *model)
+{
+    const int32_t qkv = qkv_of(model);
+    const mics_param_ref query = vector(model, "query", WIDTH), key = vector(model, "key", 4);
+    mics_model_unit_end(model, mics_op_head_norm(model, qkv, shared_heads, query, key, 1e-6f));
+}
+
+static void layer_key_norm(mics_model *model)
+{
+    const int32_t qkv = qkv_of(model);
+    const mics_param_ref query = vector(model, "query", 4), key = vector(model, "key", 5);
+    mics_model_unit_end(model, mics_op_head_norm(model, qkv, shared_heads, query, key, 1e-6f));
+}
+
+static void layer_turned(mics_model *model, int64_t dims, float frequency, float scale)
+{
+    const float frequencies[] = {1, frequency, 1};
+    const mics_rotary_spec spec = {dims, frequencies, scale};
+    mics_model_unit_end(model, mics_op_rotary(model, qkv_of(model), shared_heads, &spec));
+}
+
+static void layer_odd_rotary(mics_model *model)
+{
+    layer_turned(model, 3, 1, 1);
+}
+
+static void layer_wide_rotary(mics_model *model)
+{
+    layer_turned(model, 6, 1, 1);
+}
+
+static void layer_rotary_frequency(mics_model *model)
+{
+    layer_turned(model, 4, INFINITY, 1);
+}
+
+static void layer_rotary_scale(mics_model *model)
+{
+    layer_turned(model, 4, 1, NAN);
+}
+
+static void layer_no_rotary(mics_model *model)
+{
+    const int32_t qkv = qkv_of(model);
+    mics_op op = mics_op_of(MICS_OP_ROTARY, qkv, mics_param_none(), mics_param_none());
+    op.heads = shared_heads;
+    mics_model_unit_end(model, mics_model_add_op(model, op));
+}
+
+static void layer_odd_swiglu(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    int32_t x =
+        mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 7), mics_param_none(), false);
+    mics_model_unit_end(model, mics_op_swiglu(model, x));
+}
+
 static void layer_sum(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
@@ -330,6 +410,16 @@ static const mistake mistakes[] = {
     {{.layer = layer_heads},
      "24 elements are not q, k and v of 3 query heads and 3 key-value heads of 2"},
     {{.layer = layer_no_heads}, "not q, k and v of 0 query heads"},
+    {{.layer = layer_heads_that_do_not_divide}, "not q, k and v of 3 query heads and 2 key-value"},
+    {{.layer = layer_window}, "a window of -1 tokens"},
+    {{.layer = layer_query_norm}, "weight of queries is 8, not 4"},
+    {{.layer = layer_key_norm}, "weight of keys is 5, not 4"},
+    {{.layer = layer_odd_rotary}, "3 of 4 numbers of a head turn"},
+    {{.layer = layer_wide_rotary}, "6 of 4 numbers of a head turn"},
+    {{.layer = layer_rotary_frequency}, "a frequency or the scale is not finite"},
+    {{.layer = layer_rotary_scale}, "a frequency or the scale is not finite"},
+    {{.layer = layer_no_rotary}, "the model has no table 0 for heads of 4"},
+    {{.layer = layer_odd_swiglu}, "7 elements are not gate and up of one width"},
     {{.layer = layer_sum}, "second operand is 16, not 8"},
     {{.layer = layer_no_tensor}, "unit layer: no tensor 7"},
     {{.layer = layer_width}, "its output does not fit the input of head"},
@@ -416,6 +506,68 @@ static void test_too_few_units(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Ops that turn alike share a table, and the model has a copy of it.
+static void test_rotary_tables(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_model *model = NULL;
+    float frequencies[] = {1, 0.5f};
+    mics_rotary_spec spec = {4, frequencies, 1};
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_model_open(memory, &good_spec, &model));
+    int32_t x = qkv_of(model);
+    x = mics_op_rotary(model, x, shared_heads, &spec);
+    x = mics_op_rotary(model, x, shared_heads, &spec);
+    frequencies[1] = 0.25f;
+    x = mics_op_rotary(model, x, shared_heads, &spec);
+    spec.scale = 2;
+    x = mics_op_rotary(model, x, shared_heads, &spec);
+    spec = (mics_rotary_spec){2, frequencies, 1};
+    x = mics_op_rotary(model, x, shared_heads, &spec);
+    assert_true(x > 0);
+    static const int32_t tables[] = {0, 0, 1, 2, 3};
+    assert_int_equal(model->rotary_count, 4);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(model->units[0].ops[1 + i].rotary, tables[i]);
+    assert_true(model->rotaries[0].frequencies[1] == 0.5f);
+    assert_true(model->rotaries[1].frequencies[1] == 0.25f && model->rotaries[2].scale == 2);
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static mics_status build_kind(mics_memory *memory, const model_kind *kind)
+{
+    const mics_model_spec spec = {"test", MODEL_VOCAB, MODEL_POSITIONS, MODEL_WIDTH};
+    mics_model *model = NULL;
+    MICS_TRY(mics_model_open(memory, &spec, &model));
+    mics_model_unit(model, "layer", MODEL_WIDTH);
+    mics_model_unit_end(model, kind->layers[0](model));
+    const mics_status status = model->status;
+    mics_model_close(model);
+    return status;
+}
+
+// Every allocation fails once; nothing is lost.
+static void test_allocations(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MODEL_KINDS; kind++) {
+        mics_status status = MICS_ERR_MEMORY;
+        capture seen;
+        capture_begin(&seen);
+        for (int64_t nth = 1; status != MICS_OK; nth++) {
+            mics_memory *memory = NULL;
+            ASSERT_OK(mics_memory_open(&memory));
+            mics_memory_fail_after(memory, nth);
+            status = build_kind(memory, &model_kinds[kind]);
+            assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+            assert_int_equal(mics_memory_close(memory), 0);
+        }
+        capture_end();
+    }
+}
+
 static void test_good_models(void **state)
 {
     (void)state;
@@ -429,10 +581,9 @@ static void test_good_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_bad_spec),
-        cmocka_unit_test(test_too_few_units),
-        cmocka_unit_test(test_good_models),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_bad_spec),
+        cmocka_unit_test(test_too_few_units), cmocka_unit_test(test_rotary_tables),
+        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_good_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

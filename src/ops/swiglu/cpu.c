@@ -22,14 +22,16 @@ static void forward(const mics_op_call *call)
     }
 }
 
-// Gradients of one gate and one up: s (1 + g (1 - s)) u dy and g s dy, with 1 - s = e^-g s, which
-// does not cancel.
-static inline void slopes(float gate, float up, float dy, float *dgate, float *dup)
+// Of one gate: g s and its derivative s (1 + g (1 - s)), with 1 - s = e^-g s, which does not cancel.
+typedef struct slope {
+    float value, derivative;
+} slope;
+
+static inline slope slope_at(float gate)
 {
     const float g = gate < LOWEST_GATE ? LOWEST_GATE : gate; // NaN stays
     const float e = mics_exp(-g), s = 1.0F / (1.0F + e);
-    *dgate = dy * up * s * (1.0F + g * (e * s));
-    *dup = dy * g * s;
+    return (slope){g * s, s * (1.0F + g * (e * s))};
 }
 
 static void backward_row(float *dx_2I, const float *dy_I, const float *x_2I, int64_t I, bool add)
@@ -39,15 +41,17 @@ static void backward_row(float *dx_2I, const float *dy_I, const float *x_2I, int
     if (add) {
 #pragma omp simd
         for (int64_t i = 0; i < I; ++i) {
-            float dgate, dup;
-            slopes(gate_I[i], up_I[i], dy_I[i], &dgate, &dup);
-            dgate_I[i] += dgate;
-            dup_I[i] += dup;
+            const slope at = slope_at(gate_I[i]);
+            dgate_I[i] += dy_I[i] * up_I[i] * at.derivative;
+            dup_I[i] += dy_I[i] * at.value;
         }
     } else {
 #pragma omp simd
-        for (int64_t i = 0; i < I; ++i)
-            slopes(gate_I[i], up_I[i], dy_I[i], &dgate_I[i], &dup_I[i]);
+        for (int64_t i = 0; i < I; ++i) {
+            const slope at = slope_at(gate_I[i]);
+            dgate_I[i] = dy_I[i] * up_I[i] * at.derivative;
+            dup_I[i] = dy_I[i] * at.value;
+        }
     }
 }
 

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What descriptors say of ops with heads of two kinds and windows: costs, caches, cuts.
+#include "mics/op.h"
+#include "test.h"
+#include <math.h>
+
+enum { B = 2, T = 11 };
+
+static mics_op_shape shape_of(const mics_op *op, int64_t width)
+{
+    mics_op_shape shape = {.op = op,
+                           .unit = "unit",
+                           .B = B,
+                           .T = T,
+                           .N = B * T,
+                           .in = {width},
+                           .heads = op->heads,
+                           .threads = 1};
+    int64_t stats = 0;
+    ASSERT_OK(mics_op_def_get(op->kind)->make(&shape, &shape.out, &stats));
+    return shape;
+}
+
+// Scores that are computed, one by one.
+static double scores(int64_t window)
+{
+    double count = 0;
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t j = 0; j <= i; j++)
+            count += window == 0 || j > i - window;
+    return count;
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    static const int64_t windows[] = {0, 1, 3, T - 1, T, T + 1};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = {6, 2, 40}, .window = windows[i]};
+        const mics_op_def *def = mics_op_def_get(op.kind);
+        const mics_op_shape shape = shape_of(&op, mics_heads_width(op.heads));
+        const mics_op_cost cost = def->cost(&shape);
+        assert_int_equal(shape.out, 240);
+        const double product = 2.0 * B * scores(windows[i]) * 240; // of all heads
+        assert_true(fabs(cost.flops_forward - 2 * product) < 1e-6);
+        assert_true(fabs(cost.flops_backward - 5 * product) < 1e-6);
+        assert_true(cost.bytes_forward == 4.0 * B * T * (400 + 240));
+        assert_true(cost.bytes_backward == 2 * cost.bytes_forward);
+        assert_true(def->model_flops(&shape) <= 6.0 * T * 240);
+        const bool whole = windows[i] == 0 || windows[i] >= T;
+        assert_true((def->model_flops(&shape) == 6.0 * T * 240) == whole);
+        const mics_op_decode decode = def->decode(&shape);
+        assert_int_equal(decode.cache, 2 * 2 * 40);
+        assert_int_equal(decode.workspace, 6);
+    }
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = {6, 2, 40}};
+    const mics_op_shape shape = shape_of(&op, 400);
+    const mics_op_shape half = mics_op_shape_cut(&shape, 2, true);
+    assert_int_equal(half.heads.query, 3);
+    assert_int_equal(half.heads.key_value, 1);
+    assert_int_equal(half.heads.dim, 40);
+    assert_int_equal(half.in[0], 200);
+    assert_int_equal(half.out, 120);
+}
+
+// What moves memory: all of it, and no more.
+static void test_moved(void **state)
+{
+    (void)state;
+    const mics_rotary_spec rotary = {.dims = 10, .scale = 1};
+    const mics_op ops[] = {{.kind = MICS_OP_ROTARY, .heads = {6, 2, 40}},
+                           {.kind = MICS_OP_HEAD_NORM, .heads = {6, 2, 40}},
+                           {.kind = MICS_OP_SWIGLU}};
+    static const int64_t out[] = {400, 400, 200}, backward[] = {800, 1600, 1000};
+    for (int i = 0; i < 3; i++) {
+        const mics_op_def *def = mics_op_def_get(ops[i].kind);
+        mics_op_shape shape = {.op = &ops[i],
+                               .unit = "unit",
+                               .B = B,
+                               .T = T,
+                               .N = B * T,
+                               .in = {400},
+                               .params = {{40}, {40}},
+                               .heads = ops[i].heads,
+                               .rotary = &rotary,
+                               .threads = 1};
+        int64_t stats = 0;
+        ASSERT_OK(def->make(&shape, &shape.out, &stats));
+        assert_int_equal(shape.out, out[i]);
+        assert_int_equal(stats, i == 1 ? 8 : 0);
+        const mics_op_cost cost = def->cost(&shape);
+        assert_true(cost.bytes_forward == 4.0 * B * T * (double)(400 + out[i]));
+        assert_true(cost.bytes_backward == 4.0 * B * T * (double)backward[i]);
+        mics_op_work works[MICS_OP_WORKS];
+        const mics_op_pass pass = {.elem_bytes = 2};
+        assert_int_equal(mics_op_works(&shape, &pass, works), 1);
+        assert_int_equal(works[0].kind, MICS_WORK_MEMORY);
+        assert_true(works[0].bytes == cost.bytes_forward / 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
