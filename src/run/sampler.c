@@ -90,7 +90,7 @@ static mics_status feed_prompt(writer *self, const float **logits_out)
 {
     const int32_t separator = mics_tokenizer_separator(self->saved->tokenizer);
     assert(self->capacity >= 1);
-    if (self->prompt_tokens == 0)
+    if (self->prompt_tokens <= 0)
         return feed(self, separator >= 0 ? separator : 0, logits_out);
     const int64_t first =
         self->prompt_tokens > self->capacity ? self->prompt_tokens - self->capacity : 0;
