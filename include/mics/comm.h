@@ -189,6 +189,13 @@ mics_status mics_comm_thread_open(mics_memory *memory, mics_thread_world *world,
  */
 int mics_comm_mpi_launched(void);
 
+/* Refuses a process that torchrun, or what speaks as it does, started as one of several: without an
+ * MPI launcher each would train alone. The first process of each machine says so.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID: WORLD_SIZE is above 1 and RANK is set.
+ */
+mics_status mics_comm_check_launcher(void);
+
 /* Version of the MPI library this build uses ("Open MPI v4.1.4"), or NULL when it was built without
  * one. Nothing is initialised. Threads: any. */
 const char *mics_comm_mpi_version(void);

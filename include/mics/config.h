@@ -170,7 +170,7 @@ mics_status mics_run_parse(mics_memory *memory, const char *name, const char *te
 void mics_run_close(mics_run *run);
 
 /* For a run that resumes from a checkpoint: takes from `text`, the resolved run that is stored
- * there (run.json), what decides the training's numbers and the run file leaves open. So no later
+ * there, what decides the training's numbers and the run file leaves open. So no later
  * default changes a running training. Names of earlier versions are translated. "sharding": "auto"
  * keeps the stored degrees where mics_run_resolve is asked for as many ranks. Rows of explain say
  * "checkpoint".
@@ -188,6 +188,10 @@ mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
  */
 const char *mics_run_kept_text(const mics_run *run);
 
+/* Whether mics_run_resolve left the micro-batch and micro-steps that the run file gives, so that the
+ * global batch of the checkpoint stays. */
+bool mics_run_keeps_batch(const mics_run *run);
+
 /* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
  * that are no globs. Says so when one lies beside the run file instead.
  *
@@ -196,7 +200,8 @@ const char *mics_run_kept_text(const mics_run *run);
 mics_status mics_run_check_files(const mics_run *run);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, absent and "auto" ones from the others) and the sharding (native, or from
+ * micro-steps x ranks, absent and "auto" ones from the others; after mics_run_keep the stored
+ * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and the sharding (native, or from
  * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does).
  *
  * Needs:   ranks >= 1, nodes >= 1.
@@ -214,8 +219,8 @@ mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
  */
 mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
 
-/* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and run.json say
- * what was chosen, so that a run which goes on from there keeps it.
+/* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and the
+ * resolved run say what was chosen, so that a run which goes on from there keeps it.
  */
 void mics_run_resolve_collectives(mics_run *run, mics_collectives chosen);
 

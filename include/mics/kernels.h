@@ -17,6 +17,7 @@
 #include "mics/dtype.h"
 #include "mics/op.h"
 #include "mics/optimizer.h"
+#include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -189,6 +190,14 @@ void mics_gemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t
  * Returns: never NULL.     Owns: nothing; static.
  */
 const char *mics_gemm_library(void);
+
+/* Keeps the matrix library to the instructions that some kernels are compiled for, so that machines
+ * which have more compute the same bits.
+ *
+ * Needs:   before anything else of the library is called in this process.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: it was called before.
+ */
+mics_status mics_gemm_limit(const mics_kernels *kernels);
 
 /* Threads that kernels called from this thread use (OpenMP). Needs threads >= 1. */
 void mics_op_set_threads(int32_t threads);

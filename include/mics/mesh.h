@@ -124,6 +124,22 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
  */
 int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems);
 
+// What a rank keeps of its optimizer shard in the memory of its node, so that each node keeps what
+// its ranks hold once: ranks of a node that hold the same shard cut it into as many parts. Files are
+// numbered alike on all nodes, and have the same content where several keep them.
+typedef struct mics_keep {
+    int32_t files;       // that all parts of all shards come to
+    int32_t file;        // of this rank's part
+    int32_t part, parts; // part `part` of `parts` equal ones of its shard
+    // Where no other node holds its shards, the next one (cyclic) keeps a copy of them: the rank that
+    // this one sends its file to, and the one whose file it receives. -1: nobody.
+    int32_t to, from;
+} mics_keep;
+
+/* What a rank keeps. Losing one of several nodes then loses nothing.     Needs 0 <= rank <
+ * mesh->ranks. */
+mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank);
+
 /* What such groups are called: "partition group", "partition group, intra-node"; never NULL. */
 const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
 

@@ -128,13 +128,15 @@ typedef struct mics_sampling {
 // ---- a job ----
 
 /* Opens a run: reads what describes it, settles ranks, sharding and memory, opens data, finds what
- * to resume from, and loads parameters on every rank. A run that is finished already loads nothing
+ * to resume from, and loads parameters on every rank. Processes compare all of that before anything
+ * is loaded, and take the instruction set that all machines have (MICS_ISA: no more than that). A run that is finished already loads nothing
  * until something needs it (mics_job_facts.finished).
  *
  * Needs:   SIGINT and SIGTERM blocked or handled on an alternate stack (docs/architecture.md,
  *          Failure).
  * Returns: MICS_OK; else what was wrong, logged once by one of all processes, and the same on all:
- *          MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
+ *          MICS_ERR_INVALID (also: processes were not given the same job, or another run writes
+ *          into the folder), MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
  *          (with what would fit), MICS_ERR_COMM, MICS_ERR_PEER.
  * Owns:    close with mics_job_close.    Threads: one job a process under MPI.
  * Collective: over processes.
@@ -231,9 +233,10 @@ typedef struct mics_job_facts {
     size_t device_memory_bytes; // of the first
     const char *no_device;      // why no GPU is used although there is a plugin for them; NULL
     // Memory of a rank.
-    size_t limit_bytes;     // that it may have; SIZE_MAX: nobody knows
-    bool limit_is_set;      // by run.memory_limit
-    size_t host_copy_bytes; // beside a GPU's, on the host, to load and save
+    size_t limit_bytes;       // that it may have; SIZE_MAX: nobody knows
+    bool limit_is_set;        // by run.memory_limit
+    size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
+    size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
     // Measured by training: the largest of all ranks, by tag and in all.
     int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.
@@ -244,11 +247,12 @@ typedef struct mics_job_facts {
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;
-    bool imported;                            // began with safetensors
-    bool finished;                            // no step is left
-    int64_t start_step;                       // optimizer steps that were done before
-    int64_t step;                             // that are done
-    int64_t saved_step;                       // in the newest checkpoint; 0: as in phase
+    bool from_memory;   // resumed from a copy in node memory, which is no more
+    bool imported;      // began with safetensors
+    bool finished;      // no step is left
+    int64_t start_step; // optimizer steps that were done before
+    int64_t step;       // that are done
+    int64_t saved_step; // in the newest checkpoint; 0: as in phase
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 

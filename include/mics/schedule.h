@@ -225,6 +225,7 @@ typedef struct mics_schedule_spec {
     bool share_params;
     bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
+    bool node_memory;          // copies of the state are kept in the memory of nodes
     // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of
     // that memory. First-hop reductions of MIXED then send each block to its owner directly, who
     // adds in fp32 and rounds once a hop; over several nodes of several ranks they run in two
@@ -377,6 +378,13 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
  */
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
                                     int32_t rank);
+
+/* Memory that a rank's copies of the state take on its node (run.memory_checkpoint_every), at most;
+ * with what its node keeps for a partner. Pure.
+ *
+ * Units:   bytes.
+ */
+size_t mics_schedule_node_bytes(const mics_schedule *schedule);
 
 /* Bytes that `rank` sends in one whole run of a list. Pure.
  *

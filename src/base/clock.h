@@ -4,6 +4,7 @@
 #ifndef MICS_BASE_CLOCK_H
 #define MICS_BASE_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -12,6 +13,37 @@ extern "C" {
 
 /* Microseconds since an arbitrary start; never runs backwards. Threads: any. */
 double mics_clock_us(void);
+
+// How long somebody waits yet. What passes while this process stands still as a whole, because it
+// was stopped or its machine suspended, does not count: nobody is late because of it.
+typedef struct mics_patience {
+    double looked_us, left_us;
+} mics_patience;
+
+#define MICS_STOOD_STILL_US 1e6
+
+/* Begins a wait of so many seconds.     Threads: any. */
+static inline mics_patience mics_patience_begin(double seconds)
+{
+    mics_patience patience;
+    patience.looked_us = mics_clock_us();
+    patience.left_us = seconds * 1e6;
+    return patience;
+}
+
+/* Looks at the time again. Needs a look every half second or so: after more than a second without
+ * one the process counts as having stood still.
+ *
+ * Returns: whether the wait is over.
+ */
+static inline bool mics_patience_ends(mics_patience *patience)
+{
+    const double now_us = mics_clock_us(), passed_us = now_us - patience->looked_us;
+    patience->looked_us = now_us;
+    if (passed_us < MICS_STOOD_STILL_US)
+        patience->left_us -= passed_us;
+    return patience->left_us <= 0;
+}
 
 #ifdef __cplusplus
 }

@@ -128,21 +128,28 @@ static mics_status check_size_limit(const char *path, int64_t bytes)
                      path, (long long)bytes, (unsigned long long)limit.rlim_cur);
 }
 
+mics_status mics_file_reserve(int fd, const char *path, int64_t bytes)
+{
+    int cause = 0;
+    while (bytes > 0 && (cause = fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno) == EINTR)
+        continue;
+    // Any other cause means that this file system cannot reserve; writing finds out.
+    return cause == ENOSPC || cause == EDQUOT || cause == EFBIG ? write_failed(path, bytes, cause)
+                                                                : MICS_OK;
+}
+
 mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
 {
     MICS_TRY(check_size_limit(path, bytes));
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", path, strerror(errno));
-    int cause = 0;
-    while (bytes > 0 && (cause = fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno) == EINTR)
-        continue;
-    if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG) {
+    const mics_status status = mics_file_reserve(fd, path, bytes);
+    if (status != MICS_OK) {
         close(fd);
         unlink(path);
-        return write_failed(path, bytes, cause);
+        return status;
     }
-    // Any other cause means that this file system cannot reserve; writing finds out.
     *fd_out = fd;
     return MICS_OK;
 }

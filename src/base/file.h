@@ -37,6 +37,10 @@ mics_status mics_file_sync_dir_of(const char *path);
  * limit shows before the first byte is written. */
 mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out);
 
+/* Reserves the first `bytes` of an open file, as far as its file system can. Returns: MICS_OK;
+ * MICS_ERR_IO when the disk is full. */
+mics_status mics_file_reserve(int fd, const char *path, int64_t bytes);
+
 /* Writes all of `data` at `offset`. */
 mics_status mics_file_write_at(int fd, const char *path, const void *data, size_t bytes,
                                int64_t offset);

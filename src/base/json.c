@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/size.h"
+#include "base/text.h"
 #include <ctype.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -280,7 +281,7 @@ mics_status mics_json_fail(const mics_json *json, const char *path, mics_status 
     char what[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    mics_text_vformat(what, sizeof what, format, args);
     va_end(args);
     if (path == NULL || *path == '\0')
         return mics_fail(status, "%s: %s", json->name, what);

@@ -3,6 +3,7 @@
 // The log sink, with what the process' errors came to (the library's only mutable globals), the
 // rank that a thread speaks for, and the line that it keeps back.
 #include "mics/log.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -137,7 +138,7 @@ static void log_line(mics_log_level level, const char *format, va_list args)
         return;
     if (thread_demotes && level == MICS_LOG_ERROR)
         level = MICS_LOG_WARNING;
-    vsnprintf(line, sizeof line, format, args);
+    mics_text_vformat(line, sizeof line, format, args);
     replace_controls(line);
     if (level == MICS_LOG_ERROR && names_failed_disk(line))
         atomic_store(&disk_failed, true);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checked sizes.
 #include "base/size.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <stdio.h>
 
@@ -37,6 +38,6 @@ char *mics_size_text(double bytes, char *text, size_t capacity)
         unit++;
     }
     int digits = unit == 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2;
-    snprintf(text, capacity, "%.*f %s", digits, bytes, units[unit]);
+    mics_text_format(text, capacity, "%.*f %s", digits, bytes, units[unit]);
     return text;
 }

@@ -4,6 +4,7 @@
 //
 // Invariant: bytes == NULL, or used < capacity and bytes[used] == '\0'.
 #include "base/text.h"
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,12 +45,12 @@ void mics_text_printf(mics_text *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int count = vsnprintf(NULL, 0, format, args);
+    int count = mics_text_vformat(NULL, 0, format, args);
     va_end(args);
     if (count < 0 || !reserve(text, (size_t)count))
         return;
     va_start(args, format);
-    vsnprintf(text->bytes + text->used, (size_t)count + 1, format, args);
+    mics_text_vformat(text->bytes + text->used, (size_t)count + 1, format, args);
     va_end(args);
     text->used += (size_t)count;
 }
@@ -95,11 +96,13 @@ void mics_text_quoted(mics_text *text, const char *string)
 
 char *mics_text_real(double value, char *text, size_t capacity)
 {
+    const locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(text, capacity, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;
     }
+    uselocale(before);
     return text;
 }
 

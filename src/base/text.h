@@ -8,6 +8,7 @@
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,6 +21,14 @@ typedef struct mics_text {
     size_t capacity;
     mics_status status;
 } mics_text;
+
+// What is written here has decimal points, whatever locale the program has set.
+
+/* As snprintf, in the locale "C". */
+int mics_text_format(char *text, size_t capacity, const char *format, ...) MICS_PRINTF(3, 4);
+
+/* As vsnprintf, in the locale "C". */
+int mics_text_vformat(char *text, size_t capacity, const char *format, va_list args);
 
 /* Appends formatted text. */
 void mics_text_printf(mics_text *text, const char *format, ...) MICS_PRINTF(2, 3);

@@ -25,4 +25,12 @@ cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_conve
  */
 void cli_log_install(void);
 
+/* Whether an error was written. */
+bool cli_log_has_error(void);
+
+/* last_words.c: where the program ends in any other way than by cli_last_words_leave and a return
+ * from main, a line says so. Not under a launcher: MPI has handlers of its own, and says it. */
+void cli_last_words_install(void);
+void cli_last_words_leave(void);
+
 #endif

@@ -224,6 +224,9 @@ mics_status cmd_train(cli_call *call)
     const mics_status parsed = parse(call, &options);
     if (call->helped)
         return MICS_OK;
-    MICS_TRY(cli_signals_start());
-    return train(call, &options, parsed);
+    const mics_status started = cli_signals_start();
+    if (started == MICS_OK)
+        return train(call, &options, parsed);
+    mics_log_release(true, -1);
+    return started;
 }

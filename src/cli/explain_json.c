@@ -38,8 +38,10 @@ static void print_ledgers(const mics_job *job)
         if (tag != MICS_MEM_HOST)
             printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag), ledger->bytes[tag]);
     }
-    printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"sent_bytes\": {", ledger->total,
-           mics_job_facts_get(job).host_copy_bytes);
+    printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"node_memory_bytes\": %zu,\n  "
+           "\"sent_bytes\": {",
+           ledger->total, mics_job_facts_get(job).host_copy_bytes,
+           mics_job_facts_get(job).node_memory_bytes);
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
         const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);

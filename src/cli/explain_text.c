@@ -104,6 +104,10 @@ static void print_memory(const mics_job *job)
         const size_t host = mics_job_facts_get(job).host_copy_bytes;
         printf("  %-28s %12s %16zu B\n", "host, to load and save",
                mics_size_text((double)host, text, sizeof text), host);
+        const size_t copies = mics_job_facts_get(job).node_memory_bytes;
+        if (copies > 0)
+            printf("  %-28s %12s %16zu B\n", "host, copies in node memory",
+                   mics_size_text((double)copies, text, sizeof text), copies);
     }
     print_limit(job);
 }

@@ -20,6 +20,11 @@ static void sink(void *ctx, mics_log_level level, int32_t rank, const char *line
     fprintf(stderr, "mics: %s%s%s\n", prefixes[level], where, line);
 }
 
+bool cli_log_has_error(void)
+{
+    return atomic_load(&error_written);
+}
+
 void cli_log_install(void)
 {
     mics_log_set_sink(sink, NULL);

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program: finds the verb and runs it.
 #include "cli.h"
+#include "mics/run.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -109,9 +112,17 @@ static int finish(int code)
     return code != EXIT_GOOD ? code : EXIT_FAILED;
 }
 
-int main(int argc, char **argv)
+// Else the first files that are opened would be standard output and error, and get what is printed.
+static void open_standard_files(void)
 {
-    cli_log_install();
+    for (int file = 0; file <= STDERR_FILENO; file++) {
+        if (fcntl(file, F_GETFD) == -1 && errno == EBADF && open("/dev/null", O_RDWR) != file)
+            _exit(EXIT_FAILED); // nobody could be told
+    }
+}
+
+static int run(int argc, char **argv)
+{
     if (argc < 2) {
         mics_fail(MICS_ERR_INVALID, "no verb given; see mics --help");
         return EXIT_USAGE;
@@ -124,4 +135,15 @@ int main(int argc, char **argv)
         return finish(EXIT_GOOD);
     }
     return finish(run_verb(name, argc - 2, argv + 2));
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_files();
+    cli_log_install();
+    if (!mics_job_is_launched())
+        cli_last_words_install();
+    const int code = run(argc, argv);
+    cli_last_words_leave();
+    return code;
 }

@@ -19,7 +19,10 @@ static const char *plural(int64_t count)
 
 static void print_start(const mics_job *job, const mics_job_facts *facts)
 {
-    if (facts->checkpoint != NULL)
+    if (facts->from_memory)
+        printf("start     step %lld, resumed from node memory, no checkpoint read from disk\n",
+               (long long)facts->start_step);
+    else if (facts->checkpoint != NULL)
         printf("start     step %lld, resumed from %s\n", (long long)facts->start_step,
                facts->checkpoint);
     else if (facts->imported)
@@ -207,7 +210,7 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     MICS_TRY(print_memory(job, facts.peak_bytes));
     printf("\n");
     MICS_TRY(print_bytes(job));
-    printf("\nstored in %s: metrics.jsonl, run.json, checkpoints/ (newest: step %lld)\n", run->out,
-           (long long)facts.saved_step);
+    printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
+           run->out, (long long)facts.saved_step);
     return MICS_OK;
 }

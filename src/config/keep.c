@@ -85,22 +85,25 @@ mics_status mics_config_keep(config *run)
     return status;
 }
 
-// ---- sharding ----
+// ---- batch and sharding ----
 
 static int64_t int_at(const mics_json *json, const char *path)
 {
     return mics_json_int(mics_json_at(json, path));
 }
 
-// Degrees are of a number of ranks, which the stored batch tells.
-static void keep_sharding(config *run)
+// Micro-batch, micro-steps and degrees are of a number of ranks, which the stored batch tells.
+static void keep_mesh(config *run)
 {
+    enum { MAX_MICRO = 1 << 20 }; // as the key's own
     const mics_json *json = run->kept;
     const int64_t train = int_at(json, "train_batch_size");
     const int64_t micro = int_at(json, "train_micro_batch_size_per_gpu");
     const int64_t steps = int_at(json, "gradient_accumulation_steps");
-    if (train < 1 || micro < 1 || steps < 1 || train / micro % steps != 0)
+    if (train < 1 || micro < 1 || micro > MAX_MICRO || steps < 1 || train / micro % steps != 0)
         return;
+    run->kept_train = train;
+    run->kept_micro = micro;
     run->kept_ranks = train / micro / steps;
     run->kept_degrees[0] = int_at(json, "sharding.params");
     run->kept_degrees[1] = int_at(json, "sharding.grads");
@@ -125,6 +128,6 @@ mics_status mics_config_begin_keep(config *run)
     bool mixed = false;
     MICS_TRY(mics_config_translate(run->kept, &mixed));
     warn_mixed(run, mixed);
-    keep_sharding(run);
+    keep_mesh(run);
     return MICS_OK;
 }

@@ -103,9 +103,11 @@ typedef struct config {
     const char *const *sets; // of the caller; only while loading
     int32_t set_count;
     char *out;               // default of run.out
-    mics_json *kept;         // stored run.json; only within mics_run_keep
+    mics_json *kept;         // stored resolved run; only within mics_run_keep
     char kept_text[512];     // kept values that the file alone would not give; cut when longer
-    int64_t kept_ranks;      // of the stored run; 0: none
+    int64_t kept_train;      // of the stored run: its global batch; 0: none
+    int64_t kept_micro;      // its micro-batch
+    int64_t kept_ranks;      // its ranks; 0: none
     int64_t kept_degrees[3]; // its sharding; 0: said in other words
     text_list train, validation;
     double dropout;
@@ -117,6 +119,7 @@ typedef struct config {
     int64_t scale_power;
     // Batch sizes as asked for; 0: not given.
     int64_t train_batch, micro_batch, micro_steps;
+    bool keeps_batch; // they are not as asked for, but such that the stored global batch stays
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
@@ -198,7 +201,7 @@ mics_status mics_config_fail_refused(const config *run);
 
 // ---- renamed.c: keys by the names that they had once ----
 
-/* Gives the values of a stored run.json their keys' names of today; old names stay beside them.
+/* Gives the values of a stored run their keys' names of today; old names stay beside them.
  *
  * *mixed_out: what was sent intra-node was rounded in part, which no key says any more; then
  * run.comm_dtype.bf16_intra_node is false.

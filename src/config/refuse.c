@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Keys that cannot be honoured: the walk goes on after each, so that all are told in one line.
+#include "base/text.h"
 #include "config/keys.h"
 #include "mics/log.h"
 #include <stdarg.h>
@@ -14,7 +15,7 @@ mics_status mics_config_refuse(config *run, const char *path, mics_status status
     char what[sizeof refused->what], line[32] = "";
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    mics_text_vformat(what, sizeof what, format, args);
     va_end(args);
     int32_t number = mics_json_line(run->run.json, path);
     if (refused->count++ == 0) {

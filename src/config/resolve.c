@@ -34,8 +34,68 @@ static mics_status fail_multiple(const config *run, int64_t train, int64_t unit,
                           train, of, unit, below, (train / unit + 1) * unit);
 }
 
+// Numbers of ranks near `ranks` that divide a batch: up to four below it and as many above.
+static void list_divisors(int64_t train, int32_t ranks, char *text, size_t capacity)
+{
+    enum { EACH_WAY = 4, FARTHEST = 64 };
+    int64_t found[2 * EACH_WAY];
+    int32_t count = 0;
+    size_t used = 0;
+    for (int64_t n = ranks - 1; n >= 1 && count < EACH_WAY; n--) {
+        if (train % n == 0)
+            found[count++] = n;
+    }
+    for (int32_t i = 0; i < count / 2; i++) {
+        const int64_t swapped = found[i];
+        found[i] = found[count - 1 - i];
+        found[count - 1 - i] = swapped;
+    }
+    const int32_t below = count;
+    for (int64_t n = (int64_t)ranks + 1; n <= (int64_t)ranks * FARTHEST && n <= train; n++) {
+        if (train % n == 0 && count < below + EACH_WAY)
+            found[count++] = n;
+    }
+    for (int32_t i = 0; i < count && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%" PRId64, i > 0 ? ", " : "",
+                                 found[i]);
+}
+
+// Whether the file's micro-batch and micro-steps, where it gives both, are of some number of ranks.
+static bool is_of_kept_batch(const config *run)
+{
+    int64_t of_rank = 0;
+    if (run->kept_train == 0 || (run->train_batch != 0 && run->train_batch != run->kept_train))
+        return false;
+    if (run->micro_batch == 0 || run->micro_steps == 0)
+        return true;
+    return mics_size_mul(run->micro_batch, run->micro_steps, &of_rank) == MICS_OK &&
+           run->kept_train % of_rank == 0;
+}
+
+// The stored global batch on another number of ranks: the micro-batch stays where it divides what a
+// rank gets, else it is the next smaller one that does. So memory does not grow.
+static mics_status resolve_kept(const config *run, int32_t ranks, batch *batch_out)
+{
+    const int64_t train = run->kept_train, of_rank = train / ranks;
+    int64_t micro = run->micro_batch != 0 ? run->micro_batch : run->kept_micro;
+    if (train % ranks != 0) {
+        char would_work[256] = "";
+        list_divisors(train, ranks, would_work, sizeof would_work);
+        return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
+                              "is kept from the checkpoint, and %" PRId64
+                              " sequences cannot be divided among %d ranks; these numbers of ranks "
+                              "would work: %s",
+                              train, (int)ranks, would_work);
+    }
+    micro = micro < of_rank ? micro : of_rank;
+    while (of_rank % micro != 0)
+        micro--;
+    *batch_out = (batch){train, micro, of_rank / micro};
+    return MICS_OK;
+}
+
 // DeepSpeed's rules: what is not given comes from the others, micro-steps being 1 in doubt.
-static mics_status resolve_batch(const config *run, int32_t ranks, batch *batch_out)
+static mics_status resolve_given(const config *run, int32_t ranks, batch *batch_out)
 {
     batch b = {run->train_batch, run->micro_batch, run->micro_steps};
     int64_t unit = 0;
@@ -61,10 +121,31 @@ static mics_status resolve_batch(const config *run, int32_t ranks, batch *batch_
                               " x %d ranks = %" PRId64 "; leave one of the three out",
                               b.train, micro_key, b.micro, steps_key, b.steps, (int)ranks, unit);
     b.train = unit;
+    *batch_out = b;
+    return MICS_OK;
+}
+
+// A resumed run keeps its global batch where the file leaves a choice.
+static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
+{
+    static const char *const keys[] = {train_key, micro_key, steps_key};
+    const bool keeps = is_of_kept_batch(run);
+    batch b = {0};
+    const bool muted = mics_log_mute(keeps);
+    mics_status status = resolve_given(run, ranks, &b);
+    mics_log_mute(muted);
+    const bool says_nothing = run->micro_batch == 0 && run->micro_steps == 0;
+    run->keeps_batch = keeps && (status != MICS_OK || b.train != run->kept_train ||
+                                 (says_nothing && ranks != run->kept_ranks));
+    if (run->keeps_batch)
+        status = resolve_kept(run, ranks, &b);
+    MICS_TRY(status);
     if (b.steps > INT32_MAX)
         return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
                               "would take %" PRId64 " micro-steps; take a larger micro-batch",
                               b.steps);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        mics_config_set_origin(run, keys[i], run->keeps_batch ? "checkpoint" : NULL);
     *batch_out = b;
     return MICS_OK;
 }

@@ -212,6 +212,11 @@ const char *mics_run_kept_text(const mics_run *public_run)
     return ((const config *)public_run)->kept_text; // invariant 1 of keys.h
 }
 
+bool mics_run_keeps_batch(const mics_run *public_run)
+{
+    return ((const config *)public_run)->keeps_batch; // invariant 1 of keys.h
+}
+
 void mics_run_close(mics_run *public_run)
 {
     if (public_run == NULL)

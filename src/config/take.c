@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Values of honoured keys: each is of its key's type and in its range, and is stored in its field.
+#include "base/text.h"
 #include "config/keys.h"
 #include "config/value.h"
 #include <stdio.h>
@@ -111,11 +112,11 @@ static mics_status fail_range(config *run, const key *row, const mics_json_value
 {
     char range[64];
     if (row->low == row->high)
-        snprintf(range, sizeof range, "%.15g", row->low);
+        mics_text_format(range, sizeof range, "%.15g", row->low);
     else if (row->high > 1e18)
-        snprintf(range, sizeof range, "%.15g or more", row->low);
+        mics_text_format(range, sizeof range, "%.15g or more", row->low);
     else
-        snprintf(range, sizeof range, "%.15g to %.15g", row->low, row->high);
+        mics_text_format(range, sizeof range, "%.15g to %.15g", row->low, row->high);
     return fail_value(run, row, row->refusal != NULL ? MICS_ERR_UNSUPPORTED : MICS_ERR_INVALID,
                       range, value);
 }
@@ -232,8 +233,8 @@ static mics_status take_setting(config *run, const key *row, int32_t index, doub
     const mics_optimizer_setting *setting =
         &mics_optimizer_def_get(run->run.optimizer.kind)->setting[index];
     char range[64];
-    snprintf(range, sizeof range, "%s%.15g to %.15g", row->count == 1 ? "" : "two numbers from ",
-             setting->least, setting->most);
+    mics_text_format(range, sizeof range, "%s%.15g to %.15g",
+                     row->count == 1 ? "" : "two numbers from ", setting->least, setting->most);
     if (!(number >= setting->least && number <= setting->most))
         return fail_value(run, row, MICS_ERR_INVALID, range, value);
     run->run.optimizer.settings[index] = number;

@@ -7,6 +7,7 @@
 // 2. A plugin of another build is not used: the structures that both sides share may differ.
 #include "device/plugin.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "mics/dtype.h"
 #include "mics/log.h"
 #include "mics/memory.h"
@@ -48,7 +49,7 @@ static void why_not(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(found.findings.why_not, sizeof found.findings.why_not, format, args);
+    mics_text_vformat(found.findings.why_not, sizeof found.findings.why_not, format, args);
     va_end(args);
 }
 

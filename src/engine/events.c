@@ -156,7 +156,10 @@ static mics_stream note_progress(mics_engine *engine, const progress *p)
 static mics_status look_around(mics_engine *engine, progress *p)
 {
     const mics_device *device = engine->device;
-    p->looked_us = mics_clock_us();
+    const double now_us = mics_clock_us(), away_us = now_us - p->looked_us;
+    p->looked_us = now_us;
+    if (away_us > MICS_STOOD_STILL_US) // this process did, and nobody is late
+        p->moved_us += away_us;
     MICS_TRY(device->ops->check(device->ctx));
     MICS_TRY(mics_comm_check(engine->spec.comm));
     MICS_TRY(advance(engine, p));

@@ -141,7 +141,7 @@ static mics_status open_arenas(mics_engine *engine)
     void *blocks[MICS_MEM_TAGS] = {NULL};
     mics_status status = MICS_OK;
     for (int tag = 0; tag < MICS_MEM_TAGS && status == MICS_OK; tag++) {
-        if (tag != MICS_MEM_COMM && tag != MICS_MEM_HOST)
+        if (tag != MICS_MEM_COMM && tag != MICS_MEM_HOST && tag != MICS_MEM_NODE)
             status = open_arena(engine, (mics_memory_tag)tag, &blocks[tag]);
     }
     engine->params = blocks[MICS_MEM_PARAMS];

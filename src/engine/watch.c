@@ -7,6 +7,7 @@
 // what people read. Rank 0 reads all heartbeats and speaks at once, as do ranks that are threads;
 // the last rank, which reads them too, waits for rank 0 to end the world, in case rank 0 is the one
 // that hangs; others, who know least, wait longest.
+#include "base/text.h"
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <stdarg.h>
@@ -30,7 +31,7 @@ MICS_PRINTF(2, 3) static void append(report *r, const char *format, ...)
     const size_t used = strlen(r->text);
     va_list args;
     va_start(args, format);
-    vsnprintf(r->text + used, TEXT_BYTES - used, format, args);
+    mics_text_vformat(r->text + used, TEXT_BYTES - used, format, args);
     va_end(args);
 }
 

@@ -182,6 +182,25 @@ int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems)
     return mics_size_round_up(elems, (int64_t)ALIGNED_ELEMS * mesh->ranks);
 }
 
+// Ranks that are a multiple of O apart hold the same shard. O divides the ranks of a node, whose
+// ranks then hold every shard equally often, or is a multiple of them: each shard then lies in a node
+// once, and n / O nodes hold it.
+mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank)
+{
+    const int32_t degree = mesh->sharding.optimizer, per_node = mesh->ranks_per_node;
+    mics_keep keep = {.parts = 1, .to = -1, .from = -1};
+    if (degree <= per_node) {
+        keep.parts = per_node / degree;
+        keep.part = rank % per_node / degree;
+    } else if (degree == mesh->ranks) {
+        keep.to = (rank + per_node) % mesh->ranks;
+        keep.from = (rank - per_node + mesh->ranks) % mesh->ranks;
+    }
+    keep.files = degree * keep.parts;
+    keep.file = rank % degree * keep.parts + keep.part;
+    return keep;
+}
+
 #define SCOPES_OF(name)                                                                            \
     {                                                                                              \
         name, name ", intra-node", name ", inter-node"                                             \

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What builders read from Hugging Face's config.json.
+#include "base/text.h"
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static const char *found(const mics_json_value *value, char text[FOUND_BYTES])
     if (type == MICS_JSON_INT)
         snprintf(text, FOUND_BYTES, "%lld", (long long)mics_json_int(value));
     else if (type == MICS_JSON_REAL)
-        snprintf(text, FOUND_BYTES, "the real %.15g%s", real, is_whole ? ".0" : "");
+        mics_text_format(text, FOUND_BYTES, "the real %.15g%s", real, is_whole ? ".0" : "");
     else if (type == MICS_JSON_STRING)
         snprintf(text, FOUND_BYTES, "\"%.60s\"", mics_json_string(value));
     else if (type == MICS_JSON_BOOL)

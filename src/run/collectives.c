@@ -266,7 +266,7 @@ static mics_status choose(mics_job *job)
         say(&job->gather_times);
     if (ring)
         MICS_TRY(open_with_rings(job));
-    return run_job_write_run_json(job);
+    return run_job_write_resolved(job);
 }
 
 mics_status run_collectives_settle(mics_job *job)

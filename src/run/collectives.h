@@ -3,7 +3,7 @@
 // run.collectives "auto": whether gathers run in one ring or in two stages, by a short timing of both.
 //
 // Gathers alone are chosen: the order of a sum decides its bits, which must not depend on a clock. What
-// was chosen stands in run.json, so a run that goes on keeps it.
+// was chosen stands in resolved.json, so a run that goes on keeps it.
 #ifndef MICS_RUN_COLLECTIVES_H
 #define MICS_RUN_COLLECTIVES_H
 
@@ -42,7 +42,7 @@ bool run_gathers_prefer_ring(const run_gather_times *times);
 bool run_collectives_is_open(const struct mics_job *job);
 
 /* Settles run.collectives before training, where that is open: times gathers, makes the schedule again
- * where one ring is faster, and writes run.json with what was chosen. Rank 0 says it in one line.
+ * where one ring is faster, and writes resolved.json with what was chosen. Rank 0 says it in one line.
  *
  * Needs:   the schedule, and the output folder; no engine.
  * Returns: MICS_OK; as run_gathers_time; MICS_ERR_IO.

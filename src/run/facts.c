@@ -47,6 +47,8 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->devices = accelerator->devices;
     facts->limit_bytes = job->budget.limit_bytes;
     facts->limit_is_set = job->budget.limit_is_set;
+    if (job->schedule != NULL && job->run->memory_checkpoint_every > 0)
+        facts->node_memory_bytes = mics_schedule_node_bytes(job->schedule);
     if (!accelerator->used) {
         // A build without the plugin is not worth a word each time; one whose GPUs cannot be used
         // is.
@@ -76,6 +78,7 @@ static void fill_data(const mics_job *job, mics_job_facts *facts)
 static void fill_progress(const mics_job *job, mics_job_facts *facts)
 {
     facts->checkpoint = job->checkpoint_path;
+    facts->from_memory = job->node.taken;
     facts->checkpoints_dir = job->checkpoints_dir;
     facts->imported = job->import != NULL;
     facts->start_step = facts->step = facts->saved_step = job->start_step;

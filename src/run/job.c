@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes)
@@ -29,12 +28,6 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 mics_status run_job_open_schedule(mics_job *job)
 {
     return run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule);
-}
-
-double run_job_files_timeout_s(const mics_job *job)
-{
-    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
-    return fmax(LEAST_S, OF_COLLECTIVES * job->run->comm_timeout_s);
 }
 
 // ---- data ----
@@ -91,31 +84,7 @@ static mics_status open_import(mics_job *job)
     return run_import_open(job->memory, job->model, init, &job->import);
 }
 
-// ---- output folder ----
-
-// Byte 0 of OUT/lock belongs to the run that writes there; the system gives it up when we end.
-static mics_status lock_out(mics_job *job)
-{
-    char *path = NULL;
-    MICS_TRY(mics_file_make_dirs(job->memory, job->run->out));
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "lock", &path));
-    job->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    mics_status status = MICS_OK;
-    if (job->lock_file < 0)
-        status = mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", path,
-                           strerror(errno));
-    struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    bool first = job->world->first == 0;
-    // A file system without locks is no reason not to train.
-    if (status == MICS_OK && first && fcntl(job->lock_file, F_SETLK, &byte) != 0 &&
-        (errno == EACCES || errno == EAGAIN))
-        status = mics_fail(MICS_ERR_INVALID, "%s: another run writes there now; use another --out",
-                           job->run->out);
-    mics_free(job->memory, path);
-    return status;
-}
-
-mics_status run_job_write_run_json(mics_job *job)
+mics_status run_job_write_resolved(mics_job *job)
 {
     const char *out = job->run->out;
     mics_free(job->memory, job->run_json);
@@ -123,26 +92,32 @@ mics_status run_job_write_run_json(mics_job *job)
     MICS_TRY(run_run_text(job->memory, job->run, &job->run_json));
     if (job->world->first != 0 || job->finished)
         return MICS_OK;
-    MICS_TRY(mics_file_replace(job->memory, out, "run.json", job->run_json, strlen(job->run_json)));
+    MICS_TRY(
+        mics_file_replace(job->memory, out, "resolved.json", job->run_json, strlen(job->run_json)));
     return mics_file_sync_dir(out);
+}
+
+static run_folder_role role_of(const run_world *world)
+{
+    if (!world->mpi)
+        return RUN_FOLDER_ALONE;
+    return world->first == 0 ? RUN_FOLDER_FIRST : RUN_FOLDER_OTHER;
 }
 
 mics_status run_job_open_data(mics_job *job)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
-    MICS_TRY(lock_out(job));
+    MICS_TRY(run_folder_lock(job->memory, job->run->out, role_of(job->world),
+                             job->newest_path != NULL, &job->out));
     MICS_TRY(open_corpora(job));
     MICS_TRY(run_job_resume(job));
-    if (job->checkpoint == NULL)
-        MICS_TRY(open_import(job));
-    return run_job_write_run_json(job);
+    return job->checkpoint == NULL ? open_import(job) : MICS_OK;
 }
 
 void run_job_close_parts(mics_job *job)
 {
-    if (job->lock_file >= 0)
-        close(job->lock_file);
+    run_folder_unlock(&job->out);
     mics_safetensors_close(job->import);
     mics_checkpoint_close(job->checkpoint);
     mics_corpus_close(job->validation);

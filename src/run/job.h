@@ -6,6 +6,7 @@
 #define MICS_RUN_JOB_H
 
 #include "collectives.h"
+#include "folder.h"
 #include "mics/checkpoint.h"
 #include "mics/config.h"
 #include "mics/data.h"
@@ -13,11 +14,10 @@
 #include "mics/model.h"
 #include "mics/run.h"
 #include "mics/schedule.h"
+#include "node_memory.h"
 #include "samples.h"
 #include "sizing.h"
 #include "world.h"
-
-typedef struct run_trainer run_trainer;
 
 enum { RUN_PATH_BYTES = 4096 };
 
@@ -36,6 +36,7 @@ struct mics_job {
     mics_model_builder builder; // build NULL: none
     mics_model *model;
     run_budget budget;
+    const mics_kernels *kernels; // of the CPU: those that all machines run
     mics_schedule *schedule;
     bool times_gathers;              // before it runs (collectives.h)
     run_gather_times gather_times;   // all 0: they were not timed
@@ -48,9 +49,10 @@ struct mics_job {
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
     char *checkpoints_dir;       // OUT/checkpoints
     char *run_json;              // resolved, as text
+    run_node_memory node;        // copies of the state in the memory of nodes
     int64_t start_step;          // optimizer steps that were done before
     bool finished;               // nothing was left to do
-    int lock_file;               // OUT/lock, held by the first process; -1: none
+    run_folder out;              // the folder, held by the first process
     char device_why[400];        // why it computes where it does
     mics_job_callbacks callbacks;
     run_trainer *trainers; // by rank of this process; NULL until they are loaded
@@ -73,12 +75,13 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
  * chosen by it. Returns: as run_job_open_model. */
 mics_status run_job_open_schedule(mics_job *job);
 
-/* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Writes only
- * on the first process, and nothing before everything was found to be in order. */
+/* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Only the
+ * first process writes: the folder, its lock and its token cache. */
 mics_status run_job_open_data(mics_job *job);
 
-/* Writes OUT/run.json, and keeps its text for checkpoints: again, once run.collectives is settled. */
-mics_status run_job_write_run_json(mics_job *job);
+/* Writes OUT/resolved.json, and keeps its text for checkpoints: again, once run.collectives is
+ * settled. */
+mics_status run_job_write_resolved(mics_job *job);
 
 /* Closes what was opened; the job itself is left. */
 void run_job_close_parts(mics_job *job);
@@ -90,7 +93,12 @@ static inline int64_t run_job_sequence(const mics_job *job)
 }
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
-double run_job_files_timeout_s(const mics_job *job);
+static inline double run_job_files_timeout_s(const mics_job *job)
+{
+    static const double LEAST_S = 3600, OF_COLLECTIVES = 12;
+    const double seconds = OF_COLLECTIVES * job->run->comm_timeout_s;
+    return seconds > LEAST_S ? seconds : LEAST_S;
+}
 
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
@@ -132,6 +140,9 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
 /* Checks that nobody saved since the checkpoint was chosen, and that it is of the same run: sets
  * start_step and finished. Needs the corpora open, and the output folder locked. */
 mics_status run_job_resume(mics_job *job);
+
+/* Whether a key of a model's config says where that came from, and not what the model is. */
+bool run_config_is_remark(const char *key);
 
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
  * what job->checkpoint holds was found to be damaged. */

@@ -7,8 +7,10 @@
 #include "collectives.h"
 #include "cores.h"
 #include "gpu.h"
+#include "isa.h"
 #include "job.h"
 #include "mics/log.h"
+#include "same.h"
 #include "trainer.h"
 #include <stdio.h>
 
@@ -25,7 +27,7 @@ static mics_status open_job(mics_memory *memory, mics_job **job_out)
     mics_job *job = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &job));
     job->memory = memory;
-    job->lock_file = -1;
+    job->out = RUN_FOLDER_NONE;
     *job_out = job;
     return MICS_OK;
 }
@@ -65,6 +67,7 @@ static mics_status open_model(mics_job *job)
     size_t staging = job->world->mpi ? mics_comm_mpi_staging_bytes() : 0;
     MICS_TRY(run_job_open_model(job, job->world->ranks, job->world->nodes, job->world->ranks_here,
                                 staging));
+    run_node_memory_credit(job);
     job->budget.shares = job->world->shares;
     if (job->run->share_params && !job->budget.shares && !job->budget.accelerator.used &&
         job->world->first == 0 && job->world->ranks > job->world->nodes)
@@ -119,10 +122,16 @@ static void say_hints(const mics_run *run)
 
 static void say_kept(const mics_job *job)
 {
-    const char *kept = mics_run_kept_text(job->run);
+    const mics_run *run = job->run;
+    const char *kept = mics_run_kept_text(run);
+    if (mics_run_keeps_batch(run))
+        mics_log(MICS_LOG_INFO,
+                 "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
+                 (long long)run->global_batch, job->checkpoint_path, (long long)run->micro_batch,
+                 (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
-                 job->checkpoint_path, kept);
+                 job->node.taken ? "node memory" : job->checkpoint_path, kept);
 }
 
 // Opens the engines.
@@ -138,22 +147,30 @@ static mics_status start(mics_job *job)
 
 static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
 {
+    resume = resume != NULL ? resume : "auto";
     MICS_TRY(run_world_agree(job->world, loaded));
-    MICS_TRY(run_world_agree(job->world,
-                             run_job_find_checkpoint(job, resume != NULL ? resume : "auto")));
+    MICS_TRY(run_node_memory_find(job, resume));
+    MICS_TRY(run_world_agree(job->world, run_job_find_checkpoint(job, resume)));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run));
     MICS_TRY(run_world_agree(job->world, open_model(job)));
+    MICS_TRY(run_same_run(job));
+    MICS_TRY(run_isa_settle(job));
     MICS_TRY(share_budget(job));
     MICS_TRY(run_world_agree(job->world, open_schedule(job)));
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, job));
+    MICS_TRY(run_same_data(job));
+    MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
     if (job->finished)
         return MICS_OK;
     if (job->world->first == 0) {
         say_hints(job->run);
         say_kept(job);
     }
-    return start(job);
+    MICS_TRY(run_node_memory_start(job));
+    MICS_TRY(start(job));
+    run_node_memory_loaded(job);
+    return MICS_OK;
 }
 
 mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)
@@ -255,11 +272,16 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out)
     return MICS_OK;
 }
 
-mics_status mics_job_save(mics_job *job)
+// Whether the newest step is on disk.
+static bool is_saved(const mics_job *job)
 {
     const run_trainer *trainer = job->trainers; // NULL: finished before, so saved
-    const bool saved = trainer == NULL || (trainer->saved && trainer->step == trainer->saved_step);
-    return saved ? job->failed : ask(job, run_trainer_save);
+    return trainer == NULL ? job->finished : trainer->saved && trainer->step == trainer->saved_step;
+}
+
+mics_status mics_job_save(mics_job *job)
+{
+    return is_saved(job) ? job->failed : ask(job, run_trainer_save);
 }
 
 // ---- what one rank writes of a saved job ----
@@ -297,8 +319,8 @@ static mics_status write_saved(mics_job *job, void *write_ctx)
 // What the job resumed from need not be the newest in its folder, nor be there at all.
 static const char *newest_of(const mics_job *job)
 {
-    const bool resumed =
-        job->checkpoint_path != NULL && mics_job_facts_get(job).step == job->start_step;
+    const bool resumed = job->checkpoint_path != NULL && !job->node.taken &&
+                         mics_job_facts_get(job).step == job->start_step;
     return resumed ? job->checkpoint_path : job->checkpoints_dir;
 }
 
@@ -331,8 +353,11 @@ mics_status mics_job_close(mics_job *job)
     mics_status status = MICS_OK;
     if (job == NULL)
         return MICS_OK;
+    const bool saved = job->failed == MICS_OK && is_saved(job);
     if (job->trainers != NULL)
         status = run_world_run(job->world, run_trainer_close, job);
+    if (job->world != NULL)
+        run_node_memory_close(job, saved);
     run_world_close(job->world);
     mics_free(job->memory, job->trainers);
     run_job_close_parts(job);

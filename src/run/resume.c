@@ -90,8 +90,7 @@ static bool is_nested_remark(const char *key, const mics_json_value *value)
     return is_nested(value);
 }
 
-// Keys that say where a config came from, and not what the model is.
-static bool is_remark(const char *key)
+bool run_config_is_remark(const char *key)
 {
     static const char *const keys[] = {"_name_or_path", "architectures", "transformers_version",
                                        "torch_dtype", "dtype"};
@@ -111,7 +110,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
             const mics_json_value *other = mics_json_get(walks[1 - walk], key);
-            if (is_remark(key) || same_value(value, other) ||
+            if (run_config_is_remark(key) || same_value(value, other) ||
                 (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
@@ -235,6 +234,8 @@ static mics_status choose(mics_job *job, const char *resume)
     bool named = !automatic && strcmp(resume, "none") != 0;
     MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path));
     const char *newest = job->newest_path;
+    if (automatic && run_node_memory_wins(job, newest))
+        return mics_strdup(job->memory, run_node_memory_path(job), &job->checkpoint_path);
     if (automatic)
         return newest != NULL ? mics_strdup(job->memory, newest, &job->checkpoint_path) : MICS_OK;
     mics_status status = MICS_OK;

@@ -3,6 +3,7 @@
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "mics/device.h"
 #include "mics/log.h"
 #include <stdarg.h>
@@ -17,7 +18,7 @@ MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, 
     size_t used = strlen(text);
     va_list args;
     va_start(args, format);
-    vsnprintf(text + used, TEXT_BYTES - used, format, args);
+    mics_text_vformat(text + used, TEXT_BYTES - used, format, args);
     va_end(args);
 }
 
@@ -110,6 +111,7 @@ static mics_status open_schedule(mics_memory *memory, const mics_run *run, const
         .boundary_dtype = run->boundary_dtype,
         .share_params = run->share_params && budget->shares,
         .comm_staging_bytes = budget->staging_bytes,
+        .node_memory = run->memory_checkpoint_every > 0,
     };
     choose_collectives(run, &spec);
     fill_accelerator(&budget->accelerator, &spec);
@@ -288,6 +290,10 @@ static void suggest_all(search *self, size_t needed)
     as.prefetch = 0;
     if (run->prefetch > 0)
         suggest(self, &as, "run.prefetch 0");
+    as = *run;
+    as.memory_checkpoint_every = 0;
+    if (run->memory_checkpoint_every > 0)
+        suggest(self, &as, "run.memory_checkpoint_every 0");
     as = *run;
     as.layered_micro_steps = 1;
     if (run->layered_micro_steps > 1)

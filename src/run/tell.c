@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the program of a job is told by more than one file.
+#include "base/text.h"
 #include "job.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@ void run_job_note(const mics_job *job, const char *format, ...)
     if (job->callbacks.note == NULL)
         return;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    mics_text_vformat(line, sizeof line, format, args);
     va_end(args);
     job->callbacks.note(job->callbacks.ctx, line);
 }

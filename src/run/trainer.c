@@ -46,6 +46,7 @@ static mics_status open_engine(run_trainer *self)
         .memory = self->rank->memory,
         .schedule = job->schedule,
         .comm = self->rank->comm,
+        .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
     };
@@ -102,6 +103,7 @@ static mics_status open_all(run_trainer *self)
     MICS_TRY(open_engine(self));
     MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
+    MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
     return open_metrics(self);
 }
@@ -130,8 +132,9 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
     *self = (run_trainer){.job = job,
                           .rank = rank,
                           .step = job->start_step,
-                          .saved = job->checkpoint != NULL,
-                          .saved_step = job->start_step,
+                          .saved = job->checkpoint != NULL && !job->node.taken,
+                          .saved_step = job->node.taken ? 0 : job->start_step,
+                          .memory_slot = job->node.slot,
                           .validation_first = NAN,
                           .validation_last = NAN};
     if (rank->comm->rank == 0 && job->callbacks.start != NULL)
@@ -145,6 +148,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     if (self->rank == NULL)
         return MICS_OK;
     mics_engine_close(self->engine); // first, as it uses the rest
+    run_node_memory_unbook(self);
     mics_status status = mics_metrics_close(self->metrics);
     run_trace_close(self->trace);
     mics_free(rank->memory, self->shards);
@@ -343,6 +347,8 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
     if (last || stop || is_due(run->checkpoint_every, step))
         MICS_TRY(run_saving_save(self, step));
+    if (!last && !stop)
+        MICS_TRY(run_node_memory_follow(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
         MICS_TRY(validate(self, step));
     self->begin_us += mics_clock_us() - end_us;

@@ -25,6 +25,9 @@ struct run_trainer {
     double begin_us;                          // of the running step
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
+    int32_t memory_slot;                      // where the next copy in node memory goes
+    bool memory_booked;                       // those copies are counted
+    bool memory_told;                         // the program was told of the first
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
     mics_step_result newest;                  // step

@@ -11,6 +11,17 @@
 #include <string.h>
 #include <time.h>
 
+int32_t run_world_node_ranks(const run_world *world)
+{
+    const int32_t ranks = world->ranks / world->nodes;
+    return ranks < world->ranks_here ? ranks : world->ranks_here;
+}
+
+int32_t run_world_node_number(const run_world *world, int32_t rank)
+{
+    return rank % world->ranks_here / run_world_node_ranks(world);
+}
+
 // ---- agreement with one voice ----
 
 // All-gathers one value a rank; `gathered` holds comm->ranks of them.
@@ -34,9 +45,11 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
     statuses[comm->rank] = (int32_t)mine;
     status = gather_all(comm, statuses, sizeof(int32_t), "agreement in setup");
     *heard_out = status == MICS_OK;
-    for (int32_t rank = 0; status == MICS_OK && rank < comm->ranks; rank++) {
-        if (statuses[rank] != MICS_OK) {
-            status = (mics_status)statuses[rank];
+    // A rank that fails because of another one has nothing to say.
+    for (int32_t rank = 0; *heard_out && rank < comm->ranks; rank++) {
+        const mics_status of = (mics_status)statuses[rank];
+        if (of != MICS_OK && (speaker < 0 || (status == MICS_ERR_PEER && of != MICS_ERR_PEER))) {
+            status = of;
             speaker = rank;
         }
     }
@@ -125,8 +138,9 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
     pthread_mutex_init(&world->mutex, NULL);
     pthread_cond_init(&world->asked, NULL);
     pthread_cond_init(&world->answered, NULL);
-    mics_status status =
-        mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
+    mics_status status = mics_comm_check_launcher();
+    if (status == MICS_OK)
+        status = mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
     if (status != MICS_OK) {
         run_world_close(world);
         return status;

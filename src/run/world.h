@@ -58,10 +58,17 @@ struct run_world {
     void *ctx;
 };
 
+/* Ranks that certainly share a machine, as a node's do, and are all of them or its share: those that
+ * one folder of node memory serves. */
+int32_t run_world_node_ranks(const run_world *world);
+
+/* Number of a rank's node among those of its machine: 0, but where --nodes makes several of one. */
+int32_t run_world_node_number(const run_world *world, int32_t rank);
+
 /* Opens the world. Until run_world_agree the error lines of this thread are held back
  * (mics_log_hold).
  *
- * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide);
+ * Returns: MICS_OK; MICS_ERR_INVALID (ranks that MPI does not have, nodes that do not divide, torchrun);
  *          what a transport returned.
  * Owns:    close with run_world_close.
  */

@@ -130,6 +130,28 @@ static mics_status place_residuals(mics_schedule *schedule)
     return MICS_OK;
 }
 
+// Of a rank: two copies of its part of the state, one of which is whole at any time, and as much
+// again where it keeps a part of another node's (mics_mesh_keep). Each state of a unit has a checksum
+// a MiB, and stands on a boundary of its own; the rest of the files is some KiB (assumed: 64, names of
+// 100 bytes).
+size_t mics_schedule_node_bytes(const mics_schedule *schedule)
+{
+    static const size_t COPIES = 2, UNIT_BYTES = 256, FILE_BYTES = 64 << 10, CHUNK = 1 << 20,
+                        HASH = 8;
+    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_keep keep = mics_mesh_keep(&spec->mesh, 0);
+    const size_t states = 1 + (size_t)mics_optimizer_def_get(spec->optimizer)->states;
+    size_t bytes = FILE_BYTES;
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        const size_t kept = (size_t)schedule->sharding[u].optimizer * (size_t)keep.parts;
+        const size_t elems = ((size_t)schedule->padded_elems[u] + kept - 1) / kept;
+        const size_t state_bytes = elems * sizeof(float);
+        bytes += UNIT_BYTES + states * (state_bytes + (state_bytes / CHUNK + 1) * HASH +
+                                        2 * (size_t)MICS_ALIGNMENT);
+    }
+    return COPIES * (keep.to >= 0 ? 2u : 1u) * bytes;
+}
+
 static void sum_memory(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
@@ -154,6 +176,9 @@ static void sum_memory(mics_schedule *schedule)
                                 spec->optimizer, spec->precision == MICS_PRECISION_MIXED)
                           : mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
+    // A GPU's memory holds none of it.
+    if (spec->node_memory && !spec->accelerator && !spec->evaluation_only)
+        bytes[MICS_MEM_NODE] = mics_schedule_node_bytes(schedule);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_MESSAGES] += schedule->message_bytes[stream];
     bytes[MICS_MEM_MESSAGES] += (size_t)schedule->residual_elems * sizeof(float);

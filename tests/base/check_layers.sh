@@ -37,6 +37,7 @@ BEGIN {
     # Private headers that one other module may include.
     lent["device/cuda_launch.h"] = "ops"
     lent["run/world.h"] = "measure"
+    lent["io/checkpoint/node.h"] = "run"
     lent["measure/measure.h"] = "cli"
     # Public headers that are not called like their module.
     split("status log memory json dtype", base, " ")
@@ -53,7 +54,7 @@ BEGIN {
     only["^(dnnl|oneapi/)"] = "^src/ops/"
     only["^jansson\\.h$"] = "^src/base/"
     only["^pcre2\\.h$"] = "^src/io/data/"
-    only["^xxhash\\.h$"] = "^src/io/(data|checkpoint)/"
+    only["^xxhash\\.h$"] = "^src/(io/(data|checkpoint)|run)/"
     only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|ops|optim|engine|io|run|measure|cli)/"
     public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"
 }

@@ -103,7 +103,17 @@ rm torn/model.safetensors
 for init in empty cut.safetensors stub.safetensors huge.safetensors type.safetensors lacking torn pipe; do
     wrong 2 "$init" train run.json --ranks 2 --out begun --set model.init=$init
 done
-[ -f begun/run.json ] && fail "a run without weights was begun"
+[ -f begun/resolved.json ] && fail "a run without weights was begun"
+
+# ---- launchers that are not MPI's ----
+export WORLD_SIZE=2 RANK=0 LOCAL_RANK=0
+wrong 2 "this is process 0 of 2 by RANK and WORLD_SIZE" train run.json --ranks 2 --out alone
+wrong 2 "start it with mpirun or srun" bench comm --ranks 2 --out alone.json
+RANK=1 LOCAL_RANK=1 run 2 torchrun "$mics" train run.json --ranks 2 --out alone
+[ -s torchrun.err ] && fail "one process of a machine says it"
+[ -e alone ] && fail "a run without its other ranks was begun"
+WORLD_SIZE=1 run 0 single "$mics" train run.json --ranks 2 --steps 1 --out single
+unset WORLD_SIZE RANK LOCAL_RANK
 
 # ---- data ----
 printf 'short' >short.txt

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# run.collectives "auto": when gathers are timed, that the choice is said, runs, stands in run.json and is kept; and
+# run.collectives "auto": when gathers are timed, that the choice is said, runs, stands in resolved.json and is kept; and
 # that no choice changes a bit.
 . "$(dirname "$0")/lib.sh"
 
@@ -13,8 +13,8 @@ train() { # OUT FLAGS...
 sent() { # OUT: bytes between nodes in a step
     sed -n '1s/.*"sent_inter_bytes": \([0-9]*\),.*/\1/p' "$1/metrics.jsonl"
 }
-chosen() { # OUT: what run.json says
-    sed -n 's/.*"collectives": "\([a-z-]*\)".*/\1/p' "$1/run.json"
+chosen() { # OUT: what resolved.json says
+    sed -n 's/.*"collectives": "\([a-z-]*\)".*/\1/p' "$1/resolved.json"
 }
 
 # Both ways: a ring sends more between nodes, and the same bits come out.
@@ -25,13 +25,13 @@ same_losses two rings
 same_weights two/checkpoints/step-00000003 rings/checkpoints/step-00000003
 [ "$(sent two)" -lt "$(sent rings)" ] || fail "a ring sends more between nodes: $(sent two), $(sent rings)"
 
-# Timed: one line says what runs, in the bytes too, and run.json has it.
+# Timed: one line says what runs, in the bytes too, and resolved.json has it.
 run 0 timed train timed
 one_line timed.err
 case $(chosen timed) in
     two-stage) like=two said="two stages" ;;
     ring-gathers) like=rings said="one ring" ;;
-    *) fail "run.json has $(chosen timed)" ;;
+    *) fail "resolved.json has $(chosen timed)" ;;
 esac
 contains timed.err "run.collectives: gathers in $said: "
 [ "$(sent timed)" = "$(sent $like)" ] || fail "$said send $(sent $like) bytes between nodes, and it sent $(sent timed)"
@@ -41,7 +41,7 @@ same_losses two timed
 # Going on keeps it: whatever was chosen, nothing is timed again, unless the run file asks for it.
 run 0 onward train timed --steps 5
 ! grep -q "gathers in" onward.err || fail "timed again"
-[ "$(chosen timed)" = "$(chosen two)" ] || [ $like = rings ] || fail "run.json has $(chosen timed) now"
+[ "$(chosen timed)" = "$(chosen two)" ] || [ $like = rings ] || fail "resolved.json has $(chosen timed) now"
 run 0 kept train rings --steps 5
 [ "$(chosen rings)" = ring-gathers ] || fail "ring-gathers became $(chosen rings)"
 contains kept.err 'run.collectives "ring-gathers"'

@@ -49,9 +49,6 @@ for _ in $(seq 300); do
     grep -qs '^step 2/' signal.out && break
     sleep 0.1
 done
-run 2 second_writer train signal
-one_line second_writer.err
-contains second_writer.err "another run writes there"
 kill -INT $pid
 wait $pid
 [ $? = 1 ] || fail "a stopped run should exit with 1"
@@ -106,6 +103,32 @@ contains mesh.out "resumed from out/checkpoints/step-00000008"
 run 0 mesh train parts --steps 12 --set run.param_persistence_threshold=10000 --set sharding.optimizer=4
 contains mesh.out "resumed from out/checkpoints/step-00000010"
 
+# On fewer and on more ranks the run file's micro-batch and micro-steps give way to the global batch.
+(cd whole && sed '/"train_batch_size"/d; s/"gradient_accumulation_steps": 2/"train_micro_batch_size_per_gpu": 2, &/' \
+    run.json >elastic.json)
+elastic() { # STATUS NAME RANKS OUT STEPS
+    run "$1" "$2" sh -c "cd whole && exec $mics train elastic.json --ranks $3 --out $4 --steps $5"
+}
+close_losses() { # OUT OUT: within 1e-4 of each other
+    losses "whole/$1" >left.txt
+    losses "whole/$2" >right.txt
+    paste left.txt right.txt | awk 'function far(d) { return d > 1e-4 || d < -1e-4 }
+        $1 != $3 || far($2 - $4) { bad = 1 } END { exit bad || NR < 8 }' || fail "losses of $1 and $2 differ"
+}
+elastic 0 wide 4 wide 8
+elastic 0 first 4 fewer 4
+elastic 0 fewer 2 fewer 6
+contains fewer.err "train_batch_size 16 kept from fewer/checkpoints/step-00000004: micro-batch 2 x 4 micro-steps x 2 ranks"
+elastic 0 more 8 fewer 8
+contains more.err "train_batch_size 16 kept from fewer/checkpoints/step-00000006: micro-batch 2 x 1 micro-steps x 8 ranks"
+close_losses wide fewer
+elastic 2 three 3 fewer 9
+one_line three.err
+(cd whole && sed -i 's/"sharding": {.*}/"sharding": {"params": 1}/' elastic.json)
+elastic 2 three 3 fewer 9
+one_line three.err
+contains three.err "train_batch_size: is kept from the checkpoint, and 16 sequences cannot be divided among 3 ranks; these numbers of ranks would work: 1, 2, 4, 8, 16"
+
 # What the checkpoint resolved counts where the run file says nothing: a run that began when defaults were others.
 other_defaults() { # OUT FLAGS...
     out=$1
@@ -122,7 +145,7 @@ contains second.err "optimizer.params.eps 0.001"
 contains second.out "4 on 2 nodes, zero3"
 same_losses whole/then whole/kept
 same_weights whole/then/checkpoints/step-00000008 whole/kept/checkpoints/step-00000008
-grep -q '"eps": 0.001' whole/kept/run.json || fail "run.json should hold what was kept"
+grep -q '"eps": 0.001' whole/kept/resolved.json || fail "resolved.json should hold what was kept"
 
 # Another run does not go on from this one's checkpoints, and says what differs.
 refuse() { # TEXT FLAGS...

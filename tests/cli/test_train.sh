@@ -75,7 +75,7 @@ sed -n 's/.*"step_ms": \([0-9.e+]*\).*/\1/p' often/metrics.jsonl | awk -v taken=
 # The same run file gives the same bits, in two ways of saying it.
 run 0 twice "$mics" train run.json --ranks 4 --nodes=2 --out twice
 same_losses out twice
-run 0 resolved "$mics" train out/run.json --ranks=4 --nodes 2 --out resolved
+run 0 resolved "$mics" train out/resolved.json --ranks=4 --nodes 2 --out resolved
 same_losses out resolved
 
 # Other meshes and shardings: the same losses to the digits that differing sums leave alone.
@@ -117,7 +117,7 @@ explain_auto tight --set run.memory_limit=$((total - 1))
 contains tight.out "8 ranks, 1 node of 8: mics("
 contains tight.out "  fits: "
 run 0 auto "$mics" train run.json --ranks 4 --steps 2 --out auto --set sharding='"auto"'
-run 0 resolved "$mics" train auto/run.json --ranks 4 --out resolved_auto
+run 0 resolved "$mics" train auto/resolved.json --ranks 4 --out resolved_auto
 same_losses auto resolved_auto
 
 # Automatic prefetch: the deepest that fits; a depth that is given and does not is told so.

@@ -23,7 +23,7 @@ train() { # NAME FLAGS...
     steps=$((steps + 1))
     run 0 "$name" "$cloud" run "$mics" train "$work/run.json" --out "$work/out" --steps $steps \
         --set run.validation_batches=0 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 "$@"
-    grep -q '"collectives": "two-stage"' out/run.json || [ "$name" = timed ] || fail "$name: run.json has another choice"
+    grep -q '"collectives": "two-stage"' out/resolved.json || [ "$name" = timed ] || fail "$name: resolved.json has another choice"
 }
 # Milliseconds of a gather in one ring, as the line has it.
 ring_ms() { # NAME

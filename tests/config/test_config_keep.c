@@ -332,6 +332,67 @@ static void test_allocations_fail(void **state)
     }
 }
 
+// A stored run of 4 ranks, on `ranks`: 32 sequences as 4 x 2 micro-steps.
+static void check_batch(const char *more, int32_t ranks, int64_t micro, int32_t steps, bool keeps)
+{
+    char file[512];
+    snprintf(file, sizeof file, "{" RUN_BASE ", %s}", more);
+    mics_run *run =
+        load_kept(file, "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": "
+                        "4, \"gradient_accumulation_steps\": 2}");
+    ASSERT_OK(mics_run_resolve(run, ranks, 1));
+    assert_int_equal(run->global_batch, 32);
+    assert_int_equal(run->micro_batch, micro);
+    assert_int_equal(run->micro_steps, steps);
+    assert_int_equal(mics_run_keeps_batch(run), keeps);
+    check_row(run, "train_batch_size", "32",
+              keeps                                 ? "checkpoint"
+              : strstr(more, "train_batch") != NULL ? "file"
+                                                    : "auto: micro-batch x micro-steps x ranks");
+    mics_run_close(run);
+}
+
+static void test_global_batch(void **state)
+{
+    (void)state;
+    static const char micro[] = "\"train_micro_batch_size_per_gpu\": 4";
+    static const char both[] =
+        "\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2";
+    static const char all[] = "\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
+                              "\"gradient_accumulation_steps\": 2";
+    static const char train[] = "\"train_batch_size\": 32, \"gradient_accumulation_steps\": 2";
+    check_batch(both, 4, 4, 2, false);
+    check_batch(both, 2, 4, 4, true);
+    check_batch(both, 8, 4, 1, true);
+    check_batch(both, 16, 2, 1, true);
+    check_batch(both, 1, 4, 8, true);
+    check_batch(all, 2, 4, 4, true);
+    check_batch(all, 8, 4, 1, true);
+    check_batch(micro, 4, 4, 2, true);
+    check_batch(micro, 8, 4, 1, false);
+    check_batch(train, 2, 8, 2, false);
+    check_batch(train, 32, 1, 1, true);
+    check_batch("\"train_batch_size\": 32", 2, 4, 4, true);
+    check_batch("\"train_batch_size\": 32", 4, 8, 1, false);
+
+    // No share for each rank, and a batch that the file asks for.
+    mics_run *run = load_kept("{" RUN_BASE ", \"train_micro_batch_size_per_gpu\": 4}",
+                              "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
+                              "\"gradient_accumulation_steps\": 2}");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_resolve(run, 3, 1));
+    ASSERT_SAID(&seen, "train_batch_size: is kept from the checkpoint, and 32 sequences cannot be "
+                       "divided among 3 ranks; these numbers of ranks would work: 1, 2, 4, 8, 16, "
+                       "32");
+    mics_run_close(run);
+    run = load_kept("{" RUN_BASE ", \"train_batch_size\": 64}",
+                    "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
+                    "\"gradient_accumulation_steps\": 2}");
+    ASSERT_OK(mics_run_resolve(run, 2, 1));
+    assert_int_equal(run->global_batch, 64);
+    assert_false(mics_run_keeps_batch(run));
+    mics_run_close(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_old_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_texts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_dtypes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_global_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),
     };

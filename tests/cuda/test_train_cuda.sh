@@ -50,8 +50,8 @@ near 1e-5 fp32 cpu
 exact fp32
 train 0 bf16 --ranks 1 --set sharding=null
 contains bf16.out "device    cuda, bf16 with fp32 masters"
-contains bf16/run.json '"precision": "bf16"'
-contains bf16/run.json '"device": "cuda"'
+contains bf16/resolved.json '"precision": "bf16"'
+contains bf16/resolved.json '"device": "cuda"'
 near 2e-3 bf16 cpu
 exact bf16
 train 0 fp16 --ranks 1 --set sharding=null --set fp16.enabled=true
@@ -142,7 +142,7 @@ train 0 stages $over_nodes --set run.collectives=two-stage
 train 0 chosen $over_nodes
 one_line chosen.err
 contains chosen.err "run.collectives: gathers in "
-grep -q '"collectives": "\(two-stage\|ring-gathers\)"' chosen/run.json || fail "run.json does not say what was chosen"
+grep -q '"collectives": "\(two-stage\|ring-gathers\)"' chosen/resolved.json || fail "resolved.json does not say what was chosen"
 same_losses chosen stages
 exact chosen
 # shellcheck disable=SC2086

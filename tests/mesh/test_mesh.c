@@ -6,6 +6,7 @@
 #include "mics/mesh.h"
 #include "test.h"
 #include <stdbool.h>
+#include <string.h>
 
 enum { MOST_RANKS = 64 };
 
@@ -404,6 +405,75 @@ static void test_names(void **state)
                                         (mics_group_scope)(i % MICS_SCOPES)));
 }
 
+// ---- what nodes keep in memory ----
+
+// How often a file is kept by a node's own ranks, and as a partner's copy.
+static void count_kept(const mics_mesh *mesh, int32_t node, int32_t file, int *own_out,
+                       int *copies_out)
+{
+    *own_out = *copies_out = 0;
+    for (int32_t local = 0; local < mesh->ranks_per_node; local++) {
+        const mics_keep keep = mics_mesh_keep(mesh, node * mesh->ranks_per_node + local);
+        *own_out += keep.file == file;
+        *copies_out += keep.from >= 0 && mics_mesh_keep(mesh, keep.from).file == file;
+    }
+}
+
+// A file is the same part of the same shard wherever it is kept, and each is kept by somebody.
+static void check_files(const mics_mesh *mesh)
+{
+    const int32_t degree = mesh->sharding.optimizer;
+    int32_t seen_at[MOST_RANKS];
+    memset(seen_at, -1, sizeof seen_at);
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const mics_keep keep = mics_mesh_keep(mesh, rank), first = mics_mesh_keep(mesh, 0);
+        const int32_t place = mics_mesh_position(mesh, rank, degree) * keep.parts + keep.part;
+        assert_int_equal(keep.files, first.files);
+        assert_int_equal(keep.parts, first.parts);
+        assert_int_equal(keep.files, degree * keep.parts);
+        assert_in_range(keep.part, 0, keep.parts - 1);
+        assert_in_range(keep.file, 0, keep.files - 1);
+        assert_true(seen_at[keep.file] == -1 || seen_at[keep.file] == place);
+        seen_at[keep.file] = place;
+        assert_int_equal(keep.to < 0, keep.from < 0);
+        if (keep.to < 0)
+            continue;
+        assert_int_equal(mics_mesh_keep(mesh, keep.to).from, rank);
+        assert_int_equal(keep.to / mesh->ranks_per_node,
+                         (rank / mesh->ranks_per_node + 1) % (mesh->ranks / mesh->ranks_per_node));
+    }
+    for (int32_t file = 0; file < mics_mesh_keep(mesh, 0).files; file++)
+        assert_int_not_equal(seen_at[file], -1);
+}
+
+// No node keeps anything twice, the loss of one of several loses nothing, and no copy is made that
+// this does not need.
+static void check_keep(const mics_mesh *mesh)
+{
+    const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
+    check_files(mesh);
+    for (int32_t file = 0; file < mics_mesh_keep(mesh, 0).files; file++) {
+        int holders = 0, owners = 0, all_copies = 0;
+        for (int32_t node = 0; node < nodes; node++) {
+            int own, copies;
+            count_kept(mesh, node, file, &own, &copies);
+            assert_true(own + copies <= 1);
+            holders += own + copies;
+            owners += own;
+            all_copies += copies;
+        }
+        assert_true(owners >= 1);
+        assert_true(holders >= (nodes > 1 ? 2 : 1));
+        assert_int_equal(all_copies, nodes > 1 && owners == 1);
+    }
+}
+
+static void test_nodes_keep_enough(void **state)
+{
+    (void)state;
+    each_mesh(check_keep);
+}
+
 // ---- refusals ----
 
 static void test_refusals(void **state)
@@ -459,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_second_hop_in_stages_is_in_place),
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_nodes_keep_enough),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@ awk -v first="$(loss_of whole.out 1)" -v last="$(loss_of whole.out 60)" \
 [ "$(grep -v '^step ' whole.out | wc -c)" -gt 100 ] || fail "no text was written"
 [ -s whole.hf/model.safetensors ] || fail "nothing was exported"
 contains whole.hf/config.json rms-decoder
-contains whole/run.json "the program's model"
+contains whole/resolved.json "the program's model"
 
 # The state after step 40 goes on with the same bits.
 mkdir -p killed/checkpoints
@@ -32,7 +32,7 @@ run 1 done "$mics" whole whole.hf "$corpus"/sonnets-001-035.txt
 contains done.err "is not overwritten"
 grep '^step ' done.out && fail "a finished run was trained further"
 
-run 2 without "$program" train whole/run.json --ranks 4 --nodes 2 --out other
+run 2 without "$program" train whole/resolved.json --ranks 4 --nodes 2 --out other
 contains without.err "only that program can train it"
 run 2 generate "$program" generate whole --prompt "Shall I"
 contains generate.err "rms-decoder"

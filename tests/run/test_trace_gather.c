@@ -19,13 +19,7 @@ static char folder[] = "/tmp/mics-gather-XXXXXX";
 static mics_job job;
 static mics_run run;
 
-// What trace.c needs of the program and of the engine: in these tests the engine is its times.
-double run_job_files_timeout_s(const mics_job *any)
-{
-    (void)any;
-    return RANKS_TIMEOUT_S;
-}
-
+// What trace.c needs of the engine, which in these tests is its times.
 const mics_step_time *mics_engine_times(const mics_engine *engine)
 {
     return (const mics_step_time *)engine;

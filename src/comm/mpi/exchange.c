@@ -320,12 +320,11 @@ static double next_nap(double nap_us, int moves)
 }
 
 // Sleeps outside of the turn, unless there is news of a rank of this node since `heard`.
-static double nap(comm_mpi *self, const transfer *moving, uint32_t heard, double nap_us)
+static void nap(comm_mpi *self, const transfer *moving, uint32_t heard, double nap_us)
 {
     comm_turn_leave(&self->turn);
-    double stood_still_us = comm_intra_sleep(self, moving->exchange->channel, heard, nap_us);
+    comm_intra_sleep(self, moving->exchange->channel, heard, nap_us);
     comm_turn_enter(&self->turn);
-    return stood_still_us;
 }
 
 static mics_status advance_both(comm_mpi *self, transfer *moving, bool *moved_out)
@@ -344,7 +343,8 @@ static mics_status advance_both(comm_mpi *self, transfer *moving, bool *moved_ou
 // In a turn, until MPI has done its part.
 static mics_status drive_mpi(comm_mpi *self, transfer *moving)
 {
-    double since_us = mics_clock_us(), nap_us = NAP_MIN_US;
+    mics_patience patience = mics_patience_begin(self->timeout_s);
+    double since_us = patience.looked_us, nap_us = NAP_MIN_US;
     int moves = 1;
     while (!is_received_by_mpi(moving) || !is_sent_by_mpi(moving)) {
         bool moved = false;
@@ -353,18 +353,19 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
             return MICS_ERR_COMM;
         MICS_TRY(advance_both(self, moving, &moved));
         if (moved) {
-            since_us = mics_clock_us();
+            patience = mics_patience_begin(self->timeout_s);
+            since_us = patience.looked_us;
             moves++;
             comm_turn_hand_over(&self->turn);
             continue;
         }
-        if (comm_mpi_is_timed_out(since_us, self->timeout_s))
+        if (mics_patience_ends(&patience))
             return fail_timeout(self, moving);
-        if (nap_us <= NAP_MIN_US && mics_clock_us() - since_us < POLL_US) {
+        if (nap_us <= NAP_MIN_US && patience.looked_us - since_us < POLL_US) {
             comm_turn_hand_over(&self->turn);
             continue;
         }
-        since_us += nap(self, moving, heard, nap_us);
+        nap(self, moving, heard, nap_us);
         nap_us = next_nap(nap_us, moves);
         moves = 0;
     }
@@ -374,7 +375,7 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
 // Not in a turn, until all is done; what is left does not need MPI.
 static mics_status drive_intra(comm_mpi *self, transfer *moving)
 {
-    double since_us = mics_clock_us();
+    mics_patience patience = mics_patience_begin(self->timeout_s);
     while (moving->waits_in || moving->waits_out) {
         bool moved = false;
         const uint32_t heard = comm_intra_listen(self, moving->exchange->channel);
@@ -382,15 +383,15 @@ static mics_status drive_intra(comm_mpi *self, transfer *moving)
             return MICS_ERR_COMM;
         MICS_TRY(advance_intra(self, moving, &moved));
         if (moved) {
-            since_us = mics_clock_us();
-        } else if (comm_mpi_is_timed_out(since_us, self->timeout_s)) {
+            patience = mics_patience_begin(self->timeout_s);
+        } else if (mics_patience_ends(&patience)) {
             comm_turn_enter(&self->turn);
             mics_status status = self->broken ? MICS_ERR_COMM : fail_timeout(self, moving);
             self->broken = true; // in the same turn, so that one channel alone reports the time-out
             comm_turn_leave(&self->turn);
             return status;
         } else if (!comm_intra_poll(self, moving->exchange->channel, heard)) {
-            since_us += comm_intra_sleep(self, moving->exchange->channel, heard, LOOK_US);
+            comm_intra_sleep(self, moving->exchange->channel, heard, LOOK_US);
         }
     }
     return MICS_OK;

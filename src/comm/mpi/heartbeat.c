@@ -257,18 +257,19 @@ mics_status comm_heartbeat_part(comm_mpi *self, double timeout_s)
     comm_heartbeat *beat = &self->heartbeat;
     if (beat->ranks == 1 || !beat->going)
         return MICS_OK;
-    double since_us = mics_clock_us();
+    mics_patience patience = mics_patience_begin(timeout_s);
+    const double since_us = patience.looked_us;
     bool left = true;
     comm_turn_enter(&self->turn);
     beat->parting = true;
     mics_status status = self->broken ? MICS_ERR_COMM : MICS_OK;
     while (status == MICS_OK && left) {
         status = go_on(self, &left);
-        if (status == MICS_OK && left && comm_mpi_is_timed_out(since_us, timeout_s))
+        if (status == MICS_OK && left && mics_patience_ends(&patience))
             status =
                 mics_fail(MICS_ERR_TIMEOUT, "closing: not all ranks came within %g s", timeout_s);
         if (status == MICS_OK && left)
-            since_us += comm_mpi_give_way(self, since_us);
+            comm_mpi_give_way(self, since_us);
     }
     self->broken = status != MICS_OK;
     comm_turn_leave(&self->turn);

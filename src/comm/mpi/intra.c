@@ -33,7 +33,6 @@
 enum {
     SUM_PIECE_BYTES = 256 * 1024, // of staging; stays in a core's second cache until it is added
     POLL_US = 20,                 // a sleep and being woken cost as much
-    STOOD_STILL_US = 1000 * 1000, // a sleep that was so much too long was none: somebody stopped us
 };
 
 _Static_assert(SUM_PIECE_BYTES <= COMM_WINDOW * COMM_CHUNK_BYTES, "staging holds a piece");
@@ -67,9 +66,8 @@ bool comm_intra_poll(const comm_mpi *self, int32_t channel, uint32_t heard)
     return news;
 }
 
-double comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us)
+void comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us)
 {
-    const double begin_us = mics_clock_us();
     const struct timespec longest = {.tv_sec = (time_t)(longest_us * 1e-6),
                                      .tv_nsec = (long)longest_us % 1000000 * 1000};
     if (self->intra.boxes == NULL) {
@@ -80,8 +78,6 @@ double comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, d
         syscall(SYS_futex, &own->bells, FUTEX_WAIT, heard, &longest, NULL, 0);
         atomic_store(&own->sleeps, 0);
     }
-    const double away_us = mics_clock_us() - begin_us;
-    return away_us - longest_us > STOOD_STILL_US ? away_us : 0;
 }
 
 // ---- sending ----

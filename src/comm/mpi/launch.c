@@ -4,6 +4,7 @@
 // that a planner needs. Every build has this file: one without MPI must refuse to run under
 // `mpirun` rather than train one copy a process.
 #include "comm/internal.h"
+#include "mics/log.h"
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -44,6 +45,20 @@ int mics_comm_mpi_launched(void)
             return true;
     }
     return slurm_step_tasks() > 1;
+}
+
+mics_status mics_comm_check_launcher(void)
+{
+    const int32_t ranks = number_of("WORLD_SIZE");
+    if (ranks <= 1 || getenv("RANK") == NULL || mics_comm_mpi_launched())
+        return MICS_OK;
+    if (number_of("LOCAL_RANK") > 0)
+        return MICS_ERR_INVALID;
+    return mics_fail(MICS_ERR_INVALID,
+                     "this is process %d of %d by RANK and WORLD_SIZE, as torchrun sets them, and "
+                     "no MPI launcher started it, so each would train alone; start it with mpirun "
+                     "or srun, or unset the two to train in one process",
+                     (int)number_of("RANK"), (int)ranks);
 }
 
 // Slurm comes last: under Open MPI's mpirun a job step's tasks are daemons, not ranks.

@@ -15,7 +15,6 @@ static const char split_what[] = "finding the ranks of a node";
 
 enum {
     SLICE_NS = 50 * 1000 * 1000,
-    STOOD_STILL_US = 1000 * 1000, // a slice this long is not one: somebody stopped us
 };
 
 // One splitting. The rank has the turn while its thread goes on.
@@ -92,24 +91,20 @@ static void close_splitting(comm_mpi *self, splitting *made)
     mics_free(self->memory, made);
 }
 
-// Lets the thread go; false when it has not ended in time. Slices in which this process was stopped
-// do not count.
+// Lets the thread go; false when it has not ended in time.
 static bool await_splitting(splitting *made, double timeout_s)
 {
-    double waited_us = 0;
+    mics_patience patience = mics_patience_begin(timeout_s);
     pthread_mutex_lock(&made->mutex);
     made->goes = true;
     pthread_cond_broadcast(&made->changed);
-    while (!made->done && waited_us < timeout_s * 1e6) {
+    while (!made->done && !mics_patience_ends(&patience)) {
         struct timespec until;
-        const double begin_us = mics_clock_us();
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += SLICE_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&made->changed, &made->mutex, &until);
-        const double slice_us = mics_clock_us() - begin_us;
-        waited_us += slice_us < STOOD_STILL_US ? slice_us : 0;
     }
     const bool done = made->done;
     pthread_mutex_unlock(&made->mutex);

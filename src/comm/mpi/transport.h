@@ -132,14 +132,8 @@ mics_status comm_mpi_check(int code, const char *what);
 mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out);
 
 /* Called when a poll found nothing. Sleeps outside of the turn, once nothing has moved since
- * `since_us` for a moment.
- *
- * Returns: microseconds for which this process stood still as a whole (it was stopped, or its
- *          machine), which count for nobody's time-out; mostly 0.
- */
-double comm_mpi_give_way(comm_mpi *self, double since_us);
-
-bool comm_mpi_is_timed_out(double since_us, double timeout_s);
+ * `since_us` for a moment. */
+void comm_mpi_give_way(comm_mpi *self, double since_us);
 
 /* Calls the time-out handler, outside of the turn; once: who comes later waits until it has spoken.
  * Returns MICS_ERR_TIMEOUT. */
@@ -176,11 +170,8 @@ uint32_t comm_intra_listen(const comm_mpi *self, int32_t channel);
 /* Looks for a moment whether there is news since `heard` was listened to. */
 bool comm_intra_poll(const comm_mpi *self, int32_t channel, uint32_t heard);
 
-/* Sleeps for `longest_us` < 1e6, or until there is news since `heard` was listened to.
- *
- * Returns: as comm_mpi_give_way.
- */
-double comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us);
+/* Sleeps for `longest_us` < 1e6, or until there is news since `heard` was listened to. */
+void comm_intra_sleep(const comm_mpi *self, int32_t channel, uint32_t heard, double longest_us);
 
 /* Offers what the exchange sends to the rank that it sends to. The last offer has been taken. */
 void comm_intra_offer(comm_mpi *self, const mics_exchange *exchange, uint64_t hash);

@@ -18,8 +18,7 @@ enum {
     POLL_US = 20,         // how long a wait polls before it sleeps; a sleep costs 60 us or more
     SLEEP_NS = 50 * 1000, // Linux adds its timer slack, 50 us unless told otherwise
     TURN_US = 100,        // how long who has something to do keeps others waiting
-    STOOD_STILL_US = 1000 * 1000, // a sleep this long is not one: somebody stopped us
-    BUSY_POLL_US = 5, // a poll of one of MPI's collectives that took longer has moved data
+    BUSY_POLL_US = 5,     // a poll of one of MPI's collectives that took longer has moved data
 };
 
 // ---- turns ----
@@ -112,23 +111,15 @@ mics_status comm_mpi_test(MPI_Request *request, const char *what, bool *done_out
     return MICS_OK;
 }
 
-double comm_mpi_give_way(comm_mpi *self, double since_us)
+void comm_mpi_give_way(comm_mpi *self, double since_us)
 {
-    const double begin_us = mics_clock_us();
-    if (begin_us - since_us < POLL_US) {
+    if (mics_clock_us() - since_us < POLL_US) {
         comm_turn_hand_over(&self->turn);
-        return 0;
+        return;
     }
     comm_turn_leave(&self->turn);
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     comm_turn_enter(&self->turn);
-    const double away_us = mics_clock_us() - begin_us;
-    return away_us > STOOD_STILL_US ? away_us : 0;
-}
-
-bool comm_mpi_is_timed_out(double since_us, double timeout_s)
-{
-    return mics_clock_us() - since_us > timeout_s * 1e6;
 }
 
 // While one channel reports, the other may time out as well: it waits until that has been said,
@@ -143,7 +134,7 @@ mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout)
         self->reporting = COMM_REPORTED;
     }
     while (self->reporting == COMM_REPORTING)
-        (void)comm_mpi_give_way(self, 0);
+        comm_mpi_give_way(self, 0);
     return MICS_ERR_TIMEOUT;
 }
 
@@ -151,7 +142,8 @@ mics_status comm_mpi_report_timeout(comm_mpi *self, const mics_timeout *timeout)
 mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const char *what,
                            double timeout_s)
 {
-    double start_us = mics_clock_us(), quiet_us = start_us;
+    mics_patience patience = mics_patience_begin(timeout_s);
+    double quiet_us = patience.looked_us;
     bool done = false;
     comm_turn_enter(&self->turn);
     mics_status status = comm_mpi_check(code, what);
@@ -164,13 +156,13 @@ mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const
         double now_us = mics_clock_us();
         if (now_us - poll_us > BUSY_POLL_US)
             quiet_us = now_us;
-        if (comm_mpi_is_timed_out(start_us, timeout_s))
+        if (mics_patience_ends(&patience))
             status = mics_fail(MICS_ERR_TIMEOUT,
                                "%s: not all ranks came within %g s; see what the others do, or "
                                "raise run.comm_timeout_s",
                                what, timeout_s);
         else
-            start_us += comm_mpi_give_way(self, quiet_us);
+            comm_mpi_give_way(self, quiet_us);
     }
     self->broken = self->broken || status != MICS_OK;
     comm_turn_leave(&self->turn);

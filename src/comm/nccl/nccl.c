@@ -70,11 +70,11 @@ static void sleep_us(long us)
 // Waits for a call of a non-blocking communicator to have done what it does on the host.
 static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result, const char *what)
 {
-    const double begin_us = mics_clock_us();
+    mics_patience patience = mics_patience_begin(self->timeout_s);
     while (result == ncclInProgress) {
         if (self->aborted)
             return MICS_ERR_PEER;
-        if (mics_clock_us() - begin_us > self->timeout_s * 1e6) {
+        if (mics_patience_ends(&patience)) {
             if (!atomic_exchange(&self->told, true))
                 mics_log(MICS_LOG_ERROR,
                          "%s: NCCL has not connected this rank with its group in %g s "

@@ -13,10 +13,10 @@
 //      ends, whatever fails.
 //   4. Outside of exchanges a cell is EMPTY.
 //   5. A cell meets cells of its own channel only.
+#include "base/clock.h"
 #include "comm/internal.h"
 #include "mics/comm.h"
 #include "mics/log.h"
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -24,8 +24,8 @@
 #include <string.h>
 #include <time.h>
 
-// Thirty years: a later deadline might not fit its type.
-#define TIMEOUT_MAX_S 1e9
+// How often who waits looks at the time.
+static const double LOOK_S = 0.25;
 
 typedef enum cell_state { CELL_EMPTY, CELL_FULL, CELL_TAKING, CELL_REFUSED } cell_state;
 
@@ -85,19 +85,20 @@ static cell *cell_of(const mics_thread_world *world, int32_t rank, int32_t chann
 
 // ---- waiting ----
 
-static struct timespec deadline_of(const thread_comm *self)
+// Waits for a signal, but looks at the time now and then, as patience asks for. Returns whether the
+// wait is over.
+static bool wait_patiently(pthread_cond_t *signal, pthread_mutex_t *mutex, mics_patience *patience)
 {
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    double seconds = fmin(self->timeout_s, TIMEOUT_MAX_S);
-    double whole = floor(seconds);
-    deadline.tv_sec += (time_t)whole;
-    deadline.tv_nsec += (long)((seconds - whole) * 1e9);
-    if (deadline.tv_nsec >= 1000000000L) {
-        deadline.tv_sec++;
-        deadline.tv_nsec -= 1000000000L;
+    const double slice_s = fmin(LOOK_S, fmax(patience->left_us, 0) * 1e-6);
+    struct timespec next;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    next.tv_nsec += (long)(slice_s * 1e9);
+    if (next.tv_nsec >= 1000000000L) {
+        next.tv_sec++;
+        next.tv_nsec -= 1000000000L;
     }
-    return deadline;
+    pthread_cond_timedwait(signal, mutex, &next);
+    return mics_patience_ends(patience);
 }
 
 // Whom a rank waits for: on `channel`, or else on another one, or nobody.
@@ -183,12 +184,12 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
 // Waits, with the sender's cell locked, until it offers a message to this rank.
 static mics_status await_offer(thread_comm *self, cell *source)
 {
-    struct timespec deadline = deadline_of(self);
-    int expired = 0;
+    mics_patience patience = mics_patience_begin(self->timeout_s);
+    bool expired = false;
     while (!source->aborted && !(source->state == CELL_FULL && source->to == self->base.rank)) {
-        if (expired == ETIMEDOUT)
+        if (expired)
             return MICS_ERR_TIMEOUT;
-        expired = pthread_cond_timedwait(&source->offered, &source->mutex, &deadline);
+        expired = wait_patiently(&source->offered, &source->mutex, &patience);
     }
     return source->aborted ? MICS_ERR_PEER : MICS_OK;
 }
@@ -242,10 +243,10 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
 // the exchange has failed already. Never while it is being read.
 static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
 {
-    struct timespec deadline = deadline_of(self);
-    int expired = 0;
-    while (mine->state == CELL_FULL && !mine->aborted && !failed && expired != ETIMEDOUT)
-        expired = pthread_cond_timedwait(&mine->taken, &mine->mutex, &deadline);
+    mics_patience patience = mics_patience_begin(self->timeout_s);
+    bool expired = false;
+    while (mine->state == CELL_FULL && !mine->aborted && !failed && !expired)
+        expired = wait_patiently(&mine->taken, &mine->mutex, &patience);
     while (mine->state == CELL_TAKING)
         pthread_cond_wait(&mine->taken, &mine->mutex);
     cell_state end = mine->state;

@@ -245,28 +245,51 @@ static mics_status write_data(stream *out, const mics_optimizer_shard *shards, i
     return MICS_OK;
 }
 
+// Writes data and header into an open file; *hash_out is the header's.
+static mics_status write_planned(mics_memory *memory, int fd, const char *path, const layout *plan,
+                                 mics_rank_file_id id, const mics_optimizer_shard *shards,
+                                 int32_t count, uint64_t *hash_out)
+{
+    const size_t head_bytes = (size_t)(MICS_RANK_FILE_PREFIX + plan->header_bytes);
+    unsigned char *head = NULL;
+    MICS_TRY(MICS_NEW(memory, head_bytes, &head));
+    stream out = {.fd = fd, .path = path, .offset = plan->data_at};
+    out.next_hash = encode_header(head, plan, id, shards, count);
+    mics_status status = write_data(&out, shards, count, plan->file_bytes);
+    *hash_out = XXH3_64bits(head + MICS_RANK_FILE_PREFIX, (size_t)plan->header_bytes);
+    put_u64(head + 16, *hash_out);
+    if (status == MICS_OK)
+        status = mics_file_write_at(fd, path, head, head_bytes, 0);
+    mics_free(memory, head);
+    return status;
+}
+
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
                                  const mics_optimizer_shard *shards, int32_t count)
 {
     layout plan = {0};
+    int fd = -1;
+    uint64_t hash = 0;
     MICS_TRY(plan_layout(path, shards, count, &plan));
-    size_t head_bytes = (size_t)(MICS_RANK_FILE_PREFIX + plan.header_bytes);
-    unsigned char *head = NULL;
-    MICS_TRY(MICS_NEW(memory, head_bytes, &head));
-    stream out = {.fd = -1, .path = path, .offset = plan.data_at};
-    out.next_hash = encode_header(head, &plan, id, shards, count);
-    mics_status status = mics_file_create(path, plan.file_bytes, &out.fd);
-    if (status == MICS_OK) {
-        status = write_data(&out, shards, count, plan.file_bytes);
-        put_u64(head + 16, XXH3_64bits(head + MICS_RANK_FILE_PREFIX, (size_t)plan.header_bytes));
-        if (status == MICS_OK)
-            status = mics_file_write_at(out.fd, path, head, head_bytes, 0);
-        status = mics_file_close_written(out.fd, path, status);
-        if (status != MICS_OK)
-            unlink(path);
-    }
-    mics_free(memory, head);
+    MICS_TRY(mics_file_create(path, plan.file_bytes, &fd));
+    mics_status status = write_planned(memory, fd, path, &plan, id, shards, count, &hash);
+    status = mics_file_close_written(fd, path, status);
+    if (status != MICS_OK)
+        unlink(path);
     return status;
+}
+
+mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *path,
+                                      mics_rank_file_id id, const mics_optimizer_shard *shards,
+                                      int32_t count, int64_t *bytes_out, uint64_t *hash_out)
+{
+    static const unsigned char nothing[MICS_RANK_FILE_PREFIX];
+    layout plan = {0};
+    MICS_TRY(plan_layout(path, shards, count, &plan));
+    MICS_TRY(mics_file_write_at(fd, path, nothing, sizeof nothing, 0)); // what it held is gone
+    MICS_TRY(mics_file_reserve(fd, path, plan.file_bytes));
+    *bytes_out = plan.file_bytes;
+    return write_planned(memory, fd, path, &plan, id, shards, count, hash_out);
 }
 
 // ---- reading data ----

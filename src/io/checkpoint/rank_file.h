@@ -78,6 +78,15 @@ mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t cou
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
                                  const mics_optimizer_shard *shards, int32_t count);
 
+/* The same over what an open file holds, whose memory is used again; nothing is brought to disk.
+ * `path` is for errors.
+ *
+ * bytes_out: of the file; hash_out: of its header.
+ */
+mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *path,
+                                      mics_rank_file_id id, const mics_optimizer_shard *shards,
+                                      int32_t count, int64_t *bytes_out, uint64_t *hash_out);
+
 /* Reads and checks a file's header, of version 1 or 2; the data is not touched.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.

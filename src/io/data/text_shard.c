@@ -213,15 +213,29 @@ static int lock(const char *path)
     return -1;
 }
 
+// A path as a pattern that matches nothing else. Returns whether it fits.
+static bool escape_pattern(const char *path, char *pattern, size_t capacity)
+{
+    size_t used = 0;
+    for (; *path != '\0' && used + 2 < capacity; path++) {
+        if (strchr("*?[\\", *path) != NULL)
+            pattern[used++] = '\\';
+        pattern[used++] = *path;
+    }
+    pattern[used] = '\0';
+    return *path == '\0';
+}
+
 // Removes what processes of this machine that were killed left behind. Needs the lock, which holds
 // on this machine at least; what another one has begun may be alive.
 static void remove_partials(const char *shard_path)
 {
-    char pattern[PATH_MAX];
+    char pattern[PATH_MAX], escaped[PATH_MAX];
     mics_shard_host host = mics_shard_host_get();
     glob_t found = {0};
-    if (snprintf(pattern, sizeof pattern, "%s.%s-*.partial", shard_path, host.name) >=
-        (int)sizeof pattern)
+    if (!escape_pattern(shard_path, escaped, sizeof escaped) ||
+        snprintf(pattern, sizeof pattern, "%s.%s-*.partial", escaped, host.name) >=
+            (int)sizeof pattern)
         return;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++)

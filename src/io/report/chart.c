@@ -121,7 +121,7 @@ static void draw_y_axis(drawing *d)
         mics_text_printf(&d->text,
                          "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\"/>\n",
                          LEFT, y, WIDTH - RIGHT, y, i == 0 ? "#333333" : "#DDDDDD");
-        snprintf(number, sizeof number, "%.6g", i * d->tick);
+        mics_text_format(number, sizeof number, "%.6g", i * d->tick);
         write_text(d, LEFT - 8, y + 4.5, "text-anchor=\"end\" fill=\"#333333\"", number);
     }
     mics_text_printf(&d->text,

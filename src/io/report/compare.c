@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of predicted against measured bytes.
 #include "base/size.h"
+#include "base/text.h"
 #include "mics/report.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -15,8 +16,8 @@ static void verdict_text(const mics_compare_row *row, char *text, size_t capacit
     else if (row->predicted == 0)
         snprintf(text, capacity, "%+" PRId64 " B", more);
     else
-        snprintf(text, capacity, "%+" PRId64 " B (%+.2f %%)", more,
-                 100.0 * (double)more / (double)row->predicted);
+        mics_text_format(text, capacity, "%+" PRId64 " B (%+.2f %%)", more,
+                         100.0 * (double)more / (double)row->predicted);
 }
 
 static int label_columns(const char *title, const mics_compare_row *rows, int32_t count)

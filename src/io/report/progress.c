@@ -6,6 +6,7 @@
 //   1. `open` is true exactly when the terminal's cursor stands behind a live line.
 //   2. The display never fails a run: what cannot be printed is lost.
 #include "base/clock.h"
+#include "base/text.h"
 #include "mics/report.h"
 #include <inttypes.h>
 #include <math.h>
@@ -41,7 +42,7 @@ static const char *duration_text(double seconds, char *text, size_t capacity)
     if (!(seconds >= 0.0) || seconds > 1e9)
         snprintf(text, capacity, "?");
     else if (seconds < 60.0)
-        snprintf(text, capacity, "%.0fs", seconds);
+        mics_text_format(text, capacity, "%.0fs", seconds);
     else if (seconds < 3600.0)
         snprintf(text, capacity, "%dm%02ds", (int)seconds / 60, (int)seconds % 60);
     else
@@ -53,11 +54,11 @@ static const char *duration_text(double seconds, char *text, size_t capacity)
 static const char *rate_text(double rate, char *text, size_t capacity)
 {
     if (!(rate < 1e6))
-        snprintf(text, capacity, "%.2fM", rate / 1e6);
+        mics_text_format(text, capacity, "%.2fM", rate / 1e6);
     else if (rate < 1e4)
-        snprintf(text, capacity, "%.0f", rate);
+        mics_text_format(text, capacity, "%.0f", rate);
     else
-        snprintf(text, capacity, "%.1fk", rate / 1e3);
+        mics_text_format(text, capacity, "%.1fk", rate / 1e3);
     return text;
 }
 
@@ -80,14 +81,17 @@ static void numbers_text(const mics_progress *progress, const mics_metrics *metr
     rate_text(metrics->tokens_per_s, rate, sizeof rate);
     duration_text(seconds_left(progress, metrics), left, sizeof left);
     if (digits == MANY)
-        snprintf(text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
-                 metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+        mics_text_format(
+            text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
+            metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else if (digits == FEWER)
-        snprintf(text, capacity, "loss %.4f lr %.1e norm %.3f %s tok/s %.0f ms/step %s left",
-                 metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+        mics_text_format(text, capacity,
+                         "loss %.4f lr %.1e norm %.3f %s tok/s %.0f ms/step %s left", metrics->loss,
+                         metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else
-        snprintf(text, capacity, "loss %.4g lr %.0e norm %.3g %s tok/s %.0f ms/step %s left",
-                 metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+        mics_text_format(text, capacity,
+                         "loss %.4g lr %.0e norm %.3g %s tok/s %.0f ms/step %s left", metrics->loss,
+                         metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
 }
 
 // ---- lines ----

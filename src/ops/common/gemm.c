@@ -9,6 +9,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 void mics_gemm_plain(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K,
                      float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
@@ -50,6 +51,20 @@ void mics_gemm(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t
     if (K > 0)
         pthread_once(&warned, warn_slow);
     mics_gemm_plain(transpose_a, transpose_b, M, N, K, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+// The library takes this only before it computes or is asked for its instruction set.
+mics_status mics_gemm_limit(const mics_kernels *kernels)
+{
+    const bool avx2 = strcmp(kernels->name, "avx2") == 0;
+    if (strcmp(kernels->name, "avx512") == 0)
+        return MICS_OK;
+    if (dnnl_set_max_cpu_isa(avx2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41) == dnnl_success)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_UNSUPPORTED,
+                     "the matrix library has computed in this process already, and cannot be kept "
+                     "to %s any more; set ONEDNN_MAX_CPU_ISA=%s on all machines",
+                     kernels->name, avx2 ? "AVX2" : "SSE41");
 }
 
 // Only names that both oneDNN 2 and 3 have.

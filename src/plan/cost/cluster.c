@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Clusters: defaults, what follows from other figures, checks, and the size of the tree.
+#include "base/text.h"
 #include "mics/log.h"
 #include "plan/cost/keys.h"
 #include <math.h>
@@ -92,7 +93,7 @@ static mics_status refuse(const mics_json *json, const mics_cluster *cluster, co
     char what[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    mics_text_vformat(what, sizeof what, format, args);
     va_end(args);
     if (json != NULL)
         return mics_json_fail(json, path, MICS_ERR_INVALID, "%s", what);

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Reads cluster files: each key by its row of the table; errors name file, line and key.
+#include "base/text.h"
 #include "plan/cost/catalogue.h"
 #include <math.h>
 #include <stdio.h>
@@ -48,12 +49,12 @@ static mics_status take_number(const place *at, const cost_key *key, const mics_
     }
     double number = mics_json_real(value);
     if (!(number >= key->low && number <= key->high)) {
-        snprintf(what, sizeof what, "must be %.10g to %.10g, not %.10g", key->low, key->high,
-                 number);
+        mics_text_format(what, sizeof what, "must be %.10g to %.10g, not %.10g", key->low,
+                         key->high, number);
         return fail_at(at, key->name, MICS_ERR_INVALID, what);
     }
     if (key->type == COST_COUNT && number != floor(number)) {
-        snprintf(what, sizeof what, "must be a whole number, not %.10g", number);
+        mics_text_format(what, sizeof what, "must be a whole number, not %.10g", number);
         return fail_at(at, key->name, MICS_ERR_INVALID, what);
     }
     char *field = (char *)at->object + key->at;
@@ -91,8 +92,8 @@ static mics_status take_point(const place *at, const cost_key *key, const mics_j
     char what[160];
     double number = mics_json_real(figure);
     if (!(number >= key->low && number <= key->high)) {
-        snprintf(what, sizeof what, "must have figures of %.10g to %.10g, not %.10g", key->low,
-                 key->high, number);
+        mics_text_format(what, sizeof what, "must have figures of %.10g to %.10g, not %.10g",
+                         key->low, key->high, number);
         return fail_at(at, key->name, MICS_ERR_INVALID, what);
     }
     curve->size[curve->count] = mics_json_real(size);
@@ -107,8 +108,8 @@ static mics_status take_curve(const place *at, const cost_key *key, const mics_j
         double number = mics_json_real(value);
         char what[160];
         if (!(number >= key->low && number <= key->high)) {
-            snprintf(what, sizeof what, "must be %.10g to %.10g, not %.10g", key->low, key->high,
-                     number);
+            mics_text_format(what, sizeof what, "must be %.10g to %.10g, not %.10g", key->low,
+                             key->high, number);
             return fail_at(at, key->name, MICS_ERR_INVALID, what);
         }
         curve = mics_curve_constant(number * key->unit);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sentences about entries: what limits the winner, where others lose time to it, what does not fit.
 #include "base/size.h"
+#include "base/text.h"
 #include "plan/search/internal.h"
 #include <math.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@ MICS_PRINTF(2, 3) static void add(mics_plan_entry *entry, const char *format, ..
     const size_t used = strlen(entry->why);
     va_list args;
     va_start(args, format);
-    vsnprintf(entry->why + used, sizeof entry->why - used, format, args);
+    mics_text_vformat(entry->why + used, sizeof entry->why - used, format, args);
     va_end(args);
 }
 
@@ -147,9 +148,9 @@ typedef struct part {
 static const char *time_text(double us, char text[32])
 {
     if (us < 1e6)
-        snprintf(text, 32, "%.3g ms", us * 1e-3);
+        mics_text_format(text, 32, "%.3g ms", us * 1e-3);
     else
-        snprintf(text, 32, "%.3g s", us * 1e-6);
+        mics_text_format(text, 32, "%.3g s", us * 1e-6);
     return text;
 }
 

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Copies of a run's state in the memory of its nodes (run.memory_checkpoint_every), which outlive its
+// processes: made between steps, and taken in place of an older checkpoint at the next start.
+//
+// Each node keeps what its ranks hold, in files of the checkpoint's own format (io/checkpoint/node.h);
+// mics_mesh_keep says which rank writes which, and where a partner node keeps a copy too.
+//
+// Which copies are whose. OUT/run-id holds an ID that the copies' folders have in their names. It is
+// drawn anew whenever a run does not go on from its copies, so that none of an attempt that was given
+// up is ever taken; what this node then has of the old ID is removed.
+//
+// At a start (node_resume.c) processes tell one another which copies their nodes have and which files
+// of those are undamaged, and take the newest that is whole. On each node a folder stands for it: the
+// files that it has under second names, of the others the headers. To everything that reads
+// checkpoints that is one. Before engines open, nodes get what their ranks need and they lack from
+// nodes that have it.
+#ifndef MICS_RUN_NODE_MEMORY_H
+#define MICS_RUN_NODE_MEMORY_H
+
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mics_job mics_job;
+typedef struct run_trainer run_trainer;
+typedef struct run_found_copy run_found_copy;
+
+// A job's; zero before it is opened.
+typedef struct run_node_memory {
+    char id[33];           // of its copies; "": none yet
+    char *root;            // their folder in this node's memory; NULL: not looked for
+    run_found_copy *found; // what the run may go on from; NULL: none
+    bool taken;            // it does
+    int64_t serial;        // of the copies that this run makes
+    int32_t slot;          // where the next goes
+} run_node_memory;
+
+/* Looks for a whole copy on the nodes that are here, unless `resume` is not "auto", and puts a
+ * checkpoint folder together for the newest (run_node_memory_path). What is damaged is passed over
+ * with a warning.
+ *
+ * Needs:   job->run, loaded; before run_job_find_checkpoint.
+ * Returns: MICS_OK, also where there is none; MICS_ERR_MEMORY and what a collective returned.
+ * Collective: over processes.
+ */
+mics_status run_node_memory_find(mics_job *job, const char *resume);
+
+/* Whether the run goes on from the copy that was found, as the newest checkpoint on disk (NULL: none)
+ * is of an earlier step, or of the same: then nothing need be read from disk. */
+bool run_node_memory_wins(mics_job *job, const char *newest_on_disk);
+
+/* The checkpoint folder that stands for the copy; NULL: none was found. */
+const char *run_node_memory_path(const mics_job *job);
+
+/* Counts what the run's older copies take as available, in job->budget: new ones take their place. */
+void run_node_memory_credit(mics_job *job);
+
+/* Before engines open: settles the ID, gets what this node lacks of the copy that the run goes on
+ * from, and finds whether there is room for the copies to come.
+ *
+ * Needs:   the schedule, and the output folder locked.
+ * Returns: MICS_OK; MICS_ERR_MEMORY: no room, with what is needed; MICS_ERR_IO, MICS_ERR_INVALID,
+ *          logged.
+ * Collective: over processes.
+ */
+mics_status run_node_memory_start(mics_job *job);
+
+/* Once engines are filled: removes what stood for the checkpoint. */
+void run_node_memory_loaded(mics_job *job);
+
+/* Frees; removes the copies too where `saved`: the state is on disk. */
+void run_node_memory_close(mics_job *job, bool saved);
+
+/* Counts the memory that a rank's copies take, as the ledger has it; unbook: no more. Returns:
+ * MICS_OK; MICS_ERR_MEMORY. */
+mics_status run_node_memory_book(run_trainer *self);
+void run_node_memory_unbook(run_trainer *self);
+
+/* Makes a copy of the step that was done last. One that fails is a warning: training goes on, and the
+ * copy before it counts. Also for who has no time to save to disk.
+ *
+ * kept_out: whether it counts, alike on all ranks; false where the run keeps none.
+ * Returns:  MICS_OK; what a collective returned.     Collective: over ranks.
+ */
+mics_status run_node_memory_copy(run_trainer *self, int64_t step, bool *kept_out);
+
+/* The same after a step, where a copy is due (run.memory_checkpoint_every). */
+mics_status run_node_memory_follow(run_trainer *self, int64_t step);
+
+// ---- node_resume.c, for node_memory.c ----
+
+/* Gets from other nodes what this one needs of the copy that the run goes on from and lacks.
+ * Returns: MICS_OK, MICS_ERR_IO, MICS_ERR_FORMAT; as a collective.    Collective: over processes. */
+mics_status run_node_fetch(mics_job *job);
+
+/* Frees what was found, and removes the folder that stands for it. */
+void run_node_forget_found(mics_job *job);
+
+#endif
