@@ -31,15 +31,14 @@ static void read_heads(config_reader *reader, decoder *self)
     const bool own = family->key_value_heads > 0 && !config_has(reader, pairs);
     heads->key_value =
         config_int(reader, pairs, 1, 100000, own ? family->key_value_heads : heads->query);
-    const bool divides = self->hidden % heads->query == 0;
-    const int64_t dim = family->head_dim > 0 ? family->head_dim : self->hidden / heads->query;
-    heads->dim = config_int(reader, "head_dim", 1, CONFIG_MAX_HEAD_DIM, dim);
-    if (reader->status == MICS_OK && !divides && family->head_dim == 0 &&
-        !config_is_said(reader, "head_dim"))
+    const bool own_dim = family->head_dim > 0 || config_is_said(reader, "head_dim");
+    if (reader->status == MICS_OK && !own_dim && self->hidden % heads->query != 0)
         reader->status = mics_json_fail(reader->json, "num_attention_heads", MICS_ERR_INVALID,
                                         "%lld heads do not divide hidden_size = %lld; give a "
                                         "number that does, or head_dim",
                                         (long long)heads->query, (long long)self->hidden);
+    const int64_t dim = family->head_dim > 0 ? family->head_dim : self->hidden / heads->query;
+    heads->dim = config_int(reader, "head_dim", 1, CONFIG_MAX_HEAD_DIM, dim);
     config_check_heads(reader, *heads);
 }
 

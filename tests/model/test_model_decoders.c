@@ -233,6 +233,8 @@ static const refusal refusals[] = {
     {"llama", "\"hidden_size\": \"12\"", "hidden_size", "must be an integer"},
     {"llama", "\"num_attention_heads\": 5", "num_attention_heads",
      "5 heads do not divide hidden_size = 12"},
+    {"llama", "\"num_attention_heads\": 100", "num_attention_heads",
+     "100 heads do not divide hidden_size = 12"},
     {"llama", "\"num_key_value_heads\": 4", "num_key_value_heads",
      "4 key-value heads do not divide num_attention_heads = 6"},
     {"llama", "\"num_key_value_heads\": 0", "num_key_value_heads", "from 1"},
