@@ -54,6 +54,63 @@ static void run_gelu_backward(const bench *b, const subject *s, void *const *p)
     op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, false, false);
 }
 
+static void run_exact_gelu_forward(const bench *b, const subject *s, void *const *p)
+{
+    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N, true);
+}
+
+static void run_exact_gelu_backward(const bench *b, const subject *s, void *const *p)
+{
+    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, true, false);
+}
+
+static void run_swiglu_forward(const bench *b, const subject *s, void *const *p)
+{
+    op_swiglu_forward(b->table, &b->at, p[0], p[1], s->N, s->I);
+}
+
+static void run_swiglu_backward(const bench *b, const subject *s, void *const *p)
+{
+    op_swiglu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, s->I, false);
+}
+
+// A pair of a head turns as fast as any other.
+static mics_rotary_spec rotary_of(const mics_heads heads)
+{
+    static const float frequencies[128] = {1};
+    const int64_t most = 2 * (int64_t)(sizeof frequencies / sizeof *frequencies);
+    const int64_t dims = heads.dim < most ? heads.dim / 2 * 2 : most;
+    return (mics_rotary_spec){.dims = dims, .frequencies = frequencies, .scale = 1};
+}
+
+static void run_rotary_forward(const bench *b, const subject *s, void *const *p)
+{
+    const mics_heads heads = op_heads(b->H, s->I / b->H);
+    const mics_rotary_spec spec = rotary_of(heads);
+    op_rotary_forward(b->table, &b->at, p[0], p[1], s->N / b->T, b->T, heads, &spec);
+}
+
+static void run_rotary_backward(const bench *b, const subject *s, void *const *p)
+{
+    const mics_heads heads = op_heads(b->H, s->I / b->H);
+    const mics_rotary_spec spec = rotary_of(heads);
+    op_rotary_backward(b->table, &b->at, p[0], p[1], s->N / b->T, b->T, heads, &spec, false);
+}
+
+static void run_head_norm_forward(const bench *b, const subject *s, void *const *p)
+{
+    op_head_norm_forward(b->table, &b->at, p[0], p[2], p[1], p[3], p[3], 1e-6F, s->N,
+                         op_heads(b->H, s->I / b->H));
+}
+
+static void run_head_norm_backward(const bench *b, const subject *s, void *const *p)
+{
+    void *const dweights[] = {p[5], p[6]};
+    const void *const weights[] = {p[4], p[4]};
+    op_head_norm_backward(b->table, &b->at, p[0], dweights, p[1], p[2], p[3], weights, s->N,
+                          op_heads(b->H, s->I / b->H), false, false);
+}
+
 static void run_add(const bench *b, const subject *s, void *const *p)
 {
     op_add(b->table, &b->at, p[0], p[1], p[2], s->N);
@@ -256,6 +313,81 @@ static int list_movers(const bench *b, subject *out)
     return (int)(sizeof list / sizeof *list);
 }
 
+// The same of ops that only other decoders have: heads of q, k and v, gate and up.
+static int list_decoder_movers(const bench *b, subject *out)
+{
+    const int64_t N = b->N, C = b->C, D = C / b->H, s = (int64_t)mics_dtype_bytes(b->dtype);
+    const int64_t qkv = 3 * N * C * s, wide = 4 * N * C * s, scales = 2 * N * b->H * 4;
+    const subject list[] = {
+        {"exact_gelu_forward",
+         b->dtype,
+         (double)(2 * wide),
+         0,
+         {wide, wide},
+         4 * N * C,
+         0,
+         0,
+         run_exact_gelu_forward},
+        {"exact_gelu_backward",
+         b->dtype,
+         (double)(3 * wide),
+         0,
+         {wide, wide, wide},
+         4 * N * C,
+         0,
+         0,
+         run_exact_gelu_backward},
+        {"swiglu_forward",
+         b->dtype,
+         1.5 * (double)wide,
+         0,
+         {wide / 2, wide},
+         N,
+         2 * C,
+         0,
+         run_swiglu_forward},
+        {"swiglu_backward",
+         b->dtype,
+         2.5 * (double)wide,
+         0,
+         {wide, wide / 2, wide},
+         N,
+         2 * C,
+         0,
+         run_swiglu_backward},
+        {"rotary_forward", b->dtype, (double)(2 * qkv), 0, {qkv, qkv}, N, C, 0, run_rotary_forward},
+        {"rotary_backward",
+         b->dtype,
+         (double)(2 * qkv),
+         0,
+         {qkv, qkv},
+         N,
+         C,
+         0,
+         run_rotary_backward},
+        {"head_norm_forward",
+         b->dtype,
+         (double)(2 * qkv + scales),
+         0,
+         {qkv, qkv, scales, D * s},
+         N,
+         C,
+         0,
+         run_head_norm_forward},
+        {"head_norm_backward",
+         b->dtype,
+         (double)(3 * qkv + scales),
+         0,
+         {qkv, qkv, qkv, scales, D * s, D * s, D * s},
+         N,
+         C,
+         0,
+         run_head_norm_backward},
+    };
+    memcpy(out, list, sizeof list);
+    return (int)(sizeof list / sizeof *list);
+}
+
 // A GEMM of N rows, I to O, forward and backward; bytes are each tensor once.
 static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
 {
@@ -363,8 +495,9 @@ static int list_multipliers(const bench *b, subject *out)
 
 int subjects_list(const bench *b, subject *subjects_out)
 {
-    const int movers = list_movers(b, subjects_out);
-    return movers + list_multipliers(b, subjects_out + movers);
+    int count = list_movers(b, subjects_out);
+    count += list_decoder_movers(b, subjects_out + count);
+    return count + list_multipliers(b, subjects_out + count);
 }
 
 // ---- what buffers hold before ----
@@ -374,6 +507,8 @@ static const subject_content contents[] = {
     {run_layernorm_backward, "xxx+xxx", NULL},
     {run_rmsnorm_forward, "xxfx", NULL},
     {run_rmsnorm_backward, "xxx+xx", NULL},
+    {run_head_norm_forward, "xxfx", NULL},
+    {run_head_norm_backward, "xxx+xxx", NULL},
     {run_sum_losses, "f0", NULL},
     {run_sum_squares, "f0", NULL},
     {run_adamw, "xff+f", NULL},

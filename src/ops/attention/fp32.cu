@@ -125,12 +125,6 @@ template <typename T> __device__ task task_of(const problem<T> &p, int64_t heads
     return {head / heads, head % heads, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
 }
 
-// Whether a query does not see a key.
-template <typename T> __device__ bool is_hidden(const problem<T> &p, int64_t query, int64_t key)
-{
-    return key > query || query - key >= p.window;
-}
-
 // Shared scores of row threadIdx.x / 4 to e^(score - maximum); returns by how much what was summed
 // so far shrinks.
 __device__ float softmax_step(spaces &at, float *maximum, float *sum)
@@ -164,10 +158,10 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
     for (int64_t key = first_key(p, t.first, TILE); key <= t.first; key += TILE) {
         float s[4][4];
         scores(s, q, rows_from(p, keys, key), p.D, at);
+        const int distance = (int)(t.first - key) + row - column;
         for (int i = 0; i < 16; ++i)
-            s[i / 4][i % 4] = is_hidden(p, t.first + row + i / 4, key + column + i % 4)
-                                  ? -INFINITY
-                                  : s[i / 4][i % 4] * p.scale;
+            s[i / 4][i % 4] =
+                is_hidden(p, distance + i / 4 - i % 4) ? -INFINITY : s[i / 4][i % 4] * p.scale;
         share(at, s);
         const float rescale = softmax_step(at, &maximum, &sum);
         for (int i = 0; i < CHUNKS * 8; ++i)
@@ -229,9 +223,10 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
         float s[4][4], dp[4][4];
         scores(s, q, rows_from(p, keys, key), p.D, at);
         scores(dp, dy, rows_from(p, values, key), p.D, at);
+        const int distance = (int)(t.first - key) + row - column;
         for (int i = 0; i < 16; ++i) {
             const int r = row + i / 4;
-            const bool hidden = is_hidden(p, t.first + r, key + column + i % 4);
+            const bool hidden = is_hidden(p, distance + i / 4 - i % 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[r]);
             s[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[r]);
         }
@@ -260,9 +255,10 @@ __device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64
         fetch_sums(p, t.b, h, query, at);
         scores(s, k, q, p.D, at);
         scores(dp, v, dy, p.D, at);
+        const int distance = (int)(query - t.first) + column - row;
         for (int i = 0; i < 16; ++i) {
             const int c = column + i % 4;
-            const bool hidden = is_hidden(p, query + c, t.first + row + i / 4);
+            const bool hidden = is_hidden(p, distance + i % 4 - i / 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[c]);
             s[i / 4][i % 4] = e;
             dp[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[c]);

@@ -22,7 +22,7 @@ template <typename T> struct problem {
     int64_t T_, H, K, D; // query heads, key-value heads
     int64_t shared;      // query heads that read one key-value head
     int64_t row;         // numbers of a token's q, k and v
-    int64_t window;      // keys that a query sees; T_ or more where there is none
+    unsigned window;     // keys that a query sees; more than T_ where there is none
     int64_t row_tiles;   // of one head
     float scale;         // 1 / sqrt(D)
     bool vectors;        // rows of heads begin on 16 bytes and are whole 16 bytes long
@@ -43,6 +43,12 @@ template <typename T>
 __device__ __forceinline__ const T *values_of(const problem<T> &p, int64_t b, int64_t kv)
 {
     return keys_of(p, b, kv) + p.K * p.D;
+}
+
+// Whether a query does not see a key that lies `distance` before it; behind it is less than 0.
+template <typename T> __device__ __forceinline__ bool is_hidden(const problem<T> &p, int distance)
+{
+    return static_cast<unsigned>(distance) >= p.window;
 }
 
 // The first of the tiles of `columns` keys that the queries from `first` on see.
@@ -79,7 +85,7 @@ problem<T> problem_of(const mics_exec *at, const mics_cuda_attention *a, int64_t
     p.D = a->heads.dim;
     p.shared = p.H / p.K;
     p.row = mics_heads_width(a->heads);
-    p.window = a->window > 0 && a->window < a->T ? a->window : a->T;
+    p.window = a->window > 0 && a->window < a->T ? static_cast<unsigned>(a->window) : INT32_MAX;
     p.row_tiles = ceil_div(a->T, tile_rows);
     p.scale = 1.0F / sqrtf((float)p.D);
     const uintptr_t addresses =

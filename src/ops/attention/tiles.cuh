@@ -18,8 +18,8 @@
 // kernels. Shared memory: 54 to 135 KiB a block where a GPU grants 163 (compute capability 8.0) or
 // 227 (9.0, 10.0). Where it grants 99 (8.6, 8.9, 12.x), heads of more than 96 have smaller tiles.
 // The GPU alone decides, so a run's bits are the same on all GPUs of a kind. ptxas of CUDA 13.0,
-// for 8.0, 8.6, 8.9 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills 36
-// to 48 bytes, dk dv at 64 spills 16 to 28, nothing else. Not yet tuned on a chip.
+// for 8.0 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills (bytes stored
+// and loaded: 136 and 80), nothing else. Not yet tuned on a chip.
 #ifndef MICS_OP_ATTENTION_TILES_CUH
 #define MICS_OP_ATTENTION_TILES_CUH
 
@@ -185,11 +185,10 @@ template <typename T> __device__ __forceinline__ task row_task(const problem<T> 
     return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * rows};
 }
 
-// s where the column lies before the window of the row becomes -inf, which makes e^... 0; column and
-// row of s[0][0][0] of this thread.
-template <int MT, int BN>
-__device__ __forceinline__ void hide_before(float (&s)[MT][BN / 8][4], int64_t row, int64_t column,
-                                            int64_t window)
+// -inf, which makes e^... 0, for scores of keys (columns) that a query (row) does not see; `distance`:
+// from the column of s[0][0][0] of this thread to its row.
+template <typename T, int MT, int BN>
+__device__ __forceinline__ void hide(float (&s)[MT][BN / 8][4], int distance, const problem<T> &p)
 {
 #pragma unroll
     for (int m = 0; m < MT; ++m)
@@ -197,23 +196,16 @@ __device__ __forceinline__ void hide_before(float (&s)[MT][BN / 8][4], int64_t r
         for (int n = 0; n < BN / 8; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                if (row + m * 16 + i / 2 * 8 - (column + n * 8 + i % 2) >= window)
+                if (is_hidden(p, distance + m * 16 + i / 2 * 8 - n * 8 - i % 2))
                     s[m][n][i] = -INFINITY;
 }
 
-// s where the column is past the row becomes `value`; column and row of s[0][0][0] of this thread.
-template <int MT, int BN>
-__device__ __forceinline__ void hide_above(float (&s)[MT][BN / 8][4], int64_t row, int64_t column,
-                                           float value)
+// Whether some of `rows` queries from `first` on do not see some of `columns` keys from `key` on.
+template <typename T>
+__device__ __forceinline__ bool hides(const problem<T> &p, int64_t first, int rows, int64_t key,
+                                      int columns)
 {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int n = 0; n < BN / 8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (column + n * 8 + i % 2 > row + m * 16 + i / 2 * 8)
-                    s[m][n][i] = value;
+    return key + columns > first || is_hidden(p, static_cast<int>(first + rows - 1 - key));
 }
 
 // ---- launches ----

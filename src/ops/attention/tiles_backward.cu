@@ -102,10 +102,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
         __syncthreads();
         float s[MT][BN / 8][4], dp[MT][BN / 8][4];
         scores<T, W, MT, BN>(s, q + warp_rows, k);
-        if (key + BN > at.first + warp * 16 * MT)
-            hide_above<MT, BN>(s, row, key + lane % 4 * 2, -INFINITY);
-        if (at.first + (warp + 1) * 16 * MT - 1 - key >= p.window)
-            hide_before<MT, BN>(s, row, key + lane % 4 * 2, p.window);
+        if (hides(p, at.first + warp * 16 * MT, 16 * MT, key, BN))
+            hide<T, MT, BN>(s, static_cast<int>(row - key) - lane % 4 * 2, p);
         scores<T, W, MT, BN>(dp, dy + warp_rows, k + KEYS);
         softmax_gradient_rows<MT, BN>(s, dp, lse_log2, delta, p.scale * LOG2_E);
         add_product<T, W, MT, BN, W>(dq, dp, k);
@@ -130,12 +128,12 @@ __device__ __forceinline__ void fetch_sums(float *sums, const problem<T> &p, int
     }
 }
 
-// As softmax_gradient_rows, with queries in columns. Keys past a query are hidden: those whose row
-// is past the column; and keys that lie before its window.
-template <int MT, int BN>
+// As softmax_gradient_rows, with keys in rows and queries in columns. `distance`: from the row of
+// s[0][0][0] of this thread to its column; partly: some keys are hidden.
+template <typename T, int MT, int BN>
 __device__ __forceinline__ void
 softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], const float *sums,
-                         int64_t row, int64_t column, bool hide, int64_t window, float scale_log2)
+                         int distance, bool partly, const problem<T> &p)
 {
     const int t = (int)threadIdx.x % 4;
 #pragma unroll
@@ -145,9 +143,10 @@ softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], 
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int at = n * 8 + 2 * t + i % 2;
-                const int64_t ahead = column + n * 8 + i % 2 - (row + m * 16 + i / 2 * 8);
-                const bool hidden = hide && (ahead < 0 || ahead >= window);
-                const float e = hidden ? 0.0F : exp2_near(s[m][n][i] * scale_log2 - sums[at]);
+                const bool hidden =
+                    partly && is_hidden(p, distance + n * 8 + i % 2 - m * 16 - i / 2 * 8);
+                const float e =
+                    hidden ? 0.0F : exp2_near(s[m][n][i] * (p.scale * LOG2_E) - sums[at]);
                 s[m][n][i] = e;
                 dp[m][n][i] = e * (dp[m][n][i] - sums[BN + at]);
             }
@@ -205,10 +204,9 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
         float s[MT][BN / 8][4], dp[MT][BN / 8][4];
         scores<T, W, MT, BN>(s, k + warp_rows, q);
         scores<T, W, MT, BN>(dp, v + warp_rows, q + QUERIES);
-        const int64_t warp_first = at.first + warp * 16 * MT;
-        const bool hide = query < warp_first + 16 * MT || query + BN - 1 - warp_first >= p.window;
-        softmax_gradient_columns<MT, BN>(s, dp, sums_now, row, query + lane % 4 * 2, hide, p.window,
-                                         p.scale * LOG2_E);
+        softmax_gradient_columns<T, MT, BN>(
+            s, dp, sums_now, static_cast<int>(query - row) + lane % 4 * 2,
+            hides(p, query, BN, at.first + warp * 16 * MT, 16 * MT), p);
         add_product<T, W, MT, BN, COLS>(dv, s, q + QUERIES + from_column);
         add_product<T, W, MT, BN, COLS>(dk, dp, q + from_column);
         __syncthreads();

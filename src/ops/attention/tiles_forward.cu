@@ -84,10 +84,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
         __syncthreads();
         float s[MT][BN / 8][4];
         scores<T, W, MT, BN>(s, q_warp, k);
-        if (key + BN > at.first + warp * 16 * MT)
-            hide_above<MT, BN>(s, row, key + lane % 4 * 2, -INFINITY);
-        if (at.first + (warp + 1) * 16 * MT - 1 - key >= p.window)
-            hide_before<MT, BN>(s, row, key + lane % 4 * 2, p.window);
+        if (hides(p, at.first + warp * 16 * MT, 16 * MT, key, BN))
+            hide<T, MT, BN>(s, static_cast<int>(row - key) - lane % 4 * 2, p);
         softmax_step<MT, BN, W / 8>(s, y, maximum, sum, p.scale * LOG2_E);
         add_product<T, W, MT, BN, W>(y, s, k + KEYS);
         __syncthreads();

@@ -103,7 +103,7 @@ static void backward(const mics_op_call *call)
     }
     for (int p = 0; p < 2; ++p)
         MICS_OP(sum_rows)
-        (call->dparams[p], workspace + p * D, blocks, D, 2 * D, call->add_params[p]);
+    (call->dparams[p], workspace + p * D, blocks, D, 2 * D, call->add_params[p]);
 }
 
 const mics_op_kernels MICS_OP(head_norm_kernels) = {.forward = forward, .backward = backward};
