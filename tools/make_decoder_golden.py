@@ -122,8 +122,9 @@ def make_model(variant, generator):
         for name, weight in model.named_parameters():
             noise = 0.08 * torch.randn(weight.shape, generator=generator)
             is_gain = "norm" in name and name.endswith("weight")
-            is_score = any(part in name for part in ("q_proj", "k_proj", "query_key"))
-            weight.copy_(1.0 + 2.0 * noise if is_gain else 4.0 * noise if is_score else noise)
+            # Scores that tell positions apart, and inputs where GELUs by erf and by tanh differ.
+            is_large = any(part in name for part in ("q_proj", "k_proj", "query_key", "mlp.dense"))
+            weight.copy_(1.0 + 2.0 * noise if is_gain else 4.0 * noise if is_large else noise)
     return model
 
 
