@@ -95,7 +95,7 @@ static mics_status use(mics_job *job, const char *export_dir)
     fputs(prompt, stdout);
     MICS_TRY(mics_job_generate(job, prompt, &sampling, stdout));
     putchar('\n');
-    return mics_job_export(job, export_dir, 0);
+    return mics_job_export(job, export_dir, NULL);
 }
 
 int main(int argc, char **argv)

@@ -339,11 +339,12 @@ typedef struct mics_safetensors_entry {
     const char *name;
     int32_t dims;
     int64_t shape[MICS_SAFETENSORS_DIMS];
+    mics_dtype dtype; // in the file; 0: fp32
 } mics_safetensors_entry;
 
 typedef struct mics_safetensors_writer mics_safetensors_writer;
 
-/* Begins DIR/model.safetensors (F32), or several model-0000i-of-0000n.safetensors with an index
+/* Begins DIR/model.safetensors, or several model-0000i-of-0000n.safetensors with an index
  * when the data exceeds max_shard_bytes (0: never). Files are written aside and renamed by finish.
  * An existing model in DIR is refused; DIR is made when missing. Headers carry the metadata that
  * other readers ask for ({"format": "pt"}).
@@ -358,12 +359,14 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
                                     int64_t max_shard_bytes, mics_safetensors_writer **writer_out);
 
 /* Appends elements of the current tensor, and goes on to the next when it is full. Tensors without
- * elements are passed over. Small appends are gathered into large writes.
+ * elements are passed over. Small appends are gathered into large writes. Elements of bf16 and fp16
+ * are rounded to the nearest, ties to even.
  *
  * Shapes:  data: (count).
  * Units:   elements, fp32.
  * Needs:   count >= 0.
- * Returns: MICS_OK; MICS_ERR_INVALID (more than the current tensor lacks); MICS_ERR_IO.
+ * Returns: MICS_OK; MICS_ERR_INVALID (more than the current tensor lacks, or a finite element that
+ *          is too large for the tensor's dtype); MICS_ERR_IO.
  */
 mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float *data,
                                     int64_t count);

@@ -24,8 +24,20 @@ enum { MICS_NAME_BYTES = 96 };
 
 typedef enum mics_init_kind { MICS_INIT_ZEROS, MICS_INIT_ONES, MICS_INIT_NORMAL } mics_init_kind;
 
+// Rows of a Hugging Face tensor that a parameter holds; a vector's rows are its elements.
+typedef struct mics_param_part {
+    char name[MICS_NAME_BYTES]; // of the tensor
+    int64_t tensor_row;         // first row there
+    int64_t row;                // first row here
+    int64_t rows;
+} mics_param_part;
+
 typedef struct mics_param {
-    char name[MICS_NAME_BYTES]; // Hugging Face's
+    char name[MICS_NAME_BYTES]; // Hugging Face's, where one tensor is the parameter
+    // By tensor, and within a tensor by its rows. mics_model_finish gives a parameter without parts
+    // one, of its own name.
+    mics_param_part *parts;
+    int32_t part_count;
     int32_t dims;
     int64_t shape[2];
     int64_t elems;
@@ -68,7 +80,8 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
-/* Builds the model that a Hugging Face config.json describes (model_type "gpt2").
+/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral, qwen2,
+ * qwen3 or gpt_neox (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (dropout that
  * is not 0, another activation) is an error; `allow_dropout` says that the caller has decided to
@@ -83,12 +96,43 @@ void mics_model_close(mics_model *model);
 /* Parameters, padding excluded; those of tied tables once. */
 int64_t mics_model_param_count(const mics_model *model);
 
-/* Finds a parameter by its Hugging Face name; the hub's names without the leading "transformer."
- * count too.
+/* Finds the parameter that holds a Hugging Face tensor, by its name or the one that
+ * mics_tensor_other_name gives.
  *
  * Returns: {-1, -1} when there is none.
  */
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
+
+/* Under what other name published files may hold a tensor: without the leading "transformer.",
+ * "model." or "gpt_neox." where the base model was saved, and "lm_head.weight" for
+ * "embed_out.weight".
+ *
+ * Returns: NULL when there is none; else it lives as long as `name`.
+ */
+const char *mics_tensor_other_name(const char *name);
+
+// A whole Hugging Face tensor that a parameter holds, alone or beside others.
+typedef struct mics_param_tensor {
+    const char *name;
+    int32_t dims;
+    int64_t shape[2];
+    int32_t part, part_count; // of the parameter's parts: its rows, in order and without a gap
+} mics_param_tensor;
+
+/* Walks the tensors of a parameter: begin with *part_in_out 0.
+ *
+ * Needs:   a model that mics_model_finish has passed.
+ * Returns: whether there is another; then tensor_out has it, and *part_in_out is the first part
+ *          after it.
+ */
+bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
+                            mics_param_tensor *tensor_out);
+
+/* Elements of a row of a parameter: 1 for a vector. */
+static inline int64_t mics_param_row_elems(const mics_param *param)
+{
+    return param->dims > 1 ? param->shape[1] : 1;
+}
 
 /* What stands where there is no parameter. */
 static inline mics_param_ref mics_param_none(void)
@@ -145,6 +189,14 @@ int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width
  */
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                     const mics_param_spec *spec);
+
+/* Says which tensor `rows` rows of the newest parameter are, from row `row` on. Rows of one tensor
+ * are given one after the other, from its first to its last. Without any such call the parameter is
+ * one tensor of its own name.
+ *
+ * Needs:   in the end each row of the parameter given once, which mics_model_finish checks.
+ */
+void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows);
 
 /* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes.
  * Inputs and parameters that the kind does not have are ignored; one that may be absent is

@@ -199,13 +199,20 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out);
  */
 mics_status mics_job_save(mics_job *job);
 
+// How parameters are exported.
+typedef struct mics_export_spec {
+    // Several files of at most so many bytes each, or one tensor; 0: one file.
+    int64_t max_file_bytes;
+    mics_dtype dtype; // of the tensors
+} mics_export_spec;
+
 /* Saves, and writes the parameters as Hugging Face safetensors, as mics_saved_export does.
  *
- * Needs:   max_file_bytes >= 0; a folder without a config.json and a tokenizer.json.
+ * Needs:   as mics_saved_export.
  * Returns: as mics_job_save and mics_saved_export.
  * Collective: over processes; the first one writes.
  */
-mics_status mics_job_export(mics_job *job, const char *dir, int64_t max_file_bytes);
+mics_status mics_job_export(mics_job *job, const char *dir, const mics_export_spec *spec);
 
 /* Saves, and writes text that continues a prompt to a stream, as mics_saved_generate does: with the
  * whole model in the first process.
@@ -295,14 +302,14 @@ const mics_schedule *mics_job_schedule(const mics_job *job);
 
 // ---- what was saved ----
 
-// A checkpoint as one process reads it.
+// A checkpoint, or a folder as Hugging Face has it, as one process reads it.
 typedef struct mics_saved mics_saved;
 
 typedef struct mics_saved_facts {
-    const char *path; // the step's folder
-    int64_t step;
+    const char *path; // the step's folder, or Hugging Face's
+    int64_t step;     // 0 of Hugging Face's
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
-    const char *tokenizer; // NULL: trained on token shards of which nobody knows the text
+    const char *tokenizer; // NULL: nobody knows what text the tokens are
     const mics_model *model;
 } mics_saved_facts;
 
@@ -312,7 +319,8 @@ typedef struct mics_evaluation {
     int64_t sequence; // tokens of a window
 } mics_evaluation;
 
-/* Opens a checkpoint: a step's folder, or the newest in that of a run. Reads no parameters yet.
+/* Opens a checkpoint: a step's folder, or the newest in that of a run; or a folder with config.json
+ * and safetensors as it is downloaded. Reads no parameters yet.
  *
  * builder: of the program that trained it, which gets the description that was saved; NULL: a model
  *          of a Hugging Face config.json.
@@ -356,7 +364,7 @@ mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);
 
 /* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
- * training). Every token but the first is predicted exactly once.
+ * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first is predicted exactly once.
  *
  * Needs:   file_count >= 1, sequence >= 0.
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
@@ -367,15 +375,18 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
                                 int32_t file_count, int64_t sequence, bool *begun_out,
                                 mics_evaluation *evaluation_out);
 
-/* Writes the parameters as Hugging Face safetensors (fp32) into a folder, with config.json and,
- * where there is one, tokenizer.json; tensor by tensor, in bounded memory.
+/* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
+ * memory; with config.json and generation_config.json, and where the tokenizer is known
+ * tokenizer.json and tokenizer_config.json. transformers reads the same model and the same tokens
+ * from it.
  *
- * Units:   max_file_bytes: several files of at most so many bytes each, or one tensor; 0: one file.
- * Needs:   no config.json and tokenizer.json in the folder, which is made if need be.
- * Returns: MICS_OK; MICS_ERR_INVALID (they exist), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is
- *          damaged), MICS_ERR_MEMORY, logged.
+ * spec:    NULL: one file of fp32.
+ * Needs:   none of these files in the folder, which is made if need be; max_file_bytes >= 0.
+ * Returns: MICS_OK; MICS_ERR_INVALID (they exist, or a parameter is too large for fp16),
+ *          MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged), MICS_ERR_MEMORY, logged.
  */
-mics_status mics_saved_export(const mics_saved *saved, const char *dir, int64_t max_file_bytes);
+mics_status mics_saved_export(const mics_saved *saved, const char *dir,
+                              const mics_export_spec *spec);
 
 // ---- verifying ----
 

@@ -3,17 +3,23 @@
 // mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
 // file.)
 #include "cli.h"
+#include "mics/log.h"
 #include "mics/run.h"
 #include "signals.h"
 #include <stdio.h>
+#include <string.h>
 
-static const char about[] =
-    "Writes a checkpoint's parameters as Hugging Face safetensors (fp32), with config.json and,\n"
-    "where there is one, tokenizer.json. CHECKPOINT is a step's folder, or that of a run (its\n"
-    "newest checkpoint is taken). The other way: \"model\": {\"init\": FOLDER} in a run file.";
+static const char about[] = "Writes a checkpoint's parameters as Hugging Face safetensors, with "
+                            "the files that transformers\n"
+                            "needs to read the same model and tokens. CHECKPOINT is a step's "
+                            "folder, or that of a run (its\n"
+                            "newest checkpoint is taken), or a folder from Hugging Face. The other "
+                            "way: \"model\": {\"init\":\n"
+                            "FOLDER} in a run file.";
 
 typedef struct convert_options {
-    int64_t max_shard_bytes;
+    mics_export_spec spec;
+    const char *dtype;
 } convert_options;
 
 static mics_status parse(cli_call *call, convert_options *options)
@@ -21,7 +27,8 @@ static mics_status parse(cli_call *call, convert_options *options)
     const cli_option table[] = {
         {"max-shard-bytes", CLI_INT, "N",
          "several files of at most N bytes each, or one tensor; default: one",
-         &options->max_shard_bytes, 1, 0},
+         &options->spec.max_file_bytes, 1, 0},
+        {"dtype", CLI_TEXT, "NAME", "fp32, bf16 or fp16; default: fp32", &options->dtype, 0, 0},
     };
     const cli_spec spec = {
         .verb = "convert",
@@ -35,12 +42,22 @@ static mics_status parse(cli_call *call, convert_options *options)
     return cli_parse(call, &spec);
 }
 
+static mics_status choose_dtype(convert_options *options)
+{
+    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
+        options->spec.dtype = (mics_dtype)dtype;
+        if (strcmp(options->dtype, mics_dtype_text(options->spec.dtype)) == 0)
+            return MICS_OK;
+    }
+    return mics_fail(MICS_ERR_INVALID, "--dtype %s: fp32, bf16 and fp16 are known", options->dtype);
+}
+
 static mics_status convert(cli_call *call, const convert_options *options)
 {
     const char *dir = call->arguments.items[1];
     mics_saved *saved = NULL;
     MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
-    const mics_status status = mics_saved_export(saved, dir, options->max_shard_bytes);
+    const mics_status status = mics_saved_export(saved, dir, &options->spec);
     const mics_saved_facts facts = mics_saved_facts_get(saved);
     if (status == MICS_OK)
         printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(facts.model),
@@ -51,10 +68,11 @@ static mics_status convert(cli_call *call, const convert_options *options)
 
 mics_status cmd_convert(cli_call *call)
 {
-    convert_options options = {0};
+    convert_options options = {.dtype = "fp32"};
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;
+    MICS_TRY(choose_dtype(&options));
     MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return convert(call, &options);
 }

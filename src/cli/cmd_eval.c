@@ -11,7 +11,9 @@
 
 static const char about[] =
     "Prints loss and perplexity of a checkpoint on texts or token shards, taken as one stream.\n"
-    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken).";
+    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken), or a "
+    "folder\n"
+    "with config.json, safetensors and tokenizer.json from Hugging Face.";
 static const char notes[] =
     "The stream is cut into windows of --sequence tokens; each token is predicted from those "
     "before\n"

@@ -8,7 +8,9 @@
 
 static const char about[] =
     "Writes the prompt and text that continues it to standard output, token by token.\n"
-    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken).";
+    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken), or a "
+    "folder\n"
+    "with config.json, safetensors and tokenizer.json from Hugging Face.";
 static const char notes[] =
     "Text may grow past the positions that training used: when they are full, the newer half of "
     "the\n"

@@ -114,12 +114,16 @@ static mics_status weigh(mics_memory *memory, const measure_subject *subject, si
     return MICS_OK;
 }
 
+// Under the key that the family has for them. A list of what each layer is would be too long then.
 static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropout,
                           measure_subject *subject)
 {
     char text[32];
+    const bool is_gpt2 = strcmp(subject->model->architecture, "gpt2") == 0;
     snprintf(text, sizeof text, "%lld", (long long)layers);
-    MICS_TRY(mics_json_set(subject->config, "n_layer", text));
+    MICS_TRY(mics_json_set(subject->config, is_gpt2 ? "n_layer" : "num_hidden_layers", text));
+    if (mics_json_at(subject->config, "layer_types") != NULL)
+        MICS_TRY(mics_json_set(subject->config, "layer_types", "null"));
     mics_model_close(subject->model);
     subject->model = NULL;
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
@@ -134,7 +138,7 @@ static mics_status cut(mics_memory *memory, double seconds, int32_t ranks_here, 
     MICS_TRY(mics_machine_read(&machine));
     const size_t budget =
         (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) / (size_t)ranks_here;
-    int64_t layers = mics_json_int(mics_json_at(subject->config, "n_layer"));
+    int64_t layers = subject->model->unit_count - 2; // all but embedding and head
     MICS_TRY(weigh(memory, subject, &bytes, &flops));
     while (layers > 1 && (bytes > budget || flops > FLOPS_A_SECOND * seconds)) {
         layers /= 2;

@@ -20,8 +20,66 @@ bool config_bool(config_reader *reader, const char *key, bool fallback);
 /* Fails unless the key is absent or holds one of the texts, which are separated by '|'. */
 void config_require(config_reader *reader, const char *key, const char *texts);
 
+/* Whether the key is there, as null or anything else; and whether it is not null. */
+bool config_has(config_reader *reader, const char *key);
+bool config_is_said(config_reader *reader, const char *key);
+/* Fails where a dropout is not 0, unless the caller has decided to train without it. */
+void config_refuse_dropout(config_reader *reader, const char *key, bool allow_dropout);
+
+// ---- heads and rotary embeddings ----
+
+// Far beyond any model; a schedule is planned unit by unit.
+enum { CONFIG_MAX_HEAD_DIM = 1024, CONFIG_MAX_LAYERS = 10000 };
+
+// Keys that families spell differently, or that some do not have.
+typedef struct rope_keys {
+    const char *theta;    // of the base, beside the object
+    const char *fraction; // of a head that turns, beside the object; NULL: all of it turns
+    double default_fraction;
+} rope_keys;
+
+typedef struct model_rope {
+    int64_t dims; // of a head that turn
+    float frequencies[CONFIG_MAX_HEAD_DIM / 2], scale;
+} model_rope;
+
+/* Rotary embeddings, from rope_parameters (transformers 5) or rope_scaling and the keys beside it
+ * (4): types default, linear, dynamic, yarn and llama3, computed in fp32 as transformers does.
+ *
+ * Needs:   2 <= head_dim <= CONFIG_MAX_HEAD_DIM; positions >= 1.
+ */
+void config_rope(config_reader *reader, const rope_keys *keys, int64_t head_dim, int64_t positions,
+                 model_rope *rope_out);
+
+/* Fails unless the key-value heads divide the query heads, and a head has an even number of
+ * elements.
+ */
+void config_check_heads(config_reader *reader, mics_heads heads);
+
+// ---- modules of models ----
+
+/* Adds "MODULE.NAME", a vector that does not decay. */
+mics_param_ref model_vector(mics_model *model, const char *module, const char *name, int64_t elems,
+                            mics_init_kind init);
+/* Adds "MODULE.weight", a matrix of normal random numbers that decays. */
+mics_param_ref model_matrix(mics_model *model, const char *module, int64_t rows, int64_t cols,
+                            double std);
+/* Adds a LayerNorm "LAYER.NAME" with weight and bias. */
+int32_t model_layernorm(mics_model *model, const char *layer, const char *name, int32_t in,
+                        int64_t width, double eps);
+
+// A linear layer "LAYER.NAME".
+typedef struct model_linear_spec {
+    int64_t inputs, outputs;
+    double std;
+    bool bias, weight_out_in;
+} model_linear_spec;
+
+int32_t model_linear(mics_model *model, const char *layer, const char *name, int32_t in,
+                     const model_linear_spec *spec);
+
 // The families, X(model_type): build_<model_type> is the builder.
-#define MODEL_FAMILIES(X) X(gpt2)
+#define MODEL_FAMILIES(X) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3) X(gpt_neox)
 
 /* Each builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure;
  * NULL where it was not opened.

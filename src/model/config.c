@@ -125,3 +125,40 @@ void config_require(config_reader *reader, const char *key, const char *texts)
                                         "only %s can be honoured, not %s",
                                         options_text(texts, list, sizeof list), found(value, text));
 }
+
+bool config_has(config_reader *reader, const char *key)
+{
+    return lookup(reader, key) != NULL;
+}
+
+bool config_is_said(config_reader *reader, const char *key)
+{
+    return mics_json_type_of(lookup(reader, key)) != MICS_JSON_NULL;
+}
+
+void config_refuse_dropout(config_reader *reader, const char *key, bool allow_dropout)
+{
+    const double dropout = allow_dropout ? 0 : config_real(reader, key, 0, 1, 0);
+    if (reader->status == MICS_OK && dropout > 0)
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
+                                        "dropout %g cannot be honoured; set it to 0, or \"model\": "
+                                        "{\"dropout\": 0} in the run file",
+                                        dropout);
+}
+
+void config_check_heads(config_reader *reader, mics_heads heads)
+{
+    const char *dim_key = config_is_said(reader, "head_dim") ? "head_dim" : "num_attention_heads";
+    if (reader->status == MICS_OK && heads.query % heads.key_value != 0)
+        reader->status =
+            mics_json_fail(reader->json, "num_key_value_heads", MICS_ERR_INVALID,
+                           "%lld key-value heads do not divide num_attention_heads = %lld",
+                           (long long)heads.key_value, (long long)heads.query);
+    if (reader->status == MICS_OK &&
+        (heads.dim < 2 || heads.dim % 2 != 0 || heads.dim > CONFIG_MAX_HEAD_DIM))
+        reader->status = mics_json_fail(
+            reader->json, dim_key, MICS_ERR_INVALID,
+            "a head has %lld elements; it must be an even number from 2 to %d, as pairs of them "
+            "turn",
+            (long long)heads.dim, CONFIG_MAX_HEAD_DIM);
+}

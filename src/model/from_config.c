@@ -37,6 +37,17 @@ static mics_status find_builder(const mics_json *config, builder *build_out)
                           names + 2);
 }
 
+// Weights of a few bits, which no family reads.
+static mics_status refuse_quantised(const mics_json *config)
+{
+    static const char key[] = "quantization_config";
+    if (mics_json_type_of(mics_json_at(config, key)) == MICS_JSON_NULL)
+        return MICS_OK;
+    return mics_json_fail(config, key, MICS_ERR_UNSUPPORTED,
+                          "quantised weights are not read; take the model's weights in fp32, bf16 "
+                          "or fp16, and remove the key");
+}
+
 mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
                                    mics_model **model_out)
 {
@@ -45,6 +56,7 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
         return mics_fail(MICS_ERR_INVALID, "%s: a model configuration must be an object",
                          mics_json_name(config));
     MICS_TRY(find_builder(config, &build));
+    MICS_TRY(refuse_quantised(config));
     mics_model *model = NULL;
     config_reader reader = {.json = config};
     mics_status status = build(memory, &reader, allow_dropout, &model);

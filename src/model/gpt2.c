@@ -6,30 +6,17 @@
 #include <math.h>
 #include <stdio.h>
 
-// Far beyond any model; a schedule is planned unit by unit.
-enum { MAX_LAYERS = 10000 };
-
 typedef struct shape {
     int64_t layers, heads, hidden, inner, positions, vocab;
     double eps, init_std;
     bool tied;
 } shape;
 
-static void refuse_dropout(config_reader *reader, const char *key)
-{
-    double dropout = config_real(reader, key, 0, 1, 0);
-    if (reader->status == MICS_OK && dropout > 0)
-        reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
-                                        "dropout %g cannot be honoured; set it to 0, or \"model\": "
-                                        "{\"dropout\": 0} in the run file",
-                                        dropout);
-}
-
 static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *shape_out)
 {
     const int64_t limit = (int64_t)1 << 31;
     shape s = {
-        .layers = config_int(reader, "n_layer", 1, MAX_LAYERS, -1),
+        .layers = config_int(reader, "n_layer", 1, CONFIG_MAX_LAYERS, -1),
         .heads = config_int(reader, "n_head", 1, 100000, -1),
         .hidden = config_int(reader, "n_embd", 1, 1 << 24, -1),
         .positions = config_int(reader, "n_positions", 1, limit, -1),
@@ -40,11 +27,9 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     };
     s.inner = config_int(reader, "n_inner", 1, 1 << 26, 4 * s.hidden);
     config_require(reader, "activation_function", "gelu_new|gelu_pytorch_tanh");
-    if (!allow_dropout) {
-        refuse_dropout(reader, "attn_pdrop");
-        refuse_dropout(reader, "embd_pdrop");
-        refuse_dropout(reader, "resid_pdrop");
-    }
+    config_refuse_dropout(reader, "attn_pdrop", allow_dropout);
+    config_refuse_dropout(reader, "embd_pdrop", allow_dropout);
+    config_refuse_dropout(reader, "resid_pdrop", allow_dropout);
     if (!config_bool(reader, "scale_attn_weights", true))
         reader->status = mics_json_fail(reader->json, "scale_attn_weights", MICS_ERR_UNSUPPORTED,
                                         "only true can be honoured");
@@ -62,46 +47,17 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     return reader->status;
 }
 
-// Adds "PREFIX.NAME", PREFIX being the layer's or the module's.
-static mics_param_ref vector(mics_model *model, const char *prefix, const char *name, int64_t elems,
-                             mics_init_kind init)
-{
-    char full[2 * MICS_NAME_BYTES];
-    snprintf(full, sizeof full, "%s.%s", prefix, name);
-    return mics_model_add_param(model, full,
-                                &(mics_param_spec){.dims = 1, .shape = {elems}, .init = init});
-}
-
-static mics_param_ref matrix(mics_model *model, const char *name, int64_t rows, int64_t cols,
-                             double std)
-{
-    return mics_model_add_param(model, name,
-                                &(mics_param_spec){.dims = 2,
-                                                   .shape = {rows, cols},
-                                                   .init = MICS_INIT_NORMAL,
-                                                   .init_std = std,
-                                                   .decay = true});
-}
-
 static int32_t layernorm(mics_model *model, const char *layer, const char *name, int32_t in,
                          const shape *s)
 {
-    char module[MICS_NAME_BYTES];
-    snprintf(module, sizeof module, "%.60s.%.30s", layer, name);
-    mics_param_ref weight = vector(model, module, "weight", s->hidden, MICS_INIT_ONES);
-    mics_param_ref bias = vector(model, module, "bias", s->hidden, MICS_INIT_ZEROS);
-    return mics_op_layernorm(model, in, weight, bias, (float)s->eps);
+    return model_layernorm(model, layer, name, in, s->hidden, s->eps);
 }
 
 static int32_t linear(mics_model *model, const char *layer, const char *name, int32_t in,
                       int64_t inputs, int64_t outputs, double std)
 {
-    char module[MICS_NAME_BYTES], full[MICS_NAME_BYTES + 8];
-    snprintf(module, sizeof module, "%.60s.%.30s", layer, name);
-    snprintf(full, sizeof full, "%s.weight", module);
-    mics_param_ref weight = matrix(model, full, inputs, outputs, std);
-    mics_param_ref bias = vector(model, module, "bias", outputs, MICS_INIT_ZEROS);
-    return mics_op_linear(model, in, weight, bias, false);
+    const model_linear_spec spec = {inputs, outputs, std, .bias = true};
+    return model_linear(model, layer, name, in, &spec);
 }
 
 static void build_layer(mics_model *model, const shape *s, int64_t index)
@@ -128,9 +84,9 @@ static void build(mics_model *model, const shape *s)
 {
     mics_model_unit(model, "embed", 0);
     mics_param_ref tokens =
-        matrix(model, "transformer.wte.weight", s->vocab, s->hidden, s->init_std);
+        model_matrix(model, "transformer.wte", s->vocab, s->hidden, s->init_std);
     mics_param_ref positions =
-        matrix(model, "transformer.wpe.weight", s->positions, s->hidden, s->init_std);
+        model_matrix(model, "transformer.wpe", s->positions, s->hidden, s->init_std);
     mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
 
     for (int64_t layer = 0; layer < s->layers; layer++)
@@ -139,7 +95,7 @@ static void build(mics_model *model, const shape *s)
     mics_model_unit(model, "head", s->hidden);
     int32_t x = layernorm(model, "transformer", "ln_f", 0, s);
     mics_param_ref head =
-        s->tied ? tokens : matrix(model, "lm_head.weight", s->vocab, s->hidden, s->init_std);
+        s->tied ? tokens : model_matrix(model, "lm_head", s->vocab, s->hidden, s->init_std);
     mics_op_lm_head(model, x, head);
     mics_model_unit_end(model, -1);
 }

@@ -7,6 +7,7 @@
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
@@ -49,6 +50,8 @@ void mics_model_close(mics_model *model)
     if (model == NULL)
         return;
     for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++)
+            mics_free(model->memory, model->units[u].params[p].parts);
         mics_free(model->memory, model->units[u].params);
         mics_free(model->memory, model->units[u].tensors);
         mics_free(model->memory, model->units[u].ops);
@@ -143,6 +146,103 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
     return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
 }
+
+// ---- parts ----
+
+static void append_part(mics_model *model, mics_param *param, const mics_param_part *part)
+{
+    void *array = param->parts;
+    mics_param_part *slot = append(model, &array, &param->part_count, sizeof *slot);
+    param->parts = array;
+    if (slot != NULL)
+        *slot = *part;
+}
+
+void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows)
+{
+    mics_unit *unit = newest(model);
+    if (unit == NULL)
+        return;
+    mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;
+    if (param == NULL || strlen(tensor) >= MICS_NAME_BYTES || row < 0 || rows < 1 ||
+        row > param->shape[0] || rows > param->shape[0] - row) {
+        model->status =
+            mics_fail(MICS_ERR_INVALID, "unit %s: rows %lld to %lld cannot be those of tensor %.*s",
+                      unit->name, (long long)row, (long long)row + rows, MICS_NAME_BYTES, tensor);
+        return;
+    }
+    mics_param_part part = {.row = row, .rows = rows};
+    snprintf(part.name, sizeof part.name, "%s", tensor);
+    const mics_param_part *last =
+        param->part_count > 0 ? &param->parts[param->part_count - 1] : NULL;
+    if (last != NULL && strcmp(last->name, tensor) == 0)
+        part.tensor_row = last->tensor_row + last->rows;
+    append_part(model, param, &part);
+}
+
+bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
+                            mics_param_tensor *tensor_out)
+{
+    const int32_t first = *part_in_out;
+    int32_t part = first;
+    if (first >= param->part_count)
+        return false;
+    int64_t rows = 0;
+    while (part < param->part_count && (part == first || param->parts[part].tensor_row > 0))
+        rows += param->parts[part++].rows;
+    *part_in_out = part;
+    *tensor_out = (mics_param_tensor){.name = param->parts[first].name,
+                                      .dims = param->dims,
+                                      .shape = {rows, param->shape[1]},
+                                      .part = first,
+                                      .part_count = part - first};
+    return true;
+}
+
+static int compare_ranges(const void *left, const void *right)
+{
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+// That each row of the parameter is one of a tensor's, and that none is two. `ranges`: (parts), of
+// first row and rows.
+static mics_status check_ranges(const mics_param *param, int64_t (*ranges)[2])
+{
+    int64_t row = 0;
+    for (int32_t i = 0; i < param->part_count; i++) {
+        ranges[i][0] = param->parts[i].row;
+        ranges[i][1] = param->parts[i].rows;
+    }
+    qsort(ranges, (size_t)param->part_count, sizeof *ranges, compare_ranges);
+    for (int32_t i = 0; i < param->part_count && ranges[i][0] == row; i++)
+        row += ranges[i][1];
+    if (row == param->shape[0])
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld of %lld is of no tensor, or of two",
+                     param->name, (long long)row, (long long)param->shape[0]);
+}
+
+static mics_status check_parts(const mics_model *model, const mics_param *param)
+{
+    int64_t(*ranges)[2] = NULL;
+    MICS_TRY(MICS_NEW(model->memory, param->part_count, &ranges));
+    const mics_status status = check_ranges(param, ranges);
+    mics_free(model->memory, ranges);
+    return status;
+}
+
+static mics_status finish_parts(mics_model *model, mics_param *param)
+{
+    mics_param_part whole = {.rows = param->shape[0]};
+    snprintf(whole.name, sizeof whole.name, "%s", param->name);
+    if (param->part_count == 0)
+        append_part(model, param, &whole);
+    MICS_TRY(model->status);
+    return check_parts(model, param);
+}
+
+// ---- ops ----
 
 // Adds the op together with the tensors it makes; returns its output.
 static int32_t add_op(mics_model *model, mics_op op, int64_t out_width, int64_t stats_width)
@@ -385,18 +485,35 @@ static mics_status check_used(const mics_model *model, int32_t u)
     return MICS_OK;
 }
 
+// Whatever counts elements or bytes of all units may add them up.
+static mics_status check_size(const mics_model *model)
+{
+    int64_t left = INT64_MAX / 64;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        if (model->units[u].elems > left)
+            return mics_fail(MICS_ERR_INVALID, "%s: more than %lld elements in its first %d units",
+                             model->architecture, (long long)(INT64_MAX / 64), (int)u + 1);
+        left -= model->units[u].elems;
+    }
+    return MICS_OK;
+}
+
 mics_status mics_model_finish(mics_model *model)
 {
     MICS_TRY(model->status);
     if (model->unit_count < 2)
         return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
+    MICS_TRY(check_size(model));
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY(check_unit(model, u));
     const int32_t last = model->unit_count - 1;
     const mics_op *loss = &model->units[last].ops[model->units[last].op_count - 1];
     model->tied = loss->params[0].unit != last;
-    for (int32_t u = 0; u < model->unit_count; u++)
+    for (int32_t u = 0; u < model->unit_count; u++) {
         MICS_TRY(check_used(model, u));
+        for (int32_t p = 0; p < model->units[u].param_count; p++)
+            MICS_TRY(finish_parts(model, &model->units[u].params[p]));
+    }
     return MICS_OK;
 }
 
@@ -410,14 +527,38 @@ int64_t mics_model_param_count(const mics_model *model)
     return elems;
 }
 
+const char *mics_tensor_other_name(const char *name)
+{
+    static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        const size_t bytes = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], bytes) == 0)
+            return name + bytes;
+    }
+    return strcmp(name, "embed_out.weight") == 0 ? "lm_head.weight" : NULL;
+}
+
+static bool is_named(const char *own, const char *name)
+{
+    const char *other = mics_tensor_other_name(own);
+    return strcmp(own, name) == 0 || (other != NULL && strcmp(other, name) == 0);
+}
+
+static bool holds_tensor(const mics_param *param, const char *name)
+{
+    mics_param_tensor tensor;
+    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
+        if (is_named(tensor.name, name))
+            return true;
+    }
+    return false;
+}
+
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name)
 {
-    static const char prefix[] = "transformer.";
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            const char *own = model->units[u].params[p].name;
-            bool prefixed = strncmp(own, prefix, sizeof prefix - 1) == 0;
-            if (strcmp(own, name) == 0 || (prefixed && strcmp(own + sizeof prefix - 1, name) == 0))
+            if (holds_tensor(&model->units[u].params[p], name))
                 return (mics_param_ref){u, p};
         }
     }

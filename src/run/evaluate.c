@@ -3,14 +3,16 @@
 // Loss of a checkpoint on texts. Every token but the first is predicted exactly once: whole windows
 // in batches, then the windows that fill no batch, then the tokens that fill no window.
 #include "base/file.h"
-#include "import.h"
 #include "mics/comm.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "saved.h"
 
-enum { BATCH_TOKENS = 2048 }; // of a whole batch, about
+enum {
+    BATCH_TOKENS = 2048,      // of a whole batch, about
+    DOWNLOADED_TOKENS = 2048, // of a window, where nobody knows how long sequences were in training
+};
 
 // Where the next window begins, and what was found so far.
 typedef struct evaluation {
@@ -43,7 +45,7 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
 static mics_status run_batches(evaluation *self, mics_engine *engine, int64_t batches)
 {
     mics_batch_source source = {.read = read_windows, .ctx = self};
-    MICS_TRY(run_params_fill(self->saved->model, self->saved->checkpoint, engine));
+    MICS_TRY(run_saved_fill(self->saved, engine));
     for (int64_t batch = 0; batch < batches; batch++) {
         mics_step_result result;
         int64_t tokens = self->sequences * self->length;
@@ -128,6 +130,8 @@ static mics_status choose_length(const mics_saved *saved, int64_t asked, int64_t
         return mics_fail(MICS_ERR_INVALID, "--sequence %lld: the model has %lld positions",
                          (long long)asked, (long long)saved->model->positions);
     *length_out = asked > 0 ? asked : saved->sequence;
+    if (asked == 0 && saved->weights != NULL && saved->sequence > DOWNLOADED_TOKENS)
+        *length_out = DOWNLOADED_TOKENS;
     return MICS_OK;
 }
 
@@ -136,10 +140,11 @@ static mics_status check_files(const mics_saved *saved, const char *const *files
 {
     for (int32_t i = 0; i < count && saved->tokenizer == NULL; i++) {
         if (!run_is_shard(files[i]))
-            return mics_fail(MICS_ERR_INVALID,
-                             "%s: is a text, but %s was trained on token shards without a "
-                             "data.tokenizer; give shards (.bin)",
-                             files[i], saved->path);
+            return mics_fail(MICS_ERR_INVALID, "%s: is a text, but %s %s; give shards (.bin)",
+                             files[i], saved->path,
+                             saved->weights != NULL
+                                 ? "holds no tokenizer.json"
+                                 : "was trained on token shards without a data.tokenizer");
     }
     return MICS_OK;
 }

@@ -2,27 +2,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading parameters by range into the engine.
 #include "import.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "mics/log.h"
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-// Older exports of GPT-2 keep causal masks as tensors, and some the tied table twice.
-static bool is_no_parameter(const mics_model *model, const char *name)
+enum { COMPARE_ELEMS = 1 << 14 };
+
+static const char *const lm_heads[] = {"lm_head.weight", "embed_out.weight"};
+
+static bool is_lm_head(const char *name)
 {
-    return mics_text_ends(name, ".attn.bias") || mics_text_ends(name, ".attn.masked_bias") ||
-           (model->tied && strcmp(name, "lm_head.weight") == 0);
+    return strcmp(name, lm_heads[0]) == 0 || strcmp(name, lm_heads[1]) == 0;
 }
 
-// The tensor of a parameter, whether the file uses the whole name or the hub's short one.
-static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const mics_param *param)
+// ---- what files hold ----
+
+// Older exports keep causal masks and rotary frequencies as tensors, and some the tied table twice.
+static bool is_no_parameter(const mics_model *model, const char *name)
 {
-    static const char prefix[] = "transformer.";
-    const mics_tensor_info *info = mics_safetensors_find(reader, param->name);
-    if (info == NULL && strncmp(param->name, prefix, sizeof prefix - 1) == 0)
-        info = mics_safetensors_find(reader, param->name + sizeof prefix - 1);
-    return info;
+    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                       ".attention.masked_bias", ".rotary_emb.inv_freq"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        if (mics_text_ends(name, ends[i]))
+            return true;
+    }
+    return model->tied && is_lm_head(name);
+}
+
+// The tensor of this name, or of the other one that files have for it.
+static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const char *name)
+{
+    const char *other = mics_tensor_other_name(name);
+    const mics_tensor_info *info = mics_safetensors_find(reader, name);
+    return info == NULL && other != NULL ? mics_safetensors_find(reader, other) : info;
 }
 
 static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t capacity)
@@ -35,27 +50,83 @@ static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t ca
         snprintf(text + used, capacity - used, "]");
 }
 
-static mics_status check_param(const mics_param *param, const mics_safetensors *reader,
-                               const char *path)
+static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safetensors *reader,
+                                const char *path)
 {
-    const mics_tensor_info *info = find_tensor(reader, param);
+    const mics_tensor_info *info = find_tensor(reader, tensor->name);
     if (info == NULL)
         return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is missing; is it the same model?",
-                         path, param->name);
-    bool same = info->dims == param->dims;
+                         path, tensor->name);
+    bool same = info->dims == tensor->dims;
     for (int32_t i = 0; same && i < info->dims; i++)
-        same = info->shape[i] == param->shape[i];
+        same = info->shape[i] == tensor->shape[i];
     if (same)
         return MICS_OK;
     char theirs[96], ours[96];
     shape_text(info->dims, info->shape, theirs, sizeof theirs);
-    shape_text(param->dims, param->shape, ours, sizeof ours);
+    shape_text(tensor->dims, tensor->shape, ours, sizeof ours);
     return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is %s, but the model's config says %s",
                      path, info->name, theirs, ours);
 }
 
-mics_status run_import_check(const mics_model *model, const mics_safetensors *reader,
-                             const char *path)
+static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader,
+                              const char *path)
+{
+    mics_param_tensor tensor;
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        for (int32_t part = 0; mics_param_next_tensor(&unit->params[i], &part, &tensor);)
+            MICS_TRY(check_tensor(&tensor, reader, path));
+    }
+    return MICS_OK;
+}
+
+// ---- a tied LM head that is there too ----
+
+// The table that the LM head shares.
+static const mics_param *tied_table(const mics_model *model)
+{
+    const mics_unit *last = &model->units[model->unit_count - 1];
+    return mics_model_param(model, last->ops[last->op_count - 1].params[0]);
+}
+
+static mics_status same_elems(const mics_safetensors *reader, const mics_tensor_info *a,
+                              const mics_tensor_info *b, bool *same_out)
+{
+    float left[COMPARE_ELEMS], right[COMPARE_ELEMS];
+    *same_out = a->elems == b->elems;
+    for (int64_t at = 0; *same_out && at < a->elems; at += COMPARE_ELEMS) {
+        const int64_t count = a->elems - at < COMPARE_ELEMS ? a->elems - at : COMPARE_ELEMS;
+        MICS_TRY(mics_safetensors_read(reader, a->name, at, count, left));
+        MICS_TRY(mics_safetensors_read(reader, b->name, at, count, right));
+        *same_out = memcmp(left, right, (size_t)count * sizeof(float)) == 0;
+    }
+    return MICS_OK;
+}
+
+static mics_status check_tied(const mics_model *model, const mics_safetensors *reader,
+                              const char *path)
+{
+    bool same = true;
+    if (!model->tied)
+        return MICS_OK;
+    const mics_tensor_info *table = find_tensor(reader, tied_table(model)->name);
+    for (int i = 0; i < 2; i++) {
+        const mics_tensor_info *head = mics_safetensors_find(reader, lm_heads[i]);
+        if (head != NULL)
+            MICS_TRY(same_elems(reader, head, table, &same));
+        if (!same)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: tensor \"%s\" is not \"%s\", but the model's config ties them; "
+                             "set \"tie_word_embeddings\" to false there, or remove the tensor",
+                             path, lm_heads[i], table->name);
+    }
+    return MICS_OK;
+}
+
+// ---- all tensors ----
+
+static mics_status check_extra(const mics_model *model, const mics_safetensors *reader,
+                               const char *path)
 {
     for (int32_t i = 0; i < mics_safetensors_count(reader); i++) {
         const char *name = mics_safetensors_at(reader, i)->name;
@@ -63,26 +134,93 @@ mics_status run_import_check(const mics_model *model, const mics_safetensors *re
             return mics_fail(MICS_ERR_INVALID,
                              "%s: tensor \"%s\" belongs to no parameter of this model", path, name);
     }
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        for (int32_t i = 0; i < model->units[unit].param_count; i++)
-            MICS_TRY(check_param(&model->units[unit].params[i], reader, path));
+    return MICS_OK;
+}
+
+static mics_status check(const mics_model *model, const mics_safetensors *reader, const char *path)
+{
+    MICS_TRY(check_extra(model, reader, path));
+    for (int32_t unit = 0; unit < model->unit_count; unit++)
+        MICS_TRY(check_unit(&model->units[unit], reader, path));
+    return check_tied(model, reader, path);
+}
+
+// ---- the whole ----
+
+// Pickled objects run code when they are read.
+static mics_status refuse_pickles(const char *path, const char *name)
+{
+    return mics_fail(
+        MICS_ERR_UNSUPPORTED,
+        "%s: holds %s and no model.safetensors; only safetensors are read: convert it with python "
+        "-c \"from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained('%s').save_pretrained('OUT')\", and give OUT",
+        path, name, path);
+}
+
+mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    *is_out = false;
+    for (int i = 0; i < 4 && !*is_out; i++) {
+        char *file = NULL;
+        MICS_TRY(mics_file_join(memory, path, names[i], &file));
+        const bool there = access(file, F_OK) == 0;
+        mics_free(memory, file);
+        if (there && i >= 2)
+            return refuse_pickles(path, names[i]);
+        *is_out = there;
     }
     return MICS_OK;
 }
 
-// Elements of one parameter that lie in the shard; what lies between parameters stays zero.
-static mics_status fill_param(const mics_param *param, const mics_safetensors *reader,
-                              const mics_engine_optimizer_shard *owned)
+mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
+                            mics_safetensors **reader_out)
 {
-    int64_t begin = param->offset, end = param->offset + param->elems;
-    if (begin < owned->shard.begin)
-        begin = owned->shard.begin;
-    if (end > owned->shard.end)
-        end = owned->shard.end;
+    mics_safetensors *reader = NULL;
+    bool is_folder = false;
+    MICS_TRY(run_import_is_folder(memory, path, &is_folder));
+    MICS_TRY(mics_safetensors_open(memory, path, &reader));
+    const mics_status status = check(model, reader, path);
+    if (status == MICS_OK)
+        *reader_out = reader;
+    else
+        mics_safetensors_close(reader);
+    return status;
+}
+
+// ---- reading ----
+
+// What elements [begin, end) of the unit's buffer have of one part of a parameter.
+static mics_status read_part(const mics_param *param, const mics_param_part *part,
+                             const mics_safetensors *reader, mics_range range, float *data_out)
+{
+    const int64_t row_elems = mics_param_row_elems(param);
+    const int64_t at = param->offset + part->row * row_elems;
+    int64_t begin = at, end = at + part->rows * row_elems;
+    if (begin < range.begin)
+        begin = range.begin;
+    if (end > range.end)
+        end = range.end;
     if (begin >= end)
         return MICS_OK;
-    return mics_safetensors_read(reader, find_tensor(reader, param)->name, begin - param->offset,
-                                 end - begin, owned->shard_params + (begin - owned->shard.begin));
+    return mics_safetensors_read(reader, find_tensor(reader, part->name)->name,
+                                 part->tensor_row * row_elems + begin - at, end - begin,
+                                 data_out + (begin - range.begin));
+}
+
+mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
+                            float *data_out)
+{
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        const mics_param *param = &unit->params[i];
+        if (param->offset >= range.end || param->offset + param->elems <= range.begin)
+            continue;
+        for (int32_t part = 0; part < param->part_count; part++)
+            MICS_TRY(read_part(param, &param->parts[part], reader, range, data_out));
+    }
+    return MICS_OK;
 }
 
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
@@ -90,11 +228,12 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
 {
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
-        for (int32_t i = 0; i < model->units[unit].param_count; i++)
-            MICS_TRY(fill_param(&model->units[unit].params[i], reader, &owned));
+        MICS_TRY(run_import_read(&model->units[unit], reader, owned.shard, owned.shard_params));
     }
     return mics_engine_upload(engine);
 }
+
+// ---- from checkpoints ----
 
 static mics_status fill_state(const mics_unit *unit, const char *state,
                               const mics_checkpoint *checkpoint, mics_range range, float *data_out)
@@ -126,20 +265,6 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
         MICS_TRY(fill_states(&model->units[unit], def, checkpoint, &owned));
-    }
-    return mics_engine_upload(engine);
-}
-
-mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
-                            mics_engine *engine)
-{
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        const mics_unit *of = &model->units[unit];
-        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
-        int64_t end = owned.shard.end < of->elems ? owned.shard.end : of->elems;
-        if (owned.shard.begin < end)
-            MICS_TRY(mics_checkpoint_read(checkpoint, of->name, of->elems, MICS_STATE_PARAM,
-                                          owned.shard.begin, end, owned.shard_params));
     }
     return mics_engine_upload(engine);
 }

@@ -7,19 +7,39 @@
 
 #include "mics/checkpoint.h"
 #include "mics/engine.h"
+#include "mics/mesh.h"
 #include "mics/model.h"
 #include "mics/optimizer.h"
 #include "mics/status.h"
+#include <stdbool.h>
 
-/* Checks that a safetensors model has every parameter in the right shape and nothing else, but for
- * attention masks and a tied LM head, which are no parameters.
+/* Opens safetensors (a file, an index, or a folder as it is downloaded), and checks that they have
+ * every tensor of the model in the right shape and nothing else. Attention masks, rotary
+ * frequencies, and a tied LM head that is the same as the embeddings, may be there.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, naming the tensor.        Threads: any.
+ * Returns: MICS_OK; MICS_ERR_INVALID, naming the tensor; MICS_ERR_UNSUPPORTED (a folder with
+ *          pytorch_model.bin alone: says how to convert it); what mics_safetensors_open returned.
+ * Owns:    close with mics_safetensors_close.
  */
-mics_status run_import_check(const mics_model *model, const mics_safetensors *reader,
-                             const char *path);
+mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
+                            mics_safetensors **reader_out);
 
-/* Fills this rank's parameter shards. Needs run_import_check to have passed. Returns: MICS_OK; what
+/* Whether a folder holds safetensors under the names that Hugging Face gives them. Returns:
+ * MICS_OK; MICS_ERR_UNSUPPORTED (pytorch_model.bin alone: says how to convert it);
+ * MICS_ERR_MEMORY. */
+mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out);
+
+/* Reads elements `range` of a unit's flat buffer; those between parameters are left as they are.
+ *
+ * Shapes:  data_out: (range.end - range.begin).
+ * Needs:   a reader that run_import_open gave.
+ * Returns: MICS_OK; what reading returned.        Threads: any, on one reader.
+ */
+mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
+                            float *data_out);
+
+/* Fills this rank's parameter shards. Needs a reader that
+ * run_import_open gave. Returns: MICS_OK; what
  * reading returned. Threads: any, on one reader. Collective: no. */
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
@@ -29,10 +49,5 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
  * checkpoint. Collective: no. */
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine);
-
-/* Fills this rank's parameter shards from a checkpoint, without the optimizer's state. Returns:
- * MICS_OK; what reading returned. Threads: any, on one checkpoint. Collective: no. */
-mics_status run_params_fill(const mics_model *model, const mics_checkpoint *checkpoint,
-                            mics_engine *engine);
 
 #endif

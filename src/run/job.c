@@ -87,8 +87,7 @@ static mics_status open_import(mics_job *job)
     const char *init = job->run->model_init;
     if (strcmp(init, "random") == 0)
         return MICS_OK;
-    MICS_TRY(mics_safetensors_open(job->memory, init, &job->import));
-    return run_import_check(job->model, job->import, init);
+    return run_import_open(job->memory, job->model, init, &job->import);
 }
 
 mics_status run_job_write_resolved(mics_job *job)

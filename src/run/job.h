@@ -30,6 +30,8 @@ enum {
     RUN_TELL_POISONED = 8 // and that because the state is not finite
 };
 
+enum { RUN_CONFIG_MAX_BYTES = 1 << 20 }; // of a config.json
+
 struct mics_job {
     mics_memory *memory;
     run_world *world; // NULL: a job that is only sized

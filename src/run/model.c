@@ -5,8 +5,6 @@
 #include "mics/log.h"
 #include <string.h>
 
-enum { CONFIG_MAX_BYTES = 1 << 20 };
-
 mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
                             const mics_json *config, bool allow_dropout, mics_model **model_out)
 {
@@ -51,7 +49,8 @@ mics_status run_job_build_model(mics_job *job)
             return mics_json_fail(run->json, "model.config", MICS_ERR_UNSUPPORTED,
                                   "the model was built by a program's own code "
                                   "(mics_job_spec.builder); only that program can train it");
-        MICS_TRY(mics_json_load(job->memory, run->model_config, CONFIG_MAX_BYTES, &job->config));
+        MICS_TRY(
+            mics_json_load(job->memory, run->model_config, RUN_CONFIG_MAX_BYTES, &job->config));
     }
     return run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout,
                            &job->model);

@@ -311,7 +311,7 @@ mics_status mics_job_save(mics_job *job)
 typedef struct output {
     const char *from; // checkpoint of the step that was done last
     const char *dir;  // of an export
-    int64_t max_file_bytes;
+    const mics_export_spec *spec;
     const char *prompt; // of a text
     const mics_sampling *sampling;
     FILE *out;
@@ -319,7 +319,7 @@ typedef struct output {
 
 static mics_status write_export(mics_saved *saved, const output *as)
 {
-    return mics_saved_export(saved, as->dir, as->max_file_bytes);
+    return mics_saved_export(saved, as->dir, as->spec);
 }
 
 static mics_status write_text(mics_saved *saved, const output *as)
@@ -357,9 +357,9 @@ static mics_status save_and_write(mics_job *job, output *as)
     return status;
 }
 
-mics_status mics_job_export(mics_job *job, const char *dir, int64_t max_file_bytes)
+mics_status mics_job_export(mics_job *job, const char *dir, const mics_export_spec *spec)
 {
-    return save_and_write(job, &(output){.dir = dir, .max_file_bytes = max_file_bytes});
+    return save_and_write(job, &(output){.dir = dir, .spec = spec});
 }
 
 mics_status mics_job_generate(mics_job *job, const char *prompt, const mics_sampling *sampling,

@@ -32,10 +32,14 @@ static mics_status differs_int(const mics_job *job, const char *what, int64_t th
 
 // ---- the model's config, key by key: its text may be laid out in another way ----
 
-static bool same_value(const mics_json_value *a, const mics_json_value *b)
+static bool is_nested(const mics_json_value *value)
 {
-    if (a == NULL || b == NULL)
-        return a == b;
+    const mics_json_type type = mics_json_type_of(value);
+    return type == MICS_JSON_ARRAY || type == MICS_JSON_OBJECT;
+}
+
+static bool same_plain(const mics_json_value *a, const mics_json_value *b)
+{
     mics_json_type type = mics_json_type_of(a);
     bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
     mics_json_type other = mics_json_type_of(b);
@@ -50,9 +54,41 @@ static bool same_value(const mics_json_value *a, const mics_json_value *b)
         return mics_json_bool(a) == mics_json_bool(b);
     case MICS_JSON_STRING:
         return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
-    default: // null; what is nested says nothing about the mathematics
+    default: // null
         return true;
     }
+}
+
+// Values nest no deeper than mics_json_parse lets them.
+// NOLINTNEXTLINE(misc-no-recursion)
+static bool same_value(const mics_json_value *a, const mics_json_value *b)
+{
+    const char *key = NULL;
+    const mics_json_value *member;
+    if (a == NULL || b == NULL)
+        return a == b;
+    if (!is_nested(a) || mics_json_type_of(a) != mics_json_type_of(b))
+        return same_plain(a, b);
+    bool same = mics_json_count(a) == mics_json_count(b);
+    if (mics_json_type_of(a) == MICS_JSON_ARRAY) {
+        for (int32_t i = 0; same && i < mics_json_count(a); i++)
+            same = same_value(mics_json_element(a, i), mics_json_element(b, i));
+        return same;
+    }
+    while (same && (member = mics_json_next(a, &key)) != NULL)
+        same = same_value(member, mics_json_get(b, key));
+    return same;
+}
+
+// What is nested says nothing about the mathematics, but for these.
+static bool is_nested_remark(const char *key, const mics_json_value *value)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters", "layer_types"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(key, keys[i]) == 0)
+            return false;
+    }
+    return is_nested(value);
 }
 
 bool run_config_is_remark(const char *key)
@@ -74,7 +110,9 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const char *key = NULL;
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
-            if (run_config_is_remark(key) || same_value(value, mics_json_get(walks[1 - walk], key)))
+            const mics_json_value *other = mics_json_get(walks[1 - walk], key);
+            if (run_config_is_remark(key) || same_value(value, other) ||
+                (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
                              "%s: was made with another \"%s\" in the model's config than %s has; "

@@ -24,6 +24,8 @@ typedef struct writer {
     const mics_sampling *sampling;
     FILE *out;
     mics_decoder *decoder;
+    int32_t *prompt;
+    int64_t prompt_tokens;
     int64_t capacity;      // tokens that the decoder holds
     int32_t *window;       // (capacity) what it was fed
     int64_t used;          // of them
@@ -83,21 +85,18 @@ static mics_status feed(writer *self, int32_t token, const float **logits_out)
     return mics_decoder_feed(self->decoder, token, logits_out);
 }
 
-static mics_status feed_prompt(writer *self, const char *prompt, const float **logits_out)
+// The end of the prompt that fits; an empty one is the separator.
+static mics_status feed_prompt(writer *self, const float **logits_out)
 {
-    const mics_saved *saved = self->saved;
-    int32_t *tokens = NULL, separator = mics_tokenizer_separator(saved->tokenizer);
-    int64_t count = 0;
-    MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt), 0, &tokens, &count));
-    mics_status status = MICS_OK;
+    const int32_t separator = mics_tokenizer_separator(self->saved->tokenizer);
     assert(self->capacity >= 1);
-    if (count <= 0)
-        status = feed(self, separator >= 0 ? separator : 0, logits_out);
-    int64_t first = count > self->capacity ? count - self->capacity : 0;
-    for (int64_t i = first; i < count && status == MICS_OK; i++)
-        status = feed(self, tokens[i], logits_out);
-    mics_free(saved->memory, tokens);
-    return status;
+    if (self->prompt_tokens <= 0)
+        return feed(self, separator >= 0 ? separator : 0, logits_out);
+    const int64_t first =
+        self->prompt_tokens > self->capacity ? self->prompt_tokens - self->capacity : 0;
+    for (int64_t i = first; i < self->prompt_tokens; i++)
+        MICS_TRY(feed(self, self->prompt[i], logits_out));
+    return MICS_OK;
 }
 
 static mics_status write_token(const writer *self, int32_t token)
@@ -110,10 +109,10 @@ static mics_status write_token(const writer *self, int32_t token)
     return good ? MICS_OK : mics_fail(MICS_ERR_IO, "writing the text: %s", strerror(errno));
 }
 
-static mics_status write_all(writer *self, const char *prompt)
+static mics_status write_all(writer *self)
 {
     const float *logits = NULL;
-    MICS_TRY(feed_prompt(self, prompt, &logits));
+    MICS_TRY(feed_prompt(self, &logits));
     for (int64_t i = 0; i < self->sampling->tokens; i++) {
         int32_t token = draw(self, logits, i);
         MICS_TRY(write_token(self, token));
@@ -123,13 +122,23 @@ static mics_status write_all(writer *self, const char *prompt)
     return MICS_OK;
 }
 
-static mics_status open_writer(writer *self)
+// The decoder holds what will be fed, but no more than the positions that training used.
+static int64_t needed(const writer *self)
+{
+    const int64_t sequence = self->saved->sequence, prompt = self->prompt_tokens;
+    const int64_t tokens = self->sampling->tokens > 1 ? self->sampling->tokens : 1;
+    return prompt < sequence && tokens < sequence - prompt ? prompt + tokens : sequence;
+}
+
+static mics_status open_writer(writer *self, const char *prompt)
 {
     const mics_saved *saved = self->saved;
     const mics_model *model = saved->model;
     int32_t known = mics_tokenizer_vocab(saved->tokenizer);
     self->vocab = known < model->vocab ? known : (int32_t)model->vocab;
-    self->capacity = saved->sequence;
+    MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt), 0, &self->prompt,
+                                   &self->prompt_tokens));
+    self->capacity = needed(self);
     MICS_TRY(mics_decoder_open(saved->memory, model, (const float *const *)saved->params, NULL,
                                self->capacity, &self->decoder));
     MICS_TRY(MICS_NEW(saved->memory, self->capacity, &self->window));
@@ -140,10 +149,11 @@ mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out)
 {
     writer self = {.saved = saved, .sampling = sampling, .out = out};
-    mics_status status = open_writer(&self);
+    mics_status status = open_writer(&self, prompt);
     if (status == MICS_OK)
-        status = write_all(&self, prompt);
+        status = write_all(&self);
     mics_decoder_close(self.decoder);
+    mics_free(saved->memory, self.prompt);
     mics_free(saved->memory, self.candidates);
     mics_free(saved->memory, self.window);
     return status;

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "beside.h"
+#include "import.h"
 #include "job.h"
 #include "mics/device.h"
 #include "mics/log.h"
@@ -39,9 +41,11 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     mics_free(memory, dir);
     MICS_TRY(status);
     if (found == NULL)
-        return mics_fail(MICS_ERR_IO,
-                         "%s: holds no complete checkpoint; give a step's folder, or that of a run",
-                         path);
+        return mics_fail(
+            MICS_ERR_IO,
+            "%s: holds no complete checkpoint; give a step's folder, that of a run, or one "
+            "with config.json and model.safetensors",
+            path);
     *folder_out = found;
     return MICS_OK;
 }
@@ -91,8 +95,8 @@ static mics_status read_run(mics_saved *saved)
     return MICS_OK;
 }
 
-static mics_status open_saved(mics_saved *saved, const char *path,
-                              const mics_model_builder *builder)
+static mics_status open_checkpoint(mics_saved *saved, const char *path,
+                                   const mics_model_builder *builder)
 {
     mics_memory *memory = saved->memory;
     MICS_TRY(run_checkpoint_find(memory, path, &saved->path));
@@ -106,6 +110,61 @@ static mics_status open_saved(mics_saved *saved, const char *path,
     if (run_tokens_unknown(saved->meta->tokenizer, saved->only_shards, saved->model->vocab))
         return MICS_OK;
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
+}
+
+// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can have.
+static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
+{
+    char *read = NULL;
+    size_t bytes = 0;
+    mics_text text = {.memory = memory};
+    mics_status status = run_beside_byte_tokenizer(&text);
+    if (status == MICS_OK)
+        status = mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &read, &bytes);
+    *is_out = status == MICS_OK && bytes == text.used && memcmp(read, text.bytes, bytes) == 0;
+    mics_free(memory, read);
+    mics_text_fini(&text);
+    return status;
+}
+
+// A tokenizer.json may be missing: then no text is read or written.
+static mics_status open_downloaded_tokenizer(mics_saved *saved)
+{
+    bool there = false;
+    MICS_TRY(has(saved->memory, saved->path, "tokenizer.json", &there));
+    if (!there)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(saved->memory, saved->path, "tokenizer.json", &saved->tokenizer_path));
+    bool is_bytes = false;
+    MICS_TRY(is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
+    saved->downloaded.tokenizer = is_bytes ? "bytes" : saved->tokenizer_path;
+    return mics_tokenizer_open(saved->memory, saved->downloaded.tokenizer, &saved->tokenizer);
+}
+
+// Weights, config.json and tokenizer.json as Hugging Face's folders hold them.
+static mics_status open_downloaded(mics_saved *saved, const char *path)
+{
+    char *config = NULL;
+    MICS_TRY(mics_strdup(saved->memory, path, &saved->path));
+    MICS_TRY(mics_file_join(saved->memory, path, "config.json", &config));
+    mics_status status =
+        mics_json_load(saved->memory, config, RUN_CONFIG_MAX_BYTES, &saved->config);
+    mics_free(saved->memory, config);
+    MICS_TRY(status);
+    saved->downloaded = (mics_checkpoint_meta){.model_json = mics_json_text(saved->config)};
+    saved->meta = &saved->downloaded;
+    MICS_TRY(run_model_build(saved->memory, NULL, saved->config, true, &saved->model));
+    saved->sequence = saved->model->positions;
+    MICS_TRY(run_import_open(saved->memory, saved->model, path, &saved->weights));
+    return open_downloaded_tokenizer(saved);
+}
+
+static mics_status open_saved(mics_saved *saved, const char *path,
+                              const mics_model_builder *builder)
+{
+    bool downloaded = false;
+    MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
+    return downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder);
 }
 
 mics_status mics_saved_open(mics_memory *memory, const char *path,
@@ -135,6 +194,8 @@ void mics_saved_close(mics_saved *saved)
     mics_model_close(saved->model);
     mics_json_close(saved->config);
     mics_checkpoint_close(saved->checkpoint);
+    mics_safetensors_close(saved->weights);
+    mics_free(saved->memory, saved->tokenizer_path);
     mics_free(saved->memory, saved->path);
     mics_free(saved->memory, saved);
 }
@@ -188,6 +249,28 @@ mics_status run_saved_check_fits(const mics_saved *saved, const char *what, doub
                      mics_size_text((double)machine.memory_available_bytes, there, sizeof there));
 }
 
+mics_status run_saved_read(const mics_saved *saved, int32_t unit, mics_range range, float *data_out)
+{
+    const mics_unit *of = &saved->model->units[unit];
+    if (saved->weights != NULL)
+        return run_import_read(of, saved->weights, range, data_out);
+    return mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAM,
+                                range.begin, range.end, data_out);
+}
+
+mics_status run_saved_fill(const mics_saved *saved, mics_engine *engine)
+{
+    for (int32_t unit = 0; unit < saved->model->unit_count; unit++) {
+        const int64_t elems = saved->model->units[unit].elems;
+        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
+        if (owned.shard.end > elems)
+            owned.shard.end = elems;
+        if (owned.shard.begin < owned.shard.end)
+            MICS_TRY(run_saved_read(saved, unit, owned.shard, owned.shard_params));
+    }
+    return mics_engine_upload(engine);
+}
+
 static mics_status read_unit(mics_saved *saved, int32_t unit)
 {
     const mics_unit *of = &saved->model->units[unit];
@@ -196,8 +279,7 @@ static mics_status read_unit(mics_saved *saved, int32_t unit)
     MICS_TRY(mics_size_bytes(of->elems, sizeof(float), &bytes));
     MICS_TRY(mics_alloc(saved->memory, MICS_MEM_PARAMS, bytes, &params));
     saved->params[unit] = params;
-    return mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAM, 0,
-                                of->elems, params);
+    return run_saved_read(saved, unit, (mics_range){0, of->elems}, params);
 }
 
 static mics_status read_params(mics_saved *saved)
@@ -213,6 +295,12 @@ static mics_status read_params(mics_saved *saved)
 
 mics_status mics_saved_load(mics_saved *saved)
 {
+    if (saved->tokenizer == NULL && saved->weights != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: holds no tokenizer.json, so nobody knows what text its tokens are; "
+                         "transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...) "
+                         "writes one",
+                         saved->path);
     if (saved->tokenizer == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: was trained on token shards without a data.tokenizer, so nobody "

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint as one process reads it: for generating, evaluating and exporting.
+// A checkpoint, or a folder of Hugging Face's, as one process reads it: for generating, evaluating
+// and exporting.
 #ifndef MICS_RUN_SAVED_H
 #define MICS_RUN_SAVED_H
 
 #include "mics/checkpoint.h"
 #include "mics/data.h"
+#include "mics/engine.h"
 #include "mics/json.h"
 #include "mics/model.h"
 #include "mics/run.h"
@@ -13,16 +15,29 @@
 
 struct mics_saved {
     mics_memory *memory;
-    char *path; // the step's folder
+    char *path; // the step's folder, or Hugging Face's
     mics_checkpoint *checkpoint;
+    mics_safetensors *weights;       // in place of a checkpoint; else NULL
+    mics_checkpoint_meta downloaded; // what stands for a checkpoint's then
+    char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
     mics_json *config;
     mics_model *model;
-    mics_tokenizer *tokenizer; // NULL: trained on token shards of which nobody knows the text
+    mics_tokenizer *tokenizer; // NULL: nobody knows what text the tokens are
     bool only_shards;          // the run's data were token shards
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
     float **params;   // by unit, the flat buffers; NULL until mics_saved_load
 };
+
+/* Reads elements `range` of a unit's flat buffer of parameters.
+ *
+ * Shapes:  data_out: (range.end - range.begin).
+ * Returns: MICS_OK; what reading the checkpoint or the weights returned. */
+mics_status run_saved_read(const mics_saved *saved, int32_t unit, mics_range range,
+                           float *data_out);
+
+/* Fills an engine's parameter shards. Returns: as run_saved_read. Collective: no. */
+mics_status run_saved_fill(const mics_saved *saved, mics_engine *engine);
 
 /* Whether what needs so many bytes has them on this machine: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_IO,
  * logged. */

@@ -85,10 +85,10 @@ grep -q 'per_gpu 1 ' wrong.err && fail "a larger micro-batch fits: $(cat wrong.e
 wrong 2 "train_batch_size" train run.json --ranks 2 --set train_batch_size=17
 
 # ---- models ----
-echo '{"model_type": "llama"}' >llama.json
+echo '{"model_type": "bert"}' >bert.json
 head -c 100 model.json >model_cut.json
 wrong 2 "none.json" train run.json --ranks 2 --set model.config=none.json
-wrong 2 "llama" train run.json --ranks 2 --set model.config=llama.json
+wrong 2 "bert" train run.json --ranks 2 --set model.config=bert.json
 wrong 2 "model_cut.json" train run.json --ranks 2 --set model.config=model_cut.json
 mkdir empty
 run 0 convert "$mics" convert good exported

@@ -29,7 +29,15 @@ static const char fixture_config[] =
     "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 3, \"n_embd\": 12, "
     "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
 
+// Grouped heads with biases, wider than the hidden size, and a window that ends amid the sequence.
+static const char fixture_decoder[] =
+    "{\"model_type\": \"qwen2\", \"num_hidden_layers\": 2, \"num_attention_heads\": 6, "
+    "\"num_key_value_heads\": 2, \"head_dim\": 4, \"hidden_size\": 12, \"intermediate_size\": 20, "
+    "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"use_sliding_window\": true, "
+    "\"sliding_window\": 5, \"max_window_layers\": 1, \"tie_word_embeddings\": %s}";
+
 typedef struct fixture_case {
+    const char *config; // NULL: fixture_config
     int32_t ranks, nodes;
     mics_sharding sharding;
     int32_t sequences, micro_steps, steps; // sequences of the global batch
@@ -309,9 +317,10 @@ out:
 
 static inline void fixture_open(mics_memory *memory, fixture_run *run)
 {
-    char text[256];
+    char text[512];
     mics_json *json = NULL;
-    int length = snprintf(text, sizeof text, fixture_config, run->want.untied ? "false" : "true");
+    const char *config = run->want.config != NULL ? run->want.config : fixture_config;
+    int length = snprintf(text, sizeof text, config, run->want.untied ? "false" : "true");
     assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
     assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
     mics_json_close(json);

@@ -37,22 +37,36 @@ static inline float *golden_read(const mics_safetensors *file, const char *name)
     return data;
 }
 
+// A parameter, put together from the tensors that hold its parts, as `prefix` and their names. The
+// caller frees it.
+static inline float *golden_param(const mics_safetensors *file, const char *prefix,
+                                  const mics_param *param)
+{
+    const int64_t row_elems = mics_param_row_elems(param);
+    float *data = (float *)calloc((size_t)param->elems, sizeof *data);
+    assert_non_null(data);
+    for (int32_t i = 0; i < param->part_count; i++) {
+        const mics_param_part *part = &param->parts[i];
+        char name[2 * MICS_NAME_BYTES];
+        snprintf(name, sizeof name, "%s%s", prefix, part->name);
+        const char *other = mics_tensor_other_name(name);
+        const bool there = mics_safetensors_find(file, name) != NULL || other == NULL;
+        ASSERT_OK(mics_safetensors_read(file, there ? name : other, part->tensor_row * row_elems,
+                                        part->rows * row_elems, data + part->row * row_elems));
+    }
+    return data;
+}
+
 // What was computed of a parameter: "grad." or "final." and its name. The caller frees it.
 static inline float *golden_of(const golden *g, const char *prefix, const mics_param *param)
 {
-    char name[2 * MICS_NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", prefix, param->name);
-    return golden_read(g->expected, name);
+    return golden_param(g->expected, prefix, param);
 }
 
-// The name under which the model's file holds a parameter: the hub's files leave out
-// "transformer.".
-static inline const char *golden_weight_name(const golden *g, const mics_param *param)
+// A parameter of the model's file; the hub's files leave out "transformer.". The caller frees it.
+static inline float *golden_weights(const golden *g, const mics_param *param)
 {
-    static const char prefix[] = "transformer.";
-    if (mics_safetensors_find(g->weights, param->name) != NULL)
-        return param->name;
-    return param->name + sizeof prefix - 1;
+    return golden_param(g->weights, "", param);
 }
 
 static inline int32_t *golden_tokens(const golden *g, const char *name)

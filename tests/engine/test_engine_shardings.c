@@ -142,6 +142,25 @@ static void test_untied_head(void **state)
     check_family(4, 48, 2, &reference);
 }
 
+static void test_decoder(void **state)
+{
+    (void)state;
+    fixture_run reference = {.want = {.config = fixture_decoder,
+                                      .ranks = 1,
+                                      .nodes = 1,
+                                      .sharding = {1, 1, 1},
+                                      .sequences = 48,
+                                      .micro_steps = 2,
+                                      .steps = FIXTURE_STEPS_RUN,
+                                      .prefetch = 1,
+                                      .untied = true,
+                                      .clip = clip}};
+    fixture_go(&reference);
+    for (int32_t ranks = 1; ranks <= 4; ranks++)
+        check_family(ranks, 48, 2, &reference);
+    check_family(8, 48, 3, &reference);
+}
+
 static void test_64_ranks(void **state)
 {
     (void)state;
@@ -297,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_untied_head),
         cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_decoder),
         cmocka_unit_test(test_64_ranks),
         cmocka_unit_test(test_memory_choices),
         cmocka_unit_test(test_evaluation_only),

@@ -17,6 +17,48 @@ static mics_param_ref vector(mics_model *model, const char *name, int64_t elems)
     return mics_model_add_param(model, name, &(mics_param_spec){.dims = 1, .shape = {elems}});
 }
 
+// A weight of WIDTH rows, of the tensors a and b.
+static void layer_of_parts(mics_model *model, int64_t a_row, int64_t a_rows, int64_t b_row,
+                           int64_t b_rows)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref weight = matrix(model, "weight", WIDTH, WIDTH);
+    mics_model_add_part(model, "a", a_row, a_rows);
+    mics_model_add_part(model, "b", b_row, b_rows);
+    mics_model_unit_end(model, mics_op_linear(model, 0, weight, mics_param_none(), true));
+}
+
+static void layer_parts(mics_model *model)
+{
+    layer_of_parts(model, 5, 3, 0, 5);
+}
+
+static void layer_part_missing(mics_model *model)
+{
+    layer_of_parts(model, 0, 3, 4, 4);
+}
+
+static void layer_part_twice(mics_model *model)
+{
+    layer_of_parts(model, 0, 4, 3, 4);
+}
+
+static void layer_part_beyond(mics_model *model)
+{
+    layer_of_parts(model, 0, 4, 4, 5);
+}
+
+static void layer_part_empty(mics_model *model)
+{
+    layer_of_parts(model, 0, 8, 8, 0);
+}
+
+static void layer_part_of_none(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_model_add_part(model, "a", 0, 1);
+}
+
 // What may go wrong where; NULL entries are as they should be.
 typedef struct parts {
     void (*embed)(mics_model *model);
@@ -388,6 +430,11 @@ static const mistake mistakes[] = {
     {{.layer = layer_deaf}, "nothing reads its input"},
     {{.layer = layer_loss}, "must be the last op of the last unit"},
     {{.layer = layer_empty_param}, "weight"},
+    {{.layer = layer_part_missing}, "row 3 of 8 is of no tensor"},
+    {{.layer = layer_part_twice}, "row 4 of 8 is of no tensor, or of two"},
+    {{.layer = layer_part_beyond}, "rows 4 to 9 cannot be those of tensor b"},
+    {{.layer = layer_part_empty}, "rows 8 to 8 cannot be those of tensor b"},
+    {{.layer = layer_part_of_none}, "cannot be those of tensor a"},
     {{.layer = layer_huge_param}, ""},
     {{.head = head_rows}, "rows of the weight is 6, not 5"},
     {{.head = head_width}, "width of the weight is 9, not 8"},
@@ -402,6 +449,7 @@ static void test_mistakes(void **state)
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
     ASSERT_OK(build(memory, (parts){0}));
+    ASSERT_OK(build(memory, (parts){.layer = layer_parts}));
     for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         capture seen;
         capture_begin(&seen);

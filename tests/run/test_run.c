@@ -182,7 +182,7 @@ static void test_calls_in_turn(void **state)
     assert_true(bytes >= 5);
     free(text);
     ASSERT_OK(mics_job_train(job, 1));
-    ASSERT_OK(mics_job_export(job, "exported", 0)); // saves step 6
+    ASSERT_OK(mics_job_export(job, "exported", NULL)); // saves step 6
     assert_int_equal(ears.checkpoints, 2);
     assert_int_equal(access("exported/model.safetensors", F_OK), 0);
     ASSERT_OK(mics_job_train(job, 100)); // to the end
@@ -234,12 +234,12 @@ static void test_older_step(void **state)
     heard ears = {0};
     mics_job *job = open_good("older", &ears, "none");
     ASSERT_OK(mics_job_train(job, 3));
-    ASSERT_OK(mics_job_export(job, "third", 0));
+    ASSERT_OK(mics_job_export(job, "third", NULL));
     ASSERT_OK(mics_job_train(job, 1));
     ASSERT_OK(mics_job_save(job));
     ASSERT_OK(mics_job_close(job));
     job = open_good("older", &ears, "older/checkpoints/step-00000003");
-    ASSERT_OK(mics_job_export(job, "third_again", 0));
+    ASSERT_OK(mics_job_export(job, "third_again", NULL));
     ASSERT_OK(mics_job_close(job));
     assert_int_equal(system("cmp third/model.safetensors third_again/model.safetensors"), 0);
 }
@@ -254,7 +254,7 @@ static void test_step_zero(void **state)
     mics_job *job = open_good("zero", &ears, "none");
     ASSERT_OK(mics_job_save(job));
     assert_int_equal(access("zero/checkpoints/step-00000000/manifest.json", F_OK), 0);
-    ASSERT_OK(mics_job_export(job, "zeroth", 0));
+    ASSERT_OK(mics_job_export(job, "zeroth", NULL));
     assert_int_equal(access("zeroth/model.safetensors", F_OK), 0);
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
@@ -293,11 +293,11 @@ static void test_large_tensor(void **state)
     (void)state;
     heard ears = {0};
     mics_job *job = open_large("large", "random", &ears);
-    ASSERT_OK(mics_job_export(job, "large_once", 0));
+    ASSERT_OK(mics_job_export(job, "large_once", NULL));
     ASSERT_OK(mics_job_close(job));
     job = open_large("large_again", "large_once", &ears);
     assert_true(mics_job_facts_get(job).imported);
-    ASSERT_OK(mics_job_export(job, "large_twice", 0));
+    ASSERT_OK(mics_job_export(job, "large_twice", NULL));
     ASSERT_OK(mics_job_close(job));
     assert_int_equal(system("cmp large_once/model.safetensors large_twice/model.safetensors"), 0);
 }
@@ -396,7 +396,7 @@ static void test_wrong_calls(void **state)
     ASSERT_OK(mics_job_train(job, 1)); // neither spoiled the job
     // What rank 0 cannot write fails on all, and is said once; then nothing works any more.
     capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_IO, mics_job_export(job, "text.txt/out", 0));
+    ASSERT_STATUS(MICS_ERR_IO, mics_job_export(job, "text.txt/out", NULL));
     assert_int_equal(seen.errors, 1);
     ASSERT_STATUS(MICS_ERR_IO, mics_job_train(job, 1));
     assert_int_equal(seen.errors, 1);
@@ -641,8 +641,8 @@ static void test_saved(void **state)
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_evaluate(saved, texts, 1, 64, NULL, &again));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_evaluate(saved, shortest, 1, 0, NULL, &again));
-    ASSERT_OK(mics_saved_export(saved, "twice", 20000));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_export(saved, "twice", 0));
+    ASSERT_OK(mics_saved_export(saved, "twice", &(mics_export_spec){.max_file_bytes = 20000}));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_export(saved, "twice", NULL));
     assert_int_equal(seen.errors, 3);
     mics_saved_close(saved);
     saved = NULL;

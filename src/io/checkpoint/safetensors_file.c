@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "io/checkpoint/bytes.h"
 #include "mics/log.h"
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,19 +65,87 @@ static void convert_f64(const unsigned char *raw, int64_t count, float *data_out
     }
 }
 
+static uint32_t bits_of_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+// `bits` without the last `dropped` ones, rounded to nearest, ties to even.
+static uint32_t round_bits(uint32_t bits, uint32_t dropped)
+{
+    const uint32_t half = (uint32_t)1 << (dropped - 1), odd = bits >> dropped & 1;
+    return (bits + half - 1 + odd) >> dropped;
+}
+
+static bool round_bf16(const float *data, int64_t count, uint16_t *raw_out)
+{
+    bool fits = true;
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = bits_of_float(data[i]);
+        const bool nan = isnan(data[i]);
+        raw_out[i] = (uint16_t)(nan ? bits >> 16 | 0x40 : round_bits(bits, 16));
+        fits = fits && (nan || isinf(data[i]) || (raw_out[i] & 0x7fff) < 0x7f80);
+    }
+    return fits;
+}
+
+// IEEE half: below 2^-14 its steps are those of 2^-14.
+static uint16_t half_of_float(float value)
+{
+    const uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000;
+    const uint32_t magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (magnitude >= 0x477ff000) // 65520, halfway from the largest half to the next power of two
+        return (uint16_t)(sign | 0x7c00);
+    if (magnitude >= 0x38800000) // 2^-14
+        return (uint16_t)(sign | (round_bits(magnitude, 13) - (112 << 10)));
+    if (magnitude < 0x33000000) // 2^-25
+        return (uint16_t)sign;
+    const uint32_t shift = 126 - (magnitude >> 23);
+    return (uint16_t)(sign | round_bits((magnitude & 0x7fffff) | 0x800000, shift));
+}
+
+static bool round_f16(const float *data, int64_t count, uint16_t *raw_out)
+{
+    bool fits = true;
+    for (int64_t i = 0; i < count; i++) {
+        raw_out[i] = half_of_float(data[i]);
+        fits = fits && (!isfinite(data[i]) || (raw_out[i] & 0x7fff) < 0x7c00);
+    }
+    return fits;
+}
+
 // Every dtype of the format, as tensors that are never read must still fit.
 static const mics_safetensors_dtype DTYPES[] = {
-    {"F32", 32, true, NULL},          {"F16", 16, true, convert_f16},
-    {"BF16", 16, true, convert_bf16}, {"F64", 64, true, convert_f64},
-    {.name = "I64", .bits = 64},      {.name = "I32", .bits = 32},
-    {.name = "I16", .bits = 16},      {.name = "I8", .bits = 8},
-    {.name = "U64", .bits = 64},      {.name = "U32", .bits = 32},
-    {.name = "U16", .bits = 16},      {.name = "U8", .bits = 8},
-    {.name = "BOOL", .bits = 8},      {.name = "F8_E4M3", .bits = 8},
-    {.name = "F8_E5M2", .bits = 8},   {.name = "F8_E8M0", .bits = 8},
-    {.name = "F6_E2M3", .bits = 6},   {.name = "F6_E3M2", .bits = 6},
-    {.name = "F4", .bits = 4},        {.name = "C64", .bits = 64},
+    {"F32", 32, true, NULL, NULL},
+    {"F16", 16, true, convert_f16, round_f16},
+    {"BF16", 16, true, convert_bf16, round_bf16},
+    {"F64", 64, true, convert_f64, NULL},
+    {.name = "I64", .bits = 64},
+    {.name = "I32", .bits = 32},
+    {.name = "I16", .bits = 16},
+    {.name = "I8", .bits = 8},
+    {.name = "U64", .bits = 64},
+    {.name = "U32", .bits = 32},
+    {.name = "U16", .bits = 16},
+    {.name = "U8", .bits = 8},
+    {.name = "BOOL", .bits = 8},
+    {.name = "F8_E4M3", .bits = 8},
+    {.name = "F8_E5M2", .bits = 8},
+    {.name = "F8_E8M0", .bits = 8},
+    {.name = "F6_E2M3", .bits = 6},
+    {.name = "F6_E3M2", .bits = 6},
+    {.name = "F4", .bits = 4},
+    {.name = "C64", .bits = 64},
 };
+
+const mics_safetensors_dtype *mics_safetensors_dtype_of(mics_dtype dtype)
+{
+    return &DTYPES[dtype == MICS_DTYPE_FP16 ? 1 : dtype == MICS_DTYPE_BF16 ? 2 : 0];
+}
 
 static const mics_safetensors_dtype *find_dtype(const char *name)
 {

@@ -26,7 +26,12 @@ typedef struct mics_safetensors_dtype {
     bool readable; // as fp32; by a plain copy where `convert` is NULL
     // Converts elements at any alignment to fp32.
     void (*convert)(const unsigned char *raw, int64_t count, float *data_out);
+    // (optional) From fp32, to nearest, ties to even. False: a finite element became infinite.
+    bool (*round)(const float *data, int64_t count, uint16_t *raw_out);
 } mics_safetensors_dtype;
+
+/* How files hold numbers of a dtype. Returns: never NULL. */
+const mics_safetensors_dtype *mics_safetensors_dtype_of(mics_dtype dtype);
 
 typedef struct mics_safetensors_slot {
     mics_tensor_info info;

@@ -24,6 +24,7 @@
 
 enum {
     BUFFER_BYTES = 1 << 20, // gathers small appends into large writes
+    ROUNDED_ELEMS = 4096,   // converted at once, on the stack
     MAX_SHARDS = 99999,     // five digits in the names
     NAME_BYTES = 64,
 };
@@ -39,11 +40,16 @@ typedef struct shard {
     size_t header_bytes;
 } shard;
 
+typedef struct planned {
+    int64_t elems;
+    const mics_safetensors_dtype *dtype;
+} planned;
+
 struct mics_safetensors_writer {
     mics_memory *memory;
     char *dir;
     bool made_dir;
-    int64_t *elems; // by tensor
+    planned *tensors;
     int32_t tensor_count;
     shard *shards;
     int32_t shard_count;
@@ -105,15 +111,22 @@ static mics_status check_unique(mics_memory *memory, const mics_safetensors_entr
 static mics_status measure(mics_safetensors_writer *writer, const mics_safetensors_entry *entries,
                            int32_t count)
 {
-    MICS_TRY(MICS_NEW(writer->memory, count, &writer->elems));
+    MICS_TRY(MICS_NEW(writer->memory, count, &writer->tensors));
     writer->tensor_count = count;
     int64_t total = 0;
     for (int32_t i = 0; i < count; i++) {
-        MICS_TRY(entry_elems(&entries[i], &writer->elems[i]));
-        if (__builtin_add_overflow(total, writer->elems[i], &total) || total > INT64_MAX / 8)
+        planned *tensor = &writer->tensors[i];
+        tensor->dtype = mics_safetensors_dtype_of(entries[i].dtype);
+        MICS_TRY(entry_elems(&entries[i], &tensor->elems));
+        if (__builtin_add_overflow(total, tensor->elems, &total) || total > INT64_MAX / 8)
             return mics_fail(MICS_ERR_INVALID, "safetensors: the model's size is beyond 63 bits");
     }
     return check_unique(writer->memory, entries, count);
+}
+
+static int64_t bytes_of(const planned *tensor)
+{
+    return tensor->elems * (tensor->dtype->bits / 8);
 }
 
 // Cuts the tensors, in order, into files of at most max_bytes; a larger tensor has its own.
@@ -123,7 +136,7 @@ static mics_status cut_shards(mics_safetensors_writer *writer, int64_t max_bytes
     writer->shard_count = 1;
     shard *now = &writer->shards[0];
     for (int32_t i = 0; i < writer->tensor_count; i++) {
-        int64_t bytes = writer->elems[i] * 4;
+        const int64_t bytes = bytes_of(&writer->tensors[i]);
         if (max_bytes > 0 && now->count > 0 && now->data_bytes + bytes > max_bytes) {
             now++;
             writer->shard_count++;
@@ -159,10 +172,10 @@ static mics_status compose_header(mics_safetensors_writer *writer,
                      "");
     int64_t begin = 0;
     for (int32_t i = now->first; i < now->first + now->count; i++) {
-        int64_t end = begin + writer->elems[i] * 4;
+        const int64_t end = begin + bytes_of(&writer->tensors[i]);
         mics_text_printf(&text, ",");
         mics_text_quoted(&text, entries[i].name);
-        mics_text_printf(&text, ":{\"dtype\":\"F32\",\"shape\":[");
+        mics_text_printf(&text, ":{\"dtype\":\"%s\",\"shape\":[", writer->tensors[i].dtype->name);
         for (int32_t d = 0; d < entries[i].dims; d++)
             mics_text_printf(&text, "%s%lld", d == 0 ? "" : ",", (long long)entries[i].shape[d]);
         mics_text_printf(&text, "],\"data_offsets\":[%lld,%lld]}", (long long)begin,
@@ -317,7 +330,7 @@ static mics_status advance(mics_safetensors_writer *writer)
         if (writer->tensor == now->first + now->count)
             MICS_TRY(close_shard(writer));
         if (writer->tensor < writer->tensor_count)
-            writer->left_elems = writer->elems[writer->tensor];
+            writer->left_elems = writer->tensors[writer->tensor].elems;
     }
     return MICS_OK;
 }
@@ -327,7 +340,7 @@ static mics_status begin(mics_safetensors_writer *writer)
     MICS_TRY(open_shard(writer));
     if (writer->tensor_count == 0)
         return close_shard(writer);
-    writer->left_elems = writer->elems[0];
+    writer->left_elems = writer->tensors[0].elems;
     return advance(writer);
 }
 
@@ -339,7 +352,7 @@ static void free_writer(mics_safetensors_writer *writer)
         mics_free(memory, writer->shards[i].header);
     }
     mics_free(memory, writer->shards);
-    mics_free(memory, writer->elems);
+    mics_free(memory, writer->tensors);
     mics_free(memory, writer->index);
     mics_free(memory, writer->buffer);
     mics_free(memory, writer->dir);
@@ -391,6 +404,25 @@ out:
     return status;
 }
 
+static mics_status put_elems(mics_safetensors_writer *writer, const float *data, int64_t count)
+{
+    uint16_t rounded[ROUNDED_ELEMS];
+    const mics_safetensors_dtype *dtype = writer->tensors[writer->tensor].dtype;
+    if (dtype->round == NULL)
+        return put(writer, data, (size_t)count * sizeof(float));
+    for (int64_t at = 0; at < count; at += ROUNDED_ELEMS) {
+        const int64_t now = count - at < ROUNDED_ELEMS ? count - at : ROUNDED_ELEMS;
+        if (!dtype->round(data + at, now, rounded))
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: an element of tensor %d of %d is too large for %s; write bf16 or "
+                             "fp32",
+                             writer->dir, (int)writer->tensor + 1, (int)writer->tensor_count,
+                             dtype->name);
+        MICS_TRY(put(writer, rounded, (size_t)now * sizeof rounded[0]));
+    }
+    return MICS_OK;
+}
+
 mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float *data,
                                     int64_t count)
 {
@@ -401,7 +433,7 @@ mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float
                          (int)writer->tensor_count, (long long)writer->left_elems);
     if (count == 0 || writer->failed != MICS_OK)
         return writer->failed;
-    mics_status status = put(writer, data, (size_t)count * 4);
+    mics_status status = put_elems(writer, data, count);
     if (status == MICS_OK) {
         writer->left_elems -= count;
         status = advance(writer);

@@ -105,13 +105,13 @@ static void several_files_are_one_model(void **state)
 // ---- writing ----
 
 static const mics_safetensors_entry ENTRIES[] = {
-    {"wte.weight", 2, {700, 1000}},
-    {"nothing", 2, {0, 5}},
-    {"odd \"name\"\\", 1, {3}},
-    {"scalar", 0, {0}},
-    {"big", 1, {400000}},
-    {"last", 3, {2, 3, 4}},
-    {"end", 1, {0}},
+    {.name = "wte.weight", .dims = 2, .shape = {700, 1000}},
+    {.name = "nothing", .dims = 2, .shape = {0, 5}},
+    {.name = "odd \"name\"\\", .dims = 1, .shape = {3}},
+    {.name = "scalar", .dims = 0, .shape = {0}},
+    {.name = "big", .dims = 1, .shape = {400000}},
+    {.name = "last", .dims = 3, .shape = {2, 3, 4}},
+    {.name = "end", .dims = 1, .shape = {0}},
 };
 enum { ENTRY_COUNT = 7 };
 
@@ -186,6 +186,74 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Of a power of two's neighbours: what is halfway goes to the even one.
+static void halves_are_rounded_to_nearest(void **state)
+{
+    (void)state;
+    static const float data[] = {1,           1.00390625f, 1.01171875f, -0.00048828125f, 65504,
+                                 65519,       0x1p-24f,    0x1p-25f,    0x1.8p-25f,      -0.0f,
+                                 0x1.002p+0f, 0x1.006p+0f, 0x1.ffep-15f};
+    static const float bf16[] = {1,     1,        1.015625f, -0.00048828125f, 65536,
+                                 65536, 0x1p-24f, 0x1p-25f,  0x1.8p-25f,      -0.0f,
+                                 1,     1,        0x1p-14f};
+    static const float fp16[] = {1,       1.00390625f, 1.01171875f, -0.00048828125f, 65504,
+                                 65504,   0x1p-24f,    0,           0x1p-24f,        -0.0f,
+                                 0x1p+0f, 0x1.008p+0f, 0x1p-14f};
+    enum { COUNT = sizeof data / sizeof data[0] };
+    static const mics_safetensors_entry entries[] = {
+        {.name = "brain", .dims = 1, .shape = {COUNT}, .dtype = MICS_DTYPE_BF16},
+        {.name = "half", .dims = 1, .shape = {COUNT}, .dtype = MICS_DTYPE_FP16},
+        {.name = "whole", .dims = 1, .shape = {COUNT}}};
+    mics_memory *memory = NULL;
+    mics_safetensors_writer *writer = NULL;
+    mics_safetensors *reader = NULL;
+    scratch place;
+    float back[COUNT];
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make_fast(&place);
+    const char *dir = scratch_path(&place, "m");
+    ASSERT_OK(mics_safetensors_create(memory, dir, entries, 3, 0, &writer));
+    for (int i = 0; i < 3; i++)
+        ASSERT_OK(mics_safetensors_append(writer, data, COUNT));
+    ASSERT_OK(mics_safetensors_finish(writer, MICS_OK));
+    ASSERT_OK(mics_safetensors_open(memory, dir, &reader));
+    assert_string_equal(mics_safetensors_find(reader, "brain")->dtype, "BF16");
+    assert_string_equal(mics_safetensors_find(reader, "half")->dtype, "F16");
+    ASSERT_OK(mics_safetensors_read(reader, "brain", 0, COUNT, back));
+    assert_memory_equal(back, bf16, sizeof back);
+    ASSERT_OK(mics_safetensors_read(reader, "half", 0, COUNT, back));
+    assert_memory_equal(back, fp16, sizeof back);
+    ASSERT_OK(mics_safetensors_read(reader, "whole", 0, COUNT, back));
+    assert_memory_equal(back, data, sizeof back);
+    mics_safetensors_close(reader);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void what_fp16_cannot_hold_is_refused(void **state)
+{
+    (void)state;
+    static const mics_safetensors_entry entry = {
+        .name = "w", .dims = 1, .shape = {2}, .dtype = MICS_DTYPE_FP16};
+    static const float data[] = {1, 65520};
+    mics_memory *memory = NULL;
+    mics_safetensors_writer *writer = NULL;
+    scratch place;
+    capture seen;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make_fast(&place);
+    const char *dir = scratch_path(&place, "m");
+    ASSERT_OK(mics_safetensors_create(memory, dir, &entry, 1, 0, &writer));
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_append(writer, data, 2));
+    ASSERT_SAID(&seen, "too large for F16");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_finish(writer, MICS_OK));
+    capture_end();
+    assert_false(file_exists(dir));
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void misuse_is_refused_and_leaves_nothing(void **state)
 {
     (void)state;
@@ -195,10 +263,14 @@ static void misuse_is_refused_and_leaves_nothing(void **state)
     scratch_make_fast(&place);
     const char *dir = scratch_path(&place, "m");
     mics_safetensors_writer *writer = NULL;
-    static const mics_safetensors_entry two[] = {{"a", 1, {3}}, {"b", 1, {2}}};
-    static const mics_safetensors_entry same[] = {{"a", 1, {3}}, {"b", 1, {2}}, {"a", 1, {1}}};
-    static const mics_safetensors_entry huge[] = {{"a", 2, {INT64_MAX, 2}}};
-    static const mics_safetensors_entry negative[] = {{"a", 1, {-1}}};
+    static const mics_safetensors_entry two[] = {{.name = "a", .dims = 1, .shape = {3}},
+                                                 {.name = "b", .dims = 1, .shape = {2}}};
+    static const mics_safetensors_entry same[] = {{.name = "a", .dims = 1, .shape = {3}},
+                                                  {.name = "b", .dims = 1, .shape = {2}},
+                                                  {.name = "a", .dims = 1, .shape = {1}}};
+    static const mics_safetensors_entry huge[] = {
+        {.name = "a", .dims = 2, .shape = {INT64_MAX, 2}}};
+    static const mics_safetensors_entry negative[] = {{.name = "a", .dims = 1, .shape = {-1}}};
     float data[4] = {golden(0), golden(1), golden(2), golden(3)};
     capture seen;
     capture_begin(&seen);
@@ -530,6 +602,8 @@ int main(void)
         cmocka_unit_test(every_dtype_of_the_reference),
         cmocka_unit_test(several_files_are_one_model),
         cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(halves_are_rounded_to_nearest),
+        cmocka_unit_test(what_fp16_cannot_hold_is_refused),
         cmocka_unit_test(misuse_is_refused_and_leaves_nothing),
         cmocka_unit_test(a_file_size_limit_is_an_error),
         cmocka_unit_test(hostile_headers),

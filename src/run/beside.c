@@ -1,0 +1,288 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// config.json, generation_config.json, tokenizer.json and tokenizer_config.json of an export.
+#include "beside.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_DEPTH = 64, BYTE_TOKENS = 256 };
+
+static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                    "tokenizer_config.json"};
+
+mics_status run_beside_check(mics_memory *memory, const char *dir)
+{
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char *path = NULL;
+        MICS_TRY(mics_file_join(memory, dir, files[i], &path));
+        const bool there = access(path, F_OK) == 0;
+        const mics_status status =
+            there ? mics_fail(MICS_ERR_INVALID,
+                              "%s: exists, and is not overwritten; give another folder", path)
+                  : MICS_OK;
+        mics_free(memory, path);
+        MICS_TRY(status);
+    }
+    return MICS_OK;
+}
+
+// ---- JSON values as text ----
+
+static void write_real(mics_text *text, double value)
+{
+    char digits[32];
+    mics_text_real(value, digits, sizeof digits);
+    // "10000" would be read as an integer.
+    mics_text_printf(text, "%s%s", digits, strpbrk(digits, ".en") != NULL ? "" : ".0");
+}
+
+// Values nest no deeper than mics_json_load lets them.
+// NOLINTNEXTLINE(misc-no-recursion)
+static void write_value(mics_text *text, const mics_json_value *value, int32_t depth)
+{
+    const char *key = NULL;
+    const mics_json_value *member;
+    switch (mics_json_type_of(value)) {
+    case MICS_JSON_NULL:
+        mics_text_printf(text, "null");
+        break;
+    case MICS_JSON_BOOL:
+        mics_text_printf(text, mics_json_bool(value) ? "true" : "false");
+        break;
+    case MICS_JSON_INT:
+        mics_text_printf(text, "%lld", (long long)mics_json_int(value));
+        break;
+    case MICS_JSON_REAL:
+        write_real(text, mics_json_real(value));
+        break;
+    case MICS_JSON_STRING:
+        mics_text_quoted(text, mics_json_string(value));
+        break;
+    case MICS_JSON_ARRAY:
+        mics_text_printf(text, "[");
+        for (int32_t i = 0; i < mics_json_count(value); i++) {
+            mics_text_printf(text, i > 0 ? ", " : "");
+            write_value(text, mics_json_element(value, i), depth + 1);
+        }
+        mics_text_printf(text, "]");
+        break;
+    case MICS_JSON_OBJECT:
+        mics_text_printf(text, "{");
+        for (bool first = true; (member = mics_json_next(value, &key)) != NULL; first = false) {
+            mics_text_printf(text, "%s\n%*s", first ? "" : ",", 2 * depth + 2, "");
+            mics_text_quoted(text, key);
+            mics_text_printf(text, ": ");
+            write_value(text, member, depth + 1);
+        }
+        mics_text_printf(text, "\n%*s}", 2 * depth, "");
+        break;
+    }
+}
+
+static mics_status replace(const mics_saved *saved, const char *dir, const char *name,
+                           mics_text *text)
+{
+    mics_status status = mics_text_status(text);
+    if (status == MICS_OK)
+        status = mics_file_replace(saved->memory, dir, name, text->bytes, text->used);
+    mics_text_fini(text);
+    return status;
+}
+
+// ---- config.json ----
+
+// Readers take the weights' dtype from here.
+static const char *dtype_text(mics_dtype dtype)
+{
+    static const char *const texts[MICS_DTYPES] = {[MICS_DTYPE_FP32] = "float32",
+                                                   [MICS_DTYPE_BF16] = "bfloat16",
+                                                   [MICS_DTYPE_FP16] = "float16"};
+    return texts[dtype];
+}
+
+// The class that other programs look for, where the configuration does not name it.
+static mics_status name_class(mics_json *config)
+{
+    static const char *const classes[][2] = {
+        {"gpt2", "[\"GPT2LMHeadModel\"]"},       {"llama", "[\"LlamaForCausalLM\"]"},
+        {"mistral", "[\"MistralForCausalLM\"]"}, {"qwen2", "[\"Qwen2ForCausalLM\"]"},
+        {"qwen3", "[\"Qwen3ForCausalLM\"]"},     {"gpt_neox", "[\"GPTNeoXForCausalLM\"]"}};
+    const char *type = mics_json_string(mics_json_at(config, "model_type"));
+    if (type == NULL || mics_json_type_of(mics_json_at(config, "architectures")) != MICS_JSON_NULL)
+        return MICS_OK;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        if (strcmp(type, classes[i][0]) == 0)
+            return mics_json_set(config, "architectures", classes[i][1]);
+    }
+    return MICS_OK;
+}
+
+// transformers 4 calls the key torch_dtype, 5 dtype, and reads both.
+static mics_status write_config(const mics_saved *saved, const char *dir, mics_dtype dtype)
+{
+    const char *said = saved->meta->model_json;
+    mics_json *config = NULL;
+    char quoted[32];
+    snprintf(quoted, sizeof quoted, "\"%s\"", dtype_text(dtype));
+    MICS_TRY(mics_json_parse(saved->memory, saved->path, said, strlen(said), &config));
+    mics_text text = {.memory = saved->memory};
+    mics_status status = mics_json_set(config, "torch_dtype", quoted);
+    if (status == MICS_OK && mics_json_at(config, "dtype") != NULL)
+        status = mics_json_set(config, "dtype", quoted);
+    if (status == MICS_OK)
+        status = name_class(config);
+    write_value(&text, mics_json_root(config), 0);
+    mics_text_printf(&text, "\n");
+    mics_json_close(config);
+    if (status != MICS_OK) {
+        mics_text_fini(&text);
+        return status;
+    }
+    return replace(saved, dir, "config.json", &text);
+}
+
+// ---- generation_config.json ----
+
+static const char *const token_keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+static mics_status write_generation(const mics_saved *saved, const char *dir)
+{
+    mics_text text = {.memory = saved->memory};
+    mics_text_printf(&text, "{\n  \"_from_model_config\": true");
+    for (size_t i = 0; i < sizeof token_keys / sizeof token_keys[0]; i++) {
+        const mics_json_value *value = mics_json_at(saved->config, token_keys[i]);
+        if (mics_json_type_of(value) == MICS_JSON_NULL)
+            continue;
+        mics_text_printf(&text, ",\n  \"%s\": ", token_keys[i]);
+        write_value(&text, value, 1);
+    }
+    mics_text_printf(&text, "\n}\n");
+    return replace(saved, dir, "generation_config.json", &text);
+}
+
+// ---- tokenizers ----
+
+// What byte-level vocabularies write for a byte (Radford et al., 2019): itself where it is visible,
+// else the next of the code points from 256 on.
+static int32_t byte_code_point(int32_t byte)
+{
+    int32_t hidden = 0;
+    for (int32_t b = 0; b <= byte; b++) {
+        const bool visible = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+        if (b == byte)
+            return visible ? b : BYTE_TOKENS + hidden;
+        hidden += visible ? 0 : 1;
+    }
+    return -1;
+}
+
+static void write_code_point(mics_text *text, int32_t point)
+{
+    char utf8[3] = {(char)point, '\0', '\0'};
+    if (point >= 0x80) {
+        utf8[0] = (char)(0xc0 | point >> 6);
+        utf8[1] = (char)(0x80 | (point & 0x3f));
+    }
+    mics_text_quoted(text, utf8);
+}
+
+mics_status run_beside_byte_tokenizer(mics_text *text)
+{
+    mics_text_printf(text,
+                     "{\n  \"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n"
+                     "  \"added_tokens\": [], \"normalizer\": null,\n"
+                     "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                     "\"trim_offsets\": true, \"use_regex\": false},\n"
+                     "  \"post_processor\": null,\n"
+                     "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+                     "\"trim_offsets\": true, \"use_regex\": true},\n"
+                     "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+                     "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, "
+                     "\"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n"
+                     "    \"merges\": [],\n    \"vocab\": {");
+    for (int32_t byte = 0; byte < BYTE_TOKENS; byte++) {
+        mics_text_printf(text, byte > 0 ? ", " : "");
+        write_code_point(text, byte_code_point(byte));
+        mics_text_printf(text, ": %d", (int)byte);
+    }
+    mics_text_printf(text, "}}\n}\n");
+    return mics_text_status(text);
+}
+
+static mics_status write_byte_tokenizer(const mics_saved *saved, const char *dir)
+{
+    mics_text text = {.memory = saved->memory};
+    (void)run_beside_byte_tokenizer(&text);
+    return replace(saved, dir, "tokenizer.json", &text);
+}
+
+// The token of an id, or of the first of several; NULL where the tokenizer has no such one.
+static const char *special_token(const mics_json *tokenizer, const mics_json_value *id)
+{
+    const mics_json_value *added =
+        tokenizer != NULL ? mics_json_at(tokenizer, "added_tokens") : NULL;
+    if (mics_json_type_of(id) == MICS_JSON_ARRAY)
+        id = mics_json_element(id, 0);
+    if (mics_json_type_of(id) != MICS_JSON_INT)
+        return NULL;
+    for (int32_t i = 0; i < mics_json_count(added); i++) {
+        const mics_json_value *token = mics_json_element(added, i);
+        if (mics_json_int(mics_json_get(token, "id")) == mics_json_int(id))
+            return mics_json_string(mics_json_get(token, "content"));
+    }
+    return NULL;
+}
+
+// Without a class transformers takes the one of the model's family, which may cut words elsewhere
+// than tokenizer.json says.
+static mics_status write_tokenizer_config(const mics_saved *saved, const char *dir,
+                                          const mics_json *tokenizer)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
+    mics_text text = {.memory = saved->memory};
+    mics_text_printf(&text,
+                     "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+                     "  \"clean_up_tokenization_spaces\": false,\n"
+                     "  \"model_max_length\": %lld",
+                     (long long)saved->model->positions);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const mics_json_value *id = mics_json_at(saved->config, token_keys[i]);
+        const char *token = special_token(tokenizer, id);
+        if (token == NULL)
+            continue;
+        mics_text_printf(&text, ",\n  \"%s\": ", names[i]);
+        mics_text_quoted(&text, token);
+    }
+    mics_text_printf(&text, "\n}\n");
+    return replace(saved, dir, "tokenizer_config.json", &text);
+}
+
+static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
+{
+    size_t bytes = 0;
+    mics_json *tokenizer = NULL;
+    if (saved->tokenizer == NULL)
+        return MICS_OK;
+    const char *text = mics_tokenizer_text(saved->tokenizer, &bytes);
+    if (text == NULL) {
+        MICS_TRY(write_byte_tokenizer(saved, dir));
+        return write_tokenizer_config(saved, dir, NULL);
+    }
+    MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", text, bytes));
+    MICS_TRY(mics_json_parse(saved->memory, saved->meta->tokenizer, text, bytes, &tokenizer));
+    const mics_status status = write_tokenizer_config(saved, dir, tokenizer);
+    mics_json_close(tokenizer);
+    return status;
+}
+
+mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype)
+{
+    MICS_TRY(write_config(saved, dir, dtype));
+    MICS_TRY(write_generation(saved, dir));
+    MICS_TRY(write_tokenizer(saved, dir));
+    return mics_file_sync_dir(dir);
+}

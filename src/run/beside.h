@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What stands beside exported weights, so that transformers reads the same model and tokens.
+#ifndef MICS_RUN_BESIDE_H
+#define MICS_RUN_BESIDE_H
+
+#include "base/text.h"
+#include "mics/dtype.h"
+#include "saved.h"
+
+/* Refuses a folder that holds any of these files. Returns: MICS_OK; MICS_ERR_INVALID, logged;
+ * MICS_ERR_MEMORY. */
+mics_status run_beside_check(mics_memory *memory, const char *dir);
+
+/* Writes config.json with the weights' dtype, generation_config.json, and where the tokenizer is
+ * known tokenizer.json and tokenizer_config.json. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
+
+/* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:
+ * the text's status. */
+mics_status run_beside_byte_tokenizer(mics_text *text);
+
+#endif

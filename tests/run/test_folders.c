@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Folders as Hugging Face has them, in place of a checkpoint: exported again they have the same
+// bits; what is wrong in them is one line.
+#include "base/capture.h"
+#include "io/checkpoint/scratch.h"
+#include "mics/checkpoint.h"
+#include "mics/run.h"
+#include "test.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static float *read_all(const mics_safetensors *file, const mics_tensor_info *info)
+{
+    float *data = calloc((size_t)info->elems + 1, sizeof *data);
+    assert_non_null(data);
+    ASSERT_OK(mics_safetensors_read(file, info->name, 0, info->elems, data));
+    return data;
+}
+
+// ---- round trips ----
+
+static void compare_tensor(const mics_safetensors *a, const mics_tensor_info *left,
+                           const mics_safetensors *b)
+{
+    const mics_tensor_info *right = mics_safetensors_find(b, left->name);
+    if (right == NULL)
+        fail_msg("%s is not exported", left->name);
+    assert_int_equal(left->dims, right->dims);
+    for (int32_t i = 0; i < left->dims; i++)
+        assert_int_equal(left->shape[i], right->shape[i]);
+    float *here = read_all(a, left), *there = read_all(b, right);
+    if (memcmp(here, there, (size_t)left->elems * sizeof(float)) != 0)
+        fail_msg("%s has other bits", left->name);
+    free(here);
+    free(there);
+}
+
+static void export(mics_memory *memory, const char *from, const char *to,
+                   const mics_export_spec *spec)
+{
+    mics_saved *saved = NULL;
+    ASSERT_OK(mics_saved_open(memory, from, NULL, &saved));
+    ASSERT_OK(mics_saved_export(saved, to, spec));
+    mics_saved_close(saved);
+}
+
+// From the file as transformers wrote it, and back; in several files, too.
+static void check_round_trip(mics_memory *memory, const char *folder)
+{
+    scratch place;
+    mics_safetensors *original = NULL, *exported = NULL;
+    scratch_make_fast(&place);
+    const char *once = scratch_path(&place, "once"), *twice = scratch_path(&place, "twice");
+    export(memory, folder, once, NULL);
+    export(memory, once, twice, &(mics_export_spec){.max_file_bytes = 9000});
+    ASSERT_OK(mics_safetensors_open(memory, folder, &original));
+    ASSERT_OK(mics_safetensors_open(memory, twice, &exported));
+    assert_int_equal(mics_safetensors_count(original), mics_safetensors_count(exported));
+    for (int32_t i = 0; i < mics_safetensors_count(original); i++)
+        compare_tensor(original, mics_safetensors_at(original, i), exported);
+    mics_safetensors_close(original);
+    mics_safetensors_close(exported);
+    scratch_remove(&place);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"gpt2",         "gpt2_untied",      "llama_grouped",
+                                          "llama_single", "mistral_full",     "qwen2_layers",
+                                          "qwen3_single", "gpt_neox_parallel"};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
+        char path[512];
+        snprintf(path, sizeof path, MICS_TEST_DATA "/%s", folders[f]);
+        check_round_trip(memory, path);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// bf16 rounds once: what was exported is exported again with the same bits.
+static void test_rounded(void **state)
+{
+    (void)state;
+    static const mics_export_spec bf16 = {.dtype = MICS_DTYPE_BF16};
+    mics_memory *memory = NULL;
+    mics_safetensors *file = NULL;
+    mics_json *config = NULL;
+    scratch place;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make_fast(&place);
+    const char *folder = scratch_path(&place, "bf16");
+    export(memory, MICS_TEST_DATA "/gpt_neox_parallel", folder, &bf16);
+    check_round_trip(memory, folder);
+    ASSERT_OK(mics_safetensors_open(memory, folder, &file));
+    for (int32_t i = 0; i < mics_safetensors_count(file); i++)
+        assert_string_equal(mics_safetensors_at(file, i)->dtype, "BF16");
+    mics_safetensors_close(file);
+    ASSERT_OK(mics_json_load(memory, scratch_path(&place, "bf16/config.json"), 1 << 16, &config));
+    assert_string_equal(mics_json_string(mics_json_at(config, "torch_dtype")), "bfloat16");
+    assert_int_equal(mics_json_int(mics_json_at(config, "hidden_size")), 36);
+    assert_int_equal(mics_json_type_of(mics_json_at(config, "rope_parameters.rope_theta")),
+                     MICS_JSON_REAL);
+    mics_json_close(config);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// ---- what is wrong ----
+
+// How a copy of llama_single, whose head is tied, differs.
+typedef struct change {
+    const char *leave_out; // a tensor
+    const char *add;       // another, with the rows of the embeddings
+    float plus;            // to the first element of what is added
+    const char *said;      // NULL: it is good
+} change;
+
+static void copy_file(const char *from, const char *to)
+{
+    static char text[1 << 16];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    assert_non_null(in);
+    assert_non_null(out);
+    const size_t bytes = fread(text, 1, sizeof text, in);
+    assert_true(bytes < sizeof text && fwrite(text, 1, bytes, out) == bytes);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+static void copy_changed(mics_memory *memory, const change *how, const char *to)
+{
+    static const char embeddings[] = "model.embed_tokens.weight";
+    mics_safetensors *from = NULL;
+    mics_safetensors_writer *writer = NULL;
+    mics_safetensors_entry entries[64];
+    const mics_tensor_info *infos[64];
+    int32_t count = 0;
+    ASSERT_OK(mics_safetensors_open(memory, MICS_TEST_DATA "/llama_single", &from));
+    for (int32_t i = 0; i <= mics_safetensors_count(from); i++) {
+        const bool added = i == mics_safetensors_count(from);
+        const mics_tensor_info *info =
+            added ? mics_safetensors_find(from, embeddings) : mics_safetensors_at(from, i);
+        if (added ? how->add == NULL
+                  : how->leave_out != NULL && strcmp(info->name, how->leave_out) == 0)
+            continue;
+        entries[count] = (mics_safetensors_entry){
+            .name = added ? how->add : info->name,
+            .dims = info->dims,
+            .shape = {info->shape[0], info->dims > 1 ? info->shape[1] : 0}};
+        infos[count++] = info;
+    }
+    ASSERT_OK(mics_safetensors_create(memory, to, entries, count, 0, &writer));
+    for (int32_t i = 0; i < count; i++) {
+        float *data = read_all(from, infos[i]);
+        data[0] += entries[i].name == how->add ? how->plus : 0;
+        ASSERT_OK(mics_safetensors_append(writer, data, infos[i]->elems));
+        free(data);
+    }
+    ASSERT_OK(mics_safetensors_finish(writer, MICS_OK));
+    mics_safetensors_close(from);
+}
+
+static void test_tensors(void **state)
+{
+    (void)state;
+    static const change changes[] = {
+        {NULL, NULL, 0, NULL},
+        {NULL, "lm_head.weight", 0, NULL},
+        {NULL, "lm_head.weight", 1e-3f, "tensor \"lm_head.weight\" is not \"model.embed_tokens"},
+        {NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", 0, NULL},
+        {NULL, "model.layers.2.mlp.up_proj.weight", 0,
+         "tensor \"model.layers.2.mlp.up_proj.weight\" belongs to no parameter"},
+        {"model.layers.1.self_attn.k_proj.weight", NULL, 0,
+         "tensor \"model.layers.1.self_attn.k_proj.weight\" is missing"},
+        {"model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.k_proj.weight", 0,
+         "is [97, 30], but the model's config says [10, 30]"},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        scratch place;
+        mics_saved *saved = NULL;
+        capture seen;
+        scratch_make_fast(&place);
+        const char *folder = scratch_path(&place, "m");
+        copy_changed(memory, &changes[i], folder);
+        copy_file(MICS_TEST_DATA "/llama_single/config.json",
+                  scratch_path(&place, "m/config.json"));
+        capture_begin(&seen);
+        const mics_status status = mics_saved_open(memory, folder, NULL, &saved);
+        capture_end();
+        if (changes[i].said != NULL) {
+            ASSERT_STATUS(MICS_ERR_INVALID, status);
+            ASSERT_SAID(&seen, changes[i].said);
+        } else {
+            ASSERT_OK(status);
+        }
+        mics_saved_close(saved);
+        scratch_remove(&place);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// Pickles are refused with the command that converts them; without a tokenizer.json there is no
+// text.
+static void test_files(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_saved *saved = NULL;
+    scratch place;
+    capture seen;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make_fast(&place);
+    file_write(scratch_path(&place, "pytorch_model.bin"), "x", 1);
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_saved_open(memory, place.dir, NULL, &saved));
+    ASSERT_SAID(&seen, "save_pretrained");
+    ASSERT_OK(mics_saved_open(memory, MICS_TEST_DATA "/llama_single", NULL, &saved));
+    assert_null(mics_saved_facts_get(saved).tokenizer);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_load(saved));
+    ASSERT_SAID(&seen, "holds no tokenizer.json");
+    capture_end();
+    mics_saved_close(saved);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// Every allocation may fail: nothing is left.
+static void test_allocations(void **state)
+{
+    (void)state;
+    mics_status status = MICS_ERR_MEMORY;
+    for (int64_t n = 1; status != MICS_OK; n += n < 100 ? 1 : 7) {
+        mics_memory *memory = NULL;
+        mics_saved *saved = NULL;
+        capture seen;
+        scratch place;
+        scratch_make_fast(&place);
+        ASSERT_OK(mics_memory_open(&memory));
+        capture_begin(&seen);
+        mics_memory_fail_after(memory, n);
+        status = mics_saved_open(memory, MICS_TEST_DATA "/llama_single", NULL, &saved);
+        if (status == MICS_OK)
+            status = mics_saved_export(saved, scratch_path(&place, "out"), NULL);
+        mics_memory_fail_after(memory, 0);
+        capture_end();
+        mics_saved_close(saved);
+        assert_int_equal(mics_memory_close(memory), 0);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        scratch_remove(&place);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_files),
+        cmocka_unit_test(test_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
