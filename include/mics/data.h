@@ -61,6 +61,7 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
  * before it); the same tokens where it has none.
  *
  * Shapes:  tokens: (count); tokens_out: (count_out).
+ * Needs:   count >= 0.
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (a post-processor of another kind, named);
  *          MICS_ERR_MEMORY.
  * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
@@ -80,7 +81,13 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
                                   int64_t count, char **text_out, size_t *bytes_out);
 
 /* The same for tokens that go on with a text, so that a space before them is theirs: for text that
- * is printed while it is made. */
+ * is printed while it is made.
+ *
+ * Shapes:  tokens: (count); text_out: (bytes_out) and a NUL.
+ * Needs:   count >= 0.
+ * Returns: as mics_tokenizer_decode.
+ * Owns:    the caller frees *text_out with mics_free.
+ */
 mics_status mics_tokenizer_decode_more(const mics_tokenizer *tokenizer, const int32_t *tokens,
                                        int64_t count, char **text_out, size_t *bytes_out);
 
