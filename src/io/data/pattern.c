@@ -6,7 +6,9 @@
 // Oniguruma counts its retries in one match and bounds its stack, but counts none of the characters
 // that a repetition runs over, which can be all of them for every retry. So every place where a
 // match may begin is one call, which sees a window of the text that is as short as the pattern's
-// reach allows, and has MAX_STEPS / window retries. The CPU time is read between calls.
+// reach allows, and has MAX_STEPS / window retries. Between calls the thread's CPU time is read. What
+// is done with the matches takes of it too, and is nobody's fault: when a text's time is over, it
+// gets as much again, of which only the time spent here is taken.
 #include "io/data/pattern.h"
 #include "base/utf8.h"
 #include "mics/log.h"
@@ -24,8 +26,8 @@ enum {
     FAR = 64 << 10 // what a pattern of unknown reach is taken to look ahead at most; bytes
 };
 
-// CPU time that a text may take: a second, since what is done with its matches counts too, and some
-// 40 times the 0.1 us that a byte takes with Llama 3's pattern (AMD EPYC, 2026-11).
+// CPU time that a text may take: a second, and some 40 times the 0.1 us that a byte takes with Llama
+// 3's pattern (AMD EPYC, 2026-11).
 static const double MAX_TIME_S = 1, MAX_TIME_S_PER_BYTE = 4e-6;
 
 struct mics_pattern {
@@ -42,6 +44,8 @@ struct mics_matcher {
     double begun_s, limit_s; // CPU time when the text's clock was first read, and what it may take
     double read_s;           // when it was last read
     int32_t calls, interval; // calls since, and after how many it is read again
+    bool pauses;             // the clock stands still between finds; see note "Time"
+    double paused_s;         // when it was stopped
 };
 
 // ---- compiling ----
@@ -146,18 +150,23 @@ void mics_matcher_start(mics_matcher *matcher, size_t bytes)
     matcher->limit_s = MAX_TIME_S + MAX_TIME_S_PER_BYTE * (double)bytes;
     matcher->calls = 0;
     matcher->interval = 1;
+    matcher->pauses = false;
+}
+
+static double cpu_time_s(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static bool is_late(mics_matcher *matcher)
 {
     static const double SLOW_S = 1e-3;
-    struct timespec now;
     if (++matcher->calls < matcher->interval)
         return false;
     matcher->calls = 0;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0)
-        return false;
-    const double now_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    const double now_s = cpu_time_s();
     if (matcher->begun_s < 0)
         matcher->begun_s = matcher->read_s = now_s;
     if (now_s - matcher->read_s > SLOW_S)
@@ -165,7 +174,13 @@ static bool is_late(mics_matcher *matcher)
     else if (matcher->interval < CALLS_A_CHECK)
         matcher->interval *= 2;
     matcher->read_s = now_s;
-    return now_s - matcher->begun_s > matcher->limit_s;
+    if (now_s - matcher->begun_s <= matcher->limit_s)
+        return false;
+    if (matcher->pauses)
+        return true;
+    matcher->pauses = true;
+    matcher->begun_s = now_s;
+    return false;
 }
 
 static mics_status match_error(const mics_pattern *pattern, int error, const char *text,
@@ -252,9 +267,9 @@ static int match_at(mics_matcher *matcher, const mics_pattern *pattern,
                                  ONIG_OPTION_NONE, matcher->limits);
 }
 
-mics_status mics_matcher_find(mics_matcher *matcher, const mics_pattern *pattern,
-                              mics_pattern_window *window, const char *text, size_t bytes,
-                              size_t at, bool *found_out, size_t *begin_out, size_t *end_out)
+static mics_status find(mics_matcher *matcher, const mics_pattern *pattern,
+                        mics_pattern_window *window, const char *text, size_t bytes, size_t at,
+                        bool *found_out, size_t *begin_out, size_t *end_out)
 {
     size_t size = pattern->reach.far ? (size_t)2 * FAR : WINDOW;
     *found_out = false;
@@ -284,4 +299,17 @@ mics_status mics_matcher_find(mics_matcher *matcher, const mics_pattern *pattern
             at++; // to the next character
     }
     return MICS_OK;
+}
+
+mics_status mics_matcher_find(mics_matcher *matcher, const mics_pattern *pattern,
+                              mics_pattern_window *window, const char *text, size_t bytes,
+                              size_t at, bool *found_out, size_t *begin_out, size_t *end_out)
+{
+    if (matcher->pauses)
+        matcher->begun_s += cpu_time_s() - matcher->paused_s;
+    const mics_status status =
+        find(matcher, pattern, window, text, bytes, at, found_out, begin_out, end_out);
+    if (matcher->pauses)
+        matcher->paused_s = cpu_time_s();
+    return status;
 }

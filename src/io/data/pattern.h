@@ -34,7 +34,8 @@ void mics_pattern_close(mics_pattern *pattern);
 mics_status mics_matcher_open(mics_memory *memory, mics_matcher **matcher_out);
 void mics_matcher_close(mics_matcher *matcher);
 
-/* Begins a text of `bytes`: it has 1 s of CPU time, and 4 us for each byte. */
+/* Begins a text of `bytes`: finding may take 1 s of CPU time and 4 us for each byte, up to twice as
+ * much where what is done between finds hides it. */
 void mics_matcher_start(mics_matcher *matcher, size_t bytes);
 
 // How a text is looked at: through a window that Oniguruma takes for the whole.

@@ -84,7 +84,7 @@ typedef struct mics_split_part {
 
 /* Splits.
  *
- * A text has 1 s of CPU time, and 4 us for each byte; a match some 80 MiB of memory.
+ * Finding has 1 s of CPU time for a text, and 4 us for each byte; a match some 80 MiB of memory.
  * Returns: MICS_OK; MICS_ERR_FORMAT (a pattern that needs more: which, where); the sink's status;
  * MICS_ERR_MEMORY.
  */

@@ -41,28 +41,35 @@ static char *repeat(const char *unit, size_t count)
     return text;
 }
 
-// Splits; the pieces must be the text again if it can be split.
-static mics_status split(const char *pattern, const char *text, counts *counts_out)
+// Splits, giving pieces to `sink`.
+static mics_status split_to(mics_split_sink sink, const char *pattern, const char *text)
 {
     mics_split *splitter = NULL;
     mics_split_work *work = NULL;
     mics_chars chars = {0};
     const mics_split_part part = {.text = text, .bytes = strlen(text), .head = true, .first = true};
-    *counts_out = (counts){0};
     ASSERT_OK(mics_chars_init(memory, &chars));
     ASSERT_OK(mics_split_open(memory, &chars, &splitter));
     ASSERT_OK(
         mics_split_add_pattern(splitter, "tokenizer.json", pattern, MICS_SPLIT_ISOLATED, false));
     ASSERT_OK(mics_split_work_open(splitter, &work));
-    const mics_split_sink sink = {.piece = count_piece, .ctx = counts_out};
     const clock_t begun = clock();
     const mics_status status = mics_split_feed(work, &part, sink);
     assert_true((double)(clock() - begun) / CLOCKS_PER_SEC < TIME_MAX_S);
-    if (status == MICS_OK)
-        assert_int_equal(counts_out->bytes, part.bytes);
     mics_split_work_close(work);
     mics_split_close(splitter);
     mics_chars_fini(&chars);
+    return status;
+}
+
+// The pieces must be the text again if it can be split.
+static mics_status split(const char *pattern, const char *text, counts *counts_out)
+{
+    const mics_split_sink sink = {.piece = count_piece, .ctx = counts_out};
+    *counts_out = (counts){0};
+    const mics_status status = split_to(sink, pattern, text);
+    if (status == MICS_OK)
+        assert_int_equal(counts_out->bytes, strlen(text));
     return status;
 }
 
@@ -99,6 +106,27 @@ static void test_too_deep(void **state)
     assert_int_equal(split("(?:a|b)*c", text, &pieces), MICS_ERR_FORMAT);
     ASSERT_SAID(&seen, "tokenizer.json: its pattern \"(?:a|b)*c\" fails on a text");
     free(text);
+}
+
+static mics_status work_long(void *ctx, const char *text, size_t bytes)
+{
+    (void)text;
+    (void)bytes;
+    const clock_t begun = clock();
+    while ((double)(clock() - begun) / CLOCKS_PER_SEC < 0.25)
+        continue;
+    ++*(int *)ctx;
+    return MICS_OK;
+}
+
+// More than twice the time of a text goes to what is done with its pieces.
+static void test_slow_sink(void **state)
+{
+    (void)state;
+    int pieces = 0;
+    ASSERT_OK(
+        split_to((mics_split_sink){.piece = work_long, .ctx = &pieces}, "[a-z]+|x", "a b c d e f"));
+    assert_int_equal(pieces, 11);
 }
 
 static void test_long_enough(void **state)
@@ -139,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_too_long, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_deep, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slow_sink, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_enough, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
