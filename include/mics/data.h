@@ -57,17 +57,27 @@ int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
 mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
                                   int specials, int32_t **tokens_out, int64_t *count_out);
 
-/* The tokens of one text with what the tokenizer.json's TemplateProcessing puts around them ("<s>"
- * before it); the same tokens where it has none.
+// What stands around the tokens of a text: "<s>" before it.
+typedef struct mics_token_frame {
+    const int32_t *before, *after; // the tokenizer's
+    int64_t before_count, after_count;
+} mics_token_frame;
+
+/* What the tokenizer.json's TemplateProcessing puts around a text; nothing where it has none.
  *
- * Shapes:  tokens: (count); tokens_out: (count_out).
- * Needs:   count >= 0.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (a post-processor of another kind, named);
- *          MICS_ERR_MEMORY.
- * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (a post-processor of another kind, named).
+ * Threads: any.
  */
-mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, const int32_t *tokens,
-                                 int64_t count, int32_t **tokens_out, int64_t *count_out);
+mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, mics_token_frame *frame_out);
+
+/* From now on texts of a corpus stand in this frame, and no separator before them.
+ *
+ * asked_by: names the key or option that asks for it, for errors.
+ * Returns: MICS_OK; MICS_ERR_INVALID (it puts nothing around a text); MICS_ERR_UNSUPPORTED, as
+ *          mics_tokenizer_frame.
+ * Threads: one, while nobody else uses the tokenizer.
+ */
+mics_status mics_tokenizer_frame_texts(mics_tokenizer *tokenizer, const char *asked_by);
 
 /* Tokens to text (any bytes, NUL-terminated besides).
  *
@@ -112,8 +122,8 @@ typedef struct mics_corpus mics_corpus;
  *
  * A file whose name ends in .bin must be a token shard; anything else is text and is tokenized into
  * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present): the
- * tokenizer's separator, then the text, without regard to special tokens in it. Several processes
- * may open the same corpus at once. An empty text is left out with a warning. Progress of long
+ * tokenizer's separator, then the text, without regard to special tokens in it; or the text in its
+ * frame (mics_tokenizer_frame_texts). Several processes may open the same corpus at once. An empty text is left out with a warning. Progress of long
  * tokenization is logged.
  * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A file
  * that others change meanwhile is an error of that call.

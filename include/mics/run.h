@@ -113,6 +113,8 @@ typedef struct mics_sampling {
     double temperature; // 0: always the most likely token
     int64_t top_k;      // draw among so many; 0: all
     uint64_t seed;      // the same one gives the same text
+    // Special tokens that the prompt names are taken as such; else they are text like any other.
+    bool special_tokens;
 } mics_sampling;
 
 // ---- a job ----
@@ -356,15 +358,19 @@ mics_status mics_saved_load(mics_saved *saved);
  *
  * Text may grow past the positions that training used: when they are used up, the newer half of
  * what stands there is fed again, and generation goes on from that. A longer prompt counts with its
- * end. An empty one starts from the tokenizer's separator.
+ * end. What the tokenizer's template puts before a text stands before the prompt; without it, an
+ * empty prompt starts from the separator. A token that the model's eos_token_id names ends the text.
  * Needs:   mics_saved_load.
- * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_INVALID (a token that the model does not
+ *          have); MICS_ERR_UNSUPPORTED (a tokenizer.json's post-processor); MICS_ERR_MEMORY.
  */
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);
 
 /* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
- * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first is predicted exactly once.
+ * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first
+ * is predicted exactly once. Texts are framed as in training, and as its tokenizer.json says for a
+ * downloaded folder (mics_tokenizer_frame_texts).
  *
  * Needs:   file_count >= 1, sequence >= 0.
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.

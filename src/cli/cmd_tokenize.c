@@ -15,6 +15,7 @@ static const char about[] =
 
 typedef struct tokenize_options {
     const char *tokenizer, *out;
+    bool add_special_tokens;
 } tokenize_options;
 
 static mics_status parse(cli_call *call, tokenize_options *options)
@@ -23,6 +24,9 @@ static mics_status parse(cli_call *call, tokenize_options *options)
         {"tokenizer", CLI_TEXT, "bytes|FILE", "\"bytes\" (default), or a tokenizer.json",
          &options->tokenizer, 0, 0},
         {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", &options->out, 0, 0},
+        {"add-special-tokens", CLI_FLAG, NULL,
+         "around each text, what the tokenizer.json's post_processor puts there, and no separator",
+         &options->add_special_tokens, 0, 0},
     };
     const cli_spec spec = {
         .verb = "tokenize",
@@ -66,6 +70,8 @@ static mics_status tokenize(cli_call *call, const tokenize_options *options)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options->out);
     MICS_TRY_OUT(mics_tokenizer_open(call->memory, options->tokenizer, &tokenizer));
+    if (options->add_special_tokens)
+        MICS_TRY_OUT(mics_tokenizer_frame_texts(tokenizer, "--add-special-tokens"));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(call->memory, call->arguments.items, call->arguments.count,

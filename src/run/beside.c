@@ -152,6 +152,11 @@ static const char *const token_keys[] = {"bos_token_id", "eos_token_id", "pad_to
 static mics_status write_generation(const mics_saved *saved, const char *dir)
 {
     mics_text text = {.memory = saved->memory};
+    if (saved->generation != NULL) {
+        write_value(&text, mics_json_root(saved->generation), 0);
+        mics_text_printf(&text, "\n");
+        return replace(saved, dir, "generation_config.json", &text);
+    }
     mics_text_printf(&text, "{\n  \"_from_model_config\": true");
     for (size_t i = 0; i < sizeof token_keys / sizeof token_keys[0]; i++) {
         const mics_json_value *value = mics_json_at(saved->config, token_keys[i]);

@@ -149,6 +149,22 @@ static mics_status check_files(const mics_saved *saved, const char *const *files
     return MICS_OK;
 }
 
+// Texts stand in the tokenizer's frame where they did in training, and where a downloaded folder's
+// tokenizer has one, since its model was trained with it.
+static mics_status frame_texts(const mics_saved *saved)
+{
+    mics_token_frame frame = {0};
+    bool framed = saved->add_special_tokens;
+    if (saved->tokenizer == NULL)
+        return MICS_OK;
+    if (saved->weights != NULL) {
+        MICS_TRY(mics_tokenizer_frame(saved->tokenizer, &frame));
+        framed = frame.before_count + frame.after_count > 0;
+    }
+    return framed ? mics_tokenizer_frame_texts(saved->tokenizer, "data.add_special_tokens")
+                  : MICS_OK;
+}
+
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
                                 int32_t file_count, int64_t sequence, bool *begun_out,
                                 mics_evaluation *evaluation_out)
@@ -160,6 +176,7 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
     mics_status status = MICS_OK;
     MICS_TRY_OUT(check_files(saved, files, file_count));
     MICS_TRY_OUT(choose_length(saved, sequence, &length));
+    MICS_TRY_OUT(frame_texts(saved));
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(saved->memory, files, file_count, saved->tokenizer,
                                   (int32_t)saved->model->vocab, cache.path, &corpus));

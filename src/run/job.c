@@ -51,9 +51,16 @@ static bool only_shards(const mics_run *run)
 static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
-    if (run_tokens_unknown(run->tokenizer, only_shards(run), job->model->vocab))
+    const bool shards = only_shards(run);
+    if (shards && run->add_special_tokens)
+        return mics_json_fail(run->json, "data.add_special_tokens", MICS_ERR_INVALID,
+                              "all data are token shards, which are taken as they are; \"mics "
+                              "tokenize --add-special-tokens\" makes such ones");
+    if (run_tokens_unknown(run->tokenizer, shards, job->model->vocab))
         return MICS_OK; // nothing is read or written as text
     MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
+    if (run->add_special_tokens)
+        MICS_TRY(mics_tokenizer_frame_texts(job->tokenizer, "data.add_special_tokens"));
     int32_t vocab = mics_tokenizer_vocab(job->tokenizer);
     if (vocab <= job->model->vocab)
         return MICS_OK;

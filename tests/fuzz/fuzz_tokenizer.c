@@ -24,13 +24,13 @@ static void encode(mics_memory *memory, const mics_tokenizer *tokenizer, const c
                    "tokens that cannot be decoded");
         fuzz_parts(memory, tokenizer, text, bytes, specials != 0, tokens, count);
         mics_free(memory, tokens);
-        int32_t *framed = NULL;
-        if (fuzz_good(mics_tokenizer_frame(tokenizer, NULL, 0, &framed, &count)))
-            check_tokens(tokenizer, framed, count);
-        tokens = framed;
+        mics_free(memory, back);
     }
-    mics_free(memory, tokens);
-    mics_free(memory, back);
+    mics_token_frame frame;
+    if (fuzz_good(mics_tokenizer_frame(tokenizer, &frame))) {
+        check_tokens(tokenizer, frame.before, frame.before_count);
+        check_tokens(tokenizer, frame.after, frame.after_count);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

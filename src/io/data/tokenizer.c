@@ -4,6 +4,7 @@
 #include "io/data/tokenizer.h"
 #include "mics/log.h"
 #include <string.h>
+#include <xxhash.h>
 
 // ---- bytes ----
 
@@ -175,27 +176,36 @@ mics_status mics_tokenizer_decode_more(const mics_tokenizer *tokenizer, const in
     return join(tokenizer, tokens, count, false, text_out, bytes_out);
 }
 
-mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, const int32_t *tokens,
-                                 int64_t count, int32_t **tokens_out, int64_t *count_out)
+mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, mics_token_frame *frame_out)
 {
-    const mics_token_list *frame = &tokenizer->frame;
-    mics_token_list list = {.memory = tokenizer->memory};
-    mics_status status = MICS_OK;
+    const mics_token_list *list = &tokenizer->frame;
+    int64_t before = 0;
     if (tokenizer->frame_refused != NULL)
         return mics_fail(MICS_ERR_UNSUPPORTED, "%s", tokenizer->frame_refused);
-    if (frame->count == 0)
-        MICS_TRY_OUT(mics_token_list_append(&list, tokens, count));
-    for (int64_t i = 0; i < frame->count; i++) {
-        const int32_t token = frame->tokens[i];
-        MICS_TRY_OUT(token < 0 ? mics_token_list_append(&list, tokens, count)
-                               : mics_token_list_append(&list, &token, 1));
-    }
-    if (list.tokens == NULL) // no tokens are still an array that can be freed
-        MICS_TRY_OUT(MICS_NEW(tokenizer->memory, 0, &list.tokens));
-    *tokens_out = list.tokens;
-    *count_out = list.count;
-    list = (mics_token_list){.memory = tokenizer->memory};
-out:
-    mics_token_list_fini(&list);
-    return status;
+    *frame_out = (mics_token_frame){0};
+    if (list->count == 0)
+        return MICS_OK;
+    while (list->tokens[before] >= 0)
+        before++;
+    *frame_out = (mics_token_frame){.before = list->tokens,
+                                    .before_count = before,
+                                    .after = list->tokens + before + 1,
+                                    .after_count = list->count - before - 1};
+    return MICS_OK;
+}
+
+mics_status mics_tokenizer_frame_texts(mics_tokenizer *tokenizer, const char *asked_by)
+{
+    mics_token_frame frame;
+    MICS_TRY(mics_tokenizer_frame(tokenizer, &frame));
+    if (frame.before_count + frame.after_count == 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: this tokenizer puts no special tokens around a text: its "
+                         "\"post_processor\" has no TemplateProcessing; without %s the separator "
+                         "stands before each",
+                         asked_by, asked_by);
+    if (!tokenizer->frames_texts)
+        tokenizer->identity = XXH3_64bits(&tokenizer->identity, sizeof tokenizer->identity);
+    tokenizer->frames_texts = true;
+    return MICS_OK;
 }

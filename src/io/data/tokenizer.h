@@ -49,10 +49,11 @@ struct mics_tokenizer {
     void *ctx;
     int32_t vocab;
     int32_t separator;     // -1: none
-    uint64_t identity;     // equal for tokenizers that give equal tokens
+    uint64_t identity;     // equal for tokenizers that make equal tokens of a text in a corpus
     char *file_text;       // of the tokenizer.json; NULL for bytes
     mics_token_list frame; // what a run may ask to have around a text, -1: the text; empty: nothing
     char *frame_refused;   // why there is none; NULL: there is
+    bool frames_texts;     // texts of a corpus stand in it, in place of the separator
 };
 
 mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,
