@@ -87,12 +87,12 @@ typedef struct mics_run {
     const char *model_config; // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
     const char *model_init;   // "random" or a folder of safetensors
     bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
+    bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
     const char *const *train; // paths or globs
     int32_t train_count;
     const char *const *validation;
     int32_t validation_count;
     const char *tokenizer;   // "bytes" or a path
-    bool add_special_tokens; // texts stand in the tokenizer's frame, not behind a separator
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;

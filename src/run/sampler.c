@@ -92,10 +92,12 @@ static mics_status feed(writer *self, int32_t token, const float **logits_out)
     return mics_decoder_feed(self->decoder, token, logits_out);
 }
 
+// One token at least.
 static mics_status feed_all(writer *self, const int32_t *tokens, int64_t count,
                             const float **logits_out)
 {
-    for (int64_t i = 0; i < count; i++) {
+    int64_t i = 0;
+    do {
         if (tokens[i] >= self->saved->model->vocab)
             return mics_fail(MICS_ERR_INVALID,
                              "%s: its tokenizer makes token %d of the prompt, but the model's "
@@ -103,7 +105,7 @@ static mics_status feed_all(writer *self, const int32_t *tokens, int64_t count,
                              self->saved->path, (int)tokens[i],
                              (long long)self->saved->model->vocab);
         MICS_TRY(feed(self, tokens[i], logits_out));
-    }
+    } while (++i < count);
     return MICS_OK;
 }
 
@@ -115,10 +117,11 @@ static mics_status feed_prompt(writer *self, const float **logits_out)
     const int64_t fit = self->capacity - self->front;
     const int64_t first = self->prompt_tokens > fit ? self->prompt_tokens - fit : 0;
     separator = separator >= 0 ? separator : 0;
-    if (self->front + self->prompt_tokens == 0)
-        return feed_all(self, &separator, 1, logits_out);
-    MICS_TRY(feed_all(self, self->frame.before, self->front, logits_out));
-    return feed_all(self, self->prompt + first, self->prompt_tokens - first, logits_out);
+    if (self->front > 0)
+        MICS_TRY(feed_all(self, self->frame.before, self->front, logits_out));
+    if (self->prompt_tokens > 0)
+        return feed_all(self, self->prompt + first, self->prompt_tokens - first, logits_out);
+    return self->front > 0 ? MICS_OK : feed_all(self, &separator, 1, logits_out);
 }
 
 static bool is_end(const mics_saved *saved, int32_t token)
