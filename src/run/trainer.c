@@ -49,6 +49,7 @@ static mics_status open_engine(run_trainer *self)
         .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
+        .seed = run->seed,
     };
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
