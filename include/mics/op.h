@@ -108,7 +108,6 @@ static inline float mics_dropout_scale(float probability)
 typedef struct mics_dropout_draw {
     uint32_t key[2];   // of the step: mics_rng_bits(seed, stream, step), the low half first
     uint32_t sequence; // number of the micro-batch's first
-    uint32_t unused;   // 0
 } mics_dropout_draw;
 
 // An op with all sizes that follow from where it stands.
