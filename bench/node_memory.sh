@@ -4,11 +4,11 @@
 #
 # usage: bench/node_memory.sh     what a copy in node memory costs, beside a step and a save to disk
 #
-# Trains GPT-2's 124 million parameters with RANKS ranks as threads, MICRO x LENGTH tokens a rank. Every second step is followed
+# Trains MODEL (124 million parameters) with RANKS ranks as threads, MICRO x LENGTH tokens a rank. Every second step is followed
 # by a copy (or a save), so gaps between steps tell its time within one run: medians over STEPS steps, in s. The first copy,
 # whose pages are new, is told apart. MICS_SHM_DIR says where copies go, OUT_DIR where checkpoints do.
 #
-#   BUILD=build   RANKS=2   NODES=1   SHARDING=2 (mics)   STEPS=12   MICRO=4   LENGTH=256
+#   BUILD=build   RANKS=2   NODES=1   SHARDING=2 (mics)   STEPS=12   MICRO=4   LENGTH=256   MODEL=configs/gpt2.json
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mics=$PWD/${BUILD:-build}/mics
@@ -18,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 degree=${SHARDING:-2}
 
 cat >"$work/run.json" <<END
-{"model": {"config": "configs/gpt2.json"},
+{"model": {"config": "${MODEL:-configs/gpt2.json}"},
  "data": {"train": ["examples/corpus/sonnets-*.txt"], "sequence_length": ${LENGTH:-256}},
  "run": {"steps": ${STEPS:-12}, "seed": 1, "validation_batches": 0, "log_every": 1, "keep_checkpoints": 1},
  "sharding": {"params": $degree, "grads": $degree, "optimizer": $degree},

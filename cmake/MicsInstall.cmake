@@ -92,8 +92,8 @@ function(mics_runpath target destination)
     endif()
 endfunction()
 
-set(libraries ${MPI_C_LIBRARIES} ${dnnl_LIBRARY} ${jansson_LINK_LIBRARIES} ${pcre2_LINK_LIBRARIES}
-    ${xxhash_LINK_LIBRARIES})
+set(libraries ${MPI_C_LIBRARIES} ${dnnl_LIBRARY} ${jansson_LINK_LIBRARIES}
+    ${oniguruma_LINK_LIBRARIES} ${utf8proc_LINK_LIBRARIES} ${xxhash_LINK_LIBRARIES})
 mics_runpath(mics_cli ${CMAKE_INSTALL_BINDIR} ${libraries})
 mics_runpath(mics_shared ${CMAKE_INSTALL_LIBDIR} ${libraries})
 mics_runpath(mics_cuda ${CMAKE_INSTALL_LIBDIR} ${CUDA_cublasLt_LIBRARY})

@@ -15,6 +15,7 @@
 #include "mics/dtype.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -112,6 +113,63 @@ mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writ
                                  const mics_checkpoint_meta *meta,
                                  const mics_optimizer_shard *shards, int32_t count);
 
+// ---- saving in parts ----
+// For ranks that save while they train, and have no word for one another then. Before the first
+// save rank 0 calls mics_checkpoint_clean while the others wait. To save, each rank opens, writes
+// and closes. Rank 0 commits between writing and closing, when all ranks have written.
+
+typedef struct mics_checkpoint_saving mics_checkpoint_saving;
+
+/* Removes files of saves that were never committed.
+ *
+ * Needs:   no save under way in `dir`, which need not exist.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY. What cannot be removed is a warning.
+ */
+mics_status mics_checkpoint_clean(mics_memory *memory, const char *dir);
+
+/* Begins to save a step on one rank, in a folder that is made if need be.
+ *
+ * writer, meta: as mics_checkpoint_save; `keep` and `agree` are not used. What they point to is
+ *          borrowed until close.
+ * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Owns:    end with mics_checkpoint_save_close.    Threads: one at a time.    Collective: no.
+ */
+mics_status mics_checkpoint_save_open(mics_memory *memory, const mics_checkpoint_writer *writer,
+                                      const mics_checkpoint_meta *meta,
+                                      mics_checkpoint_saving **saving_out);
+
+/* Writes this rank's shards. Its file has its name once it is on disk.
+ *
+ * Needs:   shards: (count), count >= 0; once.
+ * Returns: as mics_checkpoint_save.      Threads: one at a time.      Collective: no.
+ */
+mics_status mics_checkpoint_save_write(mics_checkpoint_saving *saving,
+                                       const mics_optimizer_shard *shards, int32_t count);
+
+/* Whether the files of all ranks are on disk. Needs: this rank has written. */
+bool mics_checkpoint_save_is_written(const mics_checkpoint_saving *saving);
+
+/* Makes the checkpoint count; older ones stay. Nothing to do but on rank 0.
+ *
+ * Needs:   all ranks have written.
+ * Returns: as mics_checkpoint_save.      Threads: one at a time.      Collective: no.
+ */
+mics_status mics_checkpoint_save_commit(mics_checkpoint_saving *saving);
+
+/* Frees; NULL is allowed. After a failure on any rank it removes this rank's file, and rank 0 what
+ * else it finds of the save, unless that was committed.
+ */
+void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed);
+
+/* Removes all complete checkpoints but the `keep` saved last and that of `step`; 0 keeps all.
+ *
+ * Needs:   rank 0 alone; no save under way.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY. What cannot be removed is a warning.
+ */
+mics_status mics_checkpoint_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
+
+// ---- reading ----
+
 typedef struct mics_checkpoint mics_checkpoint;
 
 /* Finds the newest complete checkpoint under `dir` (a run's checkpoints/ folder): the one that
@@ -125,14 +183,33 @@ typedef struct mics_checkpoint mics_checkpoint;
  */
 mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **path_out);
 
-/* Finds the newest checkpoint under `dir` but the one whose folder is called `but`: of the complete
- * ones, if there are some, else of those with a manifest.
+/* Finds the newest complete checkpoint under `dir` that is of none of the steps `but`.
  *
+ * Shapes:  but: (but_count).
+ * Needs:   but_count >= 0.
  * Owns:    the caller frees *path_out with mics_free; NULL: there is none.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  */
-mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
-                                  char **path_out);
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const int64_t *but,
+                                  int32_t but_count, char **path_out);
+
+/* Lists the steps under `dir` that have a manifest, whatever it says: complete ones first, then
+ * newest first.
+ *
+ * Shapes:  *steps_out: (*count_out).
+ * Owns:    the caller frees *steps_out with mics_free.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_steps(mics_memory *memory, const char *dir, int64_t **steps_out,
+                                  int32_t *count_out);
+
+/* Marks a checkpoint folder as one that a resumed run passed over, by a file that says why; `why`
+ * NULL removes the mark. It counts as a way back no more when older ones are removed, and is still
+ * read and checked like others.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const char *why);
 
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
@@ -165,6 +242,46 @@ const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *chec
 mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *unit,
                                  int64_t unit_elems, const char *state, int64_t begin, int64_t end,
                                  float *data_out);
+
+/* Checks that elements [begin, end) of a state, as they were read, are finite.
+ *
+ * Shapes:  data: (end - begin).
+ * Units:   elements.
+ * Needs:   what mics_checkpoint_read of the same range needs, and gave.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC: one is not (file, offset, unit, state, element).
+ * Threads: any.
+ */
+mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit,
+                                         const char *state, int64_t begin, int64_t end,
+                                         const float *data);
+
+// Who is told what a verification finds.
+typedef struct mics_verify_listener {
+    void (*problem)(void *ctx, const char *line); // what is wrong, and where
+    // (optional) Bytes of a file that were read, after each MiB.
+    void (*progress)(void *ctx, const char *path, int64_t done, int64_t bytes);
+    void *ctx;
+} mics_verify_listener;
+
+typedef struct mics_checkpoint_verified {
+    int64_t step; // -1: the manifest does not say
+    int32_t files;
+    int64_t bytes;    // read
+    int64_t problems; // told
+} mics_checkpoint_verified;
+
+/* Reads every byte of a checkpoint folder: manifest, tokenizer and config, headers, checksums of
+ * the data, zeros between them, and that units are tiled and numbers finite. Each problem is told,
+ * and the next file is looked at; only a damaged manifest ends it. Reads versions 1 and 2.
+ *
+ * Units:   bytes.
+ * Needs:   listener->problem.
+ * Owns:    found_out holds no memory; listener is borrowed for the call.
+ * Returns: MICS_OK, whatever was found; MICS_ERR_MEMORY, logged. Drops what mics_log_hold keeps back.
+ */
+mics_status mics_checkpoint_verify(mics_memory *memory, const char *path,
+                                   const mics_verify_listener *listener,
+                                   mics_checkpoint_verified *found_out);
 
 // ---- safetensors ----
 // safetensors files, one or sharded with model.safetensors.index.json. Headers are checked whole

@@ -92,6 +92,7 @@ typedef struct mics_run {
     const char *const *validation;
     int32_t validation_count;
     const char *tokenizer;   // "bytes" or a path
+    bool add_special_tokens; // texts stand in the tokenizer's frame, not behind a separator
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;

@@ -18,15 +18,14 @@ extern "C" {
 
 typedef struct mics_tokenizer mics_tokenizer;
 
-/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with byte-level BPE.
+/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with a BPE model.
  *
- * Supported: a BPE model with a token for every byte, merges as "a b" or ["a", "b"]; pre-tokenizer
- * ByteLevel, alone or behind Split (a Regex, Isolated) and Digits; added tokens. Its post-processor
- * is not applied: no token is put before or behind a text. Not supported, and refused: normalizers,
- * dropout, prefixes and suffixes of subwords, added tokens that take spaces along, patterns that
- * look behind.
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (a
- *          tokenizer.json of another kind, named); MICS_ERR_MEMORY.
+ * Supported: byte-level BPE (GPT-2, Llama 3, Qwen, NeoX) with a token for every byte, and BPE by
+ * characters with byte_fallback or unk_token (Llama 2, Mistral); docs/formats.md lists normalizers,
+ * pre-tokenizers and decoders. Not supported, and refused: other models, dropout, prefixes and
+ * suffixes of subwords, patterns that look behind. The post-processor is mics_tokenizer_frame's.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (what
+ *          the file asks for and is not known, by name); MICS_ERR_MEMORY.
  * Owns:    close with mics_tokenizer_close.
  */
 mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
@@ -58,8 +57,31 @@ int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
 mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
                                   int specials, int32_t **tokens_out, int64_t *count_out);
 
+// What stands around the tokens of a text: "<s>" before it.
+typedef struct mics_token_frame {
+    const int32_t *before, *after; // the tokenizer's
+    int64_t before_count, after_count;
+} mics_token_frame;
+
+/* What the tokenizer.json's TemplateProcessing puts around a text; nothing where it has none.
+ *
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED (a post-processor of another kind, named).
+ * Threads: any.
+ */
+mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, mics_token_frame *frame_out);
+
+/* From now on texts of a corpus stand in this frame, and no separator before them.
+ *
+ * asked_by: names the key or option that asks for it, for errors.
+ * Returns: MICS_OK; MICS_ERR_INVALID (it puts nothing around a text); MICS_ERR_UNSUPPORTED, as
+ *          mics_tokenizer_frame.
+ * Threads: one, while nobody else uses the tokenizer.
+ */
+mics_status mics_tokenizer_frame_texts(mics_tokenizer *tokenizer, const char *asked_by);
+
 /* Tokens to text (any bytes, NUL-terminated besides).
  *
+ * Some tokenizers put a space before a text that they encode; it is taken away again.
  * Shapes:  tokens: (count); text_out: (bytes_out) and a NUL.
  * Needs:   count >= 0.
  * Returns: MICS_OK; MICS_ERR_INVALID (a token out of range); MICS_ERR_MEMORY.
@@ -68,11 +90,23 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
 mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
                                   int64_t count, char **text_out, size_t *bytes_out);
 
+/* The same for tokens that go on with a text, so that a space before them is theirs: for text that
+ * is printed while it is made.
+ *
+ * Shapes:  tokens: (count); text_out: (bytes_out) and a NUL.
+ * Needs:   count >= 0.
+ * Returns: as mics_tokenizer_decode.
+ * Owns:    the caller frees *text_out with mics_free.
+ */
+mics_status mics_tokenizer_decode_more(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                       int64_t count, char **text_out, size_t *bytes_out);
+
 // ---- token shards and corpora ----
 
 /* Writes an llm.c token shard: magic 20240520, version 1 (uint16) when vocab <= 65536, else
  * 20240801, version 7 (uint32). Written aside, fsynced, renamed. Beyond 2^31 - 1 tokens the upper
- * half of the count stands in the header's word 3, which llm.c does not know.
+ * half of the count stands in the header's word 3, and words 4 to 6 hold a checksum of the tokens;
+ * llm.c does not know either.
  *
  * Shapes:  tokens: (count).
  * Needs:   count >= 1, 0 <= tokens < vocab.
@@ -80,7 +114,7 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
  */
 mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t count, int32_t vocab);
 
-// One stream of tokens, from one or many shards, mapped into memory.
+// One stream of tokens, from one or many shards.
 typedef struct mics_corpus mics_corpus;
 
 /* Opens files as one stream, in the order given; `patterns` are paths or globs (sorted by the bytes
@@ -88,11 +122,11 @@ typedef struct mics_corpus mics_corpus;
  *
  * A file whose name ends in .bin must be a token shard; anything else is text and is tokenized into
  * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present): the
- * tokenizer's separator, then the text, without regard to special tokens in it. Several processes
- * may open the same corpus at once. An empty text is left out with a warning. Progress of long
+ * tokenizer's separator, then the text, without regard to special tokens in it; or the text in its
+ * frame (mics_tokenizer_frame_texts). Several processes may open the same corpus at once. An empty text is left out with a warning. Progress of long
  * tokenization is logged.
- * Every token is read once, to check and hash it; afterwards files are only mapped, and must not be
- * shortened in place by others.
+ * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A file
+ * that others change meanwhile is an error of that call.
  * Needs:   tokenizer and cache_dir may be NULL when all files are shards.
  * Returns: MICS_OK; MICS_ERR_IO (a pattern that matches nothing, an unreadable file);
  *          MICS_ERR_FORMAT (bad magic, version, length: file and offset); MICS_ERR_INVALID (a token
@@ -111,11 +145,15 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
 
-/* Copies tokens [begin, begin + count). Needs the range inside the corpus.   Threads: any.
+/* Reads tokens [begin, begin + count), and sees that each is in [0, vocab), as it was at opening.
  *
  * Shapes:  tokens_out: (count).
+ * Needs:   the range inside the corpus.
+ * Returns: MICS_OK; MICS_ERR_IO: a file cannot be read, or was changed or cut since the corpus was
+ *          opened (which file, where; tokens_out is of no use then).   Threads: any.
  */
-void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out);
+mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count,
+                             int32_t *tokens_out);
 
 // ---- order of samples ----
 

@@ -69,6 +69,10 @@ typedef struct mics_engine_spec {
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
     uint64_t seed;    // of dropout masks; the run's on all ranks
+    // Called in each training step before it updates anything, for who reads the state until then; NULL:
+    // nothing. On the thread that called mics_engine_step.
+    void (*before_update)(void *ctx);
+    void *before_update_ctx;
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
 } mics_engine_spec;
 
@@ -82,17 +86,42 @@ typedef struct mics_batch_source {
     void *ctx;
 } mics_batch_source;
 
+// What became of a training step. Every rank draws it from the same numbers.
+typedef enum mics_verdict {
+    MICS_VERDICT_UPDATED,
+    MICS_VERDICT_OVERFLOW, // fp16: left out, and the loss scale follows; the optimizer counts it not
+    MICS_VERDICT_SPIKE,    // left out: the loss is above mics_step_limits.max_loss
+    // Left out: ranks that own the same optimizer shard have other gradients of it
+    // (mics_engine_compare_grads).
+    MICS_VERDICT_DIVERGED,
+    MICS_VERDICT_NOT_FINITE, // MICS_ERR_NUMERIC: loss or norm
+    // MICS_ERR_NUMERIC: no cross-entropy is below 0, or that far above that of a guess
+    MICS_VERDICT_IMPOSSIBLE,
+    MICS_VERDICT_HELD, // left out: a rank asked for it (mics_engine_hold)
+} mics_verdict;
+
+// How far above ln(vocabulary), what guessing gives, a loss is taken to be one. Nats.
+#define MICS_MAX_LOSS_ABOVE_GUESS 20
+
 typedef struct mics_step_result {
     double loss;            // mean over the global batch's tokens; the same bits on every rank
     double grad_norm;       // global, before clipping; training only
     double exposed_comm_us; // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
-    double loss_scale; // of this step; 1 but in fp16
-    bool skipped;      // gradients overflowed fp16: no parameter changed; the same on every rank
-    uint32_t told;     // by any rank (mics_engine_tell); the same on every rank
-    mics_bytes sent;   // by this rank, counted
+    double loss_scale;    // of this step; 1 but in fp16
+    bool skipped;         // gradients overflowed fp16: no parameter changed; the same on every rank
+    mics_verdict verdict; // training only
+    uint32_t told;        // by any rank (mics_engine_tell); the same on every rank
+    mics_bytes sent;      // by this rank, counted
 } mics_step_result;
+
+// What a training step is held to, beside what always holds.
+typedef struct mics_step_limits {
+    double max_loss; // above it no parameter changes; INFINITY: none
+    // MICS_ERR_NUMERIC is not logged: the caller does, with mics_engine_explain.
+    bool silent;
+} mics_step_limits;
 
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
  * communication threads. Parameters and optimizer state are 0.
@@ -133,8 +162,9 @@ mics_status mics_engine_autotune(mics_engine *engine);
  *
  * Afterwards each rank's optimizer shards are up to date. The rest of its parameter shards holds
  * the values of the step before. The next step, an evaluation or mics_engine_param_sync updates it.
- * A loss or norm that is not finite is MICS_ERR_NUMERIC on every rank, before any parameter
- * changes, and the next step may follow. After any other failure the world has ended
+ * A loss or norm that is not finite, and a loss that is no cross-entropy, are MICS_ERR_NUMERIC on
+ * every rank, before any parameter changes, and the next step, or the same one again, may follow;
+ * the result is filled. MICS_OK too may leave a step out: see mics_verdict. After any other failure the world has ended
  * (mics_comm_abort): a rank that needed nothing more of the one that failed returns MICS_OK, and
  * MICS_ERR_PEER from its next collective.
  * Units:   lr: the optimizer's, a step.
@@ -146,12 +176,47 @@ mics_status mics_engine_autotune(mics_engine *engine);
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out);
 
+/* Holds the next training steps to `limits`; at opening there are none, and errors are logged. All
+ * ranks give the same ones, between steps. */
+void mics_engine_set_limits(mics_engine *engine, const mics_step_limits *limits);
+
+/* What the newest training step's verdict means, in a line; "" of an update.
+ *
+ * Needs:   capacity >= 1.      Returns: `text`.
+ */
+char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity);
+
+/* What each rank gave to the newest step's agreement, by rank: the same on every rank.
+ *
+ * Returns: never NULL.     Owns: the engine; valid until the next step.
+ */
+const mics_agreement *mics_engine_agreements(const mics_engine *engine);
+
 /* Tells all ranks something: the result of this step, or of the next, has the bits on every rank.
  * Their meaning is the caller's.
  *
+ * Needs:   bits < 2^30.
  * Threads: any.
  */
 void mics_engine_tell(mics_engine *engine, uint32_t bits);
+
+/* Holds the state of the newest step that is done: on no rank does the step that runs, or else the
+ * next one, update anything, and it counts as not done. Until mics_engine_step returns from it,
+ * threads may read what optimizer shards hold, where the engine computes in the host's memory. Too
+ * late for a step for which this rank has given its word to the others.
+ *
+ * Returns: whether it is held; false only while a step ends, so that a later call may succeed.
+ * Threads: any.      Collective: no.
+ */
+bool mics_engine_hold(mics_engine *engine);
+
+/* Lets mics_engine_hold be about the next step, before that begins: for who holds steps from another
+ * thread, once it has taken note of the step that has ended.
+ *
+ * Needs:   no step that runs.
+ * Threads: that of mics_engine_step.
+ */
+void mics_engine_end_word(mics_engine *engine);
 
 /* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
  * parameter sync.
@@ -232,6 +297,74 @@ void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
  * Collective: yes.
  */
 mics_status mics_engine_param_sync(mics_engine *engine);
+
+// ---- replicas ----
+//
+// What several ranks hold alike is compared. Masters and moments: each n / O times, where that is
+// more than once. Parameters of a unit: where its O > P, so that they are more than this rank's own
+// masters, and n / P > 1; they are compared as a parameter sync leaves them, in the dtype in which
+// it sends. With P = n nothing exists twice. mics_mesh_replicas says what there is.
+
+typedef enum mics_replica_state {
+    MICS_REPLICA_MASTERS,
+    MICS_REPLICA_MOMENTS,
+    MICS_REPLICA_PARAMS,
+    MICS_REPLICA_STATES,
+    MICS_REPLICA_GRADS = MICS_REPLICA_STATES // after the second hop; see mics_engine_compare_grads
+} mics_replica_state;
+
+/* "masters", "moments", "parameters", "gradients after the second hop"; never NULL. */
+const char *mics_replica_state_text(mics_replica_state state);
+
+// A difference among replicas.
+typedef struct mics_divergence {
+    bool found; // the rest has a meaning only then
+    mics_replica_state state;
+    int32_t unit; // the first, in order of units, that differs somewhere; -1 of GRADS
+    int32_t rank; // holds something else than most do
+    int32_t
+        other; // -1; else there is no majority: `rank` and `other` differ, and nobody knows more
+    int32_t replicas; // ranks that should hold the same as `rank`, itself included
+    int32_t count;    // of differences, of all units, states and replicas' groups
+    bool majority;    // for each of them more than half hold the same
+} mics_divergence;
+
+/* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out. Sends 24
+ * bytes a rank, and more only after a difference. A parameter sync comes before, where parameters
+ * are compared and older than their masters.
+ *
+ * Needs:   between steps.
+ * Returns: MICS_OK, with what was found; MICS_ERR_INVALID (the schedule is for evaluation only);
+ *          as mics_engine_param_sync; MICS_ERR_MEMORY. *divergence_out is the same on every rank.
+ * Collective: yes.     Blocks: yes.
+ */
+mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out);
+
+/* Copies what most replicas hold over what the others do, wherever the newest comparison found
+ * masters or moments to differ; then a parameter sync. Includes mics_engine_release.
+ *
+ * Needs:   divergence.majority of mics_engine_compare, and no step since.
+ * Returns: MICS_OK; MICS_ERR_INVALID (a need); as mics_engine_param_sync, mics_engine_download and
+ *          mics_engine_upload.
+ * Collective: yes.     Blocks: yes.
+ */
+mics_status mics_engine_repair(mics_engine *engine);
+
+/* Compares what replicas gave to the newest step's agreement as their gradients' sums of squares:
+ * they differ where gradients do after the second hop. The engine does so in each step.
+ *
+ * Returns: what was found, the same on every rank.     Collective: no.
+ */
+mics_divergence mics_engine_compare_grads(const mics_engine *engine);
+
+enum { MICS_HOST_BYTES = 64 };
+
+/* Names of all ranks' machines, by rank, cut to fit.
+ *
+ * Shapes:  hosts_out: (ranks, MICS_HOST_BYTES).
+ * Returns: as mics_comm_exchange.      Collective: yes.    Blocks: yes.
+ */
+mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_BYTES]);
 
 /* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
  * that goes on from one begins without; call it whenever one is written, and both give the same

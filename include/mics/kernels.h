@@ -123,6 +123,11 @@ typedef struct mics_kernels {
                   int64_t elems); // fp32 to dtype
     void (*widen)(const mics_exec *at, float *out, const void *x,
                   int64_t elems); // dtype to fp32
+    // *hash_out = a hash of the bytes, whatever their address; on a GPU it lies in the device's
+    // memory. Two buffers that differ in one word of 4 bytes have different hashes on a GPU, and on
+    // the CPU but for one pair in 2^64. Of one table, not alike on CPU and GPU. x is aligned to 4,
+    // bytes even.
+    void (*hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
 
     // ---- communication dtypes (comm_dtype.h) ----
     // The CPU's alone: one thread, the same bits on every instruction set.

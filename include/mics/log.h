@@ -6,6 +6,7 @@
 
 #include "mics/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -66,12 +67,22 @@ mics_status mics_fail(mics_status status, const char *format, ...) MICS_PRINTF(2
 /* From now on the calling thread's first error line is kept back, and later ones are dropped; with
  * `quiet` its warnings and other lines are dropped too. A line kept back before is forgotten.
  *
- * Threads: any; affects the caller's thread only, as do the next four.
+ * Threads: any; affects the caller's thread only, as do the next five.
  */
 void mics_log_hold(bool quiet);
 
 /* Changes whether warnings and other lines are dropped; a line that is kept back stays. */
 void mics_log_set_quiet(bool quiet);
+
+/* Takes the line that is kept back, and forgets it: for a caller that makes the failure good and
+ * says so in a line of its own. Holding goes on.
+ *
+ * Shapes:  line_out: (capacity), cut to that; "" when there is none.
+ * Needs:   capacity >= 1.
+ * Owns:    nothing.
+ * Returns: whether there was one.
+ */
+bool mics_log_take(char *line_out, size_t capacity);
 
 /* Adds what to do to the line that is kept back, behind "; "; nothing when there is none. */
 void mics_log_add(const char *text);

@@ -124,6 +124,17 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
  */
 int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems);
 
+// How often each state exists among the ranks, and what of it replicas can be compared by: masters
+// and moments if they exist more than once; parameters if they do, and are cut less often than
+// masters, so that they are more than a rank's own masters.
+typedef struct mics_replicas {
+    int32_t params, grads, optimizer;
+    bool compares_params, compares_optimizer;
+} mics_replicas;
+
+/* Of a mesh's units, those that stay whole on every rank left aside. Pure. */
+mics_replicas mics_mesh_replicas(const mics_mesh *mesh);
+
 // What a rank keeps of its optimizer shard in the memory of its node, so that each node keeps what
 // its ranks hold once: ranks of a node that hold the same shard cut it into as many parts. Files are
 // numbered alike on all nodes, and have the same content where several keep them.

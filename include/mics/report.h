@@ -31,6 +31,7 @@ typedef struct mics_metrics {
     double exposed_reduce_ms;     // first hop
     double exposed_second_hop_ms; // what crosses to other gradient groups, once a step
     double exposed_agree_ms;      // loss and norm
+    double save_ms; // that training waited for saving between the step before and this one
 } mics_metrics;
 
 // ---- progress ----
@@ -66,6 +67,16 @@ void mics_progress_break(mics_progress *progress);
 // ---- metrics.jsonl ----
 
 typedef struct mics_metrics_file mics_metrics_file;
+
+/* Reads a metrics.jsonl: every line is one object of ours, and steps ascend. Each problem is told,
+ * of many the first ones and how many more there are.
+ *
+ * Returns: MICS_OK, whatever was found; MICS_ERR_IO: it cannot be read; MICS_ERR_MEMORY. Drops what
+ *          mics_log_hold keeps back.
+ */
+mics_status mics_metrics_verify(mics_memory *memory, const char *path,
+                                void (*problem)(void *ctx, const char *line), void *ctx,
+                                int64_t *lines_out);
 
 /* Opens metrics.jsonl for appending, keeping the lines of steps up to `resume_step`; 0 is a new
  * run, which keeps none. What is dropped is dropped by writing a file aside and renaming it; a last

@@ -16,6 +16,7 @@
 #ifndef MICS_RUN_H
 #define MICS_RUN_H
 
+#include "mics/checkpoint.h"
 #include "mics/cluster.h"
 #include "mics/config.h"
 #include "mics/mesh.h"
@@ -64,19 +65,9 @@ typedef struct mics_model_builder {
                          mics_model **model_out);
 } mics_model_builder;
 
-// What a process does now, for who has to say where the run can go on if it must end.
-typedef struct mics_job_phase {
-    int32_t rank;       // of this process; -1: all ranks are its threads
-    const char *out;    // the run's folder
-    int64_t step;       // that runs or is saved; what the run begins with before training
-    int64_t saved_step; // newest checkpoint; 0: none, or of step 0
-    bool saving;
-    double seconds; // that saving may take, at most; else 0
-} mics_job_phase;
-
 // What a program may hear of its job. All are optional, and get `ctx`. They are called on the
-// thread of rank 0, in the first process, but for `phase` and `should_stop`: on one rank of each
-// process. They must not call functions of run.h that change the job.
+// thread of rank 0, in the first process, but for `should_stop`: on one rank of each process. They
+// must not call functions of run.h that change the job, other than mics_job_stop.
 typedef struct mics_job_callbacks {
     void *ctx;
     // What is trained on what is settled, and nothing is loaded yet; mics_job_facts_get works.
@@ -86,7 +77,6 @@ typedef struct mics_job_callbacks {
     void (*saving)(void *ctx, int64_t step);                       // a checkpoint is begun
     void (*checkpoint)(void *ctx, int64_t step, const char *path); // it is on disk
     void (*note)(void *ctx, const char *line);                     // what else is worth a line
-    void (*phase)(void *ctx, const mics_job_phase *phase);         // something else begins
     // Asked before each step: true saves that step and ends training.
     bool (*should_stop)(void *ctx);
 } mics_job_callbacks;
@@ -123,6 +113,8 @@ typedef struct mics_sampling {
     double temperature; // 0: always the most likely token
     int64_t top_k;      // draw among so many; 0: all
     uint64_t seed;      // the same one gives the same text
+    // Special tokens that the prompt names are taken as such; else they are text like any other.
+    bool special_tokens;
 } mics_sampling;
 
 // ---- a job ----
@@ -153,17 +145,44 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
 mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
 
 /* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
- * Validates and saves as the run says, and always at its end.
+ * Validates and saves as the run says, and always at its end. Where replicas are found to differ it
+ * goes back to an older state and trains on from there, so callbacks may hear of a step again.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
  * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
- *          stop, the step is done and saved on all, and training may go on; MICS_ERR_NUMERIC: a
- *          loss or norm is not finite; MICS_ERR_COMM, MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
+ *          stop, the step that was done last is saved, and training may go on; MICS_ERR_NUMERIC: a
+ *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM,
+ *          MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
  *          logged by a rank that failed. After a failure only mics_job_close has an effect; other
  *          calls return that status again.
  * Collective: over processes.     Blocks: while it trains.
  */
 mics_status mics_job_train(mics_job *job, int64_t steps);
+
+/* Asks training to stop: the step that was done last is saved, and mics_job_train returns
+ * MICS_ERR_INTERRUPTED. Where ranks compute on CPUs, each begins to write at once, in the middle of
+ * a step. The step that runs is dropped. Also asked by the file OUT/stop and run.max_hours.
+ *
+ * Threads: any.       Collective: no; one process is enough.       Blocks: no.
+ */
+void mics_job_stop(mics_job *job);
+
+// Where a job stands, for who may have to end its process.
+typedef struct mics_job_standing {
+    int32_t rank;       // of this process; -1: all ranks are its threads
+    int64_t step;       // that was done last
+    bool saved;         // there is a checkpoint
+    int64_t saved_step; // of the newest, as this process knows; as soon as it is whole on rank 0
+    bool writing;       // ranks of this process write one, or wait for others that do
+    double save_s;      // that the newest save took; 0: none yet
+    const char *asked_by_run; // what asks to stop, if not mics_job_stop: "run.max_hours"; NULL
+} mics_job_standing;
+
+/* Where a job stands now.
+ *
+ * Threads: any, while the job is open.
+ */
+mics_job_standing mics_job_standing_get(const mics_job *job);
 
 /* The mean loss over the run's validation batches, with the parameters as they are.
  *
@@ -237,6 +256,8 @@ typedef struct mics_job_facts {
     bool limit_is_set;        // by run.memory_limit
     size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
     size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
+    // Beside all that, on the host: saves are written from it while training goes on; 0: they stop it.
+    size_t save_copy_bytes;
     // Measured by training: the largest of all ranks, by tag and in all.
     int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.
@@ -252,7 +273,7 @@ typedef struct mics_job_facts {
     bool finished;      // no step is left
     int64_t start_step; // optimizer steps that were done before
     int64_t step;       // that are done
-    int64_t saved_step; // in the newest checkpoint; 0: as in phase
+    int64_t saved_step; // in the newest checkpoint; 0: none, or of step 0
     double validation_first, validation_last; // losses; NaN: none
 } mics_job_facts;
 
@@ -337,15 +358,19 @@ mics_status mics_saved_load(mics_saved *saved);
  *
  * Text may grow past the positions that training used: when they are used up, the newer half of
  * what stands there is fed again, and generation goes on from that. A longer prompt counts with its
- * end. An empty one starts from the tokenizer's separator.
+ * end. What the tokenizer's template puts before a text stands before the prompt; without it, an
+ * empty prompt starts from the separator. A token that the model's eos_token_id names ends the text.
  * Needs:   mics_saved_load.
- * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_INVALID (a token that the model does not
+ *          have); MICS_ERR_UNSUPPORTED (a tokenizer.json's post-processor); MICS_ERR_MEMORY.
  */
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);
 
 /* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
- * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first is predicted exactly once.
+ * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first
+ * is predicted exactly once. Texts are framed as in training, and as its tokenizer.json says for a
+ * downloaded folder (mics_tokenizer_frame_texts).
  *
  * Needs:   file_count >= 1, sequence >= 0.
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
@@ -368,6 +393,38 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
  */
 mics_status mics_saved_export(const mics_saved *saved, const char *dir,
                               const mics_export_spec *spec);
+
+// ---- verifying ----
+
+// What one checkpoint, or one file of a run, was found to be.
+typedef struct mics_verified {
+    const char *path; // lives for the call
+    int64_t step;     // of a checkpoint; -1: none
+    int32_t files;    // of a checkpoint; else 1
+    int64_t bytes;    // of a checkpoint, read; else 0
+    int64_t lines;    // of metrics.jsonl; else 0
+    int64_t problems;
+} mics_verified;
+
+typedef struct mics_verification {
+    int32_t checkpoints, good; // looked at; of them without a problem
+    int64_t bytes;             // of checkpoints, read
+    int64_t problems;          // of all
+} mics_verification;
+
+/* Verifies a checkpoint (mics_checkpoint_verify), or a run: all its checkpoints that have a
+ * manifest, oldest first, what `latest` names, metrics.jsonl, and that the resolved run is JSON.
+ * A run that writes there now is not disturbed, but what it is about to write may look wrong.
+ *
+ * path:     a step's folder, a run's, or a run's checkpoints folder.
+ * verified: (optional) told of each after its problems, with listener->ctx.
+ * Needs:    listener->problem.
+ * Returns:  MICS_OK, whatever was found; MICS_ERR_IO (no such path), MICS_ERR_INVALID (it holds no
+ *           checkpoint), MICS_ERR_MEMORY, logged.
+ */
+mics_status mics_verify(mics_memory *memory, const char *path, const mics_verify_listener *listener,
+                        void (*verified)(void *ctx, const mics_verified *what),
+                        mics_verification *found_out);
 
 // ---- clusters ----
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Files that must be on disk when a call returns.
+// Files that must be on disk when a call returns, and the list of those that are not whole yet.
 #include "base/file.h"
 #include "base/size.h"
 #include "mics/log.h"
@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -138,10 +140,10 @@ mics_status mics_file_reserve(int fd, const char *path, int64_t bytes)
                                                                 : MICS_OK;
 }
 
-mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
+static mics_status create(const char *path, int flags, int64_t bytes, int *fd_out)
 {
     MICS_TRY(check_size_limit(path, bytes));
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
     if (fd < 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", path, strerror(errno));
     const mics_status status = mics_file_reserve(fd, path, bytes);
@@ -152,6 +154,18 @@ mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
     }
     *fd_out = fd;
     return MICS_OK;
+}
+
+mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
+{
+    return create(path, O_TRUNC, bytes, fd_out);
+}
+
+mics_status mics_file_create_new(const char *path, int64_t bytes, int *fd_out)
+{
+    if (unlink(path) != 0 && errno != ENOENT)
+        return mics_fail(MICS_ERR_IO, "%s: cannot replace: %s", path, strerror(errno));
+    return create(path, O_EXCL | O_NOFOLLOW, bytes, fd_out);
 }
 
 mics_status mics_file_write_at(int fd, const char *path, const void *data, size_t bytes,
@@ -269,20 +283,127 @@ mics_status mics_file_write_whole(const char *path, const void *data, size_t byt
     return status;
 }
 
+// ---- files written aside ----
+
+static const char aside_end[] = ".tmp";
+enum { SECRET_DIGITS = sizeof((mics_file_secret *)NULL)->text - 1 };
+
+// What a process that ends by a signal removes. `mutex` guards both lists, and is never given back
+// once all is abandoned.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static mics_file_aside *asides;
+static mics_temp_dir *temp_dirs;
+
+mics_status mics_file_secret_get(mics_file_secret *secret_out)
+{
+    uint64_t number = 0;
+    ssize_t got;
+    while ((got = getrandom(&number, sizeof number, 0)) < 0 && errno == EINTR)
+        continue;
+    if (got != (ssize_t)sizeof number)
+        return mics_fail(MICS_ERR_IO, "the system gives no random numbers: %s", strerror(errno));
+    snprintf(secret_out->text, sizeof secret_out->text, "%016llx", (unsigned long long)number);
+    return MICS_OK;
+}
+
+size_t mics_file_aside_stem(const char *file)
+{
+    const size_t tail = 1 + SECRET_DIGITS + sizeof aside_end - 1, length = strlen(file);
+    if (length <= tail || strcmp(file + length - (sizeof aside_end - 1), aside_end) != 0)
+        return 0;
+    const char *digits = file + length - tail + 1;
+    const bool ours = digits[-1] == '.' && strspn(digits, "0123456789abcdef") == SECRET_DIGITS;
+    return ours ? length - tail : 0;
+}
+
+// A name is listed before the file is made, so there is none that is not listed.
+void mics_file_list(mics_file_aside *aside, const char *path)
+{
+    pthread_mutex_lock(&mutex);
+    *aside = (mics_file_aside){.path = path, .next = asides};
+    asides = aside;
+    pthread_mutex_unlock(&mutex);
+}
+
+void mics_file_unlist(mics_file_aside *aside)
+{
+    pthread_mutex_lock(&mutex);
+    for (mics_file_aside **at = &asides; *at != NULL; at = &(*at)->next) {
+        if (*at == aside) {
+            *at = aside->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    *aside = (mics_file_aside){0};
+}
+
+static void end_aside(mics_memory *memory, mics_file_aside *aside)
+{
+    const char *path = aside->path;
+    mics_file_unlist(aside);
+    mics_free(memory, (void *)path);
+}
+
+mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t bytes,
+                                  mics_file_aside *aside_out, int *fd_out)
+{
+    mics_file_secret secret;
+    char suffix[1 + sizeof secret.text + sizeof aside_end], *name = NULL;
+    MICS_TRY(mics_file_secret_get(&secret));
+    snprintf(suffix, sizeof suffix, ".%s%s", secret.text, aside_end);
+    MICS_TRY(mics_file_suffixed(memory, path, suffix, &name));
+    mics_file_list(aside_out, name);
+    const mics_status status = create(name, O_EXCL | O_NOFOLLOW, bytes, fd_out);
+    if (status != MICS_OK)
+        end_aside(memory, aside_out);
+    return status;
+}
+
+mics_status mics_file_place(mics_memory *memory, mics_file_aside *aside, const char *path)
+{
+    const mics_status status = mics_file_rename(aside->path, path);
+    if (status != MICS_OK)
+        unlink(aside->path);
+    end_aside(memory, aside);
+    return status;
+}
+
+void mics_file_drop(mics_memory *memory, mics_file_aside *aside)
+{
+    if (aside->path == NULL)
+        return;
+    unlink(aside->path);
+    end_aside(memory, aside);
+}
+
+void mics_file_sweep(const char *dir, const char *name)
+{
+    DIR *entries = opendir(dir);
+    const struct dirent *entry;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        const size_t stem = mics_file_aside_stem(entry->d_name);
+        if (stem > 0 && stem == strlen(name) && memcmp(entry->d_name, name, stem) == 0)
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+    if (entries != NULL)
+        closedir(entries);
+}
+
 mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *name,
                               const char *text, size_t bytes)
 {
     char *target = NULL;
-    char *aside = NULL;
+    mics_file_aside aside = {0};
+    int fd = -1;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(memory, dir, name, &target));
-    MICS_TRY_OUT(mics_file_suffixed(memory, target, ".tmp", &aside));
-    MICS_TRY_OUT(mics_file_write_whole(aside, text, bytes));
-    status = mics_file_rename(aside, target);
-    if (status != MICS_OK)
-        unlink(aside);
+    MICS_TRY_OUT(mics_file_begin_aside(memory, target, (int64_t)bytes, &aside, &fd));
+    status = mics_file_write_at(fd, aside.path, text, bytes, 0);
+    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
+    status = mics_file_place(memory, &aside, target);
 out:
-    mics_free(memory, aside);
+    mics_file_drop(memory, &aside);
     mics_free(memory, target);
     return status;
 }
@@ -299,18 +420,46 @@ mics_status mics_temp_dir_init(mics_temp_dir *dir_out)
     if (length < 0 || (size_t)length >= sizeof path || mkdtemp(path) == NULL)
         return mics_fail(MICS_ERR_IO, "%s: no temporary folder: %s", parent, strerror(errno));
     memcpy(dir_out->path, path, sizeof path);
+    pthread_mutex_lock(&mutex);
+    dir_out->next = temp_dirs;
+    temp_dirs = dir_out;
+    pthread_mutex_unlock(&mutex);
     return MICS_OK;
 }
 
-void mics_temp_dir_fini(mics_temp_dir *dir)
+static void remove_temp_dir(const mics_temp_dir *dir)
 {
-    DIR *entries = dir->path[0] != '\0' ? opendir(dir->path) : NULL;
+    DIR *entries = opendir(dir->path);
+    const struct dirent *entry;
     if (entries == NULL)
         return;
-    const struct dirent *entry;
     while ((entry = readdir(entries)) != NULL)
         (void)unlinkat(dirfd(entries), entry->d_name, 0); // "." and ".." stay
     closedir(entries);
     rmdir(dir->path);
-    dir->path[0] = '\0';
+}
+
+void mics_temp_dir_fini(mics_temp_dir *dir)
+{
+    if (dir->path[0] == '\0')
+        return;
+    remove_temp_dir(dir);
+    pthread_mutex_lock(&mutex);
+    for (mics_temp_dir **at = &temp_dirs; *at != NULL; at = &(*at)->next) {
+        if (*at == dir) {
+            *at = dir->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    *dir = (mics_temp_dir){0};
+}
+
+void mics_file_abandon_all(void)
+{
+    pthread_mutex_lock(&mutex); // and keeps it
+    for (const mics_file_aside *aside = asides; aside != NULL; aside = aside->next)
+        unlink(aside->path);
+    for (const mics_temp_dir *dir = temp_dirs; dir != NULL; dir = dir->next)
+        remove_temp_dir(dir);
 }

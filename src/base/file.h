@@ -33,9 +33,12 @@ mics_status mics_file_sync_dir(const char *path);
 /* The same for the folder that holds `path`. */
 mics_status mics_file_sync_dir_of(const char *path);
 
-/* Creates or empties a file for writing and reserves `bytes`, so that a full disk or a file size
- * limit shows before the first byte is written. */
+/* Creates or empties a file that a user named, for writing, and reserves `bytes`, so that a full
+ * disk or a file size limit shows before the first byte is written. */
 mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out);
+
+/* The same for a name of ours: what is there under it goes first, and a link is never followed. */
+mics_status mics_file_create_new(const char *path, int64_t bytes, int *fd_out);
 
 /* Reserves the first `bytes` of an open file, as far as its file system can. Returns: MICS_OK;
  * MICS_ERR_IO when the disk is full. */
@@ -65,6 +68,51 @@ mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t m
 
 enum { MICS_FILE_MAX_WHOLE = 256 << 20 }; // bytes of files whose length nothing else bounds
 
+// ---- files written aside ----
+// A file that is to appear whole is written under a name beside its own that nobody can foresee,
+// NAME.<16 hexadecimal digits>.tmp, which must not exist and is no link; then it is renamed. All
+// such names of the process are known, so that a signal that ends it leaves none behind.
+
+// One of them. Zeroed it is none; it must stay where it is until it is placed or dropped.
+typedef struct mics_file_aside {
+    const char *path;             // NULL: none
+    struct mics_file_aside *next; // of the process' others
+} mics_file_aside;
+
+/* Begins the file that will be `path`, and reserves `bytes`.
+ *
+ * Owns: end it with mics_file_place or mics_file_drop; the caller closes *fd_out before. */
+mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t bytes,
+                                  mics_file_aside *aside_out, int *fd_out);
+
+/* Renames it to `path`; one that cannot be renamed is removed. */
+mics_status mics_file_place(mics_memory *memory, mics_file_aside *aside, const char *path);
+
+/* Removes it; none is allowed. */
+void mics_file_drop(mics_memory *memory, mics_file_aside *aside);
+
+/* Lists a name that is about to be made, or is one no more, for callers who name and make their
+ * files themselves. `path` is borrowed until then. */
+void mics_file_list(mics_file_aside *aside, const char *path);
+void mics_file_unlist(mics_file_aside *aside);
+
+/* Removes all of them, and temporary folders, and lets no other begin: whoever tries waits for
+ * ever. For a process that a signal ends next; never in a signal handler. */
+void mics_file_abandon_all(void);
+
+/* Bytes of NAME, when `file` is NAME.<16 hexadecimal digits>.tmp; else 0. */
+size_t mics_file_aside_stem(const char *file);
+
+/* Removes what killed processes left of `name` in a folder. Needs: nobody writes it there now. */
+void mics_file_sweep(const char *dir, const char *name);
+
+/* 16 hexadecimal digits that nobody can foresee, and a NUL. */
+typedef struct mics_file_secret {
+    char text[17];
+} mics_file_secret;
+
+mics_status mics_file_secret_get(mics_file_secret *secret_out);
+
 /* Writes a file and brings it to disk; one that could not be completed is removed. */
 mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes);
 
@@ -76,8 +124,10 @@ mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *
 // A folder under TMPDIR (or /tmp) that is gone afterwards.
 typedef struct mics_temp_dir {
     char path[256]; // "" until init
+    struct mics_temp_dir *next;
 } mics_temp_dir;
 
+/* Needs: *dir_out stays where it is until fini. */
 mics_status mics_temp_dir_init(mics_temp_dir *dir_out);
 /* Removes the folder and the files in it. */
 void mics_temp_dir_fini(mics_temp_dir *dir);

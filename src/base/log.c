@@ -72,6 +72,14 @@ void mics_log_set_quiet(bool quiet)
     held.quiet = quiet;
 }
 
+bool mics_log_take(char *line_out, size_t capacity)
+{
+    const bool any = held.line[0] != '\0';
+    snprintf(line_out, capacity, "%s", held.line);
+    held.line[0] = '\0';
+    return any;
+}
+
 void mics_log_add(const char *text)
 {
     size_t used = strlen(held.line);

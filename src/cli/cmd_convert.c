@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
+#include "signals.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -72,5 +73,6 @@ mics_status cmd_convert(cli_call *call)
     if (call->helped)
         return MICS_OK;
     MICS_TRY(choose_dtype(&options));
+    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return convert(call, &options);
 }

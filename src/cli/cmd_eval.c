@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli.h"
 #include "mics/run.h"
+#include "signals.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,5 +92,8 @@ mics_status cmd_eval(cli_call *call)
 {
     eval_options options = {0};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : run_eval(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
+    return run_eval(call, &options);
 }

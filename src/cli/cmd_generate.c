@@ -15,7 +15,9 @@ static const char notes[] =
     "Text may grow past the positions that training used: when they are full, the newer half of "
     "the\n"
     "text is fed again and generation goes on from that. A longer prompt counts with its end.\n"
-    "The same seed gives the same text.";
+    "What the tokenizer's template puts before a text (<s>) stands before the prompt; a token "
+    "that\n"
+    "the model's eos_token_id names ends the text. The same seed gives the same text.";
 
 typedef struct generate_options {
     const char *prompt;
@@ -33,6 +35,9 @@ static mics_status parse(cli_call *call, generate_options *options)
         {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
          &options->sampling.top_k, 0, 0},
         {"seed", CLI_INT, "S", "of the drawing; default 1", &options->seed, 0, 0},
+        {"special-tokens", CLI_FLAG, NULL,
+         "special tokens that the prompt names are taken as such, not as text",
+         &options->sampling.special_tokens, 0, 0},
     };
     const cli_spec spec = {
         .verb = "generate",

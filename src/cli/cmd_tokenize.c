@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "cli.h"
 #include "mics/data.h"
+#include "signals.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@ static const char about[] =
 
 typedef struct tokenize_options {
     const char *tokenizer, *out;
+    bool add_special_tokens;
 } tokenize_options;
 
 static mics_status parse(cli_call *call, tokenize_options *options)
@@ -22,6 +24,9 @@ static mics_status parse(cli_call *call, tokenize_options *options)
         {"tokenizer", CLI_TEXT, "bytes|FILE", "\"bytes\" (default), or a tokenizer.json",
          &options->tokenizer, 0, 0},
         {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", &options->out, 0, 0},
+        {"add-special-tokens", CLI_FLAG, NULL,
+         "around each text, what the tokenizer.json's post_processor puts there, and no separator",
+         &options->add_special_tokens, 0, 0},
     };
     const cli_spec spec = {
         .verb = "tokenize",
@@ -46,8 +51,9 @@ static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, c
     int64_t count = mics_corpus_tokens(corpus);
     MICS_TRY(mics_size_bytes(count, sizeof(int32_t), &bytes));
     MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, bytes, &tokens));
-    mics_corpus_read(corpus, 0, count, tokens);
-    mics_status status = mics_shard_write(path, tokens, count, vocab);
+    mics_status status = mics_corpus_read(corpus, 0, count, tokens);
+    if (status == MICS_OK)
+        status = mics_shard_write(path, tokens, count, vocab);
     mics_free(memory, tokens);
     if (status == MICS_OK)
         printf("%s: %lld tokens, vocabulary %d\n", path, (long long)count, (int)vocab);
@@ -64,6 +70,8 @@ static mics_status tokenize(cli_call *call, const tokenize_options *options)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options->out);
     MICS_TRY_OUT(mics_tokenizer_open(call->memory, options->tokenizer, &tokenizer));
+    if (options->add_special_tokens)
+        MICS_TRY_OUT(mics_tokenizer_frame_texts(tokenizer, "--add-special-tokens"));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(call->memory, call->arguments.items, call->arguments.count,
@@ -81,5 +89,8 @@ mics_status cmd_tokenize(cli_call *call)
 {
     tokenize_options options = {.tokenizer = "bytes"};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : tokenize(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
+    return tokenize(call, &options);
 }

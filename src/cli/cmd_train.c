@@ -13,7 +13,9 @@ static const char about[] =
     "otherwise they are threads of this process. Writes metrics and checkpoints into the run's\n"
     "output folder (run.out).";
 static const char notes[] =
-    "SIGINT or SIGTERM: finishes the step, saves it, and exits with 1; a second one ends at once.\n"
+    "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, a file OUT/stop, and run.max_hours: saves the "
+    "step\n"
+    "that was done last, and exits with 75; a second SIGINT or SIGTERM ends at once.\n"
     "Validation without data.validation holds out the last twentieth of the training text.";
 
 typedef struct train_options {
@@ -36,7 +38,7 @@ static mics_status parse(cli_call *call, train_options *options)
          &options->nodes, 1, CLI_MAX_RANKS},
         {"steps", CLI_INT, "N", "end after step N, whatever the file says", &options->steps, 1, 0},
         {"resume", CLI_TEXT, "auto|none|DIR",
-         "go on from the newest checkpoint of the output folder if there is one (auto, the "
+         "resume from the newest good checkpoint of the output folder, if there is one (auto, the "
          "default), from none, or from DIR",
          &options->resume, 0, 0},
         {"out", CLI_TEXT, "DIR", "output folder", &options->out, 0, 0},
@@ -130,18 +132,6 @@ static void show_note(void *ctx, const char *line)
     mics_progress_note(((cli_train *)ctx)->progress, "%s", line);
 }
 
-static void follow_phase(void *ctx, const mics_job_phase *phase)
-{
-    (void)ctx;
-    cli_signals_phase(phase);
-}
-
-static bool is_asked_to_stop(void *ctx)
-{
-    (void)ctx;
-    return cli_signals_asked() != NULL;
-}
-
 // ---- the job ----
 
 static void print_finished(const mics_job *job)
@@ -159,6 +149,8 @@ static void print_finished(const mics_job *job)
 static void say_stopped(const cli_train *self, const mics_job *job)
 {
     const char *by = cli_signals_asked();
+    if (by == NULL)
+        by = mics_job_standing_get(job).asked_by_run;
     const mics_job_facts facts = mics_job_facts_get(job);
     if (self->progress != NULL)
         mics_progress_break(self->progress);
@@ -174,9 +166,9 @@ static mics_status run_job(cli_train *self, mics_job *job, bool first)
             print_finished(job);
         return MICS_OK;
     }
+    cli_signals_serve(job);
     const mics_status status = mics_job_train(job, 0);
-    if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
-        cli_signals_done();
+    cli_signals_done();
     if (status == MICS_ERR_INTERRUPTED && first)
         say_stopped(self, job);
     mics_progress_close(self->progress);
@@ -198,7 +190,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
         .resume = options->resume,
         .status = parsed,
         .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
-                      show_note, follow_phase, is_asked_to_stop},
+                      show_note},
     };
     const char **sets = NULL;
     mics_status status = join_sets(memory, options, &texts, &sets, &spec.set_count);

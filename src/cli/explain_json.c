@@ -38,10 +38,10 @@ static void print_ledgers(const mics_job *job)
         if (tag != MICS_MEM_HOST)
             printf("\"%s\": %zu, ", mics_memory_tag_text((mics_memory_tag)tag), ledger->bytes[tag]);
     }
-    printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"node_memory_bytes\": %zu,\n  "
-           "\"sent_bytes\": {",
+    printf("\"total\": %zu},\n  \"host_copy_bytes\": %zu,\n  \"save_copy_bytes\": %zu,\n  "
+           "\"node_memory_bytes\": %zu,\n  \"sent_bytes\": {",
            ledger->total, mics_job_facts_get(job).host_copy_bytes,
-           mics_job_facts_get(job).node_memory_bytes);
+           mics_job_facts_get(job).save_copy_bytes, mics_job_facts_get(job).node_memory_bytes);
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
         const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
@@ -108,6 +108,17 @@ static void print_device(const mics_job *job)
     printf("},\n");
 }
 
+static void print_replicas(const mics_job *job)
+{
+    const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
+    printf("  \"replicas\": {\"params\": %d, \"grads\": %d, \"optimizer\": %d, "
+           "\"compares_params\": %s, \"compares_optimizer\": %s, \"every\": %lld},\n",
+           (int)replicas.params, (int)replicas.grads, (int)replicas.optimizer,
+           replicas.compares_params ? "true" : "false",
+           replicas.compares_optimizer ? "true" : "false",
+           (long long)mics_job_run(job)->check_replicas_every);
+}
+
 mics_status cli_explain_json(mics_memory *memory, const mics_job *job)
 {
     cli_operations operations;
@@ -121,6 +132,7 @@ mics_status cli_explain_json(mics_memory *memory, const mics_job *job)
            (int)mesh->ranks, (int)mesh->ranks_per_node, (int)mesh->sharding.params,
            (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            mics_mesh_name(mesh, name, sizeof name));
+    print_replicas(job);
     print_device(job);
     printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(mics_job_model(job)));
     print_ledgers(job);

@@ -3,6 +3,7 @@
 // What mics explain prints for people.
 #include "base/size.h"
 #include "explain.h"
+#include "replicas.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -109,7 +110,17 @@ static void print_memory(const mics_job *job)
             printf("  %-28s %12s %16zu B\n", "host, copies in node memory",
                    mics_size_text((double)copies, text, sizeof text), copies);
     }
+    const size_t copy = mics_job_facts_get(job).save_copy_bytes;
+    if (copy > 0)
+        printf("  %-28s %12s %16zu B\n", "host, to save behind steps",
+               mics_size_text((double)copy, text, sizeof text), copy);
     print_limit(job);
+}
+
+static void print_replicas(const mics_job *job)
+{
+    char text[256];
+    printf("\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
 }
 
 static void print_operation(const cli_operation *row)
@@ -227,6 +238,7 @@ mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_
            (int)mics_job_model(job)->unit_count);
     print_device(job);
     print_mesh(&mics_job_schedule(job)->spec.mesh);
+    print_replicas(job);
     print_memory(job);
     print_operations(mics_job_schedule(job), &operations);
     print_bytes(mics_job_schedule(job));

@@ -3,13 +3,14 @@
 // The program: finds the verb and runs it.
 #include "cli.h"
 #include "mics/run.h"
+#include "signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 
 typedef struct verb {
     const char *name;
@@ -23,6 +24,7 @@ static const verb verbs[] = {
     {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
     {"generate", "writes text that continues a prompt", cmd_generate},
     {"eval", "loss and perplexity of a checkpoint on a text", cmd_eval},
+    {"verify", "every checksum and invariant of a checkpoint, or of all of a run's", cmd_verify},
     {"tokenize", "makes a token shard from text", cmd_tokenize},
     {"convert", "makes Hugging Face safetensors from a checkpoint", cmd_convert},
     {"bench", "measures links and computation for a cluster file", cmd_bench},
@@ -37,6 +39,8 @@ static int exit_status(mics_status status, bool running)
 {
     if (status == MICS_OK)
         return EXIT_GOOD;
+    if (status == MICS_ERR_INTERRUPTED)
+        return CLI_EXIT_STOPPED;
     if (running || (status == MICS_ERR_IO && mics_log_disk_failed()))
         return EXIT_FAILED;
     switch (status) {
@@ -59,7 +63,8 @@ static void print_usage(void)
     for (int i = 0; i < VERBS; i++)
         printf("  %-10s %s\n", verbs[i].name, verbs[i].about);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
-           "Exit status: 0 good, 1 failed, 2 wrong usage or configuration.\n");
+           "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
+           "75 stopped as asked, with the state saved: start it again to resume.\n");
 }
 
 static const verb *find_verb(const char *name)

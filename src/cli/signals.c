@@ -4,6 +4,7 @@
 // process.
 #include "signals.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include <fcntl.h>
 #include <math.h>
@@ -14,31 +15,58 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum {
-    STEP_S = 20,  // for a step, under MPI
-    LAST_WORD = 1 // byte of the lock file; byte 0 belongs to the run
-};
+enum { LAST_WORD = 1 }; // byte of the lock file; byte 0 belongs to the run
 
-static atomic_bool training;
+static const struct {
+    int number;
+    const char *name;
+} signals[] = {{SIGINT, "SIGINT"},
+               {SIGTERM, "SIGTERM"},
+               {SIGHUP, "SIGHUP"},
+               {SIGUSR1, "SIGUSR1"},
+               {SIGUSR2, "SIGUSR2"}};
+enum { SIGNALS = sizeof signals / sizeof signals[0] };
+
+// A state that is saved is left as it is after so long, or that part of the grace, if the step that
+// runs has not ended: a longer wait gains nothing.
+static const double ORDERLY_S = 1, ORDERLY_PART = 0.8;
+// Launchers send a signal to a process group and to its leader; that is one request.
+static const double SAME_REQUEST_S = 1;
+// Beyond the grace, for a save that is about to begin.
+static const double LEAST_EXTRA_S = 1;
+// How much longer the others wait than rank 0, which knows whether the state is saved.
+static const double OTHERS_WAIT_S = 3;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards `served`
+static mics_job *served;                                  // NULL: nobody is asked
 static atomic_int asked_signal;
-static atomic_bool ended;
-static _Atomic int64_t running_step, saved_step;
-static _Atomic double phase_begin_us, phase_s; // what training does now: since when, for how long
-static atomic_bool saving;
-static int32_t named_rank = -1; // this and the next are set before `training`
-static int lock = -1;
+static int lock = -1; // the run's lock file
 
-static void stop_set(sigset_t *set_out)
+// Under nohup a terminal that hangs up is nobody's wish.
+static void taken_signals(sigset_t *set_out)
 {
+    struct sigaction hangup;
     sigemptyset(set_out);
-    sigaddset(set_out, SIGINT);
-    sigaddset(set_out, SIGTERM);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaddset(set_out, signals[i].number);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
+        sigdelset(set_out, SIGHUP);
 }
 
-// Ends the process by the signal, as if nobody had waited for it.
+static const char *name_of(int number)
+{
+    for (int i = 0; i < SIGNALS; i++) {
+        if (signals[i].number == number)
+            return signals[i].name;
+    }
+    return NULL;
+}
+
+// Ends the process by the signal, as if nobody had waited for it, but for files that are not whole.
 static void end_by(int number)
 {
     sigset_t set;
+    mics_file_abandon_all();
     sigemptyset(&set);
     sigaddset(&set, number);
     signal(number, SIG_DFL);
@@ -47,6 +75,8 @@ static void end_by(int number)
     _exit(1);
 }
 
+// ---- what is said ----
+
 // Without a lock file everybody speaks.
 static bool takes_the_word(void)
 {
@@ -54,123 +84,145 @@ static bool takes_the_word(void)
     return lock < 0 || fcntl(lock, F_SETLK, &byte) == 0;
 }
 
-static const char *where_from(char *text, size_t capacity)
+static const char *where_from(const mics_job_standing *at, char *text, size_t capacity)
 {
-    int64_t saved = atomic_load(&saved_step);
-    if (saved == 0)
+    if (!at->saved)
         return "nothing is saved yet";
-    snprintf(text, capacity, "--resume auto goes on from step %lld", (long long)saved);
+    snprintf(text, capacity, "--resume auto goes on from step %lld", (long long)at->saved_step);
     return text;
 }
 
-static void say_asked(void)
+static void say_asked(const mics_job_standing *at, int number)
 {
     char from[64];
-    if (takes_the_word())
+    if (at->rank >= 0 && number == SIGTERM && takes_the_word())
         fprintf(stderr,
                 "mics: rank %d: asked to stop in step %lld, as launchers do when a rank has died; "
-                "it is saved if all ranks finish it, otherwise %s\n",
-                (int)named_rank, (long long)atomic_load(&running_step),
-                where_from(from, sizeof from));
+                "step %lld is saved if all ranks can, otherwise %s\n",
+                (int)at->rank, (long long)at->step + 1, (long long)at->step,
+                where_from(at, from, sizeof from));
 }
 
-static void say_late(void)
+static void end_unsaved(const mics_job_standing *at, const char *why)
 {
-    char from[64];
+    char from[64], rank[24] = "";
+    if (at->rank >= 0)
+        snprintf(rank, sizeof rank, "rank %d: ", (int)at->rank);
     if (takes_the_word())
-        fprintf(stderr,
-                "mics: error: rank %d: asked to stop, but other ranks did not %s step %lld within "
-                "%.0f s; %s\n",
-                (int)named_rank, atomic_load(&saving) ? "save" : "finish",
-                (long long)atomic_load(&running_step), atomic_load(&phase_s),
-                where_from(from, sizeof from));
+        fprintf(stderr, "mics: error: %sasked to stop, and %s; %s\n", rank, why,
+                where_from(at, from, sizeof from));
+    _exit(1);
 }
 
-// Threads of one process always finish their step, however long it takes; processes may not. Each
-// phase that begins after the signal has its time from then on.
-static void await_end(const sigset_t *set)
+static void end_saved(const mics_job_standing *at)
 {
-    const double asked_us = mics_clock_us();
-    say_asked();
-    while (!atomic_load(&ended)) {
-        double begin_us = fmax(asked_us, atomic_load(&phase_begin_us));
-        double left_s = atomic_load(&phase_s) - (mics_clock_us() - begin_us) / 1e6;
-        if (left_s <= 0) {
-            say_late();
-            _exit(1);
-        }
-        // Looks up each second at the latest: a phase may end sooner than its deadline.
-        double wait_s = fmin(left_s, 1);
-        struct timespec wait = {.tv_sec = (time_t)wait_s,
-                                .tv_nsec = (long)((wait_s - floor(wait_s)) * 1e9)};
-        int number = sigtimedwait(set, NULL, &wait);
-        if (number > 0)
-            end_by(number);
+    fflush(stdout);
+    if (isatty(STDERR_FILENO))
+        fputc('\n', stderr);
+    fprintf(stderr,
+            "mics: stopped by %s after step %lld, which is saved in %s/checkpoints; --resume auto "
+            "goes on\n",
+            cli_signals_asked(), (long long)at->saved_step, mics_job_run(served)->out);
+    _exit(CLI_EXIT_STOPPED);
+}
+
+// ---- the thread ----
+
+// What follows from where the job stands, so long after it was asked. Called with the mutex.
+static void look(const mics_job_standing *at, double gone_s, double grace_s, int number)
+{
+    const bool speaks = at->rank <= 0; // only rank 0 knows when all have saved
+    const bool safe = speaks && at->saved && at->saved_step == at->step && !at->writing;
+    const double extra_s = fmax(at->save_s, LEAST_EXTRA_S) + (speaks ? 0 : OTHERS_WAIT_S);
+    char why[96];
+    const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;
+    if (safe && (again || gone_s >= fmin(ORDERLY_S, grace_s * ORDERLY_PART)))
+        end_saved(at);
+    if (again)
+        end_unsaved(at, "asked again before that was done");
+    snprintf(why, sizeof why, "not all ranks have finished or saved their step within %.0f s",
+             grace_s);
+    if (gone_s >= grace_s + extra_s && !at->writing)
+        end_unsaved(at, why);
+}
+
+// Returns whether there is a job to wait for.
+static bool look_after(double asked_us, int number)
+{
+    pthread_mutex_lock(&mutex);
+    const bool runs = served != NULL;
+    if (runs) {
+        const mics_job_standing at = mics_job_standing_get(served);
+        look(&at, (mics_clock_us() - asked_us) / 1e6, mics_job_run(served)->grace_s, number);
     }
+    pthread_mutex_unlock(&mutex);
+    return runs;
+}
+
+static bool ask(int number)
+{
+    pthread_mutex_lock(&mutex);
+    const bool runs = served != NULL;
+    if (runs) {
+        const mics_job_standing at = mics_job_standing_get(served);
+        atomic_store(&asked_signal, number);
+        mics_job_stop(served);
+        say_asked(&at, number);
+    }
+    pthread_mutex_unlock(&mutex);
+    return runs;
 }
 
 static void *wait_for_signals(void *argument)
 {
-    (void)argument;
-    sigset_t set;
-    stop_set(&set);
+    const struct timespec awhile = {.tv_nsec = 50 * 1000 * 1000};
+    const sigset_t *set = argument;
     for (;;) {
         int number = 0;
-        if (sigwait(&set, &number) != 0)
+        if (sigwait(set, &number) != 0)
             continue;
-        bool asks = atomic_load(&training) && !atomic_load(&ended);
-        if (!asks || atomic_load(&asked_signal) != 0)
+        const double asked_us = mics_clock_us();
+        if (!ask(number))
             end_by(number);
-        atomic_store(&asked_signal, number);
-        if (named_rank >= 0)
-            await_end(&set);
+        while (look_after(asked_us, number)) {
+            number = sigtimedwait(set, NULL, &awhile);
+        }
     }
     return NULL;
 }
 
 mics_status cli_signals_start(void)
 {
-    sigset_t set;
+    static sigset_t set;
     pthread_t thread;
-    stop_set(&set);
+    taken_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (pthread_create(&thread, NULL, wait_for_signals, NULL) != 0)
+    if (pthread_create(&thread, NULL, wait_for_signals, &set) != 0)
         return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads");
     pthread_detach(thread);
     return MICS_OK;
 }
 
-// Opened anew, and never closed: closing it would give up what the run has locked.
-static int open_lock(const char *out)
+void cli_signals_serve(mics_job *job)
 {
     char path[4096];
-    const int length = snprintf(path, sizeof path, "%s/lock", out);
-    return length > 0 && (size_t)length < sizeof path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-}
-
-void cli_signals_phase(const mics_job_phase *phase)
-{
-    atomic_store(&saved_step, phase->saved_step);
-    atomic_store(&running_step, phase->step);
-    atomic_store(&phase_begin_us, mics_clock_us());
-    atomic_store(&phase_s, phase->saving ? phase->seconds : STEP_S);
-    atomic_store(&saving, phase->saving);
-    if (!atomic_load(&training)) {
-        named_rank = phase->rank;
-        lock = open_lock(phase->out);
-        atomic_store(&training, true);
-    }
-}
-
-const char *cli_signals_asked(void)
-{
-    int number = atomic_load(&asked_signal);
-    if (number == 0)
-        return NULL;
-    return number == SIGINT ? "SIGINT" : "SIGTERM";
+    const int length = snprintf(path, sizeof path, "%s/lock", mics_job_run(job)->out);
+    pthread_mutex_lock(&mutex);
+    // Opened anew, and never closed: closing it would give up what the run has locked.
+    if (lock < 0 && length > 0 && (size_t)length < sizeof path)
+        lock = open(path, O_RDWR | O_CLOEXEC);
+    served = job;
+    pthread_mutex_unlock(&mutex);
 }
 
 void cli_signals_done(void)
 {
-    atomic_store(&ended, true);
+    pthread_mutex_lock(&mutex);
+    served = NULL;
+    pthread_mutex_unlock(&mutex);
+}
+
+const char *cli_signals_asked(void)
+{
+    return name_of(atomic_load(&asked_signal));
 }

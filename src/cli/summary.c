@@ -3,6 +3,7 @@
 // What `mics train` prints before and after.
 #include "base/size.h"
 #include "cli.h"
+#include "replicas.h"
 #include "train.h"
 #include <math.h>
 #include <stdio.h>
@@ -81,10 +82,12 @@ void cli_print_beginning(const mics_job *job)
     const mics_model *model = mics_job_model(job);
     const mics_schedule *schedule = mics_job_schedule(job);
     const mics_job_facts facts = mics_job_facts_get(job);
-    char memory[32];
+    char memory[32], replicas[256];
     printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
            (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
     print_ranks(job, &facts);
+    if (facts.ranks > 1)
+        printf("replicas  %s\n", cli_replicas_text(job, replicas, sizeof replicas));
     print_device(&facts);
     printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
            (long long)run->global_batch, (long long)schedule->spec.batch.length,

@@ -75,6 +75,9 @@ static const key rows[] = {
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
           .help = "\"bytes\", or a Hugging Face tokenizer.json")},
+    {SWITCH("data.add_special_tokens", run.add_special_tokens, false,
+            .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
+                    "each text; false: the separator before it")},
     {INT("data.sequence_length", run.sequence_length, 0, MAX_RANKS * 1024.0, 0,
          .automatic = "auto: the model's positions",
          .help = "tokens of a sequence; 0: the model's positions")},

@@ -114,12 +114,12 @@ typedef struct config {
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
     mics_run_device asked_device;   // in the run file
     mics_run_precision asked_precision;
-    bool bf16, fp16;   // the same as precision, in DeepSpeed's words
+    bool bf16, fp16;  // the same as precision, in DeepSpeed's words
+    bool keeps_batch; // batch sizes are not as asked for, but such that the stored global one stays
     double loss_scale; // as asked for
     int64_t scale_power;
     // Batch sizes as asked for; 0: not given.
     int64_t train_batch, micro_batch, micro_steps;
-    bool keeps_batch; // they are not as asked for, but such that the stored global batch stays
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;

@@ -6,6 +6,7 @@
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int64_t batch_tokens(const mics_engine *engine)
@@ -167,7 +168,7 @@ static void norm(mics_engine *engine)
             engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
     }
-    engine->agreements[engine->rank].told = atomic_exchange(&engine->telling, 0);
+    engine->agreements[engine->rank].told = give_word(engine);
     send_sums(engine);
 }
 
@@ -202,24 +203,51 @@ static void update(mics_engine *engine, int32_t unit_index)
     }
 }
 
-// Gradients went beyond fp16's range: this step changes nothing, and the next ones are scaled by
-// less.
-static mics_status skip_step(mics_engine *engine)
+// ---- what the ranks agreed on ----
+
+// A sum of cross-entropies may be below 0 by what fp32 rounds; and no model is that much worse than
+// a guess, as every token would have to be all but ruled out.
+static bool is_cross_entropy(const mics_engine *engine, double loss)
+{
+    static const double ROUNDING = -1e-6;
+    const double guess = log((double)engine->schedule->spec.model->vocab);
+    return loss >= ROUNDING && loss <= guess + MICS_MAX_LOSS_ABOVE_GUESS;
+}
+
+static mics_verdict verdict_of(const mics_engine *engine)
+{
+    const double loss = engine->result.loss, norm_all = engine->result.grad_norm;
+    if ((engine->result.told & TOLD_HOLD) != 0) // whatever its numbers are, nobody uses them
+        return MICS_VERDICT_HELD;
+    if (mics_engine_compare_grads(engine).found)
+        return MICS_VERDICT_DIVERGED;
+    if (!isfinite(norm_all) && isfinite(loss) && engine->dtype == MICS_DTYPE_FP16)
+        return MICS_VERDICT_OVERFLOW;
+    if (!isfinite(norm_all) || !isfinite(loss))
+        return MICS_VERDICT_NOT_FINITE;
+    if (!is_cross_entropy(engine, loss))
+        return MICS_VERDICT_IMPOSSIBLE;
+    return loss > engine->limits.max_loss ? MICS_VERDICT_SPIKE : MICS_VERDICT_UPDATED;
+}
+
+// A step that leaves the parameters alone for another reason than an overflow is none of the
+// scaler's.
+static mics_status follow_verdict(mics_engine *engine)
 {
     const mics_loss_scaling *scaling = &engine->spec.loss_scaling;
-    engine->result.loss = mean_loss(engine);
-    engine->result.skipped = true;
-    if (!mics_scaler_is_exhausted(scaling, &engine->scaler))
-        return MICS_OK;
-    engine->all_know = true;
-    if (engine->rank != 0)
+    const mics_verdict verdict = engine->result.verdict;
+    const bool overflow = verdict == MICS_VERDICT_OVERFLOW;
+    engine->result.skipped = overflow;
+    if (verdict == MICS_VERDICT_NOT_FINITE || verdict == MICS_VERDICT_IMPOSSIBLE ||
+        (overflow && mics_scaler_is_exhausted(scaling, &engine->scaler))) {
+        engine->all_know = true;
         return MICS_ERR_NUMERIC;
-    return mics_fail(
-        MICS_ERR_NUMERIC,
-        "step %lld: gradients overflow fp16 at a loss scale of %g, which may not become "
-        "smaller; parameters are as after the step before; try bf16, or a smaller "
-        "learning rate",
-        (long long)engine->step, engine->loss_scale);
+    }
+    if (verdict == MICS_VERDICT_UPDATED && engine->spec.before_update != NULL)
+        engine->spec.before_update(engine->spec.before_update_ctx);
+    if (overflow || verdict == MICS_VERDICT_UPDATED)
+        mics_scaler_update(scaling, overflow, &engine->scaler);
+    return MICS_OK;
 }
 
 // Every rank has every rank's sums and draws the same conclusions from them, so nobody is left
@@ -231,6 +259,7 @@ static mics_status settle(mics_engine *engine)
     for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
         sum += engine->agreements[rank].sum_squares;
     const double norm_all = sqrt(sum) / engine->loss_scale, clip = engine->spec.clip;
+    engine->result.loss = mean_loss(engine);
     engine->result.grad_norm = norm_all;
     engine->result.loss_scale = engine->loss_scale;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
@@ -238,33 +267,87 @@ static mics_status settle(mics_engine *engine)
     // As torch.nn.utils.clip_grad_norm_ has it.
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
     engine->grad_scale = (float)(factor / engine->loss_scale);
-    if (!isfinite(norm_all) && isfinite(mean_loss(engine)) && engine->dtype == MICS_DTYPE_FP16)
-        MICS_TRY(skip_step(engine));
-    else
-        MICS_TRY(settle_loss(engine));
-    mics_scaler_update(&engine->spec.loss_scaling, engine->result.skipped, &engine->scaler);
-    return MICS_OK;
+    engine->result.verdict = verdict_of(engine);
+    return follow_verdict(engine);
 }
 
-mics_status settle_loss(mics_engine *engine)
+mics_status settle_evaluation(mics_engine *engine)
 {
-    const double loss = mean_loss(engine), norm_all = engine->result.grad_norm;
-    engine->result.loss = loss;
-    if (isfinite(norm_all) && isfinite(loss))
+    const double loss = engine->result.loss = mean_loss(engine);
+    if (isfinite(loss) && is_cross_entropy(engine, loss))
         return MICS_OK;
     engine->all_know = true;
     if (engine->rank != 0)
         return MICS_ERR_NUMERIC;
-    if (engine->phase == MICS_PHASE_EVAL)
-        return mics_fail(MICS_ERR_NUMERIC,
-                         "evaluation: the loss is %g, not finite: the parameters are not those of "
-                         "a trained model",
-                         loss);
     return mics_fail(MICS_ERR_NUMERIC,
-                     "step %lld: loss %g, gradient norm %g: not finite; parameters are as after "
-                     "the step before; try a "
-                     "smaller learning rate or gradient_clipping",
-                     (long long)engine->step, loss, norm_all);
+                     "evaluation: the loss is %g, %s: the parameters are not those of a trained "
+                     "model",
+                     loss, isfinite(loss) ? "which no cross-entropy is" : "not finite");
+}
+
+static void explain_divergence(const mics_engine *engine, char *text, size_t capacity)
+{
+    const mics_divergence found = mics_engine_compare_grads(engine);
+    if (found.other < 0)
+        snprintf(text, capacity,
+                 "step %lld: rank %d has other gradients after the second hop than the %d ranks "
+                 "that own the same",
+                 (long long)engine->step, (int)found.rank, (int)found.replicas - 1);
+    else
+        snprintf(text, capacity,
+                 "step %lld: ranks %d and %d own the same and have different gradients of it after "
+                 "the second hop",
+                 (long long)engine->step, (int)found.rank, (int)found.other);
+}
+
+char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity)
+{
+    const mics_step_result *result = &engine->result;
+    const long long step = (long long)engine->step;
+    const double guess = log((double)engine->schedule->spec.model->vocab);
+    snprintf(text, capacity, "%s", "");
+    switch (result->verdict) {
+    case MICS_VERDICT_UPDATED:
+    case MICS_VERDICT_HELD:
+        break;
+    case MICS_VERDICT_OVERFLOW:
+        snprintf(text, capacity,
+                 "step %lld: gradients overflow fp16 at a loss scale of %g, which may not become "
+                 "smaller; parameters are as after the step before; try bf16, or a smaller "
+                 "learning rate",
+                 step, result->loss_scale);
+        break;
+    case MICS_VERDICT_SPIKE:
+        snprintf(text, capacity, "step %lld: loss %g, above %g", step, result->loss,
+                 engine->limits.max_loss);
+        break;
+    case MICS_VERDICT_DIVERGED:
+        explain_divergence(engine, text, capacity);
+        break;
+    case MICS_VERDICT_NOT_FINITE:
+        snprintf(text, capacity,
+                 "step %lld: loss %g, gradient norm %g: not finite; parameters are as after the "
+                 "step before; try a smaller learning rate or gradient_clipping",
+                 step, result->loss, result->grad_norm);
+        break;
+    case MICS_VERDICT_IMPOSSIBLE:
+        snprintf(text, capacity,
+                 "step %lld: loss %g, which no cross-entropy is: it is at least 0, and %g for a "
+                 "guess among %lld tokens, plus %d at most; parameters are as after the step "
+                 "before; try a smaller learning rate, and look at the machine and the data",
+                 step, result->loss, guess, (long long)engine->schedule->spec.model->vocab,
+                 MICS_MAX_LOSS_ABOVE_GUESS);
+        break;
+    }
+    return text;
+}
+
+mics_status fail_verdict(const mics_engine *engine)
+{
+    char text[512];
+    if (engine->rank != 0 || engine->limits.silent)
+        return MICS_ERR_NUMERIC;
+    return mics_fail(MICS_ERR_NUMERIC, "%s", mics_engine_explain(engine, text, sizeof text));
 }
 
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)
@@ -283,7 +366,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
     default: // UPDATE
         if (step->unit == 0)
             MICS_TRY(settle(engine));
-        if (!engine->result.skipped)
+        if (engine->result.verdict == MICS_VERDICT_UPDATED)
             update(engine, step->unit);
         return MICS_OK;
     }

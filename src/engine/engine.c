@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "engine/engine_internal.h"
 #include "mics/log.h"
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -110,6 +111,7 @@ static mics_status open_device(mics_engine *engine)
     if (spec->loss_scaling.window == 0 && spec->loss_scaling.fixed <= 0)
         engine->spec.loss_scaling = mics_loss_scaling_default();
     engine->scaler = mics_scaler_init(&engine->spec.loss_scaling);
+    engine->limits = (mics_step_limits){.max_loss = INFINITY};
     return MICS_OK;
 }
 
@@ -126,6 +128,8 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
         status = state_open(engine);
     if (status == MICS_OK)
         status = host_copy_open(engine);
+    if (status == MICS_OK)
+        status = replicas_open(engine);
     if (status == MICS_OK)
         status = worker_open(engine);
     if (status != MICS_OK) {
@@ -170,6 +174,7 @@ void mics_engine_close(mics_engine *engine)
     if (engine == NULL)
         return;
     worker_close(engine);
+    replicas_close(engine);
     mics_comm_set_timeout_handler(engine->spec.comm, NULL, NULL);
     state_close(engine);
     mics_free(engine->spec.memory, engine);
@@ -221,15 +226,6 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
 }
 
 // ---- runs of a list ----
-
-// Each stream wakes the other ranks itself when it fails, since the other stream of this rank may
-// be busy or have ended well. A failure that every rank has found for itself needs no such thing.
-static mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
-{
-    if (status != MICS_OK && !engine->all_know)
-        mics_comm_abort(engine->spec.comm, NULL);
-    return status;
-}
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
 {
@@ -306,24 +302,41 @@ mics_status mics_engine_autotune(mics_engine *engine)
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
+static mics_status end_step(mics_engine *engine, mics_status status)
+{
+    pthread_mutex_lock(&engine->mutex);
+    if (status == MICS_OK && engine->result.verdict == MICS_VERDICT_HELD)
+        engine->holding = false;
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
 mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
                              const mics_batch_source *source, mics_step_result *result_out)
 {
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; it has no training step");
+    mics_engine_end_word(engine);
     begin_list(engine, MICS_PHASE_TRAIN, source);
     engine->step = step;
     engine->lr = lr;
-    MICS_TRY(run_list(engine));
+    const mics_status status = end_step(engine, run_list(engine));
+    if (status != MICS_OK && !(status == MICS_ERR_NUMERIC && engine->all_know))
+        return status;
     engine->stale = true;
     *result_out = engine->result;
-    return MICS_OK;
+    return status == MICS_OK ? MICS_OK : fail_verdict(engine);
 }
 
-void mics_engine_tell(mics_engine *engine, uint32_t bits)
+void mics_engine_set_limits(mics_engine *engine, const mics_step_limits *limits)
 {
-    atomic_fetch_or(&engine->telling, bits);
+    engine->limits = *limits;
+}
+
+const mics_agreement *mics_engine_agreements(const mics_engine *engine)
+{
+    return engine->agreements;
 }
 
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
@@ -333,7 +346,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
         MICS_TRY(mics_engine_param_sync(engine));
     begin_list(engine, MICS_PHASE_EVAL, source);
     MICS_TRY(run_list(engine));
-    MICS_TRY(settle_loss(engine));
+    MICS_TRY(settle_evaluation(engine));
     *result_out = engine->result;
     return MICS_OK;
 }
@@ -352,66 +365,6 @@ mics_scaler mics_engine_scaler(const mics_engine *engine)
 void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state)
 {
     engine->scaler = *state;
-}
-
-// ---- other collectives ----
-
-// That other ranks failed is an answer; that the agreement itself failed ends the world.
-static mics_status agree_job(mics_engine *engine, mics_stream stream)
-{
-    (void)stream;
-    mics_status status = mics_comm_agree(engine->spec.comm, engine->agree_mine);
-    engine->all_know = status == MICS_ERR_PEER || status == engine->agree_mine;
-    return end_world_unless_ok(engine, status);
-}
-
-mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
-{
-    engine->agree_mine = mine;
-    status_call(engine, ENGINE_AGREE);
-    worker_start(engine, engine->home, agree_job);
-    mics_status status = worker_join(engine, engine->home);
-    status_call(engine, ENGINE_IDLE);
-    return status;
-}
-
-// The parameter syncs of a thread's streams. They wait for none but their own first stages, between
-// nodes, and those have run.
-static mics_status sync_job(mics_engine *engine, mics_stream thread)
-{
-    device_begin_streams(engine, thread);
-    for (int32_t i = 0; i < engine->list->count; i++) {
-        const mics_step *step = &engine->list->steps[i];
-        if (step->kind == MICS_STEP_PARAM_SYNC && stream_served(engine, thread, step->stream))
-            MICS_TRY(end_world_unless_ok(engine, stream_run_step(engine, i, run_comm_step)));
-    }
-    device_end_streams(engine, thread);
-    return MICS_OK;
-}
-
-mics_status mics_engine_param_sync(mics_engine *engine)
-{
-    if (engine->schedule->spec.evaluation_only)
-        return mics_fail(MICS_ERR_INVALID,
-                         "the schedule is for evaluation only; fill the whole shards");
-    engine->list = &engine->schedule->lists[MICS_PHASE_TRAIN];
-    engine->phase = MICS_PHASE_TRAIN;
-    engine->all_know = false;
-    engine->failure = MICS_OK;
-    engine->syncing = true;
-    status_call(engine, ENGINE_SYNC);
-    worker_start(engine, MICS_STREAM_INTER, sync_job);
-    mics_status status = worker_join(engine, MICS_STREAM_INTER);
-    if (status == MICS_OK) {
-        worker_start(engine, MICS_STREAM_INTRA, sync_job);
-        status = worker_join(engine, MICS_STREAM_INTRA);
-    }
-    if (status == MICS_OK)
-        status = end_world_unless_ok(engine, device_drain(engine));
-    engine->syncing = false;
-    status_call(engine, ENGINE_IDLE);
-    engine->stale = engine->stale && status != MICS_OK;
-    return status;
 }
 
 void mics_engine_forget_residual(mics_engine *engine)

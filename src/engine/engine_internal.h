@@ -129,13 +129,18 @@ struct mics_engine {
     double loss_scale; // losses are differentiated times this
     float grad_scale;  // clipping, and the loss scale back; known after AGREE
     mics_scaler scaler;
-    _Atomic uint32_t telling;   // what the next agreement says
+    _Atomic uint32_t telling; // what the next agreement says
+    // Guarded by `mutex`; see mics_engine_hold.
+    bool holding;               // the next agreement says that no rank is to update
+    bool word_given;            // in this step's agreement
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;
     int64_t step;
     engine_status status;
     mics_step_result result;
+    mics_step_limits limits;
+    struct replicas *replicas; // NULL: for evaluation only
 };
 
 // ---- streams.c ----
@@ -180,6 +185,13 @@ bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream st
 enum { STEP_NAME_BYTES = 224 };
 void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity);
 
+// ---- sync.c ----
+
+/* Ends the world for a failure, and returns it. Each stream wakes the other ranks itself when it
+ * fails, since the other stream of this rank may be busy or have ended well. A failure that every
+ * rank has found for itself needs no such thing. */
+mics_status end_world_unless_ok(mics_engine *engine, mics_status status);
+
 // ---- collectives.c, compute_steps.c, run_op.c ----
 
 /* One collective; on a device it is enqueued, but for AGREE, which is done on return. */
@@ -191,10 +203,18 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step);
  * the world. */
 mics_status collectives_warm_up(mics_engine *engine);
 
-/* Takes the mean loss of the list's batch, once AGREE is done, into the result.
+enum { TOLD_HOLD = 1 << 30 }; // the bit of mics_agreement.told that mics_engine_hold sets
+
+/* What this rank tells the others in the step's agreement. */
+uint32_t give_word(mics_engine *engine);
+
+/* Takes the mean loss of an evaluation's batch, once AGREE is done, into the result.
  *
  * Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
-mics_status settle_loss(mics_engine *engine);
+mics_status settle_evaluation(mics_engine *engine);
+
+/* Logs what the newest training step's verdict means, on rank 0.    Returns: MICS_ERR_NUMERIC. */
+mics_status fail_verdict(const mics_engine *engine);
 
 void autotune_gemms(mics_engine *engine); // compute_steps.c
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);
@@ -312,6 +332,12 @@ typedef struct optimizer_shard {
     void *params; // the same numbers of dtype; NULL: the masters are the parameters
 } optimizer_shard;
 optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit);
+
+// ---- replicas.c ----
+
+/* Takes what comparisons need.     Returns: MICS_OK; MICS_ERR_MEMORY. */
+mics_status replicas_open(mics_engine *engine);
+void replicas_close(mics_engine *engine);
 
 // ---- host_copy.c ----
 

@@ -182,6 +182,16 @@ int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems)
     return mics_size_round_up(elems, (int64_t)ALIGNED_ELEMS * mesh->ranks);
 }
 
+mics_replicas mics_mesh_replicas(const mics_mesh *mesh)
+{
+    const mics_sharding s = mesh->sharding;
+    return (mics_replicas){.params = mesh->ranks / s.params,
+                           .grads = mesh->ranks / s.grads,
+                           .optimizer = mesh->ranks / s.optimizer,
+                           .compares_params = s.optimizer > s.params && s.params < mesh->ranks,
+                           .compares_optimizer = s.optimizer < mesh->ranks};
+}
+
 // Ranks that are a multiple of O apart hold the same shard. O divides the ranks of a node, whose
 // ranks then hold every shard equally often, or is a multiple of them: each shard then lies in a node
 // once, and n / O nodes hold it.

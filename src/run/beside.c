@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_DEPTH = 64, BYTE_TOKENS = 256 };
+enum { BYTE_TOKENS = 256 };
 
 static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
                                     "tokenizer_config.json"};
@@ -152,6 +152,11 @@ static const char *const token_keys[] = {"bos_token_id", "eos_token_id", "pad_to
 static mics_status write_generation(const mics_saved *saved, const char *dir)
 {
     mics_text text = {.memory = saved->memory};
+    if (saved->generation != NULL) {
+        write_value(&text, mics_json_root(saved->generation), 0);
+        mics_text_printf(&text, "\n");
+        return replace(saved, dir, "generation_config.json", &text);
+    }
     mics_text_printf(&text, "{\n  \"_from_model_config\": true");
     for (size_t i = 0; i < sizeof token_keys / sizeof token_keys[0]; i++) {
         const mics_json_value *value = mics_json_at(saved->config, token_keys[i]);
@@ -261,6 +266,27 @@ static mics_status write_tokenizer_config(const mics_saved *saved, const char *d
     return replace(saved, dir, "tokenizer_config.json", &text);
 }
 
+// For this family transformers 5 takes its own normalizer and pre-tokenizer, whatever the files say.
+static void warn_of_qwen2(const mics_saved *saved, const char *dir, const mics_json *tokenizer)
+{
+    // Source: transformers 5.23, models/qwen2/tokenization_qwen2.py.
+    static const char qwen[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
+                               " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    const char *family = mics_json_string(mics_json_at(saved->config, "model_type"));
+    const mics_json_value *steps =
+        tokenizer != NULL ? mics_json_at(tokenizer, "pre_tokenizer.pretokenizers") : NULL;
+    const char *pattern = mics_json_string(
+        mics_json_get(mics_json_get(mics_json_element(steps, 0), "pattern"), "Regex"));
+    if (family == NULL || strcmp(family, "qwen2") != 0 ||
+        (pattern != NULL && strcmp(pattern, qwen) == 0))
+        return;
+    mics_log(MICS_LOG_WARNING,
+             "%s: transformers' AutoTokenizer gives a qwen2 model the pre-tokenizer of Qwen, which "
+             "this tokenizer does not have; PreTrainedTokenizerFast.from_pretrained reads it as it "
+             "is",
+             dir);
+}
+
 static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
 {
     size_t bytes = 0;
@@ -269,11 +295,13 @@ static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
         return MICS_OK;
     const char *text = mics_tokenizer_text(saved->tokenizer, &bytes);
     if (text == NULL) {
+        warn_of_qwen2(saved, dir, NULL);
         MICS_TRY(write_byte_tokenizer(saved, dir));
         return write_tokenizer_config(saved, dir, NULL);
     }
     MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", text, bytes));
     MICS_TRY(mics_json_parse(saved->memory, saved->meta->tokenizer, text, bytes, &tokenizer));
+    warn_of_qwen2(saved, dir, tokenizer);
     const mics_status status = write_tokenizer_config(saved, dir, tokenizer);
     mics_json_close(tokenizer);
     return status;

@@ -33,9 +33,10 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
     evaluation *self = ctx;
     (void)micro_step;
     for (int64_t row = 0; row < self->sequences; row++) {
-        mics_corpus_read(self->corpus, self->next, self->length, inputs_out + row * self->length);
-        mics_corpus_read(self->corpus, self->next + 1, self->length,
-                         targets_out + row * self->length);
+        MICS_TRY(mics_corpus_read(self->corpus, self->next, self->length,
+                                  inputs_out + row * self->length));
+        MICS_TRY(mics_corpus_read(self->corpus, self->next + 1, self->length,
+                                  targets_out + row * self->length));
         self->next += self->length;
     }
     return MICS_OK;
@@ -148,6 +149,22 @@ static mics_status check_files(const mics_saved *saved, const char *const *files
     return MICS_OK;
 }
 
+// Texts stand in the tokenizer's frame where they did in training, and where a downloaded folder's
+// tokenizer has one, since its model was trained with it.
+static mics_status frame_texts(const mics_saved *saved)
+{
+    mics_token_frame frame = {0};
+    bool framed = saved->add_special_tokens;
+    if (saved->tokenizer == NULL)
+        return MICS_OK;
+    if (saved->weights != NULL) {
+        MICS_TRY(mics_tokenizer_frame(saved->tokenizer, &frame));
+        framed = frame.before_count + frame.after_count > 0;
+    }
+    return framed ? mics_tokenizer_frame_texts(saved->tokenizer, "data.add_special_tokens")
+                  : MICS_OK;
+}
+
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
                                 int32_t file_count, int64_t sequence, bool *begun_out,
                                 mics_evaluation *evaluation_out)
@@ -159,6 +176,7 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
     mics_status status = MICS_OK;
     MICS_TRY_OUT(check_files(saved, files, file_count));
     MICS_TRY_OUT(choose_length(saved, sequence, &length));
+    MICS_TRY_OUT(frame_texts(saved));
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(mics_corpus_open(saved->memory, files, file_count, saved->tokenizer,
                                   (int32_t)saved->model->vocab, cache.path, &corpus));

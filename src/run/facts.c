@@ -47,6 +47,7 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->devices = accelerator->devices;
     facts->limit_bytes = job->budget.limit_bytes;
     facts->limit_is_set = job->budget.limit_is_set;
+    facts->save_copy_bytes = job->saves_behind ? job->save_copy_bytes : 0;
     if (job->schedule != NULL && job->run->memory_checkpoint_every > 0)
         facts->node_memory_bytes = mics_schedule_node_bytes(job->schedule);
     if (!accelerator->used) {

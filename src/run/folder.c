@@ -103,8 +103,8 @@ static mics_status check_name(mics_memory *memory, const char *out, const char *
 // somebody else's.
 static mics_status check_foreign(mics_memory *memory, const char *out)
 {
-    static const char *const names[] = {"resolved.json", "metrics.jsonl", "trace.json",
-                                        "products.bin", "checkpoints/latest"};
+    static const char *const names[] = {"resolved.json", "run-id",       "metrics.jsonl",
+                                        "trace.json",    "products.bin", "checkpoints/latest"};
     char *metrics = NULL;
     MICS_TRY(mics_file_join(memory, out, "metrics.jsonl", &metrics));
     const bool ours = is_metrics(metrics);

@@ -235,6 +235,15 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
 
 // ---- from checkpoints ----
 
+static mics_status fill_state(const mics_unit *unit, const char *state,
+                              const mics_checkpoint *checkpoint, mics_range range, float *data_out)
+{
+    MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, state, range.begin,
+                                  range.end, data_out));
+    return mics_checkpoint_check_finite(checkpoint, unit->name, state, range.begin, range.end,
+                                        data_out);
+}
+
 static mics_status fill_states(const mics_unit *unit, const mics_optimizer_def *def,
                                const mics_checkpoint *checkpoint,
                                const mics_engine_optimizer_shard *owned)
@@ -242,11 +251,10 @@ static mics_status fill_states(const mics_unit *unit, const mics_optimizer_def *
     const mics_range range = owned->range;
     if (range.begin == range.end)
         return MICS_OK;
-    MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, MICS_STATE_PARAM,
-                                  range.begin, range.end, owned->params));
+    MICS_TRY(fill_state(unit, MICS_STATE_PARAM, checkpoint, range, owned->params));
     for (int32_t state = 0; state < def->states; state++)
-        MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, def->state_names[state],
-                                      range.begin, range.end, owned->states[state]));
+        MICS_TRY(
+            fill_state(unit, def->state_names[state], checkpoint, range, owned->states[state]));
     return MICS_OK;
 }
 

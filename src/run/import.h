@@ -45,7 +45,8 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
                             mics_engine *engine);
 
 /* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync. Returns:
- * MICS_OK; what reading returned. Threads: any, on one checkpoint. Collective: no. */
+ * MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite. Threads: any, on one
+ * checkpoint. Collective: no. */
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine);
 

@@ -83,8 +83,11 @@ mics_status run_isa_settle(mics_job *job)
     if (status == MICS_OK)
         status = MICS_NEW(job->memory, job->world->ranks, &all);
     status = run_world_agree(job->world, status);
-    if (status == MICS_OK)
-        status = run_world_gather(job->world, &mine, sizeof mine, all);
+    if (status != MICS_OK || all == NULL) { // one process' failure is that of all
+        mics_free(job->memory, all);
+        return status;
+    }
+    status = run_world_gather(job->world, &mine, sizeof mine, all);
     for (int32_t rank = 0; status == MICS_OK && !job->world->mpi && rank < job->world->ranks;
          rank++)
         all[rank] = mine;

@@ -7,6 +7,7 @@
 #include "import.h"
 #include "mics/log.h"
 #include "saved.h"
+#include "trainer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -27,7 +28,12 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 
 mics_status run_job_open_schedule(mics_job *job)
 {
-    return run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule);
+    MICS_TRY(run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule));
+    const int32_t states = mics_optimizer_def_get(job->run->optimizer.kind)->states;
+    job->save_copy_bytes = run_share_copy_bytes(job->schedule, states);
+    job->saves_behind = job->run->checkpoint_every > 0 &&
+                        run_fits_save_copy(job->schedule, &job->budget, job->save_copy_bytes);
+    return MICS_OK;
 }
 
 // ---- data ----
@@ -45,9 +51,16 @@ static bool only_shards(const mics_run *run)
 static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
-    if (run_tokens_unknown(run->tokenizer, only_shards(run), job->model->vocab))
+    const bool shards = only_shards(run);
+    if (shards && run->add_special_tokens)
+        return mics_json_fail(run->json, "data.add_special_tokens", MICS_ERR_INVALID,
+                              "all data are token shards, which are taken as they are; \"mics "
+                              "tokenize --add-special-tokens\" makes such ones");
+    if (run_tokens_unknown(run->tokenizer, shards, job->model->vocab))
         return MICS_OK; // nothing is read or written as text
     MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
+    if (run->add_special_tokens)
+        MICS_TRY(mics_tokenizer_frame_texts(job->tokenizer, "data.add_special_tokens"));
     int32_t vocab = mics_tokenizer_vocab(job->tokenizer);
     if (vocab <= job->model->vocab)
         return MICS_OK;
@@ -130,5 +143,10 @@ void run_job_close_parts(mics_job *job)
     mics_free(job->memory, job->run_json);
     mics_free(job->memory, job->checkpoint_path);
     mics_free(job->memory, job->newest_path);
+    mics_json_close(job->passed_run);
+    for (int32_t i = 0; i < job->passed_count; i++)
+        mics_free(job->memory, job->passed_why[i]);
+    mics_free(job->memory, job->passed_why);
+    mics_free(job->memory, job->passed);
     mics_free(job->memory, job->checkpoints_dir);
 }

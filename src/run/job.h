@@ -17,13 +17,17 @@
 #include "node_memory.h"
 #include "samples.h"
 #include "sizing.h"
+#include "stop.h"
 #include "world.h"
 
 enum { RUN_PATH_BYTES = 4096 };
 
 // What ranks tell one another with a step's agreement (mics_engine_tell).
 enum {
-    RUN_TELL_STOP = 1 // this step is to be the last
+    RUN_TELL_STOP = 1,    // this step is to be the last
+    RUN_TELL_SAVED = 2,   // rank 0: the save behind the steps is on disk
+    RUN_TELL_UNSAVED = 4, // it failed
+    RUN_TELL_POISONED = 8 // and that because the state is not finite
 };
 
 enum { RUN_CONFIG_MAX_BYTES = 1 << 20 }; // of a config.json
@@ -38,7 +42,6 @@ struct mics_job {
     run_budget budget;
     const mics_kernels *kernels; // of the CPU: those that all machines run
     mics_schedule *schedule;
-    bool times_gathers;              // before it runs (collectives.h)
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
@@ -47,13 +50,23 @@ struct mics_job {
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *checkpoint_path;       // of `checkpoint`
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
-    char *checkpoints_dir;       // OUT/checkpoints
-    char *run_json;              // resolved, as text
-    run_node_memory node;        // copies of the state in the memory of nodes
-    int64_t start_step;          // optimizer steps that were done before
-    bool finished;               // nothing was left to do
-    run_folder out;              // the folder, held by the first process
-    char device_why[400];        // why it computes where it does
+    int64_t *passed;             // steps of those, in the order in which they were found damaged
+    char **passed_why;           // and what was found
+    int32_t passed_count;
+    bool resumes_newest;    // what is damaged is passed over for the next older one
+    bool times_gathers;     // before it runs (collectives.h)
+    bool saves_behind;      // the steps, from a copy of the state
+    mics_json *passed_run;  // the stored run from which this one's kept keys are
+    char *checkpoints_dir;  // OUT/checkpoints
+    char *run_json;         // resolved, as text
+    size_t save_copy_bytes; // of a rank, if so
+    run_stop stop;
+    run_node_memory node; // copies of the state in the memory of nodes
+    int64_t start_step;   // optimizer steps that were done before
+    bool finished;        // nothing was left to do
+    bool interrupted;     // the newest training ended as it was asked to
+    run_folder out;       // the folder, held by the first process
+    char device_why[400]; // why it computes where it does
     mics_job_callbacks callbacks;
     run_trainer *trainers; // by rank of this process; NULL until they are loaded
     mics_status failed;    // of a call: nothing works any more
@@ -103,9 +116,6 @@ static inline double run_job_files_timeout_s(const mics_job *job)
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
 
-/* Tells the program what begins now; fills in which rank and folder it is. */
-void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase);
-
 // ---- model.c ----
 
 /* Builds the model that a configuration describes: by the builder, or one of ours where that is
@@ -134,12 +144,16 @@ mics_status run_values_load(mics_memory *memory, const mics_run_values *values,
 // ---- resume.c ----
 
 /* Finds what to resume from, if anything: sets checkpoint, and the run keeps what it has resolved
- * (mics_run_keep). Needs the run, not yet resolved. `resume`: "auto", "none" or a folder. */
+ * (mics_run_keep). Needs the run, not yet resolved. `resume`: "auto", "none" or a folder.
+ * Collective: over processes. */
 mics_status run_job_find_checkpoint(mics_job *job, const char *resume);
 
 /* Checks that nobody saved since the checkpoint was chosen, and that it is of the same run: sets
  * start_step and finished. Needs the corpora open, and the output folder locked. */
 mics_status run_job_resume(mics_job *job);
+
+/* The second half of that: that job->checkpoint is of the same run, and start_step. */
+mics_status run_job_take_checkpoint(mics_job *job);
 
 /* Whether a key of a model's config says where that came from, and not what the model is. */
 bool run_config_is_remark(const char *key);

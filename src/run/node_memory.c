@@ -33,7 +33,8 @@ void run_node_memory_credit(mics_job *job)
 {
     run_budget *budget = &job->budget;
     int64_t used = 0, left = 0;
-    if (job->node.root == NULL || budget->accelerator.used)
+    if (job->node.root == NULL || budget->accelerator.used ||
+        job->run->memory_checkpoint_every == 0)
         return;
     const bool muted = mics_log_mute(true);
     if (mics_node_space(job->node.root, &used, &left) != MICS_OK)
@@ -149,13 +150,6 @@ mics_status run_node_memory_start(mics_job *job)
     return job->node.taken ? run_node_fetch(job) : MICS_OK;
 }
 
-void run_node_memory_loaded(mics_job *job)
-{
-    run_node_forget_found(job);
-    if (job->run->memory_checkpoint_every == 0 && job->node.root != NULL)
-        mics_node_remove(job->node.root); // the key was taken out
-}
-
 void run_node_memory_close(mics_job *job, bool saved)
 {
     run_node_forget_found(job);
@@ -222,8 +216,9 @@ static mics_status write_own(copying *copy, mics_node_file *file)
     const mics_job *job = self->job;
     mics_memory *memory = self->rank->memory;
     MICS_TRY(mics_engine_download(self->engine));
-    run_saving_fill_shards(self);
+    run_share_fill(self, 0, 1, self->shards);
     cut_shards(copy);
+    MICS_TRY(run_share_check_finite(self, self->shards, copy->step));
     MICS_TRY(mics_node_begin(memory, job->node.root,
                              run_world_node_number(job->world, self->rank->comm->rank),
                              self->memory_slot, &copy->slot));
@@ -376,7 +371,7 @@ static mics_status commit(const copying *copy)
     listing lists = {0};
     if (self->rank->comm->rank % run_world_node_ranks(job->world) != 0)
         return MICS_OK;
-    const mics_checkpoint_meta meta = run_saving_meta(self, copy->step);
+    const mics_checkpoint_meta meta = run_share_meta(self, copy->step);
     mics_status status = fill_listing(copy, &lists);
     const mics_node_manifest manifest = {.meta = &meta,
                                          .files = lists.files,

@@ -66,9 +66,6 @@ void run_node_memory_credit(mics_job *job);
  */
 mics_status run_node_memory_start(mics_job *job);
 
-/* Once engines are filled: removes what stood for the checkpoint. */
-void run_node_memory_loaded(mics_job *job);
-
 /* Frees; removes the copies too where `saved`: the state is on disk. */
 void run_node_memory_close(mics_job *job, bool saved);
 
@@ -88,13 +85,16 @@ mics_status run_node_memory_copy(run_trainer *self, int64_t step, bool *kept_out
 /* The same after a step, where a copy is due (run.memory_checkpoint_every). */
 mics_status run_node_memory_follow(run_trainer *self, int64_t step);
 
-// ---- node_resume.c, for node_memory.c ----
+// ---- node_resume.c, for node_memory.c and open.c ----
+
+/* Frees what was found, and removes the folder that stands for it: once engines are filled. The copy
+ * itself stays until newer ones replace it, or the state is on disk. */
+void run_node_forget_found(mics_job *job);
+
+// ---- node_fetch.c, for node_memory.c ----
 
 /* Gets from other nodes what this one needs of the copy that the run goes on from and lacks.
  * Returns: MICS_OK, MICS_ERR_IO, MICS_ERR_FORMAT; as a collective.    Collective: over processes. */
 mics_status run_node_fetch(mics_job *job);
-
-/* Frees what was found, and removes the folder that stands for it. */
-void run_node_forget_found(mics_job *job);
 
 #endif

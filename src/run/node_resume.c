@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Going on from copies in node memory: what all processes together have of the newest, a checkpoint
-// folder that stands for it on each node, and what nodes get from one another.
+// Going on from copies in node memory: what all processes together have of the newest, and a
+// checkpoint folder that stands for it on each node.
 //
 // Every process learns every other's findings, so all decide alike. A process answers for the files
 // whose number modulo the processes of its node is its own: so each is hashed once on a node. What
@@ -10,6 +10,7 @@
 #include "io/checkpoint/node.h"
 #include "job.h"
 #include "mics/log.h"
+#include "node_found.h"
 #include "node_memory.h"
 #include <errno.h>
 #include <stdio.h>
@@ -19,20 +20,9 @@
 #include <unistd.h>
 
 enum {
-    MAX_KEYS = 8,          // copies that a node tells of, the newest
-    MAX_PLACES = 255,      // copies on one machine, among which a place counts
-    PIECE_BYTES = 4 << 20, // of a file, that travels at a time
+    MAX_KEYS = 8,     // copies that a node tells of, the newest
+    MAX_PLACES = 255, // copies on one machine, among which a place counts
     MAX_FOLDER_NAME = 64,
-};
-
-// The copy that the run may go on from, and who has what of it.
-struct run_found_copy {
-    mics_node_key key;
-    mics_node_copies copies; // that this machine has, of any step
-    char *folder;            // stands for it
-    uint8_t *places; // [process][file]: 1 + which of its copies has the file, undamaged; 0: none
-    int32_t processes;
-    int32_t group; // processes of a node
 };
 
 // ---- processes ----
@@ -182,17 +172,6 @@ static int32_t holder_of(const run_found_copy *found, int32_t file)
             return p;
     }
     return -1;
-}
-
-// Where the processes of a node have a file among their copies; 0: nowhere.
-static int32_t place_on(const run_found_copy *found, int32_t node, int32_t file)
-{
-    for (int32_t p = node * found->group; p < (node + 1) * found->group; p++) {
-        const uint8_t place = found->places[(size_t)p * (size_t)found->key.files + (size_t)file];
-        if (place != 0)
-            return place;
-    }
-    return 0;
 }
 
 // *missing_out: files that no process has.
@@ -361,7 +340,7 @@ static mics_status place_files(mics_job *job, const run_found_copy *found, const
     for (int32_t file = 0; file < found->key.files; file++) {
         const unsigned char *head = NULL;
         int64_t bytes = 0;
-        const int32_t place = place_on(found, node, file);
+        const int32_t place = run_found_place(found, node, file);
         if (place > 0) {
             MICS_TRY(mics_node_link(job->memory, found->copies.list[place - 1].folder, file,
                                     found->folder));
@@ -543,168 +522,4 @@ bool run_node_memory_wins(mics_job *job, const char *newest_on_disk)
 const char *run_node_memory_path(const mics_job *job)
 {
     return job->node.found != NULL ? job->node.found->folder : NULL;
-}
-
-// ---- what nodes get from one another ----
-
-// Which rank files the ranks of each node need: needs[node * files + file].
-typedef struct demand {
-    const mics_job *job;
-    const run_found_copy *found;
-    bool *needs;
-    int64_t *bytes;   // of a file
-    int32_t *rank_at; // the first rank that owns a block of the optimizer sharding
-} demand;
-
-static int32_t unit_called(const mics_model *model, const char *name)
-{
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        if (strcmp(model->units[u].name, name) == 0)
-            return u;
-    }
-    return -1;
-}
-
-static void add_block(demand *self, int32_t file, int64_t block)
-{
-    const mics_mesh *mesh = &self->job->schedule->spec.mesh;
-    for (int32_t rank = self->rank_at[block]; rank < mesh->ranks; rank += mesh->sharding.optimizer)
-        self->needs[(size_t)(rank / self->found->group) * (size_t)self->found->key.files +
-                    (size_t)file] = true;
-}
-
-static void add_shard(void *ctx, int32_t file, const char *unit_name, int64_t begin, int64_t end)
-{
-    demand *self = ctx;
-    const mics_schedule *schedule = self->job->schedule;
-    const int32_t unit = unit_called(self->job->model, unit_name);
-    if (unit < 0 || begin == end)
-        return;
-    const int32_t degree = schedule->spec.mesh.sharding.optimizer;
-    const int64_t elems = schedule->padded_elems[unit] / degree;
-    for (int64_t block = begin / elems; block <= (end - 1) / elems; block++) {
-        if (block < degree)
-            add_block(self, file, block);
-    }
-}
-
-static mics_status find_demand(demand *self)
-{
-    const mics_mesh *mesh = &self->job->schedule->spec.mesh;
-    const size_t nodes = (size_t)(self->found->processes / self->found->group);
-    MICS_TRY(MICS_NEW(self->job->memory, nodes * (size_t)self->found->key.files, &self->needs));
-    MICS_TRY(MICS_NEW(self->job->memory, self->found->key.files, &self->bytes));
-    MICS_TRY(MICS_NEW(self->job->memory, mesh->sharding.optimizer, &self->rank_at));
-    for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
-        self->rank_at[mics_mesh_position(mesh, rank, mesh->sharding.optimizer)] = rank;
-    for (int32_t file = 0; file < self->found->key.files; file++)
-        MICS_TRY(mics_node_visit(self->job->memory, self->found->folder, file, add_shard, self,
-                                 &self->bytes[file]));
-    return MICS_OK;
-}
-
-// The process that sends a file to `to`: of those that have it, the next one.
-static int32_t sender_of(const run_found_copy *found, int32_t file, int32_t to)
-{
-    for (int32_t i = 1; i <= found->processes; i++) {
-        const int32_t p = (to + i) % found->processes;
-        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
-            return p;
-    }
-    return to;
-}
-
-// A file's way to a process that lacks it: this one sends, or receives.
-typedef struct passage {
-    mics_comm *comm;
-    mics_exchange exchange;
-    void *piece;
-    int fd; // -1: it cannot be read or written
-    char *path;
-    mics_status local; // of reading and writing, which do not stop the exchange
-} passage;
-
-static mics_status pass_pieces(passage *self, int64_t bytes)
-{
-    const bool sends = self->exchange.to != MICS_RANK_NONE;
-    self->exchange.send = self->exchange.recv = self->piece;
-    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
-        self->exchange.bytes = (size_t)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
-        if (sends && self->local == MICS_OK)
-            self->local =
-                mics_file_read_at(self->fd, self->path, self->piece, self->exchange.bytes, at);
-        MICS_TRY(mics_comm_exchange(self->comm, &self->exchange));
-        if (!sends && self->local == MICS_OK)
-            self->local =
-                mics_file_write_at(self->fd, self->path, self->piece, self->exchange.bytes, at);
-    }
-    return MICS_OK;
-}
-
-static mics_status pass_file(const demand *self, passage *over, int32_t file, int32_t from,
-                             int32_t to)
-{
-    const run_found_copy *found = self->found;
-    mics_memory *memory = self->job->memory;
-    const int32_t me = self->job->world->first;
-    const int64_t bytes = self->bytes[file];
-    over->exchange = (mics_exchange){.to = me == from ? to : MICS_RANK_NONE,
-                                     .from = me == to ? from : MICS_RANK_NONE,
-                                     .what = "a copy in node memory"};
-    const char *slot = found->folder;
-    if (me == from)
-        slot = found->copies
-                   .list[found->places[(size_t)me * (size_t)found->key.files + (size_t)file] - 1]
-                   .folder;
-    over->fd = -1;
-    over->path = NULL;
-    if (over->local == MICS_OK)
-        over->local = mics_node_open_file(memory, slot, file, me == to, &over->fd, &over->path);
-    const mics_status status = pass_pieces(over, bytes);
-    if (over->fd >= 0)
-        close(over->fd);
-    mics_free(memory, over->path);
-    return status;
-}
-
-// All processes walk the same list in the same order, and each waits for its own entries alone: so
-// nobody waits in a circle.
-static mics_status pass_all(const demand *self, passage *over)
-{
-    const run_found_copy *found = self->found;
-    const int32_t nodes = found->processes / found->group, me = self->job->world->first;
-    for (int32_t node = 0; node < nodes; node++) {
-        for (int32_t file = 0; file < found->key.files; file++) {
-            if (!self->needs[(size_t)node * (size_t)found->key.files + (size_t)file] ||
-                place_on(found, node, file) != 0)
-                continue;
-            const int32_t to = node * found->group + file % found->group;
-            const int32_t from = sender_of(found, file, to);
-            if (me == from || me == to)
-                MICS_TRY(pass_file(self, over, file, from, to));
-        }
-    }
-    return over->local;
-}
-
-mics_status run_node_fetch(mics_job *job)
-{
-    mics_comm *comm = job->world->here[0].rank.comm;
-    demand wanted = {.job = job, .found = job->node.found};
-    passage over = {.comm = comm, .fd = -1};
-    if (!job->world->mpi) // its one process has all
-        return MICS_OK;
-    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
-    mics_status status = find_demand(&wanted);
-    if (status == MICS_OK)
-        status = mics_alloc(job->memory, MICS_MEM_HOST, PIECE_BYTES, &over.piece);
-    status = run_world_agree(job->world, status);
-    if (status == MICS_OK)
-        status = run_world_agree(job->world, pass_all(&wanted, &over));
-    mics_free(job->memory, over.piece);
-    mics_free(job->memory, wanted.needs);
-    mics_free(job->memory, wanted.bytes);
-    mics_free(job->memory, wanted.rank_at);
-    MICS_TRY(status);
-    return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
 }

@@ -4,6 +4,8 @@
 //
 // Setup is alike in all processes, each of which holds its error line back; they agree, and one
 // speaks.
+#include "base/clock.h"
+#include "base/size.h"
 #include "collectives.h"
 #include "cores.h"
 #include "gpu.h"
@@ -28,6 +30,7 @@ static mics_status open_job(mics_memory *memory, mics_job **job_out)
     MICS_TRY(MICS_NEW(memory, 1, &job));
     job->memory = memory;
     job->out = RUN_FOLDER_NONE;
+    job->stop.opened_us = mics_clock_us();
     *job_out = job;
     return MICS_OK;
 }
@@ -77,10 +80,22 @@ static mics_status open_model(mics_job *job)
     return MICS_OK;
 }
 
+static void say_saves_wait(const mics_job *job)
+{
+    char bytes[32];
+    mics_log(MICS_LOG_INFO,
+             "saves stop training until they are on disk: a rank has no %s more for a copy of its "
+             "part of the state",
+             mics_size_text((double)job->save_copy_bytes, bytes, sizeof bytes));
+}
+
 static mics_status open_schedule(mics_job *job)
 {
     MICS_TRY(run_job_open_schedule(job));
-    return run_check_memory(job->memory, job->run, job->schedule, &job->budget);
+    MICS_TRY(run_check_memory(job->memory, job->run, job->schedule, &job->budget));
+    if (job->run->checkpoint_every > 0 && !job->saves_behind && job->world->first == 0)
+        say_saves_wait(job);
+    return MICS_OK;
 }
 
 // Processes read their machines' memory and cores at other moments, or have other machines; the
@@ -92,8 +107,10 @@ static mics_status share_budget(mics_job *job)
     MICS_TRY(run_cores_read(job->world, job->memory, &cores));
     if (job->run->threads == 0 && cores > 0)
         job->budget.threads = cores;
-    int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads};
-    MICS_TRY(run_world_max(job->world, least, 2));
+    int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads,
+                       -(int64_t)job->budget.host_bytes};
+    MICS_TRY(run_world_max(job->world, least, 3));
+    job->budget.host_bytes = (size_t)-least[2];
     job->budget.limit_bytes = (size_t)-least[0];
     job->budget.threads = (int32_t)-least[1];
     return MICS_OK;
@@ -124,14 +141,14 @@ static void say_kept(const mics_job *job)
 {
     const mics_run *run = job->run;
     const char *kept = mics_run_kept_text(run);
+    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
     if (mics_run_keeps_batch(run))
         mics_log(MICS_LOG_INFO,
                  "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
-                 (long long)run->global_batch, job->checkpoint_path, (long long)run->micro_batch,
+                 (long long)run->global_batch, from, (long long)run->micro_batch,
                  (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
-        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s",
-                 job->node.taken ? "node memory" : job->checkpoint_path, kept);
+        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
 }
 
 // Opens the engines.
@@ -140,8 +157,9 @@ static mics_status start(mics_job *job)
     const int32_t here = job->world->mpi ? 1 : job->world->ranks;
     MICS_TRY(run_collectives_settle(job));
     MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
-    run_job_tell_phase(job,
-                       &(mics_job_phase){.step = job->start_step, .saved_step = job->start_step});
+    atomic_store(&job->stop.step, job->start_step);
+    if (job->checkpoint != NULL && !job->node.taken)
+        run_stop_saved(&job->stop, job->start_step);
     return run_world_run(job->world, run_trainer_open, job);
 }
 
@@ -169,7 +187,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     }
     MICS_TRY(run_node_memory_start(job));
     MICS_TRY(start(job));
-    run_node_memory_loaded(job);
+    run_node_forget_found(job);
     return MICS_OK;
 }
 
@@ -257,8 +275,12 @@ mics_status mics_job_train(mics_job *job, int64_t steps)
                          (long long)steps);
     if (left == 0)
         return MICS_OK;
+    if (job->interrupted) // by what was asked then
+        atomic_store(&job->stop.reason, RUN_STOP_NONE);
     job->train_until = steps > 0 && steps < left ? done + steps : job->run->steps;
-    return ask(job, run_trainer_train);
+    const mics_status status = ask(job, run_trainer_train);
+    job->interrupted = status == MICS_ERR_INTERRUPTED;
+    return status;
 }
 
 mics_status mics_job_evaluate(mics_job *job, double *loss_out)
@@ -353,11 +375,10 @@ mics_status mics_job_close(mics_job *job)
     mics_status status = MICS_OK;
     if (job == NULL)
         return MICS_OK;
-    const bool saved = job->failed == MICS_OK && is_saved(job);
     if (job->trainers != NULL)
         status = run_world_run(job->world, run_trainer_close, job);
-    if (job->world != NULL)
-        run_node_memory_close(job, saved);
+    if (job->world != NULL) // with a save that was under way until now
+        run_node_memory_close(job, job->failed == MICS_OK && is_saved(job));
     run_world_close(job->world);
     mics_free(job->memory, job->trainers);
     run_job_close_parts(job);

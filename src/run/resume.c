@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "job.h"
 #include "mics/log.h"
+#include "newest.h"
 #include "saved.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,22 +227,26 @@ static bool lies_in(const char *path, const char *dir)
     return same;
 }
 
+// Whether what is resumed from is of this run: a step's folder, or one that was saved aside.
+static bool is_own(const mics_job *job)
+{
+    char aside[RUN_PATH_BYTES];
+    snprintf(aside, sizeof aside, "%s/aside", job->run->out);
+    return lies_in(job->checkpoint_path, job->checkpoints_dir) ||
+           lies_in(job->checkpoint_path, aside);
+}
+
 // Sets checkpoint_path when there is something to resume from. An older step of the same folder is
 // a way back: the next save is the newest then, whatever its step, and replaces a step of its name.
 static mics_status choose(mics_job *job, const char *resume)
 {
-    bool automatic = strcmp(resume, "auto") == 0;
-    bool named = !automatic && strcmp(resume, "none") != 0;
+    const bool named = strcmp(resume, "none") != 0;
     MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path));
     const char *newest = job->newest_path;
-    if (automatic && run_node_memory_wins(job, newest))
-        return mics_strdup(job->memory, run_node_memory_path(job), &job->checkpoint_path);
-    if (automatic)
-        return newest != NULL ? mics_strdup(job->memory, newest, &job->checkpoint_path) : MICS_OK;
     mics_status status = MICS_OK;
     if (named)
         status = run_checkpoint_find(job->memory, resume, &job->checkpoint_path);
-    bool ours = status == MICS_OK && named && lies_in(job->checkpoint_path, job->checkpoints_dir);
+    bool ours = status == MICS_OK && named && is_own(job);
     if (status == MICS_OK && newest != NULL && !ours)
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: holds checkpoints, which are not overwritten; use --resume auto to "
@@ -252,12 +257,12 @@ static mics_status choose(mics_job *job, const char *resume)
 
 void run_job_advise_older(const mics_job *job)
 {
-    const char *slash = strrchr(job->checkpoint_path, '/');
+    const char *dash = strrchr(job->checkpoint_path, '-');
+    const int64_t step = dash != NULL ? strtoll(dash + 1, NULL, 10) : -1;
     char text[RUN_PATH_BYTES + 100], *other = NULL;
     const bool muted = mics_log_mute(true); // what is wrong with others is not asked
     if (lies_in(job->checkpoint_path, job->checkpoints_dir))
-        (void)mics_checkpoint_other(job->memory, job->checkpoints_dir,
-                                    slash != NULL ? slash + 1 : job->checkpoint_path, &other);
+        (void)mics_checkpoint_other(job->memory, job->checkpoints_dir, &step, 1, &other);
     mics_log_mute(muted);
     if (other != NULL)
         snprintf(text, sizeof text, "--resume %s goes on from that step", other);
@@ -267,16 +272,24 @@ void run_job_advise_older(const mics_job *job)
     mics_log_add(text);
 }
 
-mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
+static mics_status open_chosen(mics_job *job, const char *resume)
 {
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
     MICS_TRY(choose(job, resume));
     if (job->checkpoint_path == NULL)
         return MICS_OK;
     mics_status opened = mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint);
     if (opened == MICS_ERR_FORMAT)
         run_job_advise_older(job);
-    MICS_TRY(opened);
+    return opened;
+}
+
+mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
+{
+    const bool newest = strcmp(resume, "auto") == 0;
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
+    if (job->checkpoint == NULL)
+        return MICS_OK;
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
     return stored != NULL ? mics_run_keep(job->run, job->checkpoint_path, stored) : MICS_OK;
 }
@@ -286,7 +299,12 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
 static mics_status check_newest(const mics_job *job)
 {
     char *newest = NULL;
-    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest));
+    const bool before = mics_log_mute(true); // what is wrong there was said when it was chosen
+    const mics_status status = mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest);
+    mics_log_mute(before);
+    if (status != MICS_OK)
+        return mics_fail(status, "%s: cannot be looked at again: %s", job->checkpoints_dir,
+                         mics_status_text(status));
     const bool same = newest == NULL || job->newest_path == NULL
                           ? newest == job->newest_path
                           : strcmp(newest, job->newest_path) == 0;
@@ -297,11 +315,8 @@ static mics_status check_newest(const mics_job *job)
                             job->run->out);
 }
 
-mics_status run_job_resume(mics_job *job)
+mics_status run_job_take_checkpoint(mics_job *job)
 {
-    MICS_TRY(check_newest(job));
-    if (job->checkpoint == NULL)
-        return MICS_OK;
     MICS_TRY(check_same_run(job));
     job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
     if (job->start_step > job->run->steps)
@@ -310,6 +325,25 @@ mics_status run_job_resume(mics_job *job)
                          "another --out",
                          job->checkpoint_path, (long long)job->start_step,
                          (long long)job->run->steps);
+    return MICS_OK;
+}
+
+// What a run that was killed left of the files that it writes aside. The folder is locked.
+static void sweep_out(const mics_job *job)
+{
+    static const char *const names[] = {"run.json", "resolved.json", "metrics.jsonl", "trace.json",
+                                        "products.bin"};
+    for (size_t i = 0; job->world->first == 0 && i < sizeof names / sizeof *names; i++)
+        mics_file_sweep(job->run->out, names[i]);
+}
+
+mics_status run_job_resume(mics_job *job)
+{
+    sweep_out(job);
+    MICS_TRY(check_newest(job));
+    if (job->checkpoint == NULL)
+        return MICS_OK;
+    MICS_TRY(run_job_take_checkpoint(job));
     job->finished = job->start_step == job->run->steps;
     return MICS_OK;
 }

@@ -73,7 +73,7 @@ static int search_object(struct dl_phdr_info *info, size_t size, void *ctx)
     }
     for (int i = 0; holds && i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        if (part->p_type == PT_NOTE)
+        if (part->p_type == PT_NOTE) // NOLINTNEXTLINE(performance-no-int-to-ptr)
             read_notes((const char *)(info->dlpi_addr + part->p_vaddr), part->p_memsz, search->text,
                        sizeof search->text);
     }

@@ -5,7 +5,6 @@
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "saved.h"
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,9 +25,10 @@ typedef struct writer {
     mics_decoder *decoder;
     int32_t *prompt;
     int64_t prompt_tokens;
+    mics_token_frame frame;
     int64_t capacity;      // tokens that the decoder holds
     int32_t *window;       // (capacity) what it was fed
-    int64_t used;          // of them
+    int64_t used, front;   // of them; at its begin, what the frame has before a text
     candidate *candidates; // (vocab)
     int32_t vocab;         // ids that the tokenizer knows and the model has
 } writer;
@@ -71,39 +71,70 @@ static int32_t draw(const writer *self, const float *logits, int64_t index)
 
 // ---- feeding ----
 
+// Makes place: what stands before the text stays there, and of the text its newer half.
+static mics_status forget(writer *self, const float **logits_out)
+{
+    const int64_t kept = (self->capacity - self->front) / 2;
+    memmove(self->window + self->front, self->window + (self->used - kept),
+            (size_t)kept * sizeof(int32_t));
+    self->used = self->front + kept;
+    mics_decoder_reset(self->decoder);
+    for (int64_t i = 0; i < self->used; i++)
+        MICS_TRY(mics_decoder_feed(self->decoder, self->window[i], logits_out));
+    return MICS_OK;
+}
+
 static mics_status feed(writer *self, int32_t token, const float **logits_out)
 {
-    if (self->used == self->capacity) {
-        int64_t kept = self->capacity / 2;
-        memmove(self->window, self->window + (self->used - kept), (size_t)kept * sizeof(int32_t));
-        self->used = kept;
-        mics_decoder_reset(self->decoder);
-        for (int64_t i = 0; i < kept; i++)
-            MICS_TRY(mics_decoder_feed(self->decoder, self->window[i], logits_out));
-    }
+    if (self->used == self->capacity)
+        MICS_TRY(forget(self, logits_out));
     self->window[self->used++] = token;
     return mics_decoder_feed(self->decoder, token, logits_out);
 }
 
-// The end of the prompt that fits; an empty one is the separator.
+static mics_status feed_all(writer *self, const int32_t *tokens, int64_t count,
+                            const float **logits_out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (tokens[i] >= self->saved->model->vocab)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: its tokenizer makes token %d of the prompt, but the model's "
+                             "vocab_size is %lld; is it another model's tokenizer?",
+                             self->saved->path, (int)tokens[i],
+                             (long long)self->saved->model->vocab);
+        MICS_TRY(feed(self, tokens[i], logits_out));
+    }
+    return MICS_OK;
+}
+
+// The end of the prompt that fits, behind what stands before a text; nothing at all is the
+// separator.
 static mics_status feed_prompt(writer *self, const float **logits_out)
 {
-    const int32_t separator = mics_tokenizer_separator(self->saved->tokenizer);
-    assert(self->capacity >= 1);
-    if (self->prompt_tokens <= 0)
-        return feed(self, separator >= 0 ? separator : 0, logits_out);
-    const int64_t first =
-        self->prompt_tokens > self->capacity ? self->prompt_tokens - self->capacity : 0;
-    for (int64_t i = first; i < self->prompt_tokens; i++)
-        MICS_TRY(feed(self, self->prompt[i], logits_out));
-    return MICS_OK;
+    int32_t separator = mics_tokenizer_separator(self->saved->tokenizer);
+    const int64_t fit = self->capacity - self->front;
+    const int64_t first = self->prompt_tokens > fit ? self->prompt_tokens - fit : 0;
+    separator = separator >= 0 ? separator : 0;
+    if (self->front + self->prompt_tokens == 0)
+        return feed_all(self, &separator, 1, logits_out);
+    MICS_TRY(feed_all(self, self->frame.before, self->front, logits_out));
+    return feed_all(self, self->prompt + first, self->prompt_tokens - first, logits_out);
+}
+
+static bool is_end(const mics_saved *saved, int32_t token)
+{
+    for (int32_t i = 0; i < saved->end_count; i++) {
+        if (saved->ends[i] == token)
+            return true;
+    }
+    return false;
 }
 
 static mics_status write_token(const writer *self, int32_t token)
 {
     char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_tokenizer_decode(self->saved->tokenizer, &token, 1, &text, &bytes));
+    MICS_TRY(mics_tokenizer_decode_more(self->saved->tokenizer, &token, 1, &text, &bytes));
     bool good = fwrite(text, 1, bytes, self->out) == bytes && fflush(self->out) == 0;
     mics_free(self->saved->memory, text);
     return good ? MICS_OK : mics_fail(MICS_ERR_IO, "writing the text: %s", strerror(errno));
@@ -114,7 +145,9 @@ static mics_status write_all(writer *self)
     const float *logits = NULL;
     MICS_TRY(feed_prompt(self, &logits));
     for (int64_t i = 0; i < self->sampling->tokens; i++) {
-        int32_t token = draw(self, logits, i);
+        const int32_t token = draw(self, logits, i);
+        if (is_end(self->saved, token))
+            break;
         MICS_TRY(write_token(self, token));
         if (i + 1 < self->sampling->tokens)
             MICS_TRY(feed(self, token, &logits));
@@ -125,7 +158,8 @@ static mics_status write_all(writer *self)
 // The decoder holds what will be fed, but no more than the positions that training used.
 static int64_t needed(const writer *self)
 {
-    const int64_t sequence = self->saved->sequence, prompt = self->prompt_tokens;
+    const int64_t sequence = self->saved->sequence;
+    const int64_t prompt = self->frame.before_count + self->prompt_tokens;
     const int64_t tokens = self->sampling->tokens > 1 ? self->sampling->tokens : 1;
     return prompt < sequence && tokens < sequence - prompt ? prompt + tokens : sequence;
 }
@@ -136,9 +170,13 @@ static mics_status open_writer(writer *self, const char *prompt)
     const mics_model *model = saved->model;
     int32_t known = mics_tokenizer_vocab(saved->tokenizer);
     self->vocab = known < model->vocab ? known : (int32_t)model->vocab;
-    MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt), 0, &self->prompt,
+    MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt),
+                                   self->sampling->special_tokens, &self->prompt,
                                    &self->prompt_tokens));
+    MICS_TRY(mics_tokenizer_frame(saved->tokenizer, &self->frame));
     self->capacity = needed(self);
+    if (self->frame.before_count < self->capacity)
+        self->front = self->frame.before_count;
     MICS_TRY(mics_decoder_open(saved->memory, model, (const float *const *)saved->params, NULL,
                                self->capacity, &self->decoder));
     MICS_TRY(MICS_NEW(saved->memory, self->capacity, &self->window));

@@ -49,16 +49,17 @@ mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *vali
     return MICS_OK;
 }
 
-void run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
-                      int32_t *inputs_out, int32_t *targets_out)
+mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
+                             int32_t *inputs_out, int32_t *targets_out)
 {
     int64_t length = samples->sequence;
     size_t bytes = (size_t)length * sizeof(int32_t);
     for (int64_t i = 0; i < count; i++) {
         int64_t begin = samples->first_window * length +
                         mics_sample_begin(samples->seed, samples->windows, length, first + i);
-        mics_corpus_read(samples->corpus, begin, length + 1, row);
+        MICS_TRY(mics_corpus_read(samples->corpus, begin, length + 1, row));
         memcpy(inputs_out + i * length, row, bytes);
         memcpy(targets_out + i * length, row + 1, bytes);
     }
+    return MICS_OK;
 }

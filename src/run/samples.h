@@ -29,8 +29,8 @@ mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *vali
                                run_samples *train_out, run_samples *validation_out);
 
 /* Reads `count` samples from number `first` on as inputs and targets, each (count, sequence).
- * Needs: row: sequence + 1 tokens of scratch. Threads: any. */
-void run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
-                      int32_t *inputs_out, int32_t *targets_out);
+ * Needs: row: sequence + 1 tokens of scratch. Returns: as mics_corpus_read. Threads: any. */
+mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
+                             int32_t *inputs_out, int32_t *targets_out);
 
 #endif

@@ -89,9 +89,41 @@ static mics_status read_run(mics_saved *saved)
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
+    saved->add_special_tokens = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
     mics_json_close(run);
     if (trained > 0 && trained < saved->sequence)
         saved->sequence = trained;
+    return MICS_OK;
+}
+
+// A file of a folder from Hugging Face.
+static mics_status load_json(const mics_saved *saved, const char *path, const char *name,
+                             mics_json **json_out)
+{
+    char *file = NULL;
+    MICS_TRY(mics_file_join(saved->memory, path, name, &file));
+    const mics_status status = mics_json_load(saved->memory, file, RUN_CONFIG_MAX_BYTES, json_out);
+    mics_free(saved->memory, file);
+    return status;
+}
+
+static mics_status read_ends(mics_saved *saved)
+{
+    static const char key[] = "eos_token_id";
+    const bool own = saved->generation != NULL && mics_json_at(saved->generation, key) != NULL;
+    const mics_json *json = own ? saved->generation : saved->config;
+    const mics_json_value *value = mics_json_at(json, key);
+    const bool list = mics_json_type_of(value) == MICS_JSON_ARRAY;
+    const bool none = mics_json_type_of(value) == MICS_JSON_NULL;
+    saved->end_count = list ? mics_json_count(value) : none ? 0 : 1;
+    MICS_TRY(MICS_NEW(saved->memory, saved->end_count, &saved->ends));
+    for (int32_t i = 0; i < saved->end_count; i++) {
+        const mics_json_value *id = list ? mics_json_element(value, i) : value;
+        if (mics_json_type_of(id) != MICS_JSON_INT)
+            return mics_json_fail(json, key, MICS_ERR_FORMAT,
+                                  "is neither a token's id nor a list of such");
+        saved->ends[i] = mics_json_int(id);
+    }
     return MICS_OK;
 }
 
@@ -144,13 +176,12 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
 // Weights, config.json and tokenizer.json as Hugging Face's folders hold them.
 static mics_status open_downloaded(mics_saved *saved, const char *path)
 {
-    char *config = NULL;
+    bool generates = false;
     MICS_TRY(mics_strdup(saved->memory, path, &saved->path));
-    MICS_TRY(mics_file_join(saved->memory, path, "config.json", &config));
-    mics_status status =
-        mics_json_load(saved->memory, config, RUN_CONFIG_MAX_BYTES, &saved->config);
-    mics_free(saved->memory, config);
-    MICS_TRY(status);
+    MICS_TRY(load_json(saved, path, "config.json", &saved->config));
+    MICS_TRY(has(saved->memory, path, "generation_config.json", &generates));
+    if (generates)
+        MICS_TRY(load_json(saved, path, "generation_config.json", &saved->generation));
     saved->downloaded = (mics_checkpoint_meta){.model_json = mics_json_text(saved->config)};
     saved->meta = &saved->downloaded;
     MICS_TRY(run_model_build(saved->memory, NULL, saved->config, true, &saved->model));
@@ -164,7 +195,8 @@ static mics_status open_saved(mics_saved *saved, const char *path,
 {
     bool downloaded = false;
     MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
-    return downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder);
+    MICS_TRY(downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder));
+    return read_ends(saved);
 }
 
 mics_status mics_saved_open(mics_memory *memory, const char *path,
@@ -193,6 +225,8 @@ void mics_saved_close(mics_saved *saved)
     mics_tokenizer_close(saved->tokenizer);
     mics_model_close(saved->model);
     mics_json_close(saved->config);
+    mics_json_close(saved->generation);
+    mics_free(saved->memory, saved->ends);
     mics_checkpoint_close(saved->checkpoint);
     mics_safetensors_close(saved->weights);
     mics_free(saved->memory, saved->tokenizer_path);

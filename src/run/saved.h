@@ -22,9 +22,13 @@ struct mics_saved {
     char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
     mics_json *config;
+    mics_json *generation; // generation_config.json; NULL: there is none
     mics_model *model;
     mics_tokenizer *tokenizer; // NULL: nobody knows what text the tokens are
     bool only_shards;          // the run's data were token shards
+    bool add_special_tokens;   // its texts stood in the tokenizer's frame
+    int64_t *ends;             // (end_count) tokens that end a text, as config.json has them, or
+    int32_t end_count;         // generation_config.json, where there is one
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
     float **params;   // by unit, the flat buffers; NULL until mics_saved_load
 };

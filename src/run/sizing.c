@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "mics/device.h"
+#include "mics/engine.h"
 #include "mics/log.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -65,6 +66,7 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
         .nodes = nodes,
         .ranks_here = ranks_here,
         .limit_bytes = set ? (size_t)run->memory_limit_bytes : equal,
+        .host_bytes = machine.memory_available_bytes / (size_t)ranks_here,
         .available_bytes = available,
         .accelerator = *accelerator,
         .limit_is_set = set,
@@ -208,6 +210,13 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
 out:
     mics_schedule_close(schedule);
     return status;
+}
+
+bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes)
+{
+    if (budget->accelerator.used)
+        return mics_engine_copy_bytes(schedule) + copy_bytes <= budget->host_bytes;
+    return schedule->ledger.total + copy_bytes <= budget->limit_bytes;
 }
 
 // ---- advice ----

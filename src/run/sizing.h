@@ -25,6 +25,7 @@ typedef struct run_budget {
     int32_t ranks, nodes;
     int32_t ranks_here; // that share this machine's memory and cores
     size_t staging_bytes;
+    size_t host_bytes;  // of the machine's memory, for one rank
     size_t limit_bytes; // for one rank; SIZE_MAX where nobody knows: no GPU here, and nothing set
     size_t available_bytes;
     bool limit_is_set;           // by run.memory_limit
@@ -57,6 +58,10 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
  * which changes would fit (found by making their schedules). */
 mics_status run_check_memory(mics_memory *memory, const mics_run *run,
                              const mics_schedule *schedule, const run_budget *budget);
+
+/* Whether a rank has memory for a copy of its part of the state beside the schedule (on GPUs, beside
+ * the host copies), so that saves need not stop training. Pure. */
+bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes);
 
 // ---- plan_auto.c ----
 

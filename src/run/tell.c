@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program of a job is told by more than one file.
 #include "base/text.h"
-#include "job.h"
+#include "trainer.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -16,14 +16,4 @@ void run_job_note(const mics_job *job, const char *format, ...)
     mics_text_vformat(line, sizeof line, format, args);
     va_end(args);
     job->callbacks.note(job->callbacks.ctx, line);
-}
-
-void run_job_tell_phase(const mics_job *job, const mics_job_phase *phase)
-{
-    mics_job_phase told = *phase;
-    if (job->callbacks.phase == NULL)
-        return;
-    told.rank = job->world->mpi ? job->world->first : -1;
-    told.out = job->run->out;
-    job->callbacks.phase(job->callbacks.ctx, &told);
 }

@@ -192,7 +192,8 @@ out:
 mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t step,
                            const mics_step_result *result)
 {
-    if (trace == NULL || step < trace->first || step > trace->last)
+    // A step that a run comes to a second time, having gone back, was kept the first time.
+    if (trace == NULL || step < trace->first + trace->count || step > trace->last)
         return MICS_OK;
     keep(trace, engine, step, result);
     if (step < trace->last && (result->told & RUN_TELL_STOP) == 0)

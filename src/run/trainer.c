@@ -8,11 +8,10 @@
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "gpu.h"
-#include "import.h"
 #include "mics/log.h"
 #include "overlap.h"
+#include "restore.h"
 #include <math.h>
 
 // ---- batches ----
@@ -23,9 +22,8 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     const run_trainer *self = ctx;
     int64_t count = self->job->run->micro_batch;
     int64_t place = (int64_t)micro_step * self->rank->comm->ranks + self->rank->comm->rank;
-    run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
-                     inputs_out, targets_out);
-    return MICS_OK;
+    return run_samples_read(self->samples, self->first_sample + place * count, count, self->row,
+                            inputs_out, targets_out);
 }
 
 static mics_batch_source source_of(run_trainer *self, const run_samples *samples,
@@ -34,6 +32,25 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
     self->samples = samples;
     self->first_sample = first_sample;
     return (mics_batch_source){.read = read_batch, .ctx = self};
+}
+
+// ---- metrics.jsonl ----
+
+// A line that is lost is no reason to lose a run.
+static void keep_line(run_trainer *self, mics_status written)
+{
+    if (written != MICS_OK && self->lost_lines++ == 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/metrics.jsonl lacks what could not be written; training goes on",
+                 self->job->run->out);
+}
+
+static mics_status close_metrics(run_trainer *self)
+{
+    if (self->lost_lines > 1)
+        mics_log(MICS_LOG_WARNING, "%s/metrics.jsonl lacks %lld lines", self->job->run->out,
+                 (long long)self->lost_lines);
+    return mics_metrics_close(self->metrics);
 }
 
 // ---- opening ----
@@ -50,6 +67,8 @@ static mics_status open_engine(run_trainer *self)
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
         .seed = run->seed,
+        .before_update = run_saving_before_update,
+        .before_update_ctx = self,
     };
     run_gpu_fill(job, self->rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->engine)); // first: ranks may wait for one another in it
@@ -57,56 +76,31 @@ static mics_status open_engine(run_trainer *self)
     return MICS_NEW(self->rank->memory, job->model->unit_count, &self->shards);
 }
 
-// A resumed run takes the loss scale of its checkpoint.
-static void fill_scaler(run_trainer *self)
+static mics_status fill_state(run_trainer *self)
 {
-    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(self->job->checkpoint)->scaler;
-    const mics_scaler scaler = {.scale = saved->scale,
-                                .steps = saved->steps,
-                                .last_overflow = saved->steps - saved->since_overflow,
-                                .skipped = saved->skipped,
-                                .hysteresis = (int32_t)saved->hysteresis};
-    if (saved->scale > 0 && self->job->run->precision == MICS_RUN_PRECISION_FP16)
-        mics_engine_set_scaler(self->engine, &scaler);
+    return self->job->checkpoint != NULL ? run_trainer_restore(self)
+                                         : run_filling_state(self, NULL);
 }
 
-static mics_status fill_parameters(run_trainer *self)
+static mics_status open_rest(run_trainer *self)
 {
-    const mics_job *job = self->job;
-    if (job->checkpoint != NULL) {
-        mics_status status =
-            run_resume_fill(job->model, &job->run->optimizer, job->checkpoint, self->engine);
-        fill_scaler(self);
-        if (status == MICS_ERR_FORMAT)
-            run_job_advise_older(job);
-        return status;
-    }
-    if (job->import != NULL)
-        return run_import_fill(job->model, job->import, self->engine);
-    return mics_engine_init_random(self->engine, job->run->seed);
-}
-
-static mics_status open_metrics(run_trainer *self)
-{
-    const mics_job *job = self->job;
-    char *path = NULL;
-    if (self->rank->comm->rank != 0)
-        return MICS_OK;
-    MICS_TRY(mics_file_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
-    mics_status status =
-        mics_metrics_open(self->rank->memory, path, job->start_step, &self->metrics);
-    mics_free(self->rank->memory, path);
-    return status;
-}
-
-static mics_status open_all(run_trainer *self)
-{
-    MICS_TRY(open_engine(self));
-    MICS_TRY(fill_parameters(self));
     mics_engine_release(self->engine);
     MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
-    return open_metrics(self);
+    MICS_TRY(run_filling_metrics(self, self->job->start_step));
+    MICS_TRY(run_guard_open(self));
+    // The others begin to save when all have opened.
+    if (self->rank->comm->rank == 0)
+        MICS_TRY(mics_checkpoint_clean(self->rank->memory, self->job->checkpoints_dir));
+    return run_saver_open(self, &self->saver);
+}
+
+// What follows is no rank's own as long as all go on: one line speaks for all again.
+static mics_status agree(run_trainer *self, mics_status mine)
+{
+    MICS_TRY(run_rank_agree(self->rank, mine));
+    mics_log_hold(self->rank->comm->rank != 0);
+    return MICS_OK;
 }
 
 // The engine's communication threads wait for their first job, so the comm is free for agreement.
@@ -115,7 +109,9 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_gpu_open(self->job, self->rank));
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
-    MICS_TRY(run_rank_agree(self->rank, open_all(self)));
+    MICS_TRY(agree(self, open_engine(self)));
+    MICS_TRY(agree(self, fill_state(self)));
+    MICS_TRY(run_rank_agree(self->rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;
@@ -148,13 +144,20 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(ctx, rank);
     if (self->rank == NULL)
         return MICS_OK;
-    mics_engine_close(self->engine); // first, as it uses the rest
+    mics_status settled = MICS_OK;
+    if (((mics_job *)ctx)->failed == MICS_OK)
+        settled = run_saving_settle(self);
+    run_saver_close(&self->saver);   // it uses the engine
+    mics_engine_close(self->engine); // and that uses the rest
     run_node_memory_unbook(self);
-    mics_status status = mics_metrics_close(self->metrics);
+    mics_status status = close_metrics(self);
     run_trace_close(self->trace);
+    run_guard_close(self);
     mics_free(rank->memory, self->shards);
     mics_free(rank->memory, self->row);
     self->rank = NULL;
+    if (settled != MICS_OK)
+        return settled;
     if (status == MICS_OK && ((mics_job *)ctx)->failed == MICS_OK)
         status = mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(ctx));
     return status;
@@ -183,14 +186,20 @@ static mics_status validate(run_trainer *self, int64_t step)
     const mics_job_callbacks *callbacks = &self->job->callbacks;
     if (self->job->run->validation_batches == 0)
         return MICS_OK;
-    MICS_TRY(find_loss(self, &self->validation_last));
+    run_saver_in_step(&self->saver, true); // the state stands still here too
+    const mics_status status = find_loss(self, &self->validation_last);
+    run_saver_in_step(&self->saver, false);
+    MICS_TRY(status);
     if (isnan(self->validation_first))
         self->validation_first = self->validation_last;
     if (self->rank->comm->rank != 0)
         return MICS_OK;
     if (callbacks->validation != NULL)
         callbacks->validation(callbacks->ctx, step, self->validation_last);
-    return mics_metrics_write_validation(self->metrics, step, self->validation_last);
+    const bool before = mics_log_demote(true);
+    keep_line(self, mics_metrics_write_validation(self->metrics, step, self->validation_last));
+    mics_log_demote(before);
+    return MICS_OK;
 }
 
 mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
@@ -204,22 +213,6 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
 static bool hears(const run_trainer *self)
 {
     return self->rank->comm->rank == self->rank->world->first;
-}
-
-void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds)
-{
-    if (hears(self))
-        run_job_tell_phase(self->job, &(mics_job_phase){.step = step,
-                                                        .saved_step = self->saved_step,
-                                                        .saving = saving,
-                                                        .seconds = seconds});
-}
-
-mics_status run_trainer_save(void *ctx, run_rank *rank)
-{
-    run_trainer *self = trainer_of(ctx, rank);
-    mics_log_release(false, -1);
-    return run_saving_save(self, self->step);
 }
 
 mics_status run_trainer_write(void *ctx, run_rank *rank)
@@ -294,9 +287,12 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .memory_peak_bytes = (int64_t)stats.total_peak,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
+        .save_ms = (self->save_us + self->copy_us) / 1e3,
     };
     fill_exposed(result, &metrics);
-    MICS_TRY(mics_metrics_write(self->metrics, &metrics));
+    const bool before = mics_log_demote(true);
+    keep_line(self, mics_metrics_write(self->metrics, &metrics));
+    mics_log_demote(before);
     if (self->job->callbacks.step != NULL)
         self->job->callbacks.step(self->job->callbacks.ctx, &metrics);
     if (result->skipped)
@@ -320,8 +316,11 @@ static mics_status run_step(run_trainer *self, int64_t step)
     double lr = mics_lr_at(&run->lr, step);
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
-    MICS_TRY(mics_engine_step(self->engine, step, (float)lr, &source, &self->newest));
-    const double taken_us = step_us(self);
+    MICS_TRY(run_guard_step(self, step, (float)lr, &source));
+    if (self->step != step) // it has to be run again, or a rank has to stop
+        return MICS_OK;
+    const double taken_us = step_us(self) - self->copy_us;
+    atomic_store(&self->job->stop.step_s, taken_us / 1e6);
     MICS_TRY(check_sent(self, &self->newest));
     return report_step(self, step, taken_us, lr, &self->newest);
 }
@@ -346,8 +345,20 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     const bool last = step == run->steps, stop = (self->newest.told & RUN_TELL_STOP) != 0;
     const double end_us = mics_clock_us();
     MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
-    if (last || stop || is_due(run->checkpoint_every, step))
-        MICS_TRY(run_saving_save(self, step));
+    const bool saves = last || stop || is_due(run->checkpoint_every, step);
+    // A copy in node memory is a state to go on from, too.
+    const bool copies = is_due(run->memory_checkpoint_every, step);
+    MICS_TRY(run_guard_check(self, step, saves || copies));
+    if (self->step != step)
+        return MICS_OK;
+    const double save_us = mics_clock_us();
+    if (last)
+        MICS_TRY(run_saving_end(self));
+    else if (stop)
+        MICS_TRY(run_saving_save(self));
+    else if (saves)
+        MICS_TRY(run_saving_begin(self));
+    self->save_us = mics_clock_us() - save_us;
     if (!last && !stop)
         MICS_TRY(run_node_memory_follow(self, step));
     if (last || (is_due(run->validate_every, step) && !stop))
@@ -358,15 +369,19 @@ static mics_status follow_step(run_trainer *self, int64_t step)
 
 static mics_status train_step(run_trainer *self, int64_t step)
 {
-    run_trainer_tell_phase(self, step, false, 0);
     if (must_stop(self)) // one process may be told to, and not the next
         mics_engine_tell(self->engine, RUN_TELL_STOP);
     MICS_TRY(run_step(self, step));
-    self->step = step;
-    MICS_TRY(follow_step(self, step));
-    return (self->newest.told & RUN_TELL_STOP) != 0 && step < self->job->run->steps
-               ? MICS_ERR_INTERRUPTED
-               : MICS_OK;
+    atomic_store(&self->job->stop.step, self->step);
+    if (self->step == step)
+        MICS_TRY(follow_step(self, step));
+    const bool held = self->newest.verdict == MICS_VERDICT_HELD;
+    if ((!held && (self->newest.told & RUN_TELL_STOP) == 0) || self->step == self->job->run->steps)
+        return MICS_OK;
+    if (held) // a rank has to stop: the step before is saved, by all
+        MICS_TRY(run_guard_check_stop(self));
+    MICS_TRY(run_saving_save(self)); // also what the run has gone back to
+    return MICS_ERR_INTERRUPTED;
 }
 
 static mics_status train(run_trainer *self, int64_t until)
@@ -397,9 +412,29 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     run_trainer *self = trainer_of(job, rank);
     mics_log_release(false, -1);
     mics_status status = train(self, job->train_until);
+    if (status == MICS_ERR_NUMERIC) // what is being saved was good
+        (void)run_saving_settle(self);
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
+    rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    return status;
+}
+
+// If the run has to go back for it, it trains up to this step again.
+static mics_status save_checked(run_trainer *self, int64_t step)
+{
+    MICS_TRY(run_guard_check(self, step, true));
+    if (self->step != step)
+        MICS_TRY(train(self, step));
+    return run_saving_save(self);
+}
+
+mics_status run_trainer_save(void *ctx, run_rank *rank)
+{
+    run_trainer *self = trainer_of(ctx, rank);
+    mics_log_release(false, -1);
+    const mics_status status = save_checked(self, self->step);
     rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
     return status;
 }

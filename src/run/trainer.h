@@ -4,8 +4,10 @@
 #ifndef MICS_RUN_TRAINER_H
 #define MICS_RUN_TRAINER_H
 
+#include "guard.h"
 #include "job.h"
 #include "mics/engine.h"
+#include "saver.h"
 #include "trace.h"
 #include "world.h"
 
@@ -14,15 +16,20 @@ struct run_trainer {
     mics_job *job;
     run_rank *rank;
     mics_engine *engine;
-    mics_metrics_file *metrics;               // rank 0
-    run_trace *trace;                         // NULL: no step is traced
-    mics_optimizer_shard *shards;             // by unit; what this rank writes into checkpoints
+    mics_metrics_file *metrics; // rank 0
+    int64_t lost_lines;         // of metrics.jsonl
+    run_trace *trace;           // NULL: no step is traced
+    run_saver saver;
+    bool pending;                             // saver.behind is under way, as all ranks know
+    mics_optimizer_shard *shards;             // by unit; scratch of copies in node memory
     int32_t *row;                             // scratch of run_samples_read
     const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
     bool begun;                               // training: validated before its first step
     int64_t step;                             // done
     double begin_us;                          // of the running step
+    double save_us;                           // waited for saving since the step before
+    double copy_us;                           // and in this one, for the copy
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
     int32_t memory_slot;                      // where the next copy in node memory goes
@@ -32,22 +39,67 @@ struct run_trainer {
     double evaluated;                         // loss, of run_trainer_evaluate
     mics_step_result newest;                  // step
     int64_t peak_bytes[MICS_MEM_TAGS + 1];    // largest of all ranks, once measured
+    run_guard guard;
 };
 
-/* Says in which phase this process is, on one of its ranks (mics_job_phase). */
-void run_trainer_tell_phase(const run_trainer *self, int64_t step, bool saving, double seconds);
+// ---- filling.c ----
 
-// ---- saving.c ----
+/* Fills this rank's optimizer shards and loss scale from a checkpoint; without one with what the run
+ * begins with. Needs what mics_engine_upload does. Returns: as it; what reading returned. */
+mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoint);
 
-/* Fills self->shards with what this rank owns, as the engine has it on the host
- * (mics_engine_download, until mics_engine_release). */
-void run_saving_fill_shards(run_trainer *self);
+/* On rank 0: opens metrics.jsonl, and keeps what it holds of steps up to `step`.    Returns: as
+ * mics_metrics_open. */
+mics_status run_filling_metrics(run_trainer *self, int64_t step);
+
+/* Drops what it holds of steps behind `step`.     Returns: as run_filling_metrics. */
+mics_status run_filling_cut_metrics(run_trainer *self, int64_t step);
+
+// ---- share.c ----
+
+/* Bytes of the copy that a rank saves from while it trains on, for an optimizer of so many states;
+ * the largest of all ranks. Pure. */
+size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
+
+/* Fills `shards`, by unit, with one of `parts` equal parts of what this rank owns, as the engine has
+ * it on the host (mics_engine_download, until mics_engine_release). */
+void run_share_fill(const run_trainer *self, int64_t part, int64_t parts,
+                    mics_optimizer_shard *shards);
+
+/* Whether all numbers of `shards`, by unit, are finite: what a save holds must be.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the state of which unit is not. */
+mics_status run_share_check_finite(const run_trainer *self, const mics_optimizer_shard *shards,
+                                   int64_t step);
 
 /* What is saved with a step. */
-mics_checkpoint_meta run_saving_meta(const run_trainer *self, int64_t step);
+mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step);
 
-/* Saves a checkpoint of the step that was done last.     Collective: over ranks. */
-mics_status run_saving_save(run_trainer *self, int64_t step);
+// ---- saving.c: collective over ranks ----
+
+/* Saves the step that was done last, unless it is saved, and waits for that.
+ * Returns: MICS_OK: it is on disk; why not. */
+mics_status run_saving_save(run_trainer *self);
+
+/* The same at the run's end; then older checkpoints may go. */
+mics_status run_saving_end(run_trainer *self);
+
+/* Begins to save the step that was done last; waits for a save that is still under way.
+ * Returns: MICS_OK, also when saving fails; MICS_ERR_NUMERIC: what was to be saved is not finite;
+ *          what a collective returned. */
+mics_status run_saving_begin(run_trainer *self);
+
+/* Waits for a save that is under way. Returns: as run_saving_begin. */
+mics_status run_saving_settle(run_trainer *self);
+
+/* Ends what a rank has begun to save by itself of the step that was done last, which is not to count:
+ * no other rank need be waited for. */
+void run_saving_drop(run_trainer *self);
+
+/* Around mics_engine_step, whose status and result (self->newest) it is. Returns: `status`;
+ * MICS_ERR_NUMERIC: as run_saving_begin. */
+void run_saving_enter_step(run_trainer *self);
+void run_saving_before_update(void *ctx); // the trainer; mics_engine_spec
+mics_status run_saving_leave_step(run_trainer *self, mics_status status);
 
 // ---- trainer.c: all are for run_world_run, with the job as `ctx`, and collective over ranks ----
 

@@ -53,8 +53,8 @@ BEGIN {
     only["^(cuda|cublas|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|(ops|optim)/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl/)"
     only["^(dnnl|oneapi/)"] = "^src/ops/"
     only["^jansson\\.h$"] = "^src/base/"
-    only["^pcre2\\.h$"] = "^src/io/data/"
-    only["^xxhash\\.h$"] = "^src/(io/(data|checkpoint)|run)/"
+    only["^(oniguruma|utf8proc)\\.h$"] = "^src/io/data/"
+    only["^xxhash\\.h$"] = "^src/(io/(data|checkpoint)|run|ops/vector)/"
     only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|ops|optim|engine|io|run|measure|cli)/"
     public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"
 }

@@ -147,6 +147,17 @@ static void test_log_held(void **state)
     assert_int_equal(seen.rank, 3);
     assert_string_equal(seen.text, "first; advice");
     assert_false(mics_log_release(true, 3)); // it is gone
+    char taken[32];
+    mics_log_hold(true);
+    assert_false(mics_log_take(taken, sizeof taken));
+    assert_string_equal(taken, "");
+    (void)mics_fail(MICS_ERR_IO, "made good");
+    assert_true(mics_log_take(taken, sizeof taken));
+    assert_string_equal(taken, "made good");
+    (void)mics_fail(MICS_ERR_IO, "the next"); // is kept back too
+    assert_true(mics_log_take(taken, 4));
+    assert_string_equal(taken, "the");
+    assert_false(mics_log_release(true, 3));
     mics_log_hold(false);
     (void)mics_fail(MICS_ERR_IO, "another rank says so");
     assert_true(mics_log_release(false, -1));

@@ -26,6 +26,17 @@ cmp -s ring/checkpoints/step-00000004/rank-00000.mics \
     two-stage/checkpoints/step-00000004/rank-00000.mics && fail "ring and two-stage are the same"
 grep -q 'exact$' mpi.out || fail "predicted and measured are missing"
 
+# The data of one rank's file are damaged: all ranks pass that checkpoint over, and one line says so.
+cp -r mpi hurt
+printf XXXX | dd of=hurt/checkpoints/step-00000008/rank-00001.mics bs=1 seek=5000 conv=notrunc 2>dd.err
+run 0 hurt "$@" "$mics" train run.json --nodes 2 --out hurt --steps 9
+contains hurt.err "step-00000008/rank-00001.mics: offset "
+[ "$(grep -c 'resumes from hurt/checkpoints/step-00000004 instead of step 8' hurt.err)" = 1 ] ||
+    fail "the checkpoint that is taken instead should be named once"
+losses threads >left.txt
+losses hurt | head -n 8 >right.txt
+diff left.txt right.txt || fail "losses after the damage differ"
+
 # Ranks that are bound to cores of their own share as many as there are of those.
 if command -v taskset >bound.out && [ "$(uname)" = Linux ]; then
     cat >bound.sh <<'END'
@@ -67,7 +78,7 @@ SH
 [ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
 contains wrong.err "mics: error: rank 2: "
 
-# SIGTERM to the ranks: the step is finished and saved, and the run goes on from there.
+# SIGTERM to the ranks: the step that was done last is saved, and the run goes on from there.
 cat >rank.sh <<'SH'
 echo $$ >"pids/$$"
 exec "$@"
@@ -89,6 +100,33 @@ contains killed.err "stopped by SIGTERM after step"
 stopped=$(sed -n 's/.*SIGTERM after step \([0-9]*\),.*/\1/p' killed.err)
 run 0 onward "$@" "$mics" train run.json --nodes 2 --steps $((stopped + 1)) --out stopped
 contains onward.out "step $stopped, resumed"
+
+# SIGUSR1 to the launcher reaches the ranks, and kills none: docs/cluster.md. The step is longer than the grace, so the step
+# before is saved in the middle of it, by ranks that have no word for one another.
+if "$1" --version 2>&1 | grep -q 'Open MPI'; then
+    start "$@" "$mics" train run.json --nodes 2 --steps 3 --out forwarded --set run.checkpoint_every=0 \
+        --set run.log_every=1 --set train_batch_size=6400 --set gradient_accumulation_steps=800 \
+        --set run.validation_batches=0
+    kill -USR1 $launcher
+    wait $launcher
+    [ $? = 75 ] || fail "mpirun should report that the run was stopped"
+    contains killed.err "stopped by SIGUSR1 after step 1, which is saved"
+    run 0 onward "$@" "$mics" train run.json --nodes 2 --steps 2 --out forwarded --set train_batch_size=6400 \
+        --set gradient_accumulation_steps=800 --set run.validation_batches=0
+    contains onward.out "step 1, resumed"
+fi
+
+# A second signal ends a rank at once, and it says what is safe: here another one is stopped, so nobody can save.
+start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out twice --set run.checkpoint_every=0 \
+    --set run.log_every=1 --set run.grace_s=1000
+kill -STOP "$(ls pids | sed -n 2p)"
+(cd pids && kill -USR1 *)
+sleep 1.5
+(cd pids && kill -INT * 2>/dev/null)
+sleep 0.5
+(cd pids && kill -9 * 2>/dev/null)
+wait $launcher && fail "a rank that is told twice should fail"
+contains killed.err "asked again before that was done; nothing is saved yet"
 
 # Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
 # with the losses of a run that never stopped. It saves after each step, so that most kills hit it

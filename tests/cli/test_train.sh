@@ -218,7 +218,7 @@ contains bytes.out "what the model writes"
 
 run 0 version "$mics" --version
 run 0 help "$mics" --help
-for verb in train explain generate eval tokenize convert doctor; do
+for verb in train explain generate eval tokenize convert verify doctor; do
     contains help.out "$verb"
     run 0 verb "$mics" "$verb" --help
     contains verb.out "usage: mics $verb"

@@ -7,7 +7,7 @@
 //
 // Emulated, a stream runs only what somebody waits for, the rest by chance: a step that does not
 // wait for what it needs gives other losses than the CPU's.
-#include "../engine/fixture.h"
+#include "../engine/flips.h"
 #include "gpu.h"
 #include "nccl_rings.h"
 #include <math.h>
@@ -289,6 +289,22 @@ static void test_breadth(void **state)
     }
 }
 
+// What replicas hold is compared on the device, and repaired through the host.
+static void test_flips_are_found(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    for (int dtype = 0; dtype < MICS_DTYPES; dtype++) {
+        fixture_case want = on_gpu((mics_dtype)dtype);
+        want.ranks = 3;
+        want.sequences = 6;
+        flips_go(&want, FLIPS_MASTERS, 1, 1, 3);
+        flips_go(&want, FLIPS_MOMENTS, 2, 0, 3);
+        want.sharding = (mics_sharding){1, 1, 3};
+        flips_go(&want, FLIPS_PARAMS, 1, 1, 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_overflow_is_skipped),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_flips_are_found),
     };
     const int missing = gpu_missing();
     return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);

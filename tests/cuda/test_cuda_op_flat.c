@@ -598,6 +598,50 @@ static void adamw_on_shards(void **state)
     over_shapes(test_adamw);
 }
 
+// ---- hashes ----
+
+static void run_hash(const mics_exec *at, const void *args)
+{
+    const flat_args *f = args;
+    uint64_t *hash = (uint64_t *)(void *)f->sum;
+    table()->hash(at, hash, f->a, (size_t)f->elems * mics_dtype_bytes(at->dtype));
+}
+
+// Of numbers that count, from `offset` on, the one at `changed` another (-1: none).
+static uint64_t hash_case(mics_dtype dtype, int64_t elems, int64_t offset, int64_t changed)
+{
+    cu_case c;
+    uint64_t bits = 0;
+    cu_begin(&c, dtype, MICS_CUDA_SUM_BYTES, "hash of %lld at %lld", (long long)elems,
+             (long long)offset);
+    cu_buffer *x = cu_input(&c, "x", (int)dtype, elems, offset, 1.0);
+    cu_buffer *hash = cu_output(&c, "hash", CU_FP64, 1, 0);
+    for (int64_t i = 0; i < elems; ++i)
+        x->values[i] = (double)(i % 61) - 30 + (i == changed ? 1 : 0);
+    cu_changed(x);
+    const flat_args f = {.sum = hash->data, .a = x->data, .elems = elems};
+    cu_run(&c, run_hash, &f);
+    memcpy(&bits, hash->values, sizeof bits);
+    cu_end(&c);
+    return bits;
+}
+
+static void hashes(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 2, 3, 255, 4099, 600001};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+        const mics_dtype dtype = i % 2 == 0 ? MICS_DTYPE_FP32 : MICS_DTYPE_BF16;
+        const int64_t elems = sizes[i];
+        const uint64_t want = hash_case(dtype, elems, 0, -1);
+        assert_true(hash_case(dtype, elems, 2, -1) == want);
+        for (int64_t at = 0; at < elems; at += 1 + elems / 3)
+            assert_true(hash_case(dtype, elems, 0, at) != want);
+        if (elems > 0)
+            assert_true(hash_case(dtype, elems, 0, elems - 1) != want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,7 +649,7 @@ int main(void)
         cmocka_unit_test(gelu_and_gradient),    cmocka_unit_test(sums_of_squares),
         cmocka_unit_test(squares_of_no_number), cmocka_unit_test(sums_of_losses),
         cmocka_unit_test(sums_of_blocks),       cmocka_unit_test(blocks_add_in_order),
-        cmocka_unit_test(adamw_on_shards),
+        cmocka_unit_test(adamw_on_shards),      cmocka_unit_test(hashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT-2 on N ranks as threads, under any sharding, and checks after every step what
-// must always hold: replicas bit-identical, bytes and exchanges as the schedule says, peak memory
+// must always hold: replicas bit-identical, by their hashes too, bytes and exchanges as the schedule says, peak memory
 // as the ledger says.
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
@@ -229,6 +229,9 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
     RANKS_EXPECT(exchanges == exchanges_of(run->schedule, MICS_PHASE_TRAIN, rank));
+    mics_divergence found;
+    MICS_TRY(mics_engine_compare(engine, &found));
+    RANKS_EXPECT(!found.found);
     MICS_TRY(mics_engine_param_sync(engine)); // shards are whole between steps only then
     MICS_TRY(mics_engine_download(engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step

@@ -327,6 +327,11 @@ static void later_sum_squares(const mics_exec *at, double *sum, const float *x, 
     mics_kernels_get(NULL)->sum_squares(at, sum, x, elems);
 }
 
+static void later_hash(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes)
+{
+    mics_kernels_get(NULL)->hash(at, hash_out, x, bytes);
+}
+
 static void later_update(const mics_exec *at, const mics_optimizer_update *update)
 {
     mics_optimizer_update wide = *update;
@@ -374,6 +379,7 @@ static const mics_kernels later_table = {
     .sum_blocks_rounded = later_sum_blocks_rounded,
     .round = later_narrow,
     .widen = later_widen,
+    .hash = later_hash,
 };
 
 #endif

@@ -15,6 +15,7 @@ typedef struct repeat_run {
     fixture_run run;
     const char *dir;     // (optional) saves there after the last step
     char *resume;        // (optional) folder of a checkpoint to begin with
+    bool holds;          // each step is tried once before, and held by the last rank
     int64_t first, last; // steps
     int64_t elems;       // of the model
     float *state;        // (STATES, elems) after the last step
@@ -102,6 +103,41 @@ static void collect(const repeat_run *repeat, const mics_engine *engine, int32_t
     }
 }
 
+// Reads as the fixture does; the last rank holds the state in the middle of the step.
+typedef struct held_source {
+    fixture_source tokens;
+    mics_engine *engine;
+    bool holds;
+} held_source;
+
+static mics_status read_held(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                             int32_t *targets_out)
+{
+    held_source *source = ctx;
+    if (source->holds && micro_step == 1)
+        RANKS_EXPECT(mics_engine_hold(source->engine));
+    return fixture_read(&source->tokens, micro_step, inputs_out, targets_out);
+}
+
+// A step that is held changes nothing, on no rank, and the next one is as if it had not been.
+static mics_status train_held(repeat_run *repeat, const ranks_self *self, mics_engine *engine)
+{
+    const int32_t rank = self->comm->rank;
+    held_source source = {.tokens = {.run = &repeat->run, .rank = rank},
+                          .engine = engine,
+                          .holds = rank == self->comm->ranks - 1};
+    const mics_batch_source read = {.read = read_held, .ctx = &source};
+    for (int64_t step = repeat->first; step <= repeat->last; step++) {
+        mics_step_result result;
+        source.tokens.step = step;
+        MICS_TRY(mics_engine_step(engine, step, 3e-3f, &read, &result));
+        RANKS_EXPECT(result.verdict == MICS_VERDICT_HELD);
+        MICS_TRY(fixture_train(&repeat->run, engine, self, step, step));
+        RANKS_EXPECT(repeat->run.results[rank].verdict == MICS_VERDICT_UPDATED);
+    }
+    return MICS_OK;
+}
+
 static mics_status train(repeat_run *repeat, const ranks_self *self, mics_engine *engine)
 {
     if (repeat->resume != NULL) {
@@ -111,7 +147,10 @@ static mics_status train(repeat_run *repeat, const ranks_self *self, mics_engine
         mics_engine_init_random(engine, 1);
     }
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // engines of all ranks are compared from now on
-    MICS_TRY(fixture_train(&repeat->run, engine, self, repeat->first, repeat->last));
+    if (repeat->holds)
+        MICS_TRY(train_held(repeat, self, engine));
+    else
+        MICS_TRY(fixture_train(&repeat->run, engine, self, repeat->first, repeat->last));
     collect(repeat, engine, self->comm->rank);
     return repeat->dir != NULL ? save(repeat, self, engine) : mics_engine_agree(engine, MICS_OK);
 }
@@ -194,6 +233,20 @@ static void test_again(void **state)
         check_same_bits(&first, &second);
         free(first.state);
         free(second.state);
+    }
+}
+
+static void test_held_steps(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i += 2) {
+        const fixture_case want = case_at(i);
+        repeat_run plain = {0}, held = {.holds = true};
+        go(&plain, &want, 1, STEPS);
+        go(&held, &want, 1, STEPS);
+        check_same_bits(&plain, &held);
+        free(plain.state);
+        free(held.state);
     }
 }
 
@@ -316,6 +369,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_again),
+        cmocka_unit_test(test_held_steps),
         cmocka_unit_test(test_prefetch_and_recomputation),
         cmocka_unit_test(test_resume_on_the_same_mesh),
         cmocka_unit_test(test_resume_on_another_mesh),

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint.h"
+#include "mics/checkpoint.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,4 +29,22 @@ fuzz_part fuzz_seal_manifest(const uint8_t *data, size_t bytes)
     part.bytes = kept + TAIL_BYTES;
     snprintf(part.text + kept, TAIL_BYTES + 1, TAIL, (uint64_t)XXH3_64bits(part.text, kept));
     return part;
+}
+
+static void hear_problem(void *ctx, const char *line)
+{
+    fuzz_check(line[0] != '\0', "a problem without words");
+    for (const char *c = line; *c != '\0'; c++)
+        fuzz_check((unsigned char)*c >= ' ', "a control character in a problem's line");
+    ++*(int64_t *)ctx;
+}
+
+void fuzz_verify(mics_memory *memory, const char *path, bool opened)
+{
+    int64_t problems = 0;
+    const mics_verify_listener listener = {hear_problem, NULL, &problems};
+    mics_checkpoint_verified found;
+    fuzz_check(fuzz_good(mics_checkpoint_verify(memory, path, &listener, &found)), "verifying");
+    fuzz_check(found.problems == problems, "the number of problems");
+    fuzz_check(opened || problems > 0, "no problem is found in what cannot be opened");
 }

@@ -13,4 +13,8 @@
  */
 fuzz_part fuzz_seal_manifest(const uint8_t *data, size_t bytes);
 
+/* Verifies a checkpoint folder: nothing is logged, each problem is a line, and one without a problem
+ * is one that can be opened (`opened`). */
+void fuzz_verify(mics_memory *memory, const char *path, bool opened);
+
 #endif

@@ -33,7 +33,7 @@ static void compare(const mics_corpus *corpus, const char *text, size_t bytes)
     char *back = NULL;
     size_t back_bytes = 0;
     fuzz_check(count >= 1 && tokens != NULL, "an empty corpus");
-    mics_corpus_read(corpus, 0, count, tokens);
+    fuzz_check(fuzz_good(mics_corpus_read(corpus, 0, count, tokens)), "tokens that cannot be read");
     fuzz_check(tokens[0] == mics_tokenizer_separator(tokenizer), "the separator");
     fuzz_check(
         fuzz_good(mics_tokenizer_decode(tokenizer, tokens + 1, count - 1, &back, &back_bytes)),

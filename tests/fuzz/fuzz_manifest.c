@@ -47,6 +47,7 @@ static void open_it(const char *text, size_t bytes)
         fuzz_good(mics_checkpoint_open(memory, fuzz_path("step-00000004"), &checkpoint));
     if (good)
         read_all(checkpoint);
+    fuzz_verify(memory, fuzz_path("step-00000004"), good);
     const bool found = fuzz_good(mics_checkpoint_latest(memory, fuzz_path(NULL), &newest));
     fuzz_check(!good || (found && newest != NULL), "a good checkpoint that is not found");
     mics_free(memory, newest);

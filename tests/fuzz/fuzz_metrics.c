@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { RESUME_STEP = 5 };
+enum { RESUME_STEP = 5, MAX_TOLD = 20 };
 
 // Opens it for a resume and closes it; returns its length then, -1 if it was refused.
 static int64_t cut(mics_memory *memory, const char *path)
@@ -23,12 +23,30 @@ static int64_t cut(mics_memory *memory, const char *path)
     return info.st_size;
 }
 
+static void hear_problem(void *ctx, const char *line)
+{
+    for (const char *c = line; *c != '\0'; c++)
+        fuzz_check((unsigned char)*c >= ' ', "a control character in a problem's line");
+    ++*(int64_t *)ctx;
+}
+
+// Returns how many problems there are.
+static int64_t verify(mics_memory *memory, const char *path)
+{
+    int64_t problems = 0, lines = 0;
+    fuzz_check(fuzz_good(mics_metrics_verify(memory, path, hear_problem, &problems, &lines)),
+               "verifying");
+    fuzz_check(problems <= MAX_TOLD + 1, "too many are told");
+    return problems;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     mics_memory *memory = fuzz_begin();
     fuzz_write("metrics.jsonl", data, bytes);
     const char *path = fuzz_path("metrics.jsonl");
-    const int64_t kept = cut(memory, path);
+    const int64_t problems = verify(memory, path), kept = cut(memory, path);
+    fuzz_check(problems > 0 || bytes == 0 || kept >= 0, "nothing is wrong, and it is refused");
     fuzz_check(kept <= (int64_t)bytes, "it grew");
     if (kept > 0)
         fuzz_check(cut(memory, path) == kept, "what was kept is not kept again");

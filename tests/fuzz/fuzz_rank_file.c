@@ -61,13 +61,15 @@ static void open_it(const uint8_t *data, size_t bytes)
     mics_checkpoint *checkpoint = NULL;
     fuzz_write("step/rank-00000.mics", data, bytes);
     write_manifest(data, bytes);
-    if (fuzz_good(mics_checkpoint_open(memory, fuzz_path("step"), &checkpoint))) {
+    const bool good = fuzz_good(mics_checkpoint_open(memory, fuzz_path("step"), &checkpoint));
+    if (good) {
         for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
             (void)fuzz_good(
                 mics_checkpoint_read(checkpoint, "a", A_ELEMS, states[i], 0, A_ELEMS, elems));
             (void)fuzz_good(mics_checkpoint_read(checkpoint, "b", B_ELEMS, states[i], 3, 5, elems));
         }
     }
+    fuzz_verify(memory, fuzz_path("step"), good);
     mics_checkpoint_close(checkpoint);
     fuzz_end(memory);
 }

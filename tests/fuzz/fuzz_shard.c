@@ -12,7 +12,7 @@ static void look_at(const mics_corpus *corpus)
     const int64_t count = mics_corpus_tokens(corpus);
     int32_t *tokens = malloc((size_t)count * sizeof *tokens);
     fuzz_check(count >= 1 && tokens != NULL, "an empty corpus");
-    mics_corpus_read(corpus, 0, count, tokens);
+    fuzz_check(fuzz_good(mics_corpus_read(corpus, 0, count, tokens)), "tokens that cannot be read");
     for (int64_t i = 0; i < count; i++)
         fuzz_check(tokens[i] >= 0 && tokens[i] < VOCAB, "a token's range");
     (void)mics_corpus_hash(corpus);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST_RANKS = 64 };
+enum { MAX_RANKS = 64 };
 
 // ---- every mesh ----
 
@@ -116,7 +116,7 @@ static void check_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_
                         int32_t rank)
 {
     const mics_group group = mics_mesh_group(mesh, axis, scope, rank);
-    bool taken[MOST_RANKS] = {false};
+    bool taken[MAX_RANKS] = {false};
     assert_int_equal(group.size, expected_size(mesh, axis, scope));
     const int32_t ends[] = {group.first, mics_group_rank(group, group.size - 1)};
     const bool spans = ends[0] / mesh->ranks_per_node != ends[1] / mesh->ranks_per_node;
@@ -218,7 +218,7 @@ static void check_nesting(const mics_mesh *mesh, int32_t rank, int64_t padded)
 static void check_positions(const mics_mesh *mesh, int32_t degree)
 {
     for (int32_t first = 0; first < mesh->ranks; first += degree) {
-        bool taken[MOST_RANKS] = {false};
+        bool taken[MAX_RANKS] = {false};
         for (int32_t rank = first; rank < first + degree; rank++) {
             const int32_t position = mics_mesh_position(mesh, rank, degree);
             assert_in_range(position, 0, degree - 1);
@@ -423,7 +423,7 @@ static void count_kept(const mics_mesh *mesh, int32_t node, int32_t file, int *o
 static void check_files(const mics_mesh *mesh)
 {
     const int32_t degree = mesh->sharding.optimizer;
-    int32_t seen_at[MOST_RANKS];
+    int32_t seen_at[MAX_RANKS];
     memset(seen_at, -1, sizeof seen_at);
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_keep keep = mics_mesh_keep(mesh, rank), first = mics_mesh_keep(mesh, 0);

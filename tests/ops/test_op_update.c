@@ -4,6 +4,7 @@
 #include "op_harness.h"
 #include "ops/common/vector_math.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const int64_t SIZES[] = {1, 2, 3, 5, 17, 63, 64, 65, 127, 130, 4095, 4097, 20000, 70001};
@@ -285,6 +286,49 @@ static void sum_squares_is_double(void **state)
     }
 }
 
+// ---- hashes ----
+
+// The same on every instruction set, with any number of threads and at any address.
+static void check_hash_everywhere(char *x, size_t bytes, uint64_t want)
+{
+    for (int32_t index = 0; index < mics_kernels_count(); ++index) {
+        const mics_kernels *k = mics_kernels_at(index);
+        for (int32_t threads = 1; k && threads <= 3; ++threads) {
+            uint64_t hash = 0;
+            mics_op_set_threads(threads);
+            memmove(x + 4, x, bytes);
+            k->hash(NULL, &hash, x + 4, bytes);
+            memmove(x, x + 4, bytes);
+            assert_true(hash == want);
+        }
+    }
+    mics_op_set_threads(1);
+}
+
+static void hash_is_of_every_bit(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 2, 4, 4096, 262144, 262146, 700000};
+    const mics_kernels *k = mics_kernels_get(NULL);
+    char *x = calloc(1, 700008);
+    assert_non_null(x);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+        const size_t bytes = sizes[i];
+        uint64_t want = 0, hash = 0;
+        k->hash(NULL, &want, x, bytes);
+        check_hash_everywhere(x, bytes, want);
+        k->hash(NULL, &hash, x, bytes + 2); // of zeroes, and still another
+        assert_true(hash != want);
+        for (size_t at = 0; at < bytes; at += 1 + bytes / 13) {
+            x[at] ^= (char)(1 << at % 8);
+            k->hash(NULL, &hash, x, bytes);
+            assert_true(hash != want);
+            x[at] ^= (char)(1 << at % 8);
+        }
+    }
+    free(x);
+}
+
 // ---- AdamW ----
 
 typedef struct adamw {
@@ -384,6 +428,7 @@ int main(void)
         cmocka_unit_test(gelu_at_the_edges),
         cmocka_unit_test(add_is_exact),
         cmocka_unit_test(sum_squares_is_double),
+        cmocka_unit_test(hash_is_of_every_bit),
         cmocka_unit_test(adamw_matches_reference),
         cmocka_unit_test(adamw_without_gradient),
     };

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static float *read_all(const mics_safetensors *file, const mics_tensor_info *info)
 {
@@ -106,6 +107,40 @@ static void test_rounded(void **state)
                      MICS_JSON_REAL);
     mics_json_close(config);
     scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// An export of qwen2 warns of a tokenizer that transformers would not take as it is.
+static void test_qwen2_tokenizers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *tokenizer;
+        int warnings;
+    } cases[] = {{"qwen2_layers", "qwen2", 0},
+                 {"qwen2_layers", "llama3", 1},
+                 {"qwen2_layers", "gpt2", 1},
+                 {"qwen3_single", "llama3", 0}};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const char *const names[] = {"config.json", "model.safetensors"};
+        char from[512];
+        scratch place;
+        capture seen;
+        scratch_make_fast(&place);
+        for (int n = 0; n < 2; n++) {
+            snprintf(from, sizeof from, MICS_TEST_DATA "/%s/%s", cases[i].model, names[n]);
+            assert_int_equal(symlink(from, scratch_path(&place, names[n])), 0);
+        }
+        snprintf(from, sizeof from, MICS_TEST_DATA "/tokenizers/%s.json", cases[i].tokenizer);
+        assert_int_equal(symlink(from, scratch_path(&place, "tokenizer.json")), 0);
+        capture_begin(&seen);
+        export(memory, place.dir, scratch_path(&place, "out"), NULL);
+        capture_end();
+        assert_int_equal(seen.warnings, cases[i].warnings);
+        scratch_remove(&place);
+    }
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
@@ -261,7 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_rounded),
         cmocka_unit_test(test_tensors),     cmocka_unit_test(test_files),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_allocations), cmocka_unit_test(test_qwen2_tokenizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -411,6 +411,21 @@ static void test_whose_copies(void **state)
     assert_int_equal(again.start_step, 0);
 }
 
+// The key is taken out: the copy is still where the run goes on from, until a newer state is on disk.
+static void test_without_the_key(void **state)
+{
+    (void)state;
+    training again = make("key", ZERO3);
+    interrupted("key", ZERO3);
+    again.set = "run.memory_checkpoint_every=0";
+    for (int i = 0; i < 2; i++) {
+        run(&again, LAST);
+        assert_true(again.from_memory);
+        assert_int_equal(again.start_step, KEPT);
+    }
+    assert_goes_on(&again, true, KEPT);
+}
+
 static void test_another_model_is_refused(void **state)
 {
     (void)state;
@@ -553,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_foreign_folders),
         cmocka_unit_test(test_disk_that_is_newer),
         cmocka_unit_test(test_whose_copies),
+        cmocka_unit_test(test_without_the_key),
         cmocka_unit_test(test_another_model_is_refused),
         cmocka_unit_test(test_ledger_and_limit),
         cmocka_unit_test(test_no_place),

@@ -32,8 +32,8 @@ static inline mics_model *model_gpt2(mics_memory *memory, int layers, bool tied)
 
 // ---- with the builder ----
 
-static inline mics_param_ref model_param(mics_model *model, const char *name, int64_t rows,
-                                         int64_t cols)
+static inline mics_param_ref model_param_drawn(mics_model *model, const char *name, int64_t rows,
+                                               int64_t cols, double std)
 {
     char full[MICS_NAME_BYTES];
     snprintf(full, sizeof full, "u%d.%.60s", (int)model->unit_count - 1, name);
@@ -42,8 +42,14 @@ static inline mics_param_ref model_param(mics_model *model, const char *name, in
                                 &(mics_param_spec){.dims = vector ? 1 : 2,
                                                    .shape = {rows, cols},
                                                    .init = MICS_INIT_NORMAL,
-                                                   .init_std = 0.3,
+                                                   .init_std = std,
                                                    .decay = !vector});
+}
+
+static inline mics_param_ref model_param(mics_model *model, const char *name, int64_t rows,
+                                         int64_t cols)
+{
+    return model_param_drawn(model, name, rows, cols, 0.2);
 }
 
 static inline int32_t model_norm(mics_model *model, const char *name, int32_t in)
@@ -188,14 +194,20 @@ static inline int32_t layer_llama(mics_model *model)
     return mics_op_add(model, x, model_swiglu(model, model_rmsnorm(model, "norm_2", x)));
 }
 
+// The gain of a norm of heads: small ones would make scores equal, and so their gradients nothing.
+static inline mics_param_ref model_head_gain(mics_model *model, const char *name)
+{
+    return model_param_drawn(model, name, 6, 0, 1.0);
+}
+
 // Norms of heads, as Qwen3, and a window, as Mistral.
 static inline int32_t layer_qwen(mics_model *model)
 {
     const mics_heads heads = {4, 2, 6};
     int32_t x = model_rmsnorm(model, "norm_1", 0);
     x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), false);
-    x = mics_op_head_norm(model, x, heads, model_param(model, "q_norm", 6, 0),
-                          model_param(model, "k_norm", 6, 0), 1e-5f);
+    x = mics_op_head_norm(model, x, heads, model_head_gain(model, "q_norm"),
+                          model_head_gain(model, "k_norm"), 1e-5f);
     x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 3, 0);
     x = mics_op_add(model, 0, model_linear(model, "proj", x, 24, MODEL_WIDTH, true));
     return mics_op_add(model, x, model_swiglu(model, model_rmsnorm(model, "norm_2", x)));

@@ -63,20 +63,33 @@ static bool parse_step_name(const char *name, int64_t *step_out)
     return true;
 }
 
-// True for the names of files that a save writes into a step's folder.
-static bool written_by_save(const char *name)
+static bool ends_in_json(const char *name, size_t length)
 {
-    static const char *const exact[] = {MICS_MANIFEST_NAME, MICS_MANIFEST_NAME ".tmp",
-                                        "config.json", "config.json.tmp"};
+    return length >= 5 && memcmp(name + length - 5, ".json", 5) == 0;
+}
+
+// True for the names that rename gives what a save has written whole; the first `length` bytes.
+static bool placed_by_save(const char *name, size_t length)
+{
+    static const char *const exact[] = {MICS_MANIFEST_NAME, "config.json", MICS_PASSED_OVER_NAME,
+                                        "tokenizer.json"};
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
-        if (strcmp(name, exact[i]) == 0)
+        if (strlen(exact[i]) == length && memcmp(name, exact[i], length) == 0)
             return true;
     }
+    return length > 11 && memcmp(name, "tokenizer-g", 11) == 0 && ends_in_json(name, length);
+}
+
+// True for the names of files that a save writes into a step's folder; NAME.tmp is what earlier
+// versions wrote aside.
+static bool written_by_save(const char *name)
+{
+    const size_t length = strlen(name), stem = mics_file_aside_stem(name);
     if (strncmp(name, "rank-", 5) == 0)
         return mics_text_ends(name, ".mics");
-    if (strcmp(name, "tokenizer.json") == 0 || strncmp(name, "tokenizer-g", 11) == 0)
-        return mics_text_ends(name, ".json");
-    return strncmp(name, "tokenizer", 9) == 0 && mics_text_ends(name, ".json.tmp");
+    if (stem > 0)
+        return placed_by_save(name, stem);
+    return placed_by_save(name, mics_text_ends(name, ".json.tmp") ? length - 4 : length);
 }
 
 // ---- folders ----
@@ -156,6 +169,7 @@ typedef struct step_state {
     int64_t step;
     bool listed;   // it has a manifest, whatever that says
     bool complete; // listed, valid, and its files are there
+    bool passed_over;
     int64_t serial;
 } step_state;
 
@@ -195,13 +209,16 @@ static mics_status inspect_manifest(mics_memory *memory, const char *folder, con
 static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t step,
                                 step_state *state_out)
 {
-    char *folder = NULL, *path = NULL;
+    char *folder = NULL, *path = NULL, *mark = NULL;
     mics_status status = MICS_OK;
     *state_out = (step_state){.step = step};
     MICS_TRY_OUT(mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder));
     MICS_TRY_OUT(mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path));
     MICS_TRY_OUT(inspect_manifest(memory, folder, path, state_out));
+    MICS_TRY_OUT(mics_file_join(memory, folder, MICS_PASSED_OVER_NAME, &mark));
+    state_out->passed_over = access(mark, F_OK) == 0;
 out:
+    mics_free(memory, mark);
     mics_free(memory, path);
     mics_free(memory, folder);
     return status;
@@ -219,10 +236,10 @@ static int compare_states(const void *left, const void *right)
     return a->step > b->step ? -1 : a->step < b->step;
 }
 
-// All folders of `dir` that have a manifest, in the order of compare_states. The caller frees
-// *states_out.
-static mics_status list_states(mics_memory *memory, const char *dir, step_state **states_out,
-                               size_t *count_out)
+// All folders of `dir` that have a manifest, in the order of compare_states. What is wrong with that
+// of step `told` was said before. The caller frees *states_out.
+static mics_status list_states(mics_memory *memory, const char *dir, int64_t told,
+                               step_state **states_out, size_t *count_out)
 {
     int64_t *steps = NULL;
     step_state *states = NULL;
@@ -232,7 +249,11 @@ static mics_status list_states(mics_memory *memory, const char *dir, step_state 
     MICS_TRY_OUT(MICS_NEW(memory, step_count, &states));
     size_t count = 0;
     for (int i = 0; i < step_count; i++) {
-        MICS_TRY_OUT(inspect_step(memory, dir, steps[i], &states[count]));
+        const bool before = mics_log_mute(true);
+        mics_log_mute(before || steps[i] == told);
+        status = inspect_step(memory, dir, steps[i], &states[count]);
+        mics_log_mute(before);
+        MICS_TRY_OUT(status);
         count += states[count].listed ? 1 : 0;
     }
     qsort(states, count, sizeof *states, compare_states);
@@ -278,7 +299,7 @@ static mics_status search_newest(mics_memory *memory, const char *dir, int64_t l
 {
     step_state *states = NULL;
     size_t count = 0;
-    MICS_TRY(list_states(memory, dir, &states, &count));
+    MICS_TRY(list_states(memory, dir, latest, &states, &count));
     if (count > 0 && states[0].complete) {
         found->name = mics_ckpt_step_name(states[0].step);
         found->serial = states[0].serial;
@@ -310,18 +331,56 @@ mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
     return MICS_OK;
 }
 
-mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const char *but,
-                                  char **path_out)
+// The same for a caller who is told elsewhere what is wrong with them.
+static mics_status list_quietly(mics_memory *memory, const char *dir, step_state **states_out,
+                                size_t *count_out)
+{
+    const bool before = mics_log_mute(true);
+    const mics_status status = list_states(memory, dir, -1, states_out, count_out);
+    mics_log_mute(before);
+    if (status != MICS_OK) // its line was dropped
+        return mics_fail(status, "%s: cannot list the checkpoints: %s", dir,
+                         mics_status_text(status));
+    return MICS_OK;
+}
+
+static bool is_among(int64_t step, const int64_t *steps, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (steps[i] == step)
+            return true;
+    }
+    return false;
+}
+
+mics_status mics_checkpoint_other(mics_memory *memory, const char *dir, const int64_t *but,
+                                  int32_t but_count, char **path_out)
 {
     step_state *states = NULL;
     size_t count = 0;
     *path_out = NULL;
-    mics_status status = list_states(memory, dir, &states, &count);
+    mics_status status = list_quietly(memory, dir, &states, &count);
     for (size_t i = 0; status == MICS_OK && i < count && *path_out == NULL; i++) {
-        const mics_ckpt_name name = mics_ckpt_step_name(states[i].step);
-        if (strcmp(name.text, but) != 0)
-            status = mics_file_join(memory, dir, name.text, path_out);
+        if (states[i].complete && !is_among(states[i].step, but, but_count))
+            status =
+                mics_file_join(memory, dir, mics_ckpt_step_name(states[i].step).text, path_out);
     }
+    mics_free(memory, states);
+    return status;
+}
+
+mics_status mics_checkpoint_steps(mics_memory *memory, const char *dir, int64_t **steps_out,
+                                  int32_t *count_out)
+{
+    step_state *states = NULL;
+    size_t count = 0;
+    mics_status status = MICS_OK;
+    MICS_TRY(list_quietly(memory, dir, &states, &count));
+    MICS_TRY_OUT(MICS_NEW(memory, count, steps_out));
+    for (size_t i = 0; i < count; i++)
+        (*steps_out)[i] = states[i].step;
+    *count_out = (int32_t)count;
+out:
     mics_free(memory, states);
     return status;
 }
@@ -340,6 +399,21 @@ mics_status mics_checkpoint_latest(mics_memory *memory, const char *dir, char **
         MICS_TRY(mics_file_join(memory, dir, found.name.text, &path));
     *path_out = path;
     return MICS_OK;
+}
+
+// ---- marks ----
+
+mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const char *why)
+{
+    char *mark = NULL;
+    mics_status status = MICS_OK;
+    if (why != NULL)
+        status = mics_file_replace(memory, path, MICS_PASSED_OVER_NAME, why, strlen(why));
+    else if ((status = mics_file_join(memory, path, MICS_PASSED_OVER_NAME, &mark)) == MICS_OK &&
+             unlink(mark) != 0 && errno != ENOENT)
+        status = mics_fail(MICS_ERR_IO, "%s: cannot remove: %s", mark, strerror(errno));
+    mics_free(memory, mark);
+    return status;
 }
 
 // ---- removing ----
@@ -395,6 +469,7 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
 {
     int64_t *steps = NULL;
     int count = 0;
+    mics_file_sweep(dir, MICS_LATEST_NAME);
     mics_status status = list_steps(memory, dir, &steps, &count);
     for (int i = 0; status == MICS_OK && i < count; i++) {
         if (steps[i] == step)
@@ -422,12 +497,14 @@ static bool is_listed(const mics_manifest *manifest, const char *name)
     return false;
 }
 
-void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *manifest)
+void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *manifest,
+                               bool mark_too)
 {
     DIR *folder = open_folder(folder_path);
     const char *name;
     while (folder != NULL && (name = next_entry(folder)) != NULL) {
         if (written_by_save(name) && !is_listed(manifest, name) &&
+            (mark_too || strcmp(name, MICS_PASSED_OVER_NAME) != 0) &&
             unlinkat(dirfd(folder), name, 0) != 0)
             warn_removal(folder_path, name);
     }
@@ -435,14 +512,53 @@ void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *man
         closedir(folder);
 }
 
+// Removes files that a whole manifest does not list; one that is damaged says nothing.
+static void clean_folder(mics_memory *memory, const char *folder)
+{
+    mics_manifest manifest = {0};
+    char *path = NULL;
+    const bool muted = mics_log_mute(true);
+    if (mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path) == MICS_OK &&
+        mics_manifest_try_load(memory, path, &manifest) == MICS_OK) {
+        mics_log_mute(muted);
+        mics_ckpt_remove_unlisted(folder, &manifest, false);
+        mics_manifest_fini(memory, &manifest);
+    }
+    mics_log_mute(muted);
+    mics_free(memory, path);
+}
+
+mics_status mics_ckpt_clean(mics_memory *memory, const char *dir)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    MICS_TRY(mics_ckpt_remove_leftovers(memory, dir, -1));
+    mics_status status = list_steps(memory, dir, &steps, &count);
+    for (int i = 0; status == MICS_OK && i < count; i++) {
+        char *path = NULL;
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(steps[i]).text, &path);
+        if (status == MICS_OK)
+            clean_folder(memory, path);
+        mics_free(memory, path);
+    }
+    mics_free(memory, steps);
+    return status;
+}
+
+// What was passed over is no way back: it does not count among those that are kept, and goes when
+// there are enough newer ones.
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
 {
     step_state *states = NULL;
     size_t count = 0;
-    mics_status status = list_states(memory, dir, &states, &count);
+    mics_status status = list_states(memory, dir, -1, &states, &count);
     int32_t kept = 1; // that of `step`
     for (size_t i = 0; status == MICS_OK && i < count && states[i].complete; i++) {
-        if (states[i].step == step || kept++ < keep)
+        const bool fits = kept < keep;
+        if (states[i].step == step)
+            continue;
+        kept += states[i].passed_over ? 0 : 1;
+        if (fits)
             continue;
         char *path = NULL;
         status = mics_file_join(memory, dir, mics_ckpt_step_name(states[i].step).text, &path);

@@ -9,9 +9,12 @@
 #include "io/checkpoint/manifest.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MICS_LATEST_NAME "latest"
+// In a step's folder: why a run that resumed went on from another.
+#define MICS_PASSED_OVER_NAME "passed-over"
 
 enum { MICS_CKPT_NAME_BYTES = 64 };
 typedef struct mics_ckpt_name {
@@ -38,12 +41,16 @@ mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
  * `step`. What cannot be removed is a warning. */
 mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step);
 
-/* Removes files of earlier saves of a step that its manifest does not list. Failures are warnings.
- */
-void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest);
+/* Removes what saves that were never committed left in all step folders: those of
+ * mics_ckpt_remove_leftovers, and files that a manifest does not list. */
+mics_status mics_ckpt_clean(mics_memory *memory, const char *dir);
+
+/* Removes files of earlier saves of a step that its manifest does not list, and the mark that it was
+ * passed over if `mark_too`. Failures are warnings. */
+void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest, bool mark_too);
 
 /* Removes all complete checkpoints but the `keep` saved last and that of `step`, the manifest of
- * each first. What cannot be removed is a warning. */
+ * each first; marked ones do not count (mics_checkpoint_mark). What cannot be removed is a warning. */
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
 
 #endif

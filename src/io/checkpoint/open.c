@@ -200,3 +200,23 @@ mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *
     }
     return MICS_OK;
 }
+
+// ---- numbers that are none ----
+
+mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit_name,
+                                         const char *state, int64_t begin, int64_t end,
+                                         const float *data)
+{
+    const int64_t bad = mics_rank_file_find_not_finite(data, end - begin);
+    if (bad < 0)
+        return MICS_OK;
+    const mics_catalog_unit *unit = mics_catalog_find(&checkpoint->catalog, unit_name);
+    const mics_catalog_shard *at = shard_at(checkpoint, unit, begin + bad);
+    const mics_rank_state *of = mics_rank_shard_find(at->shard, state);
+    return mics_fail(MICS_ERR_NUMERIC,
+                     "%s: offset %lld: element %lld of unit %s, state %s, is %g: the run that "
+                     "saved it had diverged",
+                     checkpoint->catalog.files[at->file].path,
+                     (long long)(of->data_offset + (begin + bad - at->shard->begin) * 4),
+                     (long long)(begin + bad), unit_name, state, (double)data[bad]);
+}

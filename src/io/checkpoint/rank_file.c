@@ -12,6 +12,7 @@
 #include "mics/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -271,7 +272,7 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
     int fd = -1;
     uint64_t hash = 0;
     MICS_TRY(plan_layout(path, shards, count, &plan));
-    MICS_TRY(mics_file_create(path, plan.file_bytes, &fd));
+    MICS_TRY(mics_file_create_new(path, plan.file_bytes, &fd));
     mics_status status = write_planned(memory, fd, path, &plan, id, shards, count, &hash);
     status = mics_file_close_written(fd, path, status);
     if (status != MICS_OK)
@@ -290,6 +291,28 @@ mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *p
     MICS_TRY(mics_file_reserve(fd, path, plan.file_bytes));
     *bytes_out = plan.file_bytes;
     return write_planned(memory, fd, path, &plan, id, shards, count, hash_out);
+}
+
+// ---- numbers that are none ----
+
+// An exponent of ones says so. Blocks are counted first, which compilers make vectors of.
+int64_t mics_rank_file_find_not_finite(const float *data, int64_t elems)
+{
+    const uint32_t exponent = 0x7f800000;
+    for (int64_t begin = 0; begin < elems; begin += 4096) {
+        const int64_t end = elems - begin < 4096 ? elems : begin + 4096;
+        int64_t found = 0;
+        for (int64_t i = begin; i < end; i++) {
+            uint32_t bits;
+            memcpy(&bits, &data[i], sizeof bits);
+            found += (bits & exponent) == exponent;
+        }
+        for (int64_t i = begin; found > 0 && i < end; i++) {
+            if (!isfinite(data[i]))
+                return i;
+        }
+    }
+    return -1;
 }
 
 // ---- reading data ----

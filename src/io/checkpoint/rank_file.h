@@ -65,6 +65,7 @@ typedef struct mics_rank_file {
     mics_rank_state *states; // of all shards
     int32_t count;           // shards
     mics_rank_file_id id;
+    int64_t header_bytes;
     int64_t file_bytes;
     uint64_t header_hash;
 } mics_rank_file;
@@ -98,6 +99,9 @@ void mics_rank_file_fini(mics_memory *memory, mics_rank_file *file);
 
 /* Chunks of `elems` fp32. */
 int64_t mics_rank_file_chunks(int64_t elems);
+
+/* Index of the first number that is not finite; -1: none. */
+int64_t mics_rank_file_find_not_finite(const float *data, int64_t elems);
 
 /* The state called `name`, or NULL. */
 const mics_rank_state *mics_rank_shard_find(const mics_rank_shard *shard, const char *name);

@@ -85,7 +85,7 @@ static mics_status read_header(mics_memory *memory, int fd, decoder *in, mics_ra
     file->header_hash = get_u64(prefix + 16);
     if (XXH3_64bits(file->header, (size_t)bytes) != file->header_hash)
         return malformed(in->path, 16, "the header differs from its checksum; the file is damaged");
-    in->header_bytes = (int64_t)bytes;
+    in->header_bytes = file->header_bytes = (int64_t)bytes;
     return MICS_OK;
 }
 

@@ -34,9 +34,9 @@ typedef struct shard {
     int32_t first, count; // tensors
     int64_t data_bytes;
     char name[NAME_BYTES];
-    char *path;   // where it will be
-    char *aside;  // where it is written
-    char *header; // with the 8 bytes of its length
+    char *path;            // where it will be
+    mics_file_aside aside; // where it is written
+    char *header;          // with the 8 bytes of its length
     size_t header_bytes;
 } shard;
 
@@ -160,8 +160,7 @@ static mics_status name_shard(mics_safetensors_writer *writer, int32_t index)
     else
         snprintf(now->name, sizeof now->name, "model-%05d-of-%05d.safetensors", (int)index + 1,
                  (int)writer->shard_count);
-    MICS_TRY(mics_file_join(writer->memory, writer->dir, now->name, &now->path));
-    return mics_file_suffixed(writer->memory, now->path, ".tmp", &now->aside);
+    return mics_file_join(writer->memory, writer->dir, now->name, &now->path);
 }
 
 // A file's header: 8 bytes of length, then JSON padded with spaces to a multiple of 8.
@@ -276,19 +275,20 @@ static mics_status prepare_folder(mics_safetensors_writer *writer)
 
 static mics_status open_shard(mics_safetensors_writer *writer)
 {
-    const shard *now = &writer->shards[writer->shard];
-    MICS_TRY(
-        mics_file_create(now->aside, (int64_t)now->header_bytes + now->data_bytes, &writer->fd));
+    shard *now = &writer->shards[writer->shard];
+    MICS_TRY(mics_file_begin_aside(writer->memory, now->path,
+                                   (int64_t)now->header_bytes + now->data_bytes, &now->aside,
+                                   &writer->fd));
     writer->offset = (int64_t)now->header_bytes;
-    return mics_file_write_at(writer->fd, now->aside, now->header, now->header_bytes, 0);
+    return mics_file_write_at(writer->fd, now->aside.path, now->header, now->header_bytes, 0);
 }
 
 static mics_status flush(mics_safetensors_writer *writer)
 {
     if (writer->buffered == 0)
         return MICS_OK;
-    MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside, writer->buffer,
-                                writer->buffered, writer->offset));
+    MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside.path,
+                                writer->buffer, writer->buffered, writer->offset));
     writer->offset += (int64_t)writer->buffered;
     writer->buffered = 0;
     return MICS_OK;
@@ -300,8 +300,8 @@ static mics_status put(mics_safetensors_writer *writer, const void *data, size_t
     if (writer->buffered + bytes > BUFFER_BYTES)
         MICS_TRY(flush(writer));
     if (bytes >= BUFFER_BYTES) {
-        MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside, data, bytes,
-                                    writer->offset));
+        MICS_TRY(mics_file_write_at(writer->fd, writer->shards[writer->shard].aside.path, data,
+                                    bytes, writer->offset));
         writer->offset += (int64_t)bytes;
         return MICS_OK;
     }
@@ -316,7 +316,7 @@ static mics_status close_shard(mics_safetensors_writer *writer)
     int fd = writer->fd;
     const mics_status flushed = flush(writer);
     writer->fd = -1;
-    MICS_TRY(mics_file_close_written(fd, writer->shards[writer->shard].aside, flushed));
+    MICS_TRY(mics_file_close_written(fd, writer->shards[writer->shard].aside.path, flushed));
     writer->shard++;
     return writer->shard < writer->shard_count ? open_shard(writer) : MICS_OK;
 }
@@ -349,7 +349,6 @@ static void free_writer(mics_safetensors_writer *writer)
     mics_memory *memory = writer->memory;
     for (int32_t i = 0; writer->shards != NULL && i < writer->shard_count; i++) {
         mics_free(memory, writer->shards[i].path);
-        mics_free(memory, writer->shards[i].aside);
         mics_free(memory, writer->shards[i].header);
     }
     mics_free(memory, writer->shards);
@@ -372,7 +371,7 @@ static void discard(mics_safetensors_writer *writer)
         unlink(index);
     mics_free(writer->memory, index);
     for (int32_t i = 0; i < writer->shard_count; i++) {
-        unlink(writer->shards[i].aside);
+        mics_file_drop(writer->memory, &writer->shards[i].aside);
         unlink(writer->shards[i].path);
     }
     if (writer->made_dir)
@@ -447,7 +446,7 @@ mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float
 static mics_status rename_files(mics_safetensors_writer *writer)
 {
     for (int32_t i = 0; i < writer->shard_count; i++)
-        MICS_TRY(mics_file_rename(writer->shards[i].aside, writer->shards[i].path));
+        MICS_TRY(mics_file_place(writer->memory, &writer->shards[i].aside, writer->shards[i].path));
     MICS_TRY(mics_file_sync_dir(writer->dir));
     if (writer->index == NULL)
         return MICS_OK;

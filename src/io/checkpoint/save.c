@@ -11,15 +11,15 @@
 //
 // Order, each step on disk before the next:
 //   1. rank 0: folders; removes left-overs of failed saves, which may be what filled the disk.
-//      agree.
-//   2. each writer: its rank file, fsync.
-//      agree.
+//   2. each writer: its rank file aside, fsync, rename, fsync of the folder.
 //   3. rank 0: reads all headers back and checks that the shards tile every unit; tokenizer.json,
 //      config.json; fsync of the folder; manifest.json aside, fsync, read back, rename, fsync of
 //      the folder; `latest` aside, fsync, rename, fsync; only then it removes what is no longer
-//      needed. agree.
-// Only rank 0 commits, and only when it knows of every other rank's success. So when it knows of
-// a failure, it can remove the files of this save: nothing lists them, and nothing will.
+//      needed.
+// Only rank 0 commits, and only when every rank's file is on disk. Ranks agree on that between the
+// parts (mics_checkpoint_save), or rank 0 looks for the files (mics_checkpoint_save_is_written): a
+// file has its name only once it is on disk, and mics_checkpoint_clean has removed those of earlier
+// saves. Files of a save that failed are listed nowhere, and will not be, so they can be removed.
 #include "base/file.h"
 #include "base/text.h"
 #include "io/checkpoint/catalog.h"
@@ -29,17 +29,18 @@
 #include "mics/checkpoint.h"
 #include "mics/log.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-typedef struct save_job {
+typedef struct mics_checkpoint_saving save_job;
+struct mics_checkpoint_saving {
     mics_memory *memory;
-    const mics_checkpoint_writer *writer;
-    const mics_checkpoint_meta *meta;
-    const mics_optimizer_shard *shards;
-    int32_t count;
+    mics_checkpoint_writer writer_of, *writer;
+    mics_checkpoint_meta meta_of, *meta;
     char *folder;       // dir/step-...
     int64_t generation; // -1: not found out yet
     bool committed;     // the manifest's rename was tried
@@ -48,7 +49,7 @@ typedef struct save_job {
     mics_ckpt_name *names;  // of the rank files
     mics_ckpt_name tokenizer_name;
     mics_catalog catalog;
-} save_job;
+};
 
 static mics_status agree(const save_job *job, mics_status mine)
 {
@@ -75,23 +76,48 @@ static mics_status check_arguments(const save_job *job)
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: needs precision, optimizer, sharding and layered micro-steps "
                          "as the run has them");
-    if (writer->rank >= writer->writers && job->count != 0)
-        return mics_fail(MICS_ERR_INVALID, "checkpoint: rank %d passes shards, but only %d write",
-                         (int)writer->rank, (int)writer->writers);
-    return mics_rank_file_check(job->shards, job->count);
+    return MICS_OK;
 }
 
-static mics_status prepare(save_job *job)
+static mics_status check_shards(const save_job *job, const mics_optimizer_shard *shards,
+                                int32_t count)
 {
     const mics_checkpoint_writer *writer = job->writer;
+    if (writer->rank >= writer->writers && count != 0)
+        return mics_fail(MICS_ERR_INVALID, "checkpoint: rank %d passes shards, but only %d write",
+                         (int)writer->rank, (int)writer->writers);
+    return mics_rank_file_check(shards, count);
+}
+
+static mics_status init(save_job *job)
+{
     MICS_TRY(check_arguments(job));
-    MICS_TRY(mics_file_join(job->memory, writer->dir, mics_ckpt_step_name(job->meta->step).text,
-                            &job->folder));
-    if (writer->rank != 0)
+    return mics_file_join(job->memory, job->writer->dir, mics_ckpt_step_name(job->meta->step).text,
+                          &job->folder);
+}
+
+static mics_status prepare(save_job *job, const mics_optimizer_shard *shards, int32_t count)
+{
+    MICS_TRY(init(job));
+    MICS_TRY(check_shards(job, shards, count));
+    if (job->writer->rank != 0)
         return MICS_OK;
-    MICS_TRY(mics_file_make_dirs(job->memory, writer->dir));
-    MICS_TRY(mics_ckpt_remove_leftovers(job->memory, writer->dir, job->meta->step));
+    MICS_TRY(mics_file_make_dirs(job->memory, job->writer->dir));
+    MICS_TRY(mics_ckpt_remove_leftovers(job->memory, job->writer->dir, job->meta->step));
     return mics_file_make_dirs(job->memory, job->folder);
+}
+
+// Beside a damaged manifest lie files of a generation that nobody knows, and rank 0 must not take
+// them for those of this save. All writers read the same bytes.
+static mics_status generation_beside(mics_memory *memory, const char *path, int64_t *generation_out)
+{
+    enum { FIRST = 1000, MANY = 1000000 };
+    char *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &text, &bytes));
+    *generation_out = FIRST + (int64_t)(XXH3_64bits(text, bytes) % MANY);
+    mics_free(memory, text);
+    return MICS_OK;
 }
 
 // One more than the manifest's generation; 0 without a manifest. Only a manifest that is surely not
@@ -108,7 +134,7 @@ static mics_status read_generation(mics_memory *memory, const char *path, int64_
     mics_status status = mics_manifest_try_load(memory, path, &manifest);
     if (status == MICS_ERR_FORMAT) {
         mics_log(MICS_LOG_WARNING, "%s: is replaced", path);
-        return MICS_OK;
+        return generation_beside(memory, path, generation_out);
     }
     MICS_TRY(status);
     *generation_out = manifest.generation + 1;
@@ -129,21 +155,39 @@ static mics_status find_generation(save_job *job)
     return status;
 }
 
-static mics_status write_shards(save_job *job)
+// The name of a rank's file while it is written: one that nobody lists.
+static mics_ckpt_name aside_name(int32_t rank, int64_t generation)
+{
+    mics_ckpt_name name = mics_ckpt_rank_name(rank, generation);
+    snprintf(strrchr(name.text, '.'), sizeof ".part.mics", ".part.mics");
+    return name;
+}
+
+static mics_status write_shards(save_job *job, const mics_optimizer_shard *shards, int32_t count)
 {
     const mics_checkpoint_writer *writer = job->writer;
+    const mics_rank_file_id id = {job->meta->step, writer->rank, writer->writers};
+    char *path = NULL, *aside = NULL;
+    mics_status status = MICS_OK;
     if (writer->rank >= writer->writers)
         return MICS_OK;
     MICS_TRY(find_generation(job));
-    char *path = NULL;
-    MICS_TRY(mics_file_join(job->memory, job->folder,
-                            mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
-    mics_rank_file_id id = {job->meta->step, writer->rank, writer->writers};
-    mics_status status = mics_rank_file_write(job->memory, path, id, job->shards, job->count);
-    mics_free(job->memory, path);
-    MICS_TRY(status);
+    MICS_TRY_OUT(mics_file_join(job->memory, job->folder,
+                                mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
+    MICS_TRY_OUT(mics_file_join(job->memory, job->folder,
+                                aside_name(writer->rank, job->generation).text, &aside));
+    MICS_TRY_OUT(mics_rank_file_write(job->memory, aside, id, shards, count));
+    status = mics_file_rename(aside, path);
+    if (status != MICS_OK)
+        unlink(aside);
     // On a cluster's file system, another node's sync of the folder may not cover this one's file.
-    return mics_file_sync_dir(job->folder);
+    // Rank 0 may have found it by then, so it stays also where that fails.
+    if (status == MICS_OK)
+        status = mics_file_sync_dir(job->folder);
+out:
+    mics_free(job->memory, aside);
+    mics_free(job->memory, path);
+    return status;
 }
 
 // ---- rank 0: the commit ----
@@ -231,19 +275,21 @@ static mics_status rename_manifest(save_job *job, const mics_text *text)
 {
     mics_memory *memory = job->memory;
     mics_manifest check = {0};
-    char *aside = NULL;
+    mics_file_aside aside = {0};
     char *target = NULL;
+    int fd = -1;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME ".tmp", &aside));
     MICS_TRY_OUT(mics_file_join(memory, job->folder, MICS_MANIFEST_NAME, &target));
-    MICS_TRY_OUT(mics_file_write_whole(aside, text->bytes, text->used));
-    MICS_TRY_OUT(mics_manifest_load(memory, aside, &check));
+    MICS_TRY_OUT(mics_file_begin_aside(memory, target, (int64_t)text->used, &aside, &fd));
+    status = mics_file_write_at(fd, aside.path, text->bytes, text->used, 0);
+    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
+    MICS_TRY_OUT(mics_manifest_load(memory, aside.path, &check));
     job->committed = true;
-    status = mics_file_rename(aside, target);
+    status = mics_file_place(memory, &aside, target);
 out:
+    mics_file_drop(memory, &aside);
     mics_manifest_fini(memory, &check);
     mics_free(memory, target);
-    mics_free(memory, aside);
     return status;
 }
 
@@ -276,7 +322,7 @@ static void tidy(const save_job *job)
 {
     const mics_checkpoint_writer *writer = job->writer;
     bool before = mics_log_demote(true);
-    mics_ckpt_remove_unlisted(job->folder, &job->manifest);
+    mics_ckpt_remove_unlisted(job->folder, &job->manifest, true);
     if (writer->keep > 0 &&
         mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step) != MICS_OK)
         mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed", writer->dir);
@@ -308,13 +354,35 @@ static void discard_file(const save_job *job, const char *name)
     mics_free(job->memory, path);
 }
 
-// Rank 0: removes what a failed save left of itself. What it cannot remove the next save will.
+// Whether the manifest may list this save: rank 0 can have failed after its rename.
+static bool may_be_listed(const save_job *job)
+{
+    char *path = NULL;
+    int64_t next = 0;
+    if (mics_file_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path) != MICS_OK)
+        return true;
+    const bool muted = mics_log_mute(true);
+    const mics_status status = read_generation(job->memory, path, &next);
+    mics_log_mute(muted);
+    mics_free(job->memory, path);
+    return status != MICS_OK || next > job->generation;
+}
+
+// Removes what a failed save left of itself: each rank its file, rank 0 the rest. What it cannot
+// remove the next save will.
 static void discard(const save_job *job)
 {
-    for (int32_t i = 0; i < job->writer->writers; i++)
+    if (job->writer->rank != 0 && may_be_listed(job))
+        return;
+    if (job->writer->rank != 0) {
+        discard_file(job, mics_ckpt_rank_name(job->writer->rank, job->generation).text);
+        return;
+    }
+    for (int32_t i = 0; i < job->writer->writers; i++) {
+        discard_file(job, aside_name(i, job->generation).text);
         discard_file(job, mics_ckpt_rank_name(i, job->generation).text);
+    }
     discard_file(job, mics_ckpt_tokenizer_name(job->generation).text);
-    discard_file(job, MICS_MANIFEST_NAME ".tmp");
     if (job->generation == 0)
         discard_file(job, "config.json");
     rmdir(job->folder);
@@ -330,23 +398,99 @@ static void job_fini(save_job *job)
     mics_free(memory, job->folder);
 }
 
+static save_job job_of(mics_memory *memory, const mics_checkpoint_writer *writer,
+                       const mics_checkpoint_meta *meta)
+{
+    return (save_job){.memory = memory, .writer_of = *writer, .meta_of = *meta, .generation = -1};
+}
+
+// What the job points to moves with it.
+static void job_settle(save_job *job)
+{
+    job->writer = &job->writer_of;
+    job->meta = &job->meta_of;
+}
+
 mics_status mics_checkpoint_save(mics_memory *memory, const mics_checkpoint_writer *writer,
                                  const mics_checkpoint_meta *meta,
                                  const mics_optimizer_shard *shards, int32_t count)
 {
-    save_job job = {.memory = memory,
-                    .writer = writer,
-                    .meta = meta,
-                    .shards = shards,
-                    .count = count,
-                    .generation = -1};
-    mics_status status = agree(&job, prepare(&job));
+    save_job job = job_of(memory, writer, meta);
+    job_settle(&job);
+    mics_status status = agree(&job, prepare(&job, shards, count));
     if (status == MICS_OK)
-        status = agree(&job, write_shards(&job));
+        status = agree(&job, write_shards(&job, shards, count));
     if (status == MICS_OK)
         status = agree(&job, commit(&job));
     if (status != MICS_OK && writer->rank == 0 && job.generation >= 0 && !job.committed)
         discard(&job);
     job_fini(&job);
     return status;
+}
+
+// ---- in parts ----
+
+mics_status mics_checkpoint_clean(mics_memory *memory, const char *dir)
+{
+    return mics_ckpt_clean(memory, dir);
+}
+
+mics_status mics_checkpoint_save_open(mics_memory *memory, const mics_checkpoint_writer *writer,
+                                      const mics_checkpoint_meta *meta,
+                                      mics_checkpoint_saving **saving_out)
+{
+    save_job *job = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &job));
+    *job = job_of(memory, writer, meta);
+    job_settle(job);
+    mics_status status = init(job);
+    if (status == MICS_OK)
+        status = mics_file_make_dirs(memory, job->folder);
+    if (status == MICS_OK) {
+        *saving_out = job;
+        return MICS_OK;
+    }
+    job_fini(job);
+    mics_free(memory, job);
+    return status;
+}
+
+mics_status mics_checkpoint_save_write(mics_checkpoint_saving *saving,
+                                       const mics_optimizer_shard *shards, int32_t count)
+{
+    MICS_TRY(check_shards(saving, shards, count));
+    return write_shards(saving, shards, count);
+}
+
+// Opened, the folder is read anew over a network: a client may remember that a file was missing.
+bool mics_checkpoint_save_is_written(const mics_checkpoint_saving *saving)
+{
+    const int fd = open(saving->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool all = fd >= 0 && saving->generation >= 0;
+    for (int32_t i = 0; all && i < saving->writer->writers; i++)
+        all = faccessat(fd, mics_ckpt_rank_name(i, saving->generation).text, F_OK, 0) == 0;
+    if (fd >= 0)
+        close(fd);
+    return all;
+}
+
+mics_status mics_checkpoint_save_commit(mics_checkpoint_saving *saving)
+{
+    return commit(saving);
+}
+
+void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed)
+{
+    if (saving == NULL)
+        return;
+    if (failed && saving->generation >= 0 && !saving->committed)
+        discard(saving);
+    mics_memory *memory = saving->memory;
+    job_fini(saving);
+    mics_free(memory, saving);
+}
+
+mics_status mics_checkpoint_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
+{
+    return keep > 0 ? mics_ckpt_prune(memory, dir, keep, step) : MICS_OK;
 }

@@ -1,38 +1,226 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The BPE tokenizer: from a text to added tokens and segments, from segments to pieces, from pieces
-// to tokens.
+// The BPE tokenizer: from a text to added tokens and what lies between them, from there to
+// normalized texts, to pieces, to tokens.
+//
+// A text is searched twice for added tokens, as Hugging Face's library does: before it is
+// normalized and afterwards, for those that are marked so. A section is what lies between two added
+// tokens (or a text's ends); its beginning is where normalizers and pre-tokenizers prepend.
 //
 // Text that is not UTF-8: each longest run of bytes that belong to no character is one piece, and
-// what stands before and after it is split as a text of its own. So every text can be encoded, and
-// decoding gives it back.
-//
-// Added tokens: of several that begin at one place the longest is taken, and the search goes on
-// behind it. (Hugging Face's library looks for those marked "normalized" in a second pass; without
-// a normalizer that differs only where one of them overlaps one that is not marked.)
+// what stands before and after it is normalized and split apart. Nothing is prepended behind it.
 #include "io/data/bpe.h"
 #include "base/utf8.h"
+#include "mics/log.h"
 #include <string.h>
 #include <xxhash.h>
 
-enum { MAX_FILE_BYTES = 256 << 20, IDENTITY_VERSION = 1 };
+enum { MAX_FILE_BYTES = 256 << 20, IDENTITY_VERSION = 2 };
+
+// One of the two searches for added tokens.
+typedef struct search {
+    const mics_bpe_added_set *set;
+    bool word_before; // what precedes the text that is searched next is a character of a word
+} search;
 
 // One encoder's work.
 typedef struct bpe_work {
     mics_memory *memory;
+    const mics_bpe *bpe;
+    bool specials;
     mics_bpe_merger *merger;
+    mics_normal_work *normal;
     mics_split_work *split;
     mics_token_list *list; // of the feed in progress
-    char *prefixed;        // a segment behind the space that add_prefix_space asks for
-    size_t prefixed_bytes; // of its block
+    search searches[2];
+    mics_buffer normalized; // and not searched yet
+    bool first;             // nothing of the text has been taken
+    bool head;              // nothing of the section has been normalized
+    bool split_head;        // nothing since the last added token has been split
+    bool open;              // the section's text was not ended where it was last fed
 } bpe_work;
 
-// ---- segments: text without added tokens ----
+// ---- pieces ----
 
 static mics_status take_piece(void *ctx, const char *text, size_t bytes)
 {
     bpe_work *work = ctx;
     return mics_bpe_merge(work->merger, text, bytes, work->list);
+}
+
+// The last place where a text without pre-tokenizers may be cut.
+static size_t find_cut(void *ctx, const char *text, size_t bytes)
+{
+    const bpe_work *work = ctx;
+    if (work->bpe->ignore_merges) // the whole could be a token
+        return 0;
+    for (size_t at = bytes; at > 1;) {
+        at--;
+        if (((unsigned char)text[at] & 0xC0) != 0x80 && mics_bpe_is_cut(work->bpe, text, bytes, at))
+            return at;
+    }
+    return 0;
+}
+
+static mics_status split_text(bpe_work *work, const char *text, size_t bytes, bool more)
+{
+    const mics_split_sink sink = {.piece = take_piece, .cut = find_cut, .ctx = work};
+    const mics_split_part part = {
+        .text = text, .bytes = bytes, .head = work->split_head, .first = work->first, .more = more};
+    MICS_TRY(mics_split_feed(work->split, &part, sink));
+    if (bytes > 0)
+        work->first = work->split_head = false;
+    return MICS_OK;
+}
+
+// ---- added tokens ----
+
+// An added token in a text, and the text that it takes.
+typedef struct found {
+    const mics_bpe_added *added;
+    size_t begin, end; // with the white space that it takes along
+    size_t behind;     // the token itself
+} found;
+
+// What a search does with the text before a token (its section ends where not `more`), with `taken`
+// bytes taken of it at the end, and with a token.
+typedef mics_status take_text(bpe_work *work, const char *text, size_t bytes, bool more,
+                              size_t *taken_out);
+
+static bool is_word_at(const mics_bpe *bpe, const char *text, size_t bytes)
+{
+    size_t length = 0;
+    return bytes > 0 && (mics_chars_at(&bpe->chars, text, bytes, &length) & MICS_CHAR_WORD) != 0;
+}
+
+static bool is_word_before(const mics_bpe *bpe, const char *text, size_t bytes)
+{
+    size_t length = 0;
+    return (mics_chars_before(&bpe->chars, text, bytes, &length) & MICS_CHAR_WORD) != 0;
+}
+
+// Where the white space begins that a text ends with, but not before `from`.
+static size_t spaces_before(const mics_bpe *bpe, const char *text, size_t from, size_t bytes)
+{
+    size_t length = 0;
+    while (bytes > from &&
+           (mics_chars_before(&bpe->chars, text + from, bytes - from, &length) & MICS_CHAR_SPACE))
+        bytes -= length;
+    return bytes;
+}
+
+static size_t spaces_behind(const mics_bpe *bpe, const char *text, size_t bytes, size_t at)
+{
+    size_t length = 0;
+    while (at < bytes &&
+           (mics_chars_at(&bpe->chars, text + at, bytes - at, &length) & MICS_CHAR_SPACE))
+        at += length;
+    return at;
+}
+
+// Whether a token at a place is one: special ones may not be wanted, others not inside a word.
+static bool is_wanted(const bpe_work *work, const search *s, const mics_bpe_added *added,
+                      const char *text, size_t bytes, size_t at)
+{
+    const size_t behind = at + added->bytes;
+    if (added->special && !work->specials)
+        return false;
+    if (!added->single_word)
+        return true;
+    const bool before = at > 0 ? is_word_before(work->bpe, text, at) : s->word_before;
+    return !before && !is_word_at(work->bpe, text + behind, bytes - behind);
+}
+
+// The first token that begins at *from or behind it, before `limit`; `given` of the text are taken.
+// What is found and not wanted is stepped over, as Hugging Face's library does: *from is moved.
+static bool find_added(const bpe_work *work, const search *s, const char *text, size_t bytes,
+                       size_t given, size_t limit, size_t *from, found *found_out)
+{
+    while (*from < limit && s->set->count > 0) {
+        const size_t begin = *from;
+        const mics_bpe_added *added = mics_bpe_added_at(s->set, text + begin, bytes - begin);
+        *from += added != NULL ? added->bytes : 1;
+        if (added == NULL || !is_wanted(work, s, added, text, bytes, begin))
+            continue;
+        found_out->added = added;
+        found_out->begin = added->lstrip ? spaces_before(work->bpe, text, given, begin) : begin;
+        found_out->end = added->rstrip ? spaces_behind(work->bpe, text, bytes, *from) : *from;
+        found_out->behind = *from;
+        return true;
+    }
+    return false;
+}
+
+// Searches a text for added tokens, and hands over what lies between them and them.
+static mics_status take_added(bpe_work *work, search *s, const char *text, size_t bytes, bool more,
+                              take_text *take, size_t *consumed_out)
+{
+    enum { MARGIN = 4 }; // what may follow a token and counts: a character
+    const size_t longest = s->set->longest;
+    // What may begin a token that ends beyond this text is left for later, and what may go with it.
+    const size_t held = more && longest > 0 ? longest + MARGIN : 0;
+    const size_t limit = held < bytes ? bytes - held : 0;
+    size_t given = 0, from = 0, taken = 0;
+    found next = {0};
+    while (find_added(work, s, text, bytes, given, limit, &from, &next)) {
+        if (more && next.end + held > bytes && next.end > next.behind)
+            break; // more white space may follow
+        const size_t before = next.begin > given ? next.begin - given : 0;
+        MICS_TRY(take(work, text + given, before, false, &taken));
+        MICS_TRY(mics_token_list_append(work->list, &next.added->token, 1));
+        work->first = false;
+        work->head = work->split_head = true;
+        given = next.end;
+        next.added = NULL;
+    }
+    size_t end = next.added != NULL ? next.begin : from > limit ? from : limit;
+    if (more && s->set->lstrip)
+        end = spaces_before(work->bpe, text, given < end ? given : end, end);
+    while (more && longest > 0 && end > given && ((unsigned char)text[end] & 0xC0) == 0x80)
+        end--; // to a character's beginning
+    if (end > given || !more) {
+        MICS_TRY(take(work, text + given, end > given ? end - given : 0, more, &taken));
+        given = end > given ? given + taken : given;
+    }
+    if (given > 0)
+        s->word_before = is_word_before(work->bpe, text, given);
+    *consumed_out = given;
+    return MICS_OK;
+}
+
+// ---- sections ----
+
+static mics_status take_split(bpe_work *work, const char *text, size_t bytes, bool more,
+                              size_t *taken_out)
+{
+    *taken_out = bytes;
+    return split_text(work, text, bytes, more);
+}
+
+// Normalizes valid UTF-8 and searches it again. Not `more`: it ends here, before a token or before
+// bytes that are no UTF-8.
+static mics_status take_valid(bpe_work *work, const char *text, size_t bytes, bool more)
+{
+    const mics_bpe *bpe = work->bpe;
+    work->open = more;
+    if (mics_normal_is_empty(bpe->normal) && bpe->added[1].count == 0)
+        return split_text(work, text, bytes, more);
+    mics_buffer *normalized = &work->normalized;
+    if (work->head)
+        work->searches[1].word_before = false;
+    MICS_TRY(
+        mics_normal_feed(work->normal, text, bytes, work->head && bytes > 0, more, normalized));
+    work->head = work->head && bytes == 0;
+    size_t consumed = 0;
+    MICS_TRY(take_added(work, &work->searches[1], normalized->bytes > 0 ? normalized->data : "",
+                        normalized->bytes, more, take_split, &consumed));
+    mics_buffer_drop(normalized, consumed);
+    return MICS_OK;
+}
+
+static mics_status end_valid(bpe_work *work)
+{
+    return work->open ? take_valid(work, "", 0, false) : MICS_OK;
 }
 
 // Bytes from the head of a text that belong to no character; whole = false when the text ends
@@ -52,98 +240,38 @@ static size_t invalid_run(const char *text, size_t bytes, bool *whole_out)
     return at;
 }
 
-static mics_status encode_segment(bpe_work *work, const char *text, size_t bytes, bool more,
-                                  size_t *consumed_out)
+static mics_status take_section(bpe_work *work, const char *text, size_t bytes, bool more,
+                                size_t *taken_out)
 {
-    const mics_split_sink sink = {.piece = take_piece, .ctx = work};
     size_t at = 0;
     while (at < bytes) {
         size_t run = mics_utf8_valid(text + at, bytes - at);
         bool open = at + run == bytes || mics_utf8_char(text + at + run, bytes - at - run) < 0;
-        size_t done = 0;
-        MICS_TRY(mics_split_run(work->split, text + at, run, more && open, sink, &done));
-        at += done;
-        if (done < run || at == bytes)
+        if (run > 0)
+            MICS_TRY(take_valid(work, text + at, run, more && open));
+        at += run;
+        if (at == bytes)
             break;
         bool whole = false;
         run = invalid_run(text + at, bytes - at, &whole);
         if (more && !whole)
             break;
+        MICS_TRY(end_valid(work));
         MICS_TRY(take_piece(work, text + at, run));
+        work->first = work->head = work->split_head = false;
         at += run;
     }
-    *consumed_out = at;
-    return MICS_OK;
-}
-
-static mics_status encode_prefixed(bpe_work *work, const char *text, size_t bytes, bool more,
-                                   size_t *consumed_out)
-{
-    if (work->prefixed_bytes < bytes + 1) {
-        mics_free(work->memory, work->prefixed);
-        work->prefixed = NULL;
-        work->prefixed_bytes = 0;
-        MICS_TRY(MICS_NEW(work->memory, bytes + 1, &work->prefixed));
-        work->prefixed_bytes = bytes + 1;
-    }
-    work->prefixed[0] = ' ';
-    memcpy(work->prefixed + 1, text, bytes);
-    size_t done = 0;
-    MICS_TRY(encode_segment(work, work->prefixed, bytes + 1, more, &done));
-    *consumed_out = done > 0 ? done - 1 : 0;
-    return MICS_OK;
-}
-
-// ---- added tokens ----
-
-static const mics_bpe_added *added_at(const mics_bpe *bpe, const char *text, size_t bytes,
-                                      bool specials)
-{
-    unsigned char first = (unsigned char)text[0];
-    for (int32_t i = bpe->added_first[first]; i < bpe->added_first[first + 1]; i++) {
-        const mics_bpe_added *added = &bpe->added[i]; // the longest come first
-        if ((specials || !added->special) && added->bytes <= bytes &&
-            memcmp(added->text, text, added->bytes) == 0)
-            return added;
-    }
-    return NULL;
+    *taken_out = at;
+    return more ? MICS_OK : end_valid(work);
 }
 
 static mics_status bpe_feed(mics_encoder *encoder, const char *text, size_t bytes, bool more,
                             mics_token_list *list, size_t *consumed_out)
 {
-    const mics_bpe *bpe = encoder->tokenizer->ctx;
     bpe_work *work = encoder->work;
     work->list = list;
-    // What may begin an added token that ends beyond this text is left for later.
-    size_t longest = bpe->added_longest[encoder->specials ? 1 : 0];
-    size_t held = more && longest > 0 ? longest - 1 : 0;
-    size_t limit = held < bytes ? bytes - held : 0;
-    size_t at = 0;
-    for (;;) {
-        const mics_bpe_added *added = NULL;
-        size_t end = at;
-        while (end < limit && longest > 0 &&
-               (added = added_at(bpe, text + end, bytes - end, encoder->specials)) == NULL)
-            end++;
-        if (added == NULL)
-            end = limit;
-        size_t done = 0;
-        int64_t before = list->count;
-        bool prefix = bpe->add_prefix_space && !encoder->inside && end > at && text[at] != ' ';
-        MICS_TRY((prefix ? encode_prefixed : encode_segment)(work, text + at, end - at,
-                                                             more && added == NULL, &done));
-        encoder->inside = encoder->inside || list->count > before;
-        at += done;
-        if (added == NULL)
-            break;
-        MICS_TRY(mics_token_list_append(list, &added->token, 1));
-        encoder->inside = false;
-        at = end + added->bytes;
-        limit = at > limit ? at : limit;
-    }
-    *consumed_out = at;
-    return MICS_OK;
+    work->specials = encoder->specials;
+    return take_added(work, &work->searches[0], text, bytes, more, take_section, consumed_out);
 }
 
 // ---- the table ----
@@ -152,8 +280,9 @@ static void bpe_work_close(void *ctx)
 {
     bpe_work *work = ctx;
     mics_split_work_close(work->split);
+    mics_normal_work_close(work->normal);
     mics_bpe_merger_close(work->merger);
-    mics_free(work->memory, work->prefixed);
+    mics_buffer_fini(&work->normalized);
     mics_free(work->memory, work);
 }
 
@@ -162,8 +291,16 @@ static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_ou
     const mics_bpe *bpe = tokenizer->ctx;
     bpe_work *work = NULL;
     MICS_TRY(MICS_NEW(bpe->memory, 1, &work));
-    work->memory = bpe->memory;
+    *work = (bpe_work){.memory = bpe->memory,
+                       .bpe = bpe,
+                       .searches = {{.set = &bpe->added[0]}, {.set = &bpe->added[1]}},
+                       .normalized = {.memory = bpe->memory},
+                       .first = true,
+                       .head = true,
+                       .split_head = true};
     mics_status status = mics_bpe_merger_open(bpe, &work->merger);
+    if (status == MICS_OK)
+        status = mics_normal_work_open(bpe->normal, &work->normal);
     if (status == MICS_OK)
         status = mics_split_work_open(bpe->split, &work->split);
     if (status != MICS_OK) {
@@ -174,13 +311,16 @@ static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_ou
     return MICS_OK;
 }
 
-static size_t bpe_text(const mics_tokenizer *tokenizer, int32_t token, char *to)
+static size_t bpe_text(const mics_tokenizer *tokenizer, int32_t token, bool head, char *to)
+{
+    return mics_bpe_decode(tokenizer->ctx, token, head, to);
+}
+
+static void bpe_trim(const mics_tokenizer *tokenizer, const char *text, size_t *bytes,
+                     size_t *begin_out)
 {
     const mics_bpe *bpe = tokenizer->ctx;
-    const mics_bpe_span *span = &bpe->spans[token]; // an id that no token has stands for nothing
-    if (to != NULL)
-        memcpy(to, bpe->blob + span->begin, span->bytes);
-    return span->bytes;
+    mics_bpe_trim(&bpe->decoder, text, bytes, begin_out);
 }
 
 static void bpe_close(void *ctx)
@@ -189,9 +329,10 @@ static void bpe_close(void *ctx)
 }
 
 static const mics_tokenizer_ops bpe_ops = {
-    .name = "byte-level BPE",
+    .name = "BPE",
     .feed = bpe_feed,
     .text = bpe_text,
+    .trim = bpe_trim,
     .work_open = bpe_work_open,
     .work_close = bpe_work_close,
     .close = bpe_close,
@@ -204,11 +345,16 @@ void mics_bpe_close(mics_bpe *bpe)
     if (bpe == NULL)
         return;
     mics_split_close(bpe->split);
+    mics_normal_close(bpe->normal);
+    mics_bpe_added_fini(bpe);
+    mics_chars_fini(&bpe->chars);
     mics_free(bpe->memory, bpe->blob);
     mics_free(bpe->memory, bpe->spans);
     mics_free(bpe->memory, bpe->pairs);
+    mics_free(bpe->memory, bpe->joints);
     mics_free(bpe->memory, bpe->words);
-    mics_free(bpe->memory, bpe->added);
+    mics_free(bpe->memory, bpe->decoder.blob);
+    mics_free(bpe->memory, bpe->decoder.begin);
     mics_free(bpe->memory, bpe);
 }
 
@@ -216,12 +362,18 @@ mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe *
 {
     mics_bpe *bpe = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &bpe));
-    bpe->memory = memory;
+    bpe->memory = bpe->chars.memory = memory;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_split_open(memory, &bpe->split));
-    MICS_TRY_OUT(mics_bpe_load_rules(json, bpe));
+    MICS_TRY_OUT(mics_chars_init(memory, &bpe->chars));
+    MICS_TRY_OUT(mics_normal_open(memory, &bpe->chars, &bpe->normal));
+    MICS_TRY_OUT(mics_split_open(memory, &bpe->chars, &bpe->split));
+    MICS_TRY_OUT(mics_bpe_load_model(json, bpe));
+    MICS_TRY_OUT(mics_bpe_load_normalizer(json, bpe));
+    MICS_TRY_OUT(mics_bpe_load_pre_tokenizer(json, bpe));
     MICS_TRY_OUT(mics_bpe_load_tokens(json, bpe));
     MICS_TRY_OUT(mics_bpe_load_merges(json, bpe));
+    MICS_TRY_OUT(mics_bpe_load_joints(bpe));
+    MICS_TRY_OUT(mics_bpe_load_decoder(json, bpe));
     *bpe_out = bpe;
     bpe = NULL;
 out:
@@ -230,14 +382,16 @@ out:
 }
 
 // The token that models of the GPT family set between documents, by the names it goes by.
-static int32_t find_separator(const mics_bpe *bpe)
+static int32_t find_separator(const mics_json *json)
 {
     static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+    const mics_json_value *added = mics_json_at(json, "added_tokens");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t bytes = strlen(names[i]);
-        const mics_bpe_added *added = added_at(bpe, names[i], bytes, true);
-        if (added != NULL && added->bytes == bytes)
-            return added->token;
+        for (int32_t at = 0; at < mics_json_count(added); at++) {
+            const mics_json_value *entry = mics_json_element(added, at);
+            if (strcmp(mics_json_string(mics_json_get(entry, "content")), names[i]) == 0)
+                return (int32_t)mics_json_int(mics_json_get(entry, "id"));
+        }
     }
     return -1;
 }
@@ -246,22 +400,34 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
 {
     mics_json *json = NULL;
     mics_bpe *bpe = NULL;
-    char *text = NULL;
+    char *text = NULL, *refused = NULL;
+    mics_token_list frame = {.memory = memory};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_json_load(memory, path, MAX_FILE_BYTES, &json));
     MICS_TRY_OUT(mics_strdup(memory, mics_json_text(json), &text)); // JSON holds no NUL
     MICS_TRY_OUT(mics_bpe_load(memory, json, &bpe));
+    MICS_TRY_OUT(mics_bpe_load_template(memory, json, bpe->vocab, &frame, &refused));
+    // Other versions of Unicode split and normalize otherwise.
+    const uint64_t identity = XXH3_64bits_withSeed(text, strlen(text), IDENTITY_VERSION);
+    const uint64_t version = mics_chars_version();
     *tokenizer_out = (mics_tokenizer){
         .ops = &bpe_ops,
         .ctx = bpe,
         .vocab = bpe->vocab,
-        .separator = find_separator(bpe),
-        .identity = XXH3_64bits_withSeed(text, strlen(text), IDENTITY_VERSION),
+        .separator = find_separator(json),
+        .identity = XXH3_64bits_withSeed(&version, sizeof version, identity),
         .file_text = text,
+        .frame = frame,
+        .frame_refused = refused,
     };
-    text = NULL;
+    text = refused = NULL;
+    frame.tokens = NULL;
+    bpe = NULL;
 out:
     mics_free(memory, text);
+    mics_free(memory, refused);
+    mics_token_list_fini(&frame);
+    mics_bpe_close(bpe);
     mics_json_close(json);
     return status;
 }

@@ -1,14 +1,20 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Byte pair encoding over bytes: the tables of one tokenizer.json, and the merging of one piece.
+// Byte pair encoding: the tables of one tokenizer.json, and the merging of one piece.
+//
+// Two kinds: byte-level (GPT-2, Llama 3, Qwen, NeoX), whose smallest tokens are bytes, and by
+// characters (Llama 2, Mistral), where bytes or an unknown token stand for a character that is no
+// token.
 //
 // Invariants of an open mics_bpe:
-//   1. Every byte has a token, so every text can be encoded.
+//   1. Byte-level: every byte has a token, so every text can be encoded.
 //   2. Every id in the tables is in [0, vocab).
-//   3. A merge's token stands for the bytes of its two parts.
+//   3. A merge's token stands for the text of its two parts.
 #ifndef MICS_DATA_BPE_H
 #define MICS_DATA_BPE_H
 
+#include "io/data/bpe_decode.h"
+#include "io/data/normal.h"
 #include "io/data/split.h"
 #include "io/data/tokenizer.h"
 #include "mics/json.h"
@@ -17,7 +23,7 @@
 typedef struct mics_bpe_span {
     uint32_t begin;
     uint32_t bytes;
-    bool word; // byte pairs may merge into it: no special token, and spelled in byte-level letters
+    bool word; // byte pairs may merge into it: no special token, and of the model's kind
 } mics_bpe_span;
 
 // A slot of the table of merges: open addressing, linear probing, empty when merged < 0.
@@ -29,50 +35,97 @@ typedef struct mics_bpe_pair {
 
 // A token that is found in a text before it is split.
 typedef struct mics_bpe_added {
-    const char *text;
+    const char *text; // as it is found: normalized where `normalized`
     size_t bytes;
     int32_t token;
     bool special; // found only when the caller wants specials
+    bool normalized;
+    bool single_word;    // found only between characters that are of no word
+    bool lstrip, rstrip; // takes the white space before or behind it along
+    char *own;           // `text`, where it is not the blob's
 } mics_bpe_added;
 
-typedef struct mics_bpe {
+// Added tokens of one kind, by first byte, then longest first.
+typedef struct mics_bpe_added_set {
+    mics_bpe_added *items;
+    int32_t count;
+    int32_t first[257]; // the tokens that begin with byte b: [first[b], first[b + 1])
+    size_t longest;     // bytes
+    bool lstrip;        // some token does
+} mics_bpe_added_set;
+
+struct mics_bpe {
     mics_memory *memory;
+    mics_chars chars;
+    mics_normal *normal;
     mics_split *split;
-    char *blob;           // the bytes of all tokens
+    char *blob;           // the texts of all tokens
     mics_bpe_span *spans; // (vocab)
     int32_t vocab;
-    int32_t byte_token[256];
-    mics_bpe_pair *pairs; // (pair_mask + 1)
+    bool byte_level;
+    int32_t byte_token[256]; // by characters: all or none are -1
+    bool has_bytes;          // every byte has a token
+    int32_t unknown;         // stands for a character without one; -1: it is left out
+    bool fuse_unknown;       // one unknown token for several characters
+    mics_bpe_pair *pairs;    // (pair_mask + 1)
     uint64_t pair_mask;
-    int32_t *words; // (word_mask + 1) token by its bytes, -1 when empty; open addressing as above
+    uint64_t *joints; // (joint_mask + 1) see bpe_cut.c
+    uint64_t joint_mask;
+    int32_t *words; // (word_mask + 1) token by its text, -1 when empty; open addressing as above
     uint64_t word_mask;
-    mics_bpe_added *added; // (added_count) by first byte, then longest first
-    int32_t added_count;
-    int32_t added_first[257]; // the added tokens that begin with byte b: [first[b], first[b + 1])
-    size_t added_longest[2];  // bytes, among those that are [0] not special, [1] any
-    bool add_prefix_space;    // a text, and what follows an added token, begins with a space
-    bool ignore_merges;       // a piece that is a token stays whole, whatever the merges say
-} mics_bpe;
+    size_t longest_word;
+    mics_bpe_added_set added[2]; // [0] found in the raw text, [1] in the normalized one
+    bool ignore_merges;          // a piece that is a token stays whole, whatever the merges say
+    mics_bpe_decoder decoder;
+};
+typedef struct mics_bpe mics_bpe;
 
 /* Reads a tokenizer.json.   Owns: mics_bpe_close, which takes NULL too. */
 mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe **bpe_out);
 void mics_bpe_close(mics_bpe *bpe);
 
-/* The parts of mics_bpe_load: what the splitter does, and what is not supported at all; tokens and
- * added tokens; merges. Each logs its errors at the place in the file. */
-mics_status mics_bpe_load_rules(const mics_json *json, mics_bpe *bpe);
+/* The parts of mics_bpe_load: the model's settings; normalizers; pre-tokenizers, which tell whether
+ * it is byte-level; tokens, and among them added ones, whose texts go to `space`, in the blob;
+ * merges; decoders. Each logs its errors at the place in the file. */
+mics_status mics_bpe_load_model(const mics_json *json, mics_bpe *bpe);
+mics_status mics_bpe_load_normalizer(const mics_json *json, mics_bpe *bpe);
+mics_status mics_bpe_load_pre_tokenizer(const mics_json *json, mics_bpe *bpe);
 mics_status mics_bpe_load_tokens(const mics_json *json, mics_bpe *bpe);
+mics_status mics_bpe_load_added(const mics_json *json, mics_bpe *bpe, char *space);
 mics_status mics_bpe_load_merges(const mics_json *json, mics_bpe *bpe);
+mics_status mics_bpe_load_decoder(const mics_json *json, mics_bpe *bpe);
+
+/* The post-processor: appends the tokens that it puts around a text (-1: the text), nothing where
+ * there is none, or says in *refused_out (NULL before) why it is not supported.
+ * Owns: the caller frees *refused_out. */
+mics_status mics_bpe_load_template(mics_memory *memory, const mics_json *json, int32_t vocab,
+                                   mics_token_list *template_out, char **refused_out);
+
+void mics_bpe_added_fini(mics_bpe *bpe);
+
+/* The longest added token at the head of a text, or NULL. Needs bytes >= 1. */
+const mics_bpe_added *mics_bpe_added_at(const mics_bpe_added_set *set, const char *text,
+                                        size_t bytes);
 
 /* Bytes that a token stands for, from its spelling in GPT-2's byte-level letters. Writes at most
  * `bytes` bytes to `out`. Returns how many, or -1 when a letter is none of the 256. */
 int64_t mics_bpe_unspell(const char *spelling, size_t bytes, char *out);
+
+/* The byte of a token's text "<0x0A>", or -1. */
+int32_t mics_bpe_byte_of(const char *text, size_t bytes);
 
 /* The merge of two tokens, or NULL. */
 const mics_bpe_pair *mics_bpe_find_pair(const mics_bpe *bpe, int32_t left, int32_t right);
 
 /* The word of the model that stands for these bytes, or -1. */
 int32_t mics_bpe_find_word(const mics_bpe *bpe, const char *text, size_t bytes);
+
+/* Finds out, from the merges, where texts may be cut. */
+mics_status mics_bpe_load_joints(mics_bpe *bpe);
+
+/* Whether no token reaches over a place in a text, so that what is before it and what is behind it
+ * can be encoded apart. False when that is not known. Needs 0 < at < bytes. */
+bool mics_bpe_is_cut(const mics_bpe *bpe, const char *text, size_t bytes, size_t at);
 
 // What merging needs besides the tables; one thread at a time.
 typedef struct mics_bpe_merger mics_bpe_merger;

@@ -50,6 +50,15 @@ typedef struct reader {
     char *scratch;  // (4 * longest)
 } reader;
 
+// The text of a part as the tokens have it.
+static int64_t unspell(const mics_bpe *bpe, const char *part, size_t bytes, char *out)
+{
+    if (bpe->byte_level)
+        return mics_bpe_unspell(part, bytes, out);
+    memcpy(out, part, bytes);
+    return (int64_t)bytes;
+}
+
 static mics_status read_merge(const reader *r, int32_t rank, const mics_json_value *merge,
                               mics_bpe_pair *pair_out)
 {
@@ -61,7 +70,7 @@ static mics_status read_merge(const reader *r, int32_t rank, const mics_json_val
     int32_t tokens[2] = {-1, -1};
     size_t bytes = 0;
     for (int i = 0; i < 2 && spelled[i] <= 2 * r->longest; i++) { // a letter has up to two bytes
-        int64_t got = mics_bpe_unspell(parts[i], spelled[i], r->scratch + bytes);
+        int64_t got = unspell(r->bpe, parts[i], spelled[i], r->scratch + bytes);
         if (got < 0)
             break;
         tokens[i] = mics_bpe_find_word(r->bpe, r->scratch + bytes, (size_t)got);

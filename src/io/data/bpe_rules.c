@@ -1,154 +1,244 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a tokenizer.json says about the way from text to pieces, and the refusal of everything that
-// byte-level BPE does not have.
+// is not known here.
 #include "io/data/bpe.h"
+#include "io/data/bpe_read.h"
+#include "io/data/split_known.h"
 #include <string.h>
 
-// Leaves *value as it is when the member is absent.
-static mics_status read_bool(const mics_json *json, const mics_json_value *object, const char *path,
-                             const char *key, bool *value)
+// What the steps of a list are read with.
+typedef struct reader {
+    const mics_json *json;
+    mics_bpe *bpe;
+} reader;
+
+// ---- the model ----
+
+static const char model_path[] = "model";
+
+// Refuses a member that has a value other than null or "".
+static mics_status refuse(const mics_json *json, const mics_json_value *object, const char *path,
+                          const char *key, const char *why)
 {
-    const mics_json_value *member = mics_json_get(object, key);
-    if (member == NULL)
+    const char *text = NULL;
+    MICS_TRY(mics_read_text(json, object, path, key, false, &text));
+    if (text == NULL || *text == '\0')
         return MICS_OK;
-    if (mics_json_type_of(member) != MICS_JSON_BOOL)
-        return mics_json_fail(json, path, MICS_ERR_FORMAT, "\"%s\" is %s, expected true or false",
-                              key, mics_json_type_text(mics_json_type_of(member)));
-    *value = mics_json_bool(member);
-    return MICS_OK;
+    return mics_json_fail(json, path, MICS_ERR_UNSUPPORTED, "%s, \"%.60s\", is not supported", why,
+                          text);
 }
 
-// A member's text; "" when it is absent, null or no string.
-static const char *text_of(const mics_json_value *object, const char *key)
+mics_status mics_bpe_load_model(const mics_json *json, mics_bpe *bpe)
 {
-    const char *text = mics_json_string(mics_json_get(object, key));
-    return text != NULL ? text : "";
+    const mics_json_value *model = mics_json_get(mics_json_root(json), model_path);
+    if (mics_json_type_of(model) != MICS_JSON_OBJECT)
+        return mics_json_fail(json, model_path, MICS_ERR_FORMAT,
+                              "missing or no object: this is no tokenizer.json");
+    // Files of GPT-2's time have no type; a BPE model is known by its merges.
+    const char *type = NULL;
+    MICS_TRY(mics_read_text(json, model, model_path, "type", mics_json_get(model, "merges") == NULL,
+                            &type));
+    if (type != NULL && strcmp(type, "BPE") != 0)
+        return mics_json_fail(json, "model.type", MICS_ERR_UNSUPPORTED,
+                              "a model of type \"%.60s\" is not supported, only \"BPE\"", type);
+    MICS_TRY(refuse(json, model, "model.continuing_subword_prefix", "continuing_subword_prefix",
+                    "a prefix of subwords"));
+    MICS_TRY(
+        refuse(json, model, "model.end_of_word_suffix", "end_of_word_suffix", "a suffix of words"));
+    const mics_json_value *dropout = mics_json_get(model, "dropout");
+    if (mics_json_type_of(dropout) != MICS_JSON_NULL && mics_json_real(dropout) == 0.0 &&
+        mics_json_type_of(dropout) != MICS_JSON_INT && mics_json_type_of(dropout) != MICS_JSON_REAL)
+        return mics_json_fail(json, "model.dropout", MICS_ERR_FORMAT, "is %s, expected a number",
+                              mics_json_type_text(mics_json_type_of(dropout)));
+    if (mics_json_real(dropout) != 0.0)
+        return mics_json_fail(json, "model.dropout", MICS_ERR_UNSUPPORTED,
+                              "dropout of merges is not supported");
+    MICS_TRY(mics_read_bool(json, model, model_path, "fuse_unk", &bpe->fuse_unknown));
+    MICS_TRY(mics_read_bool(json, model, model_path, "byte_fallback", &bpe->has_bytes));
+    return mics_read_bool(json, model, model_path, "ignore_merges", &bpe->ignore_merges);
 }
 
-static bool is_null(const mics_json_value *value)
+// ---- normalizers ----
+
+static const char normalizer_path[] = "normalizer";
+
+static mics_status add_replace(const reader *r, const mics_json_value *object)
 {
-    return mics_json_type_of(value) == MICS_JSON_NULL;
+    const char *text = NULL, *content = NULL;
+    bool regex = false;
+    MICS_TRY(mics_read_pattern(r->json, object, normalizer_path, &text, &regex));
+    MICS_TRY(mics_read_text(r->json, object, normalizer_path, "content", true, &content));
+    regex = regex || *text == '\0'; // the empty text is found as the empty pattern is
+    return mics_normal_add(r->bpe->normal, mics_json_name(r->json),
+                           regex ? MICS_NORMAL_REPLACE_PATTERN : MICS_NORMAL_REPLACE_TEXT, text,
+                           content);
+}
+
+static mics_status add_strip(const reader *r, const mics_json_value *object)
+{
+    const char *where = mics_json_name(r->json);
+    bool left = true, right = true;
+    MICS_TRY(mics_read_bool(r->json, object, normalizer_path, "strip_left", &left));
+    MICS_TRY(mics_read_bool(r->json, object, normalizer_path, "strip_right", &right));
+    if (left)
+        MICS_TRY(mics_normal_add(r->bpe->normal, where, MICS_NORMAL_STRIP_LEFT, NULL, NULL));
+    return right ? mics_normal_add(r->bpe->normal, where, MICS_NORMAL_STRIP_RIGHT, NULL, NULL)
+                 : MICS_OK;
+}
+
+static mics_status add_normalizer(void *ctx, const mics_json_value *object, const char *type)
+{
+    static const struct {
+        const char *type;
+        mics_normal_kind kind;
+    } plain[] = {
+        {"NFC", MICS_NORMAL_NFC},
+        {"NFD", MICS_NORMAL_NFD},
+        {"NFKC", MICS_NORMAL_NFKC},
+        {"NFKD", MICS_NORMAL_NFKD},
+        {"Lowercase", MICS_NORMAL_LOWERCASE},
+        {"StripAccents", MICS_NORMAL_STRIP_ACCENTS},
+    };
+    const reader *r = ctx;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        if (strcmp(type, plain[i].type) == 0)
+            return mics_normal_add(r->bpe->normal, mics_json_name(r->json), plain[i].kind, NULL,
+                                   NULL);
+    }
+    if (strcmp(type, "Replace") == 0)
+        return add_replace(r, object);
+    if (strcmp(type, "Strip") == 0)
+        return add_strip(r, object);
+    if (strcmp(type, "Prepend") == 0) {
+        const char *content = NULL;
+        MICS_TRY(mics_read_text(r->json, object, normalizer_path, "prepend", true, &content));
+        return mics_normal_add(r->bpe->normal, mics_json_name(r->json), MICS_NORMAL_PREPEND, NULL,
+                               content);
+    }
+    return mics_json_fail(r->json, normalizer_path, MICS_ERR_UNSUPPORTED,
+                          "a normalizer \"%.60s\" is not supported; known: NFC, NFD, NFKC, NFKD, "
+                          "Lowercase, Prepend, Replace, Sequence, Strip, StripAccents",
+                          type);
+}
+
+mics_status mics_bpe_load_normalizer(const mics_json *json, mics_bpe *bpe)
+{
+    reader r = {.json = json, .bpe = bpe};
+    return mics_read_sequence(json, normalizer_path, "normalizers", add_normalizer, &r);
 }
 
 // ---- pre-tokenizers ----
 
 static const char pre_path[] = "pre_tokenizer";
 
-static mics_status load_byte_level(const mics_json *json, const mics_json_value *step,
-                                   bool has_splits, mics_bpe *bpe)
+static mics_status read_behavior(const reader *r, const mics_json_value *object, bool wanted,
+                                 mics_split_behavior *behavior_out)
 {
+    static const char *const names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
+                                        "MergedWithNext"};
+    const char *name = NULL;
+    *behavior_out = MICS_SPLIT_ISOLATED;
+    MICS_TRY(mics_read_text(r->json, object, pre_path, "behavior", wanted, &name));
+    for (int i = 0; name != NULL && i < (int)(sizeof names / sizeof *names); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *behavior_out = (mics_split_behavior)i;
+            return MICS_OK;
+        }
+    }
+    if (name == NULL)
+        return MICS_OK;
+    return mics_json_fail(r->json, pre_path, MICS_ERR_UNSUPPORTED,
+                          "\"behavior\" is \"%.60s\"; known: Isolated, Removed, Contiguous, "
+                          "MergedWithPrevious, MergedWithNext",
+                          name);
+}
+
+static mics_status add_byte_level(const reader *r, const mics_json_value *object)
+{
+    const char *where = mics_json_name(r->json);
     bool prefix = true, regex = true;
-    MICS_TRY(read_bool(json, step, pre_path, "add_prefix_space", &prefix));
-    MICS_TRY(read_bool(json, step, pre_path, "use_regex", &regex));
-    if (prefix && has_splits)
-        return mics_json_fail(json, pre_path, MICS_ERR_UNSUPPORTED,
-                              "ByteLevel with add_prefix_space behind other pre-tokenizers is not "
-                              "supported");
-    bpe->add_prefix_space = prefix;
-    return regex ? mics_split_add(bpe->split, mics_json_name(json), MICS_SPLIT_GPT2) : MICS_OK;
+    MICS_TRY(mics_read_bool(r->json, object, pre_path, "add_prefix_space", &prefix));
+    MICS_TRY(mics_read_bool(r->json, object, pre_path, "use_regex", &regex));
+    r->bpe->byte_level = true;
+    if (prefix)
+        MICS_TRY(mics_split_add_space(r->bpe->split, where, " ", MICS_SPLIT_PREPEND_ALWAYS));
+    return regex ? mics_split_add_pattern(r->bpe->split, where, MICS_SPLIT_GPT2,
+                                          MICS_SPLIT_ISOLATED, false)
+                 : MICS_OK;
 }
 
-static mics_status load_split(const mics_json *json, const mics_json_value *step, mics_bpe *bpe)
+static mics_status add_split(const reader *r, const mics_json_value *object)
 {
-    const char *behavior = text_of(step, "behavior");
-    if (strcmp(behavior, "Isolated") != 0)
-        return mics_json_fail(json, pre_path, MICS_ERR_UNSUPPORTED,
-                              "Split with behavior \"%s\" is not supported, only \"Isolated\"",
-                              behavior);
-    const char *regex = mics_json_string(mics_json_get(mics_json_get(step, "pattern"), "Regex"));
-    if (regex == NULL)
-        return mics_json_fail(json, pre_path, MICS_ERR_UNSUPPORTED,
-                              "Split by something other than a \"Regex\" is not supported");
-    return mics_split_add(bpe->split, mics_json_name(json), regex);
+    const char *text = NULL, *where = mics_json_name(r->json);
+    bool regex = false, invert = false;
+    mics_split_behavior behavior = MICS_SPLIT_ISOLATED;
+    MICS_TRY(mics_read_pattern(r->json, object, pre_path, &text, &regex));
+    MICS_TRY(read_behavior(r, object, true, &behavior));
+    MICS_TRY(mics_read_bool(r->json, object, pre_path, "invert", &invert));
+    if (regex || *text == '\0') // the empty text is found as the empty pattern is
+        return mics_split_add_pattern(r->bpe->split, where, text, behavior, invert);
+    return mics_split_add_text(r->bpe->split, where, text, behavior, invert);
 }
 
-static mics_status load_digits(const mics_json *json, const mics_json_value *step, mics_bpe *bpe)
+static mics_status add_metaspace(const reader *r, const mics_json_value *object)
 {
-    bool individual = false;
-    MICS_TRY(read_bool(json, step, pre_path, "individual_digits", &individual));
-    return mics_split_add(bpe->split, mics_json_name(json), individual ? "\\p{N}" : "\\p{N}+");
+    const char *text = NULL, *where = mics_json_name(r->json);
+    mics_split_prepend prepend = MICS_SPLIT_PREPEND_ALWAYS;
+    bool split = true;
+    MICS_TRY(mics_read_char(r->json, object, pre_path, "replacement", &text));
+    MICS_TRY(mics_read_prepend(r->json, object, pre_path, &prepend));
+    MICS_TRY(mics_read_bool(r->json, object, pre_path, "split", &split));
+    MICS_TRY(mics_split_add_space(r->bpe->split, where, text, prepend));
+    return split
+               ? mics_split_add_text(r->bpe->split, where, text, MICS_SPLIT_MERGED_WITH_NEXT, false)
+               : MICS_OK;
 }
 
-// One pre-tokenizer of a list; ByteLevel must be the last, and nothing else may be.
-static mics_status load_step(const mics_json *json, const mics_json_value *step, bool first,
-                             bool last, mics_bpe *bpe)
+static mics_status add_chars(const reader *r, const mics_json_value *object, const char *type)
 {
-    const char *type = text_of(step, "type");
-    bool byte_level = strcmp(type, "ByteLevel") == 0;
-    if (byte_level != last)
-        return mics_json_fail(json, pre_path, MICS_ERR_UNSUPPORTED,
-                              "%s \"%s\" is not supported: byte-level BPE has ByteLevel last, and "
-                              "once",
-                              last ? "the last pre-tokenizer" : "a pre-tokenizer before the last",
+    const char *where = mics_json_name(r->json);
+    mics_split_behavior behavior = MICS_SPLIT_REMOVED;
+    uint8_t classes = MICS_CHAR_SPACE;
+    if (strcmp(type, "Digits") == 0) {
+        bool individual = false;
+        MICS_TRY(mics_read_bool(r->json, object, pre_path, "individual_digits", &individual));
+        behavior = individual ? MICS_SPLIT_ISOLATED : MICS_SPLIT_CONTIGUOUS;
+        classes = MICS_CHAR_NUMBER;
+    } else if (strcmp(type, "Punctuation") == 0) {
+        MICS_TRY(read_behavior(r, object, false, &behavior));
+        classes = MICS_CHAR_PUNCTUATION;
+    }
+    return mics_split_add_chars(r->bpe->split, where, classes, behavior);
+}
+
+static mics_status add_pre_tokenizer(void *ctx, const mics_json_value *object, const char *type)
+{
+    const reader *r = ctx;
+    if (r->bpe->byte_level)
+        return mics_json_fail(r->json, pre_path, MICS_ERR_UNSUPPORTED,
+                              "\"%.60s\" behind ByteLevel is not supported: ByteLevel must be the "
+                              "last",
                               type);
-    if (byte_level)
-        return load_byte_level(json, step, !first, bpe);
+    if (strcmp(type, "ByteLevel") == 0)
+        return add_byte_level(r, object);
     if (strcmp(type, "Split") == 0)
-        return load_split(json, step, bpe);
-    if (strcmp(type, "Digits") == 0)
-        return load_digits(json, step, bpe);
-    return mics_json_fail(json, pre_path, MICS_ERR_UNSUPPORTED,
-                          "pre-tokenizer \"%s\" is not supported; known: ByteLevel, Split, Digits",
+        return add_split(r, object);
+    if (strcmp(type, "Metaspace") == 0)
+        return add_metaspace(r, object);
+    if (strcmp(type, "Whitespace") == 0)
+        return mics_split_add_words(r->bpe->split, mics_json_name(r->json));
+    if (strcmp(type, "Digits") == 0 || strcmp(type, "Punctuation") == 0 ||
+        strcmp(type, "WhitespaceSplit") == 0)
+        return add_chars(r, object, type);
+    return mics_json_fail(r->json, pre_path, MICS_ERR_UNSUPPORTED,
+                          "pre-tokenizer \"%.60s\" is not supported; known: ByteLevel, Digits, "
+                          "Metaspace, Punctuation, Sequence, Split, Whitespace, WhitespaceSplit",
                           type);
 }
 
-static mics_status load_pre_tokenizer(const mics_json *json, mics_bpe *bpe)
+mics_status mics_bpe_load_pre_tokenizer(const mics_json *json, mics_bpe *bpe)
 {
-    const mics_json_value *top = mics_json_get(mics_json_root(json), "pre_tokenizer");
-    if (strcmp(text_of(top, "type"), "Sequence") != 0)
-        return load_step(json, top, true, true, bpe);
-    const mics_json_value *steps = mics_json_get(top, "pretokenizers");
-    int32_t count = mics_json_count(steps);
-    if (count == 0)
-        return mics_json_fail(json, pre_path, MICS_ERR_UNSUPPORTED,
-                              "an empty Sequence is not byte-level");
-    for (int32_t i = 0; i < count; i++)
-        MICS_TRY(load_step(json, mics_json_element(steps, i), i == 0, i == count - 1, bpe));
-    return MICS_OK;
-}
-
-// ---- the rest ----
-
-// Refuses a member that has a value other than null or "".
-static mics_status refuse(const mics_json *json, const mics_json_value *object, const char *path,
-                          const char *key, const char *why)
-{
-    const mics_json_value *member = mics_json_get(object, key);
-    const char *text = mics_json_string(member);
-    if (is_null(member) || (text != NULL && *text == '\0'))
-        return MICS_OK;
-    const char *type = text != NULL ? text : text_of(member, "type");
-    return mics_json_fail(json, path, MICS_ERR_UNSUPPORTED, "%s %s%s%s", why,
-                          *type != '\0' ? "\"" : "", *type != '\0' ? type : "(set)",
-                          *type != '\0' ? "\" is not supported" : " is not supported");
-}
-
-mics_status mics_bpe_load_rules(const mics_json *json, mics_bpe *bpe)
-{
-    const mics_json_value *root = mics_json_root(json), *model = mics_json_get(root, "model");
-    if (mics_json_type_of(model) != MICS_JSON_OBJECT)
-        return mics_json_fail(json, "model", MICS_ERR_FORMAT,
-                              "missing or no object: this is no tokenizer.json");
-    // Files of GPT-2's time have no type; a BPE model is known by its merges.
-    const char *type = text_of(model, "type");
-    bool untyped = *type == '\0' && mics_json_get(model, "merges") != NULL;
-    if (!untyped && strcmp(type, "BPE") != 0)
-        return mics_json_fail(json, "model.type", MICS_ERR_UNSUPPORTED,
-                              "a model of type \"%s\" is not supported, only \"BPE\"", type);
-    MICS_TRY(refuse(json, root, "normalizer", "normalizer", "a normalizer"));
-    MICS_TRY(refuse(json, model, "model.continuing_subword_prefix", "continuing_subword_prefix",
-                    "a prefix of subwords"));
-    MICS_TRY(
-        refuse(json, model, "model.end_of_word_suffix", "end_of_word_suffix", "a suffix of words"));
-    if (mics_json_real(mics_json_get(model, "dropout")) != 0.0)
-        return mics_json_fail(json, "model.dropout", MICS_ERR_UNSUPPORTED,
-                              "dropout of merges is not supported");
-    const mics_json_value *decoder = mics_json_get(root, "decoder");
-    if (!is_null(decoder) && strcmp(text_of(decoder, "type"), "ByteLevel") != 0)
-        return mics_json_fail(json, "decoder", MICS_ERR_UNSUPPORTED,
-                              "decoder \"%s\" is not supported, only ByteLevel",
-                              text_of(decoder, "type"));
-    MICS_TRY(read_bool(json, model, "model", "ignore_merges", &bpe->ignore_merges));
-    return load_pre_tokenizer(json, bpe);
+    reader r = {.json = json, .bpe = bpe};
+    return mics_read_sequence(json, pre_path, "pretokenizers", add_pre_tokenizer, &r);
 }

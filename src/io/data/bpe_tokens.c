@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of a tokenizer.json: the model's words and the added ones, by id and by their bytes.
+// The tokens of a tokenizer.json: the model's words by id and by their text, and what stands for a
+// character that is no token. Added tokens take their ids and texts here too.
 #include "base/utf8.h"
 #include "io/data/bpe.h"
-#include <stdlib.h>
+#include "io/data/bpe_read.h"
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -105,12 +107,15 @@ static mics_status fill_words(const mics_json *json, const mics_json_value *word
                                   "id %lld belongs to two tokens, \"%.60s\" is the second",
                                   (long long)mics_json_int(id), key);
         size_t length = strlen(key);
-        int64_t bytes = mics_bpe_unspell(key, length, bpe->blob + used);
+        int64_t bytes = -1;
+        if (bpe->byte_level)
+            bytes = mics_bpe_unspell(key, length, bpe->blob + used);
+        const bool word = bytes > 0 || (!bpe->byte_level && length > 0);
         if (bytes < 0)
             memcpy(bpe->blob + used, key, length);
         *span = (mics_bpe_span){.begin = (uint32_t)used,
                                 .bytes = (uint32_t)(bytes < 0 ? (int64_t)length : bytes),
-                                .word = bytes > 0};
+                                .word = word};
         used += span->bytes;
     }
     *used_out = used;
@@ -136,7 +141,9 @@ int32_t mics_bpe_find_word(const mics_bpe *bpe, const char *text, size_t bytes)
     return bpe->words[word_slot(bpe, text, bytes)];
 }
 
-static mics_status index_words(const mics_json *json, mics_bpe *bpe)
+// Fills the index in. Of two words with one text, which JSON allows no vocabulary to have, the
+// first counts.
+static mics_status index_words(mics_bpe *bpe)
 {
     size_t slots = 1024;
     while (slots < 2 * (size_t)bpe->vocab)
@@ -146,107 +153,70 @@ static mics_status index_words(const mics_json *json, mics_bpe *bpe)
     memset(bpe->words, 0xFF, slots * sizeof *bpe->words); // -1: empty
     for (int32_t token = 0; token < bpe->vocab; token++) {
         const mics_bpe_span *span = &bpe->spans[token];
-        if (span->word)
-            bpe->words[word_slot(bpe, bpe->blob + span->begin, span->bytes)] = token;
+        if (!span->word)
+            continue;
+        bpe->words[word_slot(bpe, bpe->blob + span->begin, span->bytes)] = token;
+        if (span->bytes > bpe->longest_word)
+            bpe->longest_word = span->bytes;
     }
+    return MICS_OK;
+}
+
+// ---- what stands for a byte or an unknown character ----
+
+static int32_t hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+int32_t mics_bpe_byte_of(const char *text, size_t bytes)
+{
+    if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
+        return -1;
+    const int32_t high = hex_digit(text[3]), low = hex_digit(text[4]);
+    return high >= 0 && low >= 0 ? 16 * high + low : -1;
+}
+
+static mics_status find_bytes(const mics_json *json, mics_bpe *bpe)
+{
+    int32_t found = 0;
     for (int32_t byte = 0; byte < 256; byte++) {
-        char text = (char)(unsigned char)byte;
-        bpe->byte_token[byte] = mics_bpe_find_word(bpe, &text, 1);
-        if (bpe->byte_token[byte] < 0)
+        char text[8] = {(char)(unsigned char)byte};
+        size_t bytes = 1;
+        if (!bpe->byte_level)
+            bytes = (size_t)snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        bpe->byte_token[byte] = mics_bpe_find_word(bpe, text, bytes);
+        found += bpe->byte_token[byte] >= 0;
+        if (bpe->byte_level && bpe->byte_token[byte] < 0)
             return mics_json_fail(json, "model.vocab", MICS_ERR_UNSUPPORTED,
                                   "no token for the byte 0x%02x; byte-level BPE needs all 256",
                                   (unsigned)byte);
     }
+    if (bpe->byte_level || !bpe->has_bytes)
+        return MICS_OK;
+    bpe->has_bytes = found == 256;
+    if (found != 0 && found != 256)
+        return mics_json_fail(json, "model.byte_fallback", MICS_ERR_UNSUPPORTED,
+                              "true, but model.vocab has only %d of the tokens <0x00> to <0xFF>",
+                              (int)found);
     return MICS_OK;
 }
 
-// ---- added tokens ----
-
-static int by_first_byte_then_longest(const void *a, const void *b)
+static mics_status find_unknown(const mics_json *json, mics_bpe *bpe)
 {
-    const mics_bpe_added *x = a, *y = b;
-    int first = (unsigned char)x->text[0] - (unsigned char)y->text[0];
-    if (first != 0)
-        return first;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    return memcmp(x->text, y->text, x->bytes);
-}
-
-// Reads what HF calls flags; those that take neighbouring spaces along are not supported.
-static mics_status read_flags(const mics_json *json, const mics_json_value *entry,
-                              mics_bpe_added *added)
-{
-    static const char *const refused[] = {"single_word", "lstrip", "rstrip"};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        if (mics_json_bool(mics_json_get(entry, refused[i])))
-            return mics_json_fail(json, "added_tokens", MICS_ERR_UNSUPPORTED,
-                                  "\"%s\" of \"%.60s\" is not supported", refused[i], added->text);
-    }
-    added->special = mics_json_bool(mics_json_get(entry, "special"));
-    return MICS_OK;
-}
-
-// Refuses an added token whose id and text the model gives to two different words.
-static mics_status check_added(const mics_json *json, const mics_bpe *bpe,
-                               const mics_bpe_added *added, const mics_json_value *word)
-{
-    bool taken = bpe->spans[added->token].bytes != 0;
-    if (word != NULL ? mics_json_int(word) != added->token : taken)
-        return mics_json_fail(json, "added_tokens", MICS_ERR_FORMAT,
-                              "\"%.60s\" has the id %d, which contradicts model.vocab or another "
-                              "added token",
-                              added->text, (int)added->token);
-    return MICS_OK;
-}
-
-static mics_status fill_added(const mics_json *json, const mics_json_value *words,
-                              const mics_json_value *list, mics_bpe *bpe, size_t used)
-{
-    for (int32_t i = 0; i < bpe->added_count; i++) {
-        const mics_json_value *entry = mics_json_element(list, i);
-        const mics_json_value *content = mics_json_get(entry, "content");
-        const char *text = mics_json_string(content);
-        mics_bpe_added *added = &bpe->added[i];
-        *added = (mics_bpe_added){.text = text,
-                                  .bytes = mics_json_string_bytes(content),
-                                  .token = (int32_t)mics_json_int(mics_json_get(entry, "id"))};
-        MICS_TRY(read_flags(json, entry, added));
-        MICS_TRY(check_added(json, bpe, added, mics_json_get(words, text)));
-        added->text = memcpy(bpe->blob + used, text, added->bytes);
-        mics_bpe_span *span = &bpe->spans[added->token];
-        // A word of the model stays one when it is not special and stands for the same bytes.
-        bool same =
-            span->bytes == added->bytes && memcmp(bpe->blob + span->begin, text, added->bytes) == 0;
-        *span = (mics_bpe_span){.begin = (uint32_t)used,
-                                .bytes = (uint32_t)added->bytes,
-                                .word = span->word && same && !added->special};
-        used += added->bytes;
-    }
-    return MICS_OK;
-}
-
-static mics_status index_added(const mics_json *json, mics_bpe *bpe)
-{
-    if (bpe->added_count > 0)
-        qsort(bpe->added, (size_t)bpe->added_count, sizeof *bpe->added, by_first_byte_then_longest);
-    int32_t at = 0;
-    for (int32_t byte = 0; byte < 256; byte++) {
-        while (at < bpe->added_count && (unsigned char)bpe->added[at].text[0] < byte)
-            at++;
-        bpe->added_first[byte] = at;
-    }
-    bpe->added_first[256] = bpe->added_count;
-    for (int32_t i = 0; i < bpe->added_count; i++) {
-        const mics_bpe_added *added = &bpe->added[i];
-        if (i > 0 && by_first_byte_then_longest(added - 1, added) == 0)
-            return mics_json_fail(json, "added_tokens", MICS_ERR_FORMAT, "\"%.*s\" is there twice",
-                                  (int)(added->bytes < 60 ? added->bytes : 60), added->text);
-        for (int kind = added->special ? 1 : 0; kind < 2; kind++) {
-            if (added->bytes > bpe->added_longest[kind])
-                bpe->added_longest[kind] = added->bytes;
-        }
-    }
+    const mics_json_value *model = mics_json_at(json, "model");
+    const char *text = NULL;
+    bpe->unknown = -1;
+    MICS_TRY(mics_read_text(json, model, "model.unk_token", "unk_token", false, &text));
+    if (text == NULL || bpe->byte_level) // all bytes are known there
+        return MICS_OK;
+    const mics_json_value *id = mics_json_get(mics_json_get(model, "vocab"), text);
+    if (id == NULL)
+        return mics_json_fail(json, "model.unk_token", MICS_ERR_FORMAT,
+                              "\"%.60s\" is no token of model.vocab", text);
+    bpe->unknown = (int32_t)mics_json_int(id);
     return MICS_OK;
 }
 
@@ -261,10 +231,9 @@ mics_status mics_bpe_load_tokens(const mics_json *json, mics_bpe *bpe)
     MICS_TRY(measure(json, words, added, &bpe->vocab, &bytes));
     MICS_TRY(MICS_NEW(bpe->memory, bytes, &bpe->blob));
     MICS_TRY(MICS_NEW(bpe->memory, bpe->vocab, &bpe->spans));
-    bpe->added_count = mics_json_count(added);
-    MICS_TRY(MICS_NEW(bpe->memory, bpe->added_count, &bpe->added));
     MICS_TRY(fill_words(json, words, bpe, &used));
-    MICS_TRY(fill_added(json, words, added, bpe, used));
-    MICS_TRY(index_added(json, bpe));
-    return index_words(json, bpe);
+    MICS_TRY(mics_bpe_load_added(json, bpe, bpe->blob + used));
+    MICS_TRY(index_words(bpe));
+    MICS_TRY(find_bytes(json, bpe));
+    return find_unknown(json, bpe);
 }

@@ -4,19 +4,24 @@
 //
 // Invariants of an open corpus:
 //   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
-//   2. Every token was found to be in [0, vocab) at opening.
+//   2. Every token is in [0, vocab): looked at when the corpus is opened, and whenever it is read.
 #include "base/text.h"
 #include "io/data/shard.h"
 #include "mics/data.h"
 #include "mics/log.h"
 #include <glob.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+// Of how many shards a corpus keeps the files open; the files of others are opened to be read.
+enum { MAX_OPEN = 128 };
+
 typedef struct part {
     mics_shard shard;
+    char *name; // what the user calls it: a text, or the shard itself
     int64_t begin;
 } part;
 
@@ -25,6 +30,7 @@ struct mics_corpus {
     part *parts;
     int64_t count, capacity;
     int64_t tokens;
+    int32_t vocab;
     uint64_t hash;
 };
 
@@ -39,29 +45,77 @@ typedef struct opening {
     char *first_empty;
 } opening;
 
+// ---- the vocabulary ----
+
+// Index of the first token that is not in [0, vocab); -1: none.
+static int64_t find_foreign(const int32_t *tokens, int64_t count, int32_t vocab)
+{
+    bool foreign = false;
+    for (int64_t i = 0; i < count; i++)
+        foreign |= (uint32_t)tokens[i] >= (uint32_t)vocab;
+    for (int64_t i = 0; foreign; i++) {
+        if ((uint32_t)tokens[i] >= (uint32_t)vocab)
+            return i;
+    }
+    return -1;
+}
+
+// Says that token `at` of a part, which is `token`, is none of the model's, and then `why`.
+static mics_status is_foreign(const part *of, mics_status status, int64_t at, int32_t token,
+                              int32_t vocab, const char *why)
+{
+    return mics_fail(status,
+                     "%s: token %u at index %lld (offset %lld of the shard) is not below the "
+                     "model's vocabulary of %d; %s",
+                     of->name, (unsigned)token, (long long)at,
+                     (long long)(MICS_SHARD_HEADER_BYTES + at * of->shard.token_bytes), (int)vocab,
+                     why);
+}
+
 // ---- one file ----
 
-static mics_status check_tokens(const opening *o, const char *path, const mics_shard *shard)
+static mics_status check_hash(const part *of, uint64_t hash)
 {
-    int32_t tokens[4096];
+    if (!of->shard.has_hash || of->shard.hash == hash)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: its tokens differ from the checksum at offset 16: the file is damaged or "
+                     "was edited; restore it (one of a run's cache: remove it, and it is made "
+                     "again)",
+                     of->shard.path);
+}
+
+// Reads a shard once, from end to end. `own` is of its tokens alone.
+static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *own)
+{
+    int32_t tokens[16384];
     const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
-    for (int64_t at = 0; at < shard->count; at += block) {
-        int64_t count = shard->count - at < block ? shard->count - at : block;
-        mics_shard_read(shard, at, count, tokens);
-        for (int64_t i = 0; i < count; i++) {
-            if ((uint32_t)tokens[i] >= (uint32_t)o->vocab)
-                return mics_fail(
-                    MICS_ERR_INVALID,
-                    "%s: token %u at index %lld (offset %lld of the shard) is not below the "
-                    "model's vocabulary of %d; was it made with another tokenizer? See vocab_size "
-                    "in the model's config",
-                    path, (unsigned)tokens[i], (long long)(at + i),
-                    (long long)(MICS_SHARD_HEADER_BYTES + (at + i) * shard->token_bytes),
-                    (int)o->vocab);
-        }
-        (void)XXH3_64bits_update(o->hash, tokens, (size_t)count * sizeof *tokens);
+    for (int64_t at = 0; at < of->shard.count; at += block) {
+        const int64_t left = of->shard.count - at, count = left < block ? left : block;
+        const size_t bytes = (size_t)count * sizeof *tokens;
+        MICS_TRY(mics_shard_read(&of->shard, at, count, tokens));
+        const int64_t bad = find_foreign(tokens, count, o->vocab);
+        if (bad >= 0)
+            return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->vocab,
+                              "was it made with another tokenizer? See vocab_size in the model's "
+                              "config");
+        (void)XXH3_64bits_update(o->hash, tokens, bytes);
+        if (of->shard.has_hash)
+            (void)XXH3_64bits_update(own, tokens, bytes);
     }
-    return MICS_OK;
+    return check_hash(of, XXH3_64bits_digest(own));
+}
+
+static mics_status check_shard(const opening *o, const part *of)
+{
+    XXH3_state_t *own = XXH3_createState();
+    mics_status status = MICS_OK;
+    if (own == NULL || XXH3_64bits_reset(own) != XXH_OK)
+        status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
+    else
+        status = check_tokens(o, of, own);
+    XXH3_freeState(own);
+    return status;
 }
 
 static mics_status reserve(mics_corpus *corpus)
@@ -83,11 +137,15 @@ static mics_status add_shard(const opening *o, const char *path, const char *sha
     mics_corpus *corpus = o->corpus;
     MICS_TRY(reserve(corpus));
     part *next = &corpus->parts[corpus->count];
-    MICS_TRY(mics_shard_open(shard_path, &next->shard));
-    next->begin = corpus->tokens;
+    *next = (part){.begin = corpus->tokens};
+    MICS_TRY(mics_shard_open(corpus->memory, shard_path, &next->shard));
     corpus->tokens += next->shard.count;
     corpus->count++;
-    return check_tokens(o, path, &next->shard);
+    MICS_TRY(mics_strdup(corpus->memory, path, &next->name));
+    MICS_TRY(check_shard(o, next));
+    if (corpus->count > MAX_OPEN)
+        mics_shard_let_go(&next->shard);
+    return MICS_OK;
 }
 
 static mics_status add_file(opening *o, const char *path)
@@ -145,6 +203,7 @@ mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
     opening o = {.tokenizer = tokenizer, .vocab = vocab, .cache_dir = cache_dir};
     MICS_TRY(MICS_NEW(memory, 1, &o.corpus));
     o.corpus->memory = memory;
+    o.corpus->vocab = vocab;
     o.hash = XXH3_createState();
     if (o.hash == NULL || XXH3_64bits_reset(o.hash) != XXH_OK) {
         status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
@@ -176,8 +235,10 @@ void mics_corpus_close(mics_corpus *corpus)
 {
     if (corpus == NULL)
         return;
-    for (int64_t i = 0; i < corpus->count; i++)
-        mics_shard_close(&corpus->parts[i].shard);
+    for (int64_t i = 0; i < corpus->count; i++) {
+        mics_shard_close(corpus->memory, &corpus->parts[i].shard);
+        mics_free(corpus->memory, corpus->parts[i].name);
+    }
     mics_free(corpus->memory, corpus->parts);
     mics_free(corpus->memory, corpus);
 }
@@ -206,15 +267,22 @@ static const part *find_part(const mics_corpus *corpus, int64_t at)
     return &corpus->parts[low];
 }
 
-void mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count, int32_t *tokens_out)
+mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count,
+                             int32_t *tokens_out)
 {
     while (count > 0) {
         const part *here = find_part(corpus, begin);
         int64_t first = begin - here->begin;
         int64_t take = here->shard.count - first < count ? here->shard.count - first : count;
-        mics_shard_read(&here->shard, first, take, tokens_out);
+        MICS_TRY(mics_shard_read(&here->shard, first, take, tokens_out));
+        const int64_t bad = find_foreign(tokens_out, take, corpus->vocab);
+        if (bad >= 0)
+            return is_foreign(here, MICS_ERR_IO, first + bad, tokens_out[bad], corpus->vocab,
+                              "it was when the run began: the file was changed, or is read wrongly "
+                              "now; restore it, and start again");
         begin += take;
         count -= take;
         tokens_out += take;
     }
+    return MICS_OK;
 }

@@ -1,6 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Token shards in llm.c's format: written aside and renamed, read where they are mapped.
+// Token shards in llm.c's format: written aside and renamed, and read by offset.
+//
+// Shards are not mapped: a map of a file that somebody cuts short ends the process (SIGBUS) without
+// a word, and shows what somebody else writes into it. After each read the file's stamp must be
+// that of its opening, so what changes under a run is an error before a step is made of it.
 #include "io/data/shard.h"
 #include "base/file.h"
 #include "mics/data.h"
@@ -8,16 +12,21 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read as they lie on disk");
 
+enum { HEAD_WORDS = 7 }; // of the header that mean something
+
 typedef struct shard_kind {
     int32_t magic, version, token_bytes;
 } shard_kind;
+
+static const uint32_t hash_follows = 0x33485858; // "XXH3"
 
 static const shard_kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
@@ -38,7 +47,7 @@ mics_shard_host mics_shard_host_get(void)
 
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer)
 {
-    enum { ATTEMPTS = 100 };
+    mics_file_secret secret;
     writer->file = -1;
     writer->vocab = vocab;
     writer->token_bytes = vocab <= MICS_SHARD_VOCAB_U16 ? 2 : 4;
@@ -50,16 +59,23 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
     if (snprintf(writer->path, sizeof writer->path, "%s", path) >=
         (int)(sizeof writer->path - sizeof host.name - 64))
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
-    errno = EEXIST;
-    for (int attempt = 0; writer->file < 0 && errno == EEXIST && attempt < ATTEMPTS; attempt++) {
-        snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%ld-%ld-%d.partial",
-                 (int)strlen(writer->path), writer->path, host.name, (long)getpid(), (long)gettid(),
-                 attempt);
-        writer->file = open(writer->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    MICS_TRY(mics_file_secret_get(&secret));
+    writer->hash = XXH3_createState();
+    if (writer->hash == NULL || XXH3_64bits_reset(writer->hash) != XXH_OK) {
+        XXH3_freeState(writer->hash);
+        return mics_fail(MICS_ERR_MEMORY, "%s: no memory for a hash", path);
     }
-    if (writer->file < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(errno));
-    return MICS_OK;
+    snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%s.partial",
+             (int)strlen(writer->path), writer->path, host.name, secret.text);
+    mics_file_list(&writer->listed, writer->partial);
+    writer->file =
+        open(writer->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (writer->file >= 0)
+        return MICS_OK;
+    const int cause = errno;
+    mics_file_unlist(&writer->listed);
+    XXH3_freeState(writer->hash);
+    return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(cause));
 }
 
 static mics_status write_at(const mics_shard_writer *writer, const void *data, size_t bytes,
@@ -95,6 +111,7 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
         writer->used += (size_t)writer->token_bytes;
         writer->count++;
     }
+    (void)XXH3_64bits_update(writer->hash, tokens, (size_t)count * sizeof *tokens);
     return MICS_OK;
 }
 
@@ -105,8 +122,11 @@ static mics_status complete(mics_shard_writer *writer)
         return mics_fail(MICS_ERR_INVALID, "%s: a shard needs at least one token", writer->path);
     MICS_TRY(flush(writer));
     const uint64_t count = (uint64_t)writer->count;
-    const uint32_t head[4] = {(uint32_t)kind->magic, (uint32_t)kind->version, (uint32_t)count,
-                              (uint32_t)(count >> 32)};
+    const uint64_t hash = XXH3_64bits_digest(writer->hash);
+    const uint32_t head[HEAD_WORDS] = {(uint32_t)kind->magic, (uint32_t)kind->version,
+                                       (uint32_t)count,       (uint32_t)(count >> 32),
+                                       hash_follows,          (uint32_t)hash,
+                                       (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
@@ -122,6 +142,8 @@ mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status)
         status = complete(writer);
     if (status != MICS_OK)
         unlink(writer->partial); // gone already when only the folder's sync failed
+    mics_file_unlist(&writer->listed);
+    XXH3_freeState(writer->hash);
     close(writer->file);
     writer->file = -1;
     return status;
@@ -138,19 +160,49 @@ mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t co
 
 // ---- reading ----
 
-// Checks the header against the file's size and fills in all but the map.
+static mics_status read_stamp(int file, const char *path, mics_shard_stamp *stamp_out)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+    *stamp_out = (mics_shard_stamp){
+        .device = (uint64_t)info.st_dev,
+        .inode = (uint64_t)info.st_ino,
+        .bytes = info.st_size,
+        .written_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec,
+    };
+    return MICS_OK;
+}
+
+static bool same_stamp(const mics_shard_stamp *a, const mics_shard_stamp *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->written_ns == b->written_ns;
+}
+
+static mics_status check_stamp(const mics_shard *shard, int file)
+{
+    mics_shard_stamp now = {0};
+    MICS_TRY(read_stamp(file, shard->path, &now));
+    if (same_stamp(&now, &shard->stamp))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO,
+                     "%s: was changed after it was opened: it had %lld bytes and has %lld%s; "
+                     "restore it, and start again",
+                     shard->path, (long long)shard->stamp.bytes, (long long)now.bytes,
+                     now.bytes == shard->stamp.bytes ? ", written later" : "");
+}
+
+// Checks the header against the file's size and fills in width and count.
 static mics_status read_header(const char *path, int file, size_t bytes, mics_shard *shard_out)
 {
-    int32_t head[4] = {0};
+    int32_t head[HEAD_WORDS] = {0};
     if (bytes < MICS_SHARD_HEADER_BYTES)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: ends at offset %zu, inside the header of %d bytes that a token shard "
                          "has",
                          path, bytes, MICS_SHARD_HEADER_BYTES);
-    ssize_t got = pread(file, head, sizeof head, 0);
-    if (got != (ssize_t)sizeof head)
-        return mics_fail(MICS_ERR_IO, "%s: cannot read the header: %s", path,
-                         got < 0 ? strerror(errno) : "it ended early");
+    MICS_TRY(mics_file_read_at(file, path, head, sizeof head, 0));
     const shard_kind *kind = head[0] == kinds[0].magic   ? &kinds[0]
                              : head[0] == kinds[1].magic ? &kinds[1]
                                                          : NULL;
@@ -174,46 +226,75 @@ static mics_status read_header(const char *path, int file, size_t bytes, mics_sh
                          path);
     shard_out->token_bytes = kind->token_bytes;
     shard_out->count = (int64_t)count;
+    shard_out->has_hash = (uint32_t)head[4] == hash_follows;
+    shard_out->hash = (uint32_t)head[5] | (uint64_t)(uint32_t)head[6] << 32;
     return MICS_OK;
 }
 
-mics_status mics_shard_open(const char *path, mics_shard *shard_out)
+mics_status mics_shard_open(mics_memory *memory, const char *path, mics_shard *shard_out)
 {
     mics_status status = MICS_OK;
-    mics_shard shard = {0};
+    mics_shard shard = {.file = -1};
     int file = -1;
     int64_t bytes = 0;
     MICS_TRY(mics_file_open_read(path, &file, &bytes));
-    shard.map_bytes = (size_t)bytes;
-    MICS_TRY_OUT(read_header(path, file, shard.map_bytes, &shard));
-    void *map = mmap(NULL, shard.map_bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (map == MAP_FAILED) {
-        status = mics_fail(MICS_ERR_IO, "%s: cannot map %zu bytes: %s", path, shard.map_bytes,
-                           strerror(errno));
-        goto out;
-    }
-    shard.map = map;
+    MICS_TRY_OUT(read_stamp(file, path, &shard.stamp));
+    MICS_TRY_OUT(read_header(path, file, (size_t)shard.stamp.bytes, &shard));
+    MICS_TRY_OUT(mics_strdup(memory, path, &shard.path));
+    shard.file = file;
     *shard_out = shard;
+    file = -1;
 out:
-    close(file);
+    if (file >= 0)
+        close(file);
     return status;
 }
 
-void mics_shard_close(mics_shard *shard)
+void mics_shard_let_go(mics_shard *shard)
 {
-    if (shard->map != NULL)
-        munmap((void *)shard->map, shard->map_bytes);
-    *shard = (mics_shard){0};
+    if (shard->file >= 0)
+        close(shard->file);
+    shard->file = -1;
 }
 
-void mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count, int32_t *tokens_out)
+void mics_shard_close(mics_memory *memory, mics_shard *shard)
 {
-    const char *tokens = (const char *)shard->map + MICS_SHARD_HEADER_BYTES;
-    if (shard->token_bytes == 4) {
-        memcpy(tokens_out, tokens + begin * 4, (size_t)count * 4);
-        return;
+    mics_shard_let_go(shard);
+    mics_free(memory, shard->path);
+    *shard = (mics_shard){.file = -1};
+}
+
+// Tokens of two bytes are read into the upper half of `tokens_out` and widened from there on, each
+// before the place of the next is written to.
+static mics_status read_tokens(const mics_shard *shard, int file, int64_t begin, int64_t count,
+                               int32_t *tokens_out)
+{
+    const size_t bytes = (size_t)(count * shard->token_bytes);
+    const int64_t offset = MICS_SHARD_HEADER_BYTES + begin * shard->token_bytes;
+    char *to = (char *)tokens_out + ((size_t)count * sizeof *tokens_out - bytes);
+    size_t got = 0;
+    MICS_TRY(mics_file_read_up_to(file, shard->path, to, bytes, offset, &got));
+    MICS_TRY(check_stamp(shard, file)); // says more than that the file ends too early
+    if (got < bytes)
+        return mics_fail(MICS_ERR_IO, "%s: offset %lld: ends there; restore it, and start again",
+                         shard->path, (long long)(offset + (int64_t)got));
+    for (int64_t i = 0; i < count && shard->token_bytes == 2; i++) {
+        uint16_t narrow;
+        memcpy(&narrow, to + 2 * i, sizeof narrow);
+        tokens_out[i] = narrow;
     }
-    const uint16_t *narrow = (const uint16_t *)(const void *)tokens + begin;
-    for (int64_t i = 0; i < count; i++)
-        tokens_out[i] = narrow[i];
+    return MICS_OK;
+}
+
+mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
+                            int32_t *tokens_out)
+{
+    int64_t bytes = 0;
+    int file = shard->file;
+    if (file < 0)
+        MICS_TRY(mics_file_open_read(shard->path, &file, &bytes));
+    const mics_status status = read_tokens(shard, file, begin, count, tokens_out);
+    if (shard->file < 0)
+        close(file);
+    return status;
 }

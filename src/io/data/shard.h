@@ -4,15 +4,20 @@
 // tokens, little-endian. Magic 20240520 with version 1 has uint16 tokens, magic 20240801 with
 // version 7 uint32 ones. Beyond 2^31 - 1 tokens the upper half of the count stands in word 3, which
 // llm.c leaves 0; its reader then refuses the file, as it must.
+// Ours say in words 4 to 6 that a checksum follows ("XXH3"), and that of the tokens, each as a
+// uint32; the words are 0 in llm.c's, whose reader does not look at them.
 // Source: github.com/karpathy/llm.c, dev/data/data_common.py and llmc/dataloader.h, 2024.
 #ifndef MICS_DATA_SHARD_H
 #define MICS_DATA_SHARD_H
 
+#include "base/file.h"
 #include "mics/data.h"
 #include "mics/status.h"
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <xxhash.h>
 
 enum {
     MICS_SHARD_HEADER_WORDS = 256,
@@ -25,11 +30,13 @@ enum {
 typedef struct mics_shard_writer {
     char path[PATH_MAX];
     char partial[PATH_MAX];
+    mics_file_aside listed; // partial
     int file;
     int32_t vocab;
     int32_t token_bytes; // 2 or 4
     int64_t count;
-    size_t used; // of buffer
+    XXH3_state_t *hash; // of the tokens
+    size_t used;        // of buffer
     unsigned char buffer[MICS_SHARD_BUFFER_BYTES];
 } mics_shard_writer;
 
@@ -40,7 +47,8 @@ typedef struct mics_shard_host {
 
 mics_shard_host mics_shard_host_get(void);
 
-/* Begins PATH.<machine>-<process>-<thread>-<n>.partial. End it with mics_shard_finish. */
+/* Begins PATH.<machine>-<16 hexadecimal digits>.partial. End it with mics_shard_finish;
+ * the writer must stay where it is until then. */
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer_out);
 
 /* Returns MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab)); MICS_ERR_IO. */
@@ -50,25 +58,41 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
  * Returns: `status` if it is an error; MICS_ERR_INVALID (no tokens); MICS_ERR_IO; MICS_OK. */
 mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status);
 
-// A shard mapped into memory. Whoever shortens the file while it is mapped ends the process
-// (SIGBUS); shards are replaced by rename, never changed.
+// What a file is known by while it is read: who it is, how long, and when it was last written.
+typedef struct mics_shard_stamp {
+    uint64_t device, inode;
+    int64_t bytes, written_ns;
+} mics_shard_stamp;
+
+// A shard that is read. What is written into it, or cut off, after it was opened is an error of the
+// next read: its stamp tells. (Who sets the time of the last write back as well is not noticed,
+// unless a token is not one of the vocabulary.) A shard that is replaced by rename, as ours are,
+// stays what it was for those who have it open.
 typedef struct mics_shard {
-    const void *map;
-    size_t map_bytes;
+    char *path;
+    int file; // -1: opened for each read, as a process may have some hundreds open at most
+    mics_shard_stamp stamp;
     int32_t token_bytes;
     int64_t count;
+    bool has_hash; // of all tokens, each as a uint32
+    uint64_t hash;
 } mics_shard;
 
-/* Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what). Tokens are not looked at. */
-mics_status mics_shard_open(const char *path, mics_shard *shard_out);
-void mics_shard_close(mics_shard *shard);
+/* Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY. Tokens are
+ * not looked at. */
+mics_status mics_shard_open(mics_memory *memory, const char *path, mics_shard *shard_out);
+/* From now on the file is opened for each read, and must still be the same then. */
+void mics_shard_let_go(mics_shard *shard);
+void mics_shard_close(mics_memory *memory, mics_shard *shard);
 
-/* Copies tokens [begin, begin + count); one beyond int32_t becomes negative. */
-void mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count, int32_t *tokens_out);
+/* Reads tokens [begin, begin + count); one beyond int32_t becomes negative. Threads: any.
+ * Returns: MICS_OK; MICS_ERR_IO: cannot be read, or was changed since it was opened. */
+mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
+                            int32_t *tokens_out);
 
 // ---- text_shard.c ----
 
-/* Finds or makes the shard of one text: the separator, if the tokenizer has one, then its tokens.
+/* Finds or makes the shard of one text: the separator, if the tokenizer has one, then its tokens; or its tokens in their frame.
  *
  * The shard is CACHE_DIR/<hash of contents and tokenizer>.bin. Several processes may ask at once:
  * one tokenizes while the others wait for its lock. Where locks do not work, each tokenizes, and

@@ -137,19 +137,31 @@ static mics_status advance(source *s, mics_encoder *encoder, mics_token_list *li
     return mics_shard_append(writer, list->tokens, list->count);
 }
 
+// What stands before the tokens of a text, and behind them.
+static mics_status surroundings(const mics_tokenizer *tokenizer, mics_token_frame *frame_out)
+{
+    if (tokenizer->frames_texts)
+        return mics_tokenizer_frame(tokenizer, frame_out);
+    *frame_out = (mics_token_frame){.before = &tokenizer->separator,
+                                    .before_count = tokenizer->separator >= 0 ? 1 : 0};
+    return MICS_OK;
+}
+
 static mics_status tokenize(source *s, const mics_tokenizer *tokenizer, mics_shard_writer *writer)
 {
     mics_encoder encoder = {0};
     mics_token_list list = {.memory = s->memory};
+    mics_token_frame around;
     mics_status status = MICS_OK;
     double start_us = mics_clock_us(), shown_us = start_us;
-    if (tokenizer->separator >= 0)
-        MICS_TRY_OUT(mics_shard_append(writer, &tokenizer->separator, 1));
+    MICS_TRY_OUT(surroundings(tokenizer, &around));
+    MICS_TRY_OUT(mics_shard_append(writer, around.before, around.before_count));
     MICS_TRY_OUT(mics_encoder_open(tokenizer, false, &encoder));
     while (!s->ended) {
         MICS_TRY_OUT(advance(s, &encoder, &list, writer));
         show_progress(s, start_us, &shown_us);
     }
+    MICS_TRY_OUT(mics_shard_append(writer, around.after, around.after_count));
 out:
     mics_encoder_fini(&encoder);
     mics_token_list_fini(&list);
@@ -200,7 +212,7 @@ static int lock(const char *path)
 {
     enum { ATTEMPTS = 1000 };
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (file < 0)
             return -1;
         bool locked = wait_for_lock(file);

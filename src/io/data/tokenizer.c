@@ -4,6 +4,7 @@
 #include "io/data/tokenizer.h"
 #include "mics/log.h"
 #include <string.h>
+#include <xxhash.h>
 
 // ---- bytes ----
 
@@ -24,9 +25,9 @@ static mics_status bytes_feed(mics_encoder *encoder, const char *text, size_t by
     return MICS_OK;
 }
 
-static size_t bytes_text(const mics_tokenizer *tokenizer, int32_t token, char *to)
+static size_t bytes_text(const mics_tokenizer *tokenizer, int32_t token, bool head, char *to)
 {
-    (void)tokenizer;
+    (void)tokenizer, (void)head;
     if (to != NULL)
         *to = (char)(unsigned char)token;
     return 1;
@@ -66,6 +67,8 @@ void mics_tokenizer_close(mics_tokenizer *tokenizer)
     if (tokenizer->ops->close != NULL)
         tokenizer->ops->close(tokenizer->ctx);
     mics_free(tokenizer->memory, tokenizer->file_text);
+    mics_token_list_fini(&tokenizer->frame);
+    mics_free(tokenizer->memory, tokenizer->frame_refused);
     mics_free(tokenizer->memory, tokenizer);
 }
 
@@ -129,15 +132,16 @@ out:
     return status;
 }
 
-mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
-                                  int64_t count, char **text_out, size_t *bytes_out)
+// The text of tokens before it is trimmed; `head`: they begin it.
+static mics_status join(const mics_tokenizer *tokenizer, const int32_t *tokens, int64_t count,
+                        bool head, char **text_out, size_t *bytes_out)
 {
     size_t total = 0;
     for (int64_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab)
             return mics_fail(MICS_ERR_INVALID, "token %d at index %lld is not in [0, %d)",
                              (int)tokens[i], (long long)i, (int)tokenizer->vocab);
-        const size_t bytes = tokenizer->ops->text(tokenizer, tokens[i], NULL);
+        const size_t bytes = tokenizer->ops->text(tokenizer, tokens[i], head && i == 0, NULL);
         if (bytes > SIZE_MAX - 1 - total)
             return mics_fail(MICS_ERR_MEMORY, "%lld tokens make a text beyond all memory",
                              (long long)count);
@@ -147,8 +151,61 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
     MICS_TRY(MICS_NEW(tokenizer->memory, total + 1, &text));
     char *at = text;
     for (int64_t i = 0; i < count; i++)
-        at += tokenizer->ops->text(tokenizer, tokens[i], at);
+        at += tokenizer->ops->text(tokenizer, tokens[i], head && i == 0, at);
     *text_out = text;
     *bytes_out = total;
+    return MICS_OK;
+}
+
+mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                  int64_t count, char **text_out, size_t *bytes_out)
+{
+    size_t begin = 0;
+    MICS_TRY(join(tokenizer, tokens, count, true, text_out, bytes_out));
+    if (tokenizer->ops->trim == NULL)
+        return MICS_OK;
+    tokenizer->ops->trim(tokenizer, *text_out, bytes_out, &begin);
+    memmove(*text_out, *text_out + begin, *bytes_out);
+    (*text_out)[*bytes_out] = '\0';
+    return MICS_OK;
+}
+
+mics_status mics_tokenizer_decode_more(const mics_tokenizer *tokenizer, const int32_t *tokens,
+                                       int64_t count, char **text_out, size_t *bytes_out)
+{
+    return join(tokenizer, tokens, count, false, text_out, bytes_out);
+}
+
+mics_status mics_tokenizer_frame(const mics_tokenizer *tokenizer, mics_token_frame *frame_out)
+{
+    const mics_token_list *list = &tokenizer->frame;
+    int64_t before = 0;
+    if (tokenizer->frame_refused != NULL)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "%s", tokenizer->frame_refused);
+    *frame_out = (mics_token_frame){0};
+    if (list->count == 0)
+        return MICS_OK;
+    while (list->tokens[before] >= 0)
+        before++;
+    *frame_out = (mics_token_frame){.before = list->tokens,
+                                    .before_count = before,
+                                    .after = list->tokens + before + 1,
+                                    .after_count = list->count - before - 1};
+    return MICS_OK;
+}
+
+mics_status mics_tokenizer_frame_texts(mics_tokenizer *tokenizer, const char *asked_by)
+{
+    mics_token_frame frame;
+    MICS_TRY(mics_tokenizer_frame(tokenizer, &frame));
+    if (frame.before_count + frame.after_count == 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: this tokenizer puts no special tokens around a text: its "
+                         "\"post_processor\" has no TemplateProcessing; without %s the separator "
+                         "stands before each",
+                         asked_by, asked_by);
+    if (!tokenizer->frames_texts)
+        tokenizer->identity = XXH3_64bits(&tokenizer->identity, sizeof tokenizer->identity);
+    tokenizer->frames_texts = true;
     return MICS_OK;
 }

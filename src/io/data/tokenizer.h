@@ -22,8 +22,7 @@ void mics_token_list_fini(mics_token_list *list);
 typedef struct mics_encoder {
     const mics_tokenizer *tokenizer;
     bool specials;
-    bool inside; // tokens were made since the text began or since the last added token
-    void *work;  // the kind's own
+    void *work; // the kind's own
 } mics_encoder;
 
 typedef struct mics_tokenizer_ops {
@@ -32,8 +31,13 @@ typedef struct mics_tokenizer_ops {
     // what it cannot change is consumed; without, everything is.
     mics_status (*feed)(mics_encoder *encoder, const char *text, size_t bytes, bool more,
                         mics_token_list *list, size_t *consumed_out);
-    // Copies what a token in [0, vocab) stands for, unless `to` is NULL. Returns its bytes.
-    size_t (*text)(const mics_tokenizer *tokenizer, int32_t token, char *to);
+    // Copies what a token in [0, vocab) stands for, unless `to` is NULL; `head`: it is the first of
+    // a text. Returns its bytes.
+    size_t (*text)(const mics_tokenizer *tokenizer, int32_t token, bool head, char *to);
+    // (optional) Takes from both ends of a whole text what is not of it: what is left begins at
+    // *begin_out.
+    void (*trim)(const mics_tokenizer *tokenizer, const char *text, size_t *bytes,
+                 size_t *begin_out);
     mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
     void (*work_close)(void *work);                                             // (optional)
     void (*close)(void *ctx);                                                   // (optional)
@@ -44,9 +48,12 @@ struct mics_tokenizer {
     const mics_tokenizer_ops *ops;
     void *ctx;
     int32_t vocab;
-    int32_t separator; // -1: none
-    uint64_t identity; // equal for tokenizers that give equal tokens
-    char *file_text;   // of the tokenizer.json; NULL for bytes
+    int32_t separator;     // -1: none
+    uint64_t identity;     // equal for tokenizers that make equal tokens of a text in a corpus
+    char *file_text;       // of the tokenizer.json; NULL for bytes
+    mics_token_list frame; // what a run may ask to have around a text, -1: the text; empty: nothing
+    char *frame_refused;   // why there is none; NULL: there is
+    bool frames_texts;     // texts of a corpus stand in it, in place of the separator
 };
 
 mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,

@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ struct mics_metrics_file {
     mics_memory *memory;
     char *path;
     FILE *stream;
+    off_t end; // of the newest line that is whole
 };
 
 // ---- keeping the lines of a run that is resumed ----
@@ -133,23 +135,27 @@ static mics_status finish_stream(FILE *stream, const char *path)
     return good ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(reason));
 }
 
-static mics_status write_aside(mics_memory *memory, const char *path, const char *aside, FILE *from,
-                               int64_t last)
+static mics_status write_aside(mics_memory *memory, const char *path, FILE *from, int64_t last)
 {
-    FILE *to = fopen(aside, "we");
-    if (to == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside, strerror(errno));
-    mics_status copied = copy_lines(memory, path, from, last, to);
-    mics_status written = MICS_OK;
-    if (copied == MICS_OK)
-        written = finish_stream(to, aside);
+    mics_file_aside aside = {0};
+    int fd = -1;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_file_begin_aside(memory, path, 0, &aside, &fd));
+    FILE *to = fdopen(fd, "w");
+    if (to == NULL) {
+        status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside.path, strerror(errno));
+        close(fd);
+        goto out;
+    }
+    status = copy_lines(memory, path, from, last, to);
+    if (status == MICS_OK)
+        status = finish_stream(to, aside.path);
     else
         fclose(to);
-    mics_status status = copied != MICS_OK ? copied : written;
     if (status == MICS_OK)
-        status = mics_file_rename(aside, path);
-    if (status != MICS_OK)
-        unlink(aside);
+        status = mics_file_place(memory, &aside, path);
+out:
+    mics_file_drop(memory, &aside);
     return status == MICS_OK ? mics_file_sync_dir_of(path) : status;
 }
 
@@ -157,7 +163,6 @@ static mics_status write_aside(mics_memory *memory, const char *path, const char
 static mics_status cut(mics_memory *memory, const char *path, int64_t last)
 {
     struct stat facts;
-    char *aside = NULL;
     mics_status status = MICS_OK;
     FILE *from = fopen(path, "re");
     if (from == NULL && errno == ENOENT)
@@ -168,11 +173,103 @@ static mics_status cut(mics_memory *memory, const char *path, int64_t last)
         status = mics_fail(MICS_ERR_IO, "%s: is not a regular file", path);
         goto out;
     }
-    MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &aside));
-    MICS_TRY_OUT(write_aside(memory, path, aside, from, last));
+    MICS_TRY_OUT(write_aside(memory, path, from, last));
 out:
-    mics_free(memory, aside);
     fclose(from);
+    return status;
+}
+
+// ---- verifying ----
+
+enum { MAX_TOLD = 20 };
+
+typedef struct metrics_reader {
+    mics_memory *memory;
+    const char *path;
+    void (*problem)(void *ctx, const char *line);
+    void *ctx;
+    int64_t lines, step; // of the newest line
+    bool trained;        // that line was a step's
+    int64_t problems;
+} metrics_reader;
+
+static void tell(metrics_reader *r, const char *what)
+{
+    if (r->problems++ < MAX_TOLD)
+        r->problem(r->ctx, what);
+}
+
+// A step's line stands behind those of steps before it, a validation's behind its step's.
+static void check_order(metrics_reader *r, const char *name, const text_line *line, int64_t step)
+{
+    char what[LINE_BYTES + 100];
+    const bool trained = strstr(line->text, "\"validation_loss\"") == NULL;
+    if (step < r->step || (step == r->step && trained && r->trained)) {
+        snprintf(what, sizeof what, "%s: step %" PRId64 " stands behind step %" PRId64, name, step,
+                 r->step);
+        tell(r, what);
+    }
+    r->step = step;
+    r->trained = trained;
+}
+
+static mics_status verify_line(metrics_reader *r, const char *name, const text_line *line,
+                               bool last)
+{
+    char what[LINE_BYTES + 100];
+    int64_t step = 0;
+    if (last && !line->whole) {
+        snprintf(what, sizeof what,
+                 "%s: is cut short, as a crash leaves it; a run that resumes drops it", name);
+        tell(r, what);
+        return MICS_OK;
+    }
+    const mics_status status = read_line(r->memory, name, line, &step);
+    if (status == MICS_OK)
+        check_order(r, name, line, step);
+    else if (status == MICS_ERR_FORMAT && mics_log_take(what, sizeof what))
+        tell(r, what);
+    return status == MICS_ERR_FORMAT ? MICS_OK : status;
+}
+
+static mics_status verify_lines(metrics_reader *r, FILE *from)
+{
+    text_line line;
+    char name[LINE_BYTES];
+    bool begins = true; // of what fgets gives in parts, the first part
+    while (next_line(from, &line)) {
+        snprintf(name, sizeof name, "%s, line %" PRId64, r->path, r->lines + 1);
+        if (begins)
+            MICS_TRY(verify_line(r, name, &line, feof(from) != 0));
+        begins = line.whole || line.zeros;
+        r->lines += line.whole || line.zeros ? 1 : 0;
+    }
+    if (ferror(from) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", r->path, strerror(errno));
+    return MICS_OK;
+}
+
+mics_status mics_metrics_verify(mics_memory *memory, const char *path,
+                                void (*problem)(void *ctx, const char *line), void *ctx,
+                                int64_t *lines_out)
+{
+    metrics_reader reader = {
+        .memory = memory, .path = path, .problem = problem, .ctx = ctx, .step = -1};
+    char more[LINE_BYTES + 100];
+    FILE *from = fopen(path, "re");
+    if (from == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    mics_log_hold(false);
+    const mics_status status = verify_lines(&reader, from);
+    mics_log_release(status != MICS_OK, -1);
+    fclose(from);
+    if (reader.problems > MAX_TOLD) {
+        snprintf(more, sizeof more, "%s: %" PRId64 " more lines like these", path,
+                 reader.problems - MAX_TOLD);
+        problem(ctx, more);
+    }
+    if (status == MICS_OK)
+        *lines_out = reader.lines;
     return status;
 }
 
@@ -192,6 +289,8 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
         status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
         goto out;
     }
+    (void)fseeko(file->stream, 0, SEEK_END);
+    file->end = ftello(file->stream);
     *file_out = file;
     file = NULL;
 out:
@@ -201,9 +300,17 @@ out:
 
 static mics_status flush_line(mics_metrics_file *file, bool written)
 {
-    if (written && fflush(file->stream) == 0)
+    if (written && fflush(file->stream) == 0) {
+        file->end = ftello(file->stream);
         return MICS_OK;
-    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", file->path, strerror(errno));
+    }
+    const int cause = errno;
+    // What has reached the file of this line is taken back, so that a later one stands by itself.
+    __fpurge(file->stream);
+    clearerr(file->stream);
+    if (file->end >= 0 && ftruncate(fileno(file->stream), file->end) != 0)
+        mics_log(MICS_LOG_WARNING, "%s: holds part of a line: %s", file->path, strerror(errno));
+    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", file->path, strerror(cause));
 }
 
 // Writes `, "name": value` with as many digits as give its bits back, so that runs can be compared;
@@ -237,6 +344,7 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     good = good && put_real(to, "exposed_reduce_ms", metrics->exposed_reduce_ms);
     good = good && put_real(to, "exposed_second_hop_ms", metrics->exposed_second_hop_ms);
     good = good && put_real(to, "exposed_agree_ms", metrics->exposed_agree_ms);
+    good = good && put_real(to, "save_ms", metrics->save_ms);
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 

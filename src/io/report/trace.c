@@ -29,7 +29,8 @@ static const double MAX_EXACT = 9007199254740992.0; // 2^53: integers that a dou
 
 struct mics_trace {
     mics_memory *memory;
-    char *path, *aside;
+    char *path;
+    mics_file_aside aside;
     int fd;          // of `aside`; -1: closed
     int64_t written; // bytes of it
     int64_t entries, arrows;
@@ -48,8 +49,7 @@ mics_status mics_trace_open(mics_memory *memory, const char *path, mics_trace **
     trace->memory = trace->text.memory = trace->figures.memory = memory;
     trace->fd = -1;
     MICS_TRY_OUT(mics_strdup(memory, path, &trace->path));
-    MICS_TRY_OUT(mics_file_suffixed(memory, path, ".aside", &trace->aside));
-    MICS_TRY_OUT(mics_file_create(trace->aside, 0, &trace->fd));
+    MICS_TRY_OUT(mics_file_begin_aside(memory, path, 0, &trace->aside, &trace->fd));
     mics_text_printf(&trace->text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
     MICS_TRY_OUT(mics_text_status(&trace->text));
     *trace_out = trace;
@@ -116,8 +116,8 @@ static void flush(mics_trace *trace)
     fail(trace, mics_text_status(&trace->text));
     if (trace->status != MICS_OK || trace->text.used == 0)
         return;
-    fail(trace, mics_file_write_at(trace->fd, trace->aside, trace->text.bytes, trace->text.used,
-                                   trace->written));
+    fail(trace, mics_file_write_at(trace->fd, trace->aside.path, trace->text.bytes,
+                                   trace->text.used, trace->written));
     trace->written += (int64_t)trace->text.used;
     trace->text.used = 0;
     trace->text.bytes[0] = '\0';
@@ -279,13 +279,13 @@ mics_status mics_trace_finish(mics_trace *trace)
                          trace->figures.used > 0 ? trace->figures.bytes + 1 : "");
         flush(trace);
     }
-    trace->status = mics_file_close_written(trace->fd, trace->aside, trace->status);
+    trace->status = mics_file_close_written(trace->fd, trace->aside.path, trace->status);
     trace->fd = -1;
     if (trace->status == MICS_OK)
-        trace->status = mics_file_rename(trace->aside, trace->path);
+        trace->status = mics_file_place(trace->memory, &trace->aside, trace->path);
     if (trace->status == MICS_OK)
         return mics_file_sync_dir_of(trace->path);
-    unlink(trace->aside);
+    mics_file_drop(trace->memory, &trace->aside);
     return trace->status;
 }
 
@@ -293,13 +293,11 @@ void mics_trace_close(mics_trace *trace)
 {
     if (trace == NULL)
         return;
-    if (trace->fd >= 0) {
+    if (trace->fd >= 0)
         close(trace->fd);
-        unlink(trace->aside);
-    }
+    mics_file_drop(trace->memory, &trace->aside);
     mics_text_fini(&trace->text);
     mics_text_fini(&trace->figures);
-    mics_free(trace->memory, trace->aside);
     mics_free(trace->memory, trace->path);
     mics_free(trace->memory, trace);
 }

@@ -58,8 +58,9 @@ void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, cons
                           int32_t count, int64_t stride, int64_t elems, bool add);
 void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems);
+void mics_cuda_hash(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
 
-// What sum_squares takes of a call's workspace; every GEMM has more.
+// What sum_squares and hash take of a call's workspace; every GEMM has more.
 enum { MICS_CUDA_SUM_BLOCKS = 1024, MICS_CUDA_SUM_BYTES = 8 * MICS_CUDA_SUM_BLOCKS };
 
 // ---- optim/: entries of mics_kernels.update ----

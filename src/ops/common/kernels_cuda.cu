@@ -17,6 +17,7 @@ static const mics_kernels kernels = {
     mics_cuda_sum_blocks_rounded,
     mics_cuda_round,
     mics_cuda_widen,
+    mics_cuda_hash,
     nullptr, // communication dtypes are the CPU's
     nullptr,
     nullptr,

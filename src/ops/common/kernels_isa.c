@@ -21,6 +21,7 @@ const mics_kernels MICS_OP_JOIN(kernels, MICS_ISA) = {
     .sum_blocks_rounded = MICS_OP(sum_blocks_rounded),
     .round = MICS_OP(copy_fp32),
     .widen = MICS_OP(copy_wide),
+    .hash = MICS_OP(hash),
     .pack_bf16 = MICS_OP(pack_bf16),
     .unpack_bf16 = MICS_OP(unpack_bf16),
     .add_bf16 = MICS_OP(add_bf16),

@@ -42,6 +42,7 @@ void MICS_OP(sum_blocks_rounded)(const mics_exec *at, void *out, const void *own
                                  const void *blocks, int32_t count, int64_t stride, int64_t elems);
 void MICS_OP(copy_fp32)(const mics_exec *at, void *out, const float *x, int64_t elems);
 void MICS_OP(copy_wide)(const mics_exec *at, float *out, const void *x, int64_t elems);
+void MICS_OP(hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
 void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
 void MICS_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
 void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);

@@ -515,6 +515,75 @@ static void a_step_can_be_saved_again(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Two ranks save by themselves; a file that an earlier save left does not pass for one of theirs.
+static void ranks_save_without_a_word(void **state)
+{
+    (void)state;
+    static const model_unit units[] = {{"u", 1000}};
+    mics_memory *memory = NULL;
+    mics_checkpoint_saving *savings[2] = {NULL, NULL};
+    const mics_checkpoint_meta meta = meta_of(7, 5);
+    scratch place;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make(&place);
+    ASSERT_OK(mics_checkpoint_clean(memory, scratch_path(&place, "none")));
+    ASSERT_OK(save_small(memory, place.dir, 6, 4, 0));
+    ASSERT_OK(save_small(memory, place.dir, 7, 4, 0));
+    static const char *const left[] = {"step-00000007/rank-00001-g1.mics",
+                                       "step-00000007/rank-00000-g1.part.mics"};
+    for (int i = 0; i < 2; i++)
+        file_write(scratch_path(&place, left[i]), "left", 4);
+    ASSERT_OK(mics_checkpoint_clean(memory, place.dir));
+    for (int i = 0; i < 2; i++)
+        assert_false(file_exists(scratch_path(&place, left[i])));
+    for (int32_t rank = 0; rank < 2; rank++) {
+        const mics_checkpoint_writer writer = {.dir = place.dir, .rank = rank, .writers = 2};
+        model_part part = {0};
+        model_share(&part, units, 1, rank, 2, 5);
+        ASSERT_OK(mics_checkpoint_save_open(memory, &writer, &meta, &savings[rank]));
+        assert_false(mics_checkpoint_save_is_written(savings[0]));
+        ASSERT_OK(mics_checkpoint_save_write(savings[rank], part.shards, part.count));
+        model_free(&part);
+    }
+    assert_true(mics_checkpoint_save_is_written(savings[0]));
+    expect_small(memory, place.dir, 7, 4); // until it is committed
+    ASSERT_OK(mics_checkpoint_save_commit(savings[0]));
+    expect_small(memory, place.dir, 7, 5);
+    for (int32_t rank = 0; rank < 2; rank++)
+        mics_checkpoint_save_close(savings[rank], false);
+    ASSERT_OK(mics_checkpoint_prune(memory, place.dir, 1, 7));
+    assert_false(file_exists(scratch_path(&place, "step-00000006/manifest.json")));
+    expect_small(memory, place.dir, 7, 5);
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// When another rank has failed, each removes its own file.
+static void a_save_in_parts_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    static const model_unit units[] = {{"u", 1000}};
+    mics_memory *memory = NULL;
+    mics_checkpoint_saving *saving = NULL;
+    const mics_checkpoint_meta meta = meta_of(8, 5);
+    scratch place;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make(&place);
+    for (int32_t rank = 1; rank >= 0; rank--) {
+        const mics_checkpoint_writer writer = {.dir = place.dir, .rank = rank, .writers = 3};
+        model_part part = {0};
+        model_share(&part, units, 1, rank, 3, 5);
+        ASSERT_OK(mics_checkpoint_save_open(memory, &writer, &meta, &saving));
+        ASSERT_OK(mics_checkpoint_save_write(saving, part.shards, part.count));
+        assert_false(mics_checkpoint_save_is_written(saving));
+        mics_checkpoint_save_close(saving, true);
+        model_free(&part);
+    }
+    assert_false(file_exists(scratch_path(&place, "step-00000008")));
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void a_rank_that_fails_fails_the_save(void **state)
 {
     (void)state;
@@ -754,7 +823,7 @@ static void a_file_size_limit_is_an_error_not_a_signal(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     capture_end();
     assert_int_equal(status, MICS_ERR_IO);
-    ASSERT_SAID(&seen, "step-00000002/rank-00000.mics: cannot write 12352 bytes");
+    ASSERT_SAID(&seen, "step-00000002/rank-00000.part.mics: cannot write 12352 bytes");
     assert_false(file_exists(scratch_path(&place, "step-00000002")));
     expect_small(memory, place.dir, 1, 1);
     scratch_remove(&place);
@@ -831,6 +900,8 @@ int main(void)
         cmocka_unit_test(only_the_newest_are_kept_and_strangers_stay),
         cmocka_unit_test(a_step_can_be_saved_again),
         cmocka_unit_test(a_rank_that_fails_fails_the_save),
+        cmocka_unit_test(ranks_save_without_a_word),
+        cmocka_unit_test(a_save_in_parts_that_fails_leaves_nothing),
         cmocka_unit_test(latest_may_be_lost),
         cmocka_unit_test(a_folder_without_a_complete_one_is_an_error),
         cmocka_unit_test(a_damaged_neighbour_is_a_warning),

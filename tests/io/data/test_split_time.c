@@ -4,11 +4,12 @@
 // tokenizers, and ones that seldom match, are not.
 #include "base/watched.h"
 #include "io/data/split.h"
+#include "io/data/split_known.h"
 #include "test.h"
 #include <stdlib.h>
 #include <time.h>
 
-// Much above what is allowed (src/io/data/split.c), for slow machines and sanitizers.
+// Much above what is allowed (src/io/data/pattern.c), for slow machines and sanitizers.
 static const double TIME_MAX_S = 20;
 
 #define AS "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -40,25 +41,35 @@ static char *repeat(const char *unit, size_t count)
     return text;
 }
 
-// Splits; the pieces must be the text again if it can be split.
-static mics_status split(const char *pattern, const char *text, counts *counts_out)
+// Splits, giving pieces to `sink`.
+static mics_status split_to(mics_split_sink sink, const char *pattern, const char *text)
 {
     mics_split *splitter = NULL;
     mics_split_work *work = NULL;
-    const size_t bytes = strlen(text);
-    size_t consumed = 0;
-    *counts_out = (counts){0};
-    ASSERT_OK(mics_split_open(memory, &splitter));
-    ASSERT_OK(mics_split_add(splitter, "tokenizer.json", pattern));
+    mics_chars chars = {0};
+    const mics_split_part part = {.text = text, .bytes = strlen(text), .head = true, .first = true};
+    ASSERT_OK(mics_chars_init(memory, &chars));
+    ASSERT_OK(mics_split_open(memory, &chars, &splitter));
+    ASSERT_OK(
+        mics_split_add_pattern(splitter, "tokenizer.json", pattern, MICS_SPLIT_ISOLATED, false));
     ASSERT_OK(mics_split_work_open(splitter, &work));
-    const mics_split_sink sink = {.piece = count_piece, .ctx = counts_out};
     const clock_t begun = clock();
-    const mics_status status = mics_split_run(work, text, bytes, false, sink, &consumed);
+    const mics_status status = mics_split_feed(work, &part, sink);
     assert_true((double)(clock() - begun) / CLOCKS_PER_SEC < TIME_MAX_S);
-    if (status == MICS_OK)
-        assert_true(consumed == bytes && counts_out->bytes == bytes);
     mics_split_work_close(work);
     mics_split_close(splitter);
+    mics_chars_fini(&chars);
+    return status;
+}
+
+// The pieces must be the text again if it can be split.
+static mics_status split(const char *pattern, const char *text, counts *counts_out)
+{
+    const mics_split_sink sink = {.piece = count_piece, .ctx = counts_out};
+    *counts_out = (counts){0};
+    const mics_status status = split_to(sink, pattern, text);
+    if (status == MICS_OK)
+        assert_int_equal(counts_out->bytes, strlen(text));
     return status;
 }
 
@@ -69,7 +80,7 @@ static void test_too_long(void **state)
         const char *pattern, *unit;
         size_t count;
     } cases[] = {
-        {"(?:a+)+[bd]", "a", 2000},          // 2^2000 ways
+        {"(?:a|aa)+[bd]", "a", 2000},        // 1.6^2000 ways
         {"a*a*a*[bd]", "a", 3000},           // 3000^3 / 6 steps from the first place
         {"(?=\\p{L}a*+[bd])a", "a", 300000}, // no step is counted, 300000 characters a place
         {"(?=.*[xw])(?=.*[yw])a", "ab ", 100000},
@@ -86,23 +97,43 @@ static void test_too_long(void **state)
     }
 }
 
-// Recursion takes memory for each level.
+// Ways that are left to try take memory, and time in the end.
 static void test_too_deep(void **state)
 {
     (void)state;
     counts pieces;
-    char *text = repeat("a", 1000000);
-    assert_int_equal(split("(?:a(?R)b|c)", text, &pieces), MICS_ERR_FORMAT);
-    ASSERT_SAID(&seen, "tokenizer.json: its pattern \"(?:a(?R)b|c)\" fails on a text");
+    char *text = repeat("a", 3000000);
+    assert_int_equal(split("(?:a|b)*c", text, &pieces), MICS_ERR_FORMAT);
+    ASSERT_SAID(&seen, "tokenizer.json: its pattern \"(?:a|b)*c\" fails on a text");
     free(text);
+}
+
+static mics_status work_long(void *ctx, const char *text, size_t bytes)
+{
+    (void)text;
+    (void)bytes;
+    const clock_t begun = clock();
+    while ((double)(clock() - begun) / CLOCKS_PER_SEC < 0.25)
+        continue;
+    ++*(int *)ctx;
+    return MICS_OK;
+}
+
+// More than twice the time of a text goes to what is done with its pieces.
+static void test_slow_sink(void **state)
+{
+    (void)state;
+    int pieces = 0;
+    ASSERT_OK(
+        split_to((mics_split_sink){.piece = work_long, .ctx = &pieces}, "[a-z]+|x", "a b c d e f"));
+    assert_int_equal(pieces, 11);
 }
 
 static void test_long_enough(void **state)
 {
     (void)state;
-    static const char llama3[] =
-        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
-        " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    // By hand, and by Oniguruma.
+    static const char llama3[] = MICS_SPLIT_LLAMA3, slow_llama3[] = MICS_SPLIT_LLAMA3 "|x";
     static const struct {
         const char *pattern, *unit;
         size_t count, pieces;
@@ -111,6 +142,10 @@ static void test_long_enough(void **state)
         {MICS_SPLIT_GPT2, " ", 2000000, 1},
         {llama3, " ", 2000000, 1}, // backtracks 2 million times, once
         {llama3, "          word", 100000, 200000},
+        {slow_llama3, " ", 8000, 1},
+        {slow_llama3, "w", 2000000, 1},
+        {slow_llama3, "          word", 100000, 200000},
+        {slow_llama3, " word", 400000, 400000},
         {"\\p{N}", "a", 4000000, 1},           // no place in 4 million
         {"\\p{N}", "\xe6\xbc\xa2", 100000, 1}, // windows end inside characters
         {"\\p{N}",
@@ -132,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_too_long, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_deep, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slow_sink, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_enough, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,7 @@ static void check_corpus(const mics_corpus *corpus, const mics_tokenizer *tokeni
     assert_int_equal(mics_corpus_tokens(corpus), count + 1);
     int32_t *read = malloc((size_t)(count + 1) * sizeof *read);
     assert_non_null(read);
-    mics_corpus_read(corpus, 0, count + 1, read);
+    ASSERT_OK(mics_corpus_read(corpus, 0, count + 1, read));
     assert_int_equal(read[0], mics_tokenizer_separator(tokenizer));
     assert_memory_equal(read + 1, tokens, (size_t)count * sizeof *tokens);
     free(read);
@@ -192,7 +192,7 @@ static void test_several_texts(void **state)
     ASSERT_OK(open_text(pattern, tokenizer, &corpus));
     int32_t tokens[5];
     assert_int_equal(mics_corpus_tokens(corpus), 5);
-    mics_corpus_read(corpus, 0, 5, tokens);
+    ASSERT_OK(mics_corpus_read(corpus, 0, 5, tokens));
     static const int32_t expected[] = {0, 'a', 'b', 0, 'c'};
     assert_memory_equal(tokens, expected, sizeof expected);
     mics_corpus_close(corpus);
@@ -204,6 +204,52 @@ static void test_several_texts(void **state)
     ASSERT_SAID(&seen, "doc1.txt: token 98 at index 2");
     assert_null(corpus);
     mics_tokenizer_close(tokenizer);
+}
+
+#define SPECIAL(name, id)                                                                          \
+    "\"" name "\": {\"id\": \"" name "\", \"ids\": [" #id "], \"tokens\": [\"" name "\"]}"
+#define ADDED(name, id) "{\"id\": " #id ", \"content\": \"" name "\", \"special\": true}"
+
+// Texts in a tokenizer's frame: no separator, and another shard in the cache.
+static void test_framed(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"added_tokens\": [" ADDED("<s>", 1) ", " ADDED(
+        "</s>", 2) "], \"normalizer\": null, "
+                   "\"pre_tokenizer\": null, \"decoder\": null, \"post_processor\": {\"type\": "
+                   "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, "
+                   "{\"Sequence\": "
+                   "{\"id\": \"A\"}}, {\"SpecialToken\": {\"id\": \"</s>\"}}], \"special_tokens\": "
+                   "{" SPECIAL("<s>", 1) ", " SPECIAL(
+                       "</s>", 2) "}}, \"model\": {\"type\": \"BPE\", "
+                                  "\"unk_token\": \"<unk>\", \"merges\": [], \"vocab\": "
+                                  "{\"<unk>\": 0, \"<s>\": 1, \"</s>\": "
+                                  "2, \"a\": 3, \"b\": 4}}}";
+    static const int32_t plain[] = {2, 3, 4, 2, 4}, framed[] = {1, 3, 4, 2, 1, 4, 2};
+    mics_corpus *corpus = NULL;
+    mics_tokenizer *tokenizer = NULL, *bytes = open_tokenizer("bytes");
+    int32_t tokens[7];
+    files_write(files_path("frame.json"), json, sizeof json - 1);
+    files_write(files_path("frame1.txt"), "ab", 2);
+    files_write(files_path("frame2.txt"), "b", 1);
+    ASSERT_OK(mics_tokenizer_open(memory, files_path("frame.json"), &tokenizer));
+    ASSERT_OK(open_text(files_path("frame*.txt"), tokenizer, &corpus));
+    assert_int_equal(mics_corpus_tokens(corpus), 5);
+    ASSERT_OK(mics_corpus_read(corpus, 0, 5, tokens));
+    assert_memory_equal(tokens, plain, sizeof plain);
+    mics_corpus_close(corpus);
+    for (int again = 0; again < 2; again++) {
+        ASSERT_OK(mics_tokenizer_frame_texts(tokenizer, "the test"));
+        ASSERT_OK(open_text(files_path("frame*.txt"), tokenizer, &corpus));
+        assert_int_equal(mics_corpus_tokens(corpus), 7);
+        ASSERT_OK(mics_corpus_read(corpus, 0, 7, tokens));
+        assert_memory_equal(tokens, framed, sizeof framed);
+        mics_corpus_close(corpus);
+    }
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_tokenizer_frame_texts(bytes, "the test"));
+    ASSERT_SAID(&seen, "the test: this tokenizer puts no special tokens around a text");
+    mics_tokenizer_close(tokenizer);
+    mics_tokenizer_close(bytes);
 }
 
 static void test_bad_texts(void **state)
@@ -361,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_memory_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(test_several_texts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_framed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_texts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lock_that_was_removed, setup, teardown),

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a run compares of what several ranks hold alike, in words.
+#include "replicas.h"
+#include <stdio.h>
+
+static const char *compared(const mics_replicas *replicas)
+{
+    if (replicas->compares_params && replicas->compares_optimizer)
+        return "parameters, masters and moments are compared";
+    if (replicas->compares_params)
+        return "parameters are compared";
+    return "masters and moments are compared";
+}
+
+static void write_when(const mics_run *run, char *text, size_t capacity)
+{
+    if (run->check_replicas_every == 1)
+        snprintf(text, capacity, "after each step");
+    else if (run->check_replicas_every > 0)
+        snprintf(text, capacity, "every %lld steps and before each save",
+                 (long long)run->check_replicas_every);
+    else
+        snprintf(text, capacity, "before each save");
+}
+
+char *cli_replicas_text(const mics_job *job, char *text, size_t capacity)
+{
+    const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
+    char when[64];
+    write_when(mics_job_run(job), when, sizeof when);
+    if (replicas.compares_params || replicas.compares_optimizer)
+        snprintf(text, capacity, "parameters %d times, gradients %d, optimizer %d; %s %s",
+                 (int)replicas.params, (int)replicas.grads, (int)replicas.optimizer,
+                 compared(&replicas), when);
+    else
+        snprintf(text, capacity, "none: every state exists once, so nothing can be compared");
+    return text;
+}

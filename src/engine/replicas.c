@@ -1,0 +1,540 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What several ranks hold alike, compared and repaired.
+//
+// Ranks r and q hold the same part of what is cut into `degree` parts when r % degree == q % degree
+// (mesh.h). So masters and moments, cut by O, have the replicas r, r + O, r + 2 O, ...; parameters
+// of a unit, cut by its P, have r, r + P, .... Each rank hashes what it holds, unit by unit. First
+// all ranks exchange three hashes of those hashes: of masters and moments, of the parameters that
+// are cut by the mesh's P, and of those that are whole on every rank, which have other replicas.
+// Only if one of them differs, the units' hashes go round.
+#include "engine/engine_internal.h"
+#include "mics/log.h"
+#include <string.h>
+#include <unistd.h>
+
+// What has the same replicas.
+enum { OF_OPTIMIZER, OF_PARAMS, OF_WHOLE, KINDS };
+
+typedef struct unit_hashes {
+    uint64_t of[MICS_REPLICA_STATES];
+} unit_hashes;
+
+typedef struct rank_hashes {
+    uint64_t of[KINDS];
+} rank_hashes;
+
+struct replicas {
+    unit_hashes *units; // by unit, of this rank
+    rank_hashes *ranks; // by rank, and all three hashes of every rank once they are exchanged
+    uint64_t *hash;     // where a device leaves one; in its memory is `device_hash`
+    uint64_t *device_hash;
+    uint16_t *image; // scratch for what is compared as bf16; NULL: nothing is
+    // After a difference: by rank, then by unit. NULL: none was found.
+    unit_hashes *all;
+    // What the job on the communication thread is about.
+    void *buffer;
+    size_t block_bytes;
+    const char *what;
+};
+
+enum { IMAGE_ELEMS = 64 * 1024 };
+
+// ---- what is compared ----
+
+static const mics_mesh *mesh_of(const mics_engine *engine)
+{
+    return &engine->schedule->spec.mesh;
+}
+
+static int32_t unit_count(const mics_engine *engine)
+{
+    return engine->schedule->spec.model->unit_count;
+}
+
+const char *mics_replica_state_text(mics_replica_state state)
+{
+    static const char *const texts[] = {
+        [MICS_REPLICA_MASTERS] = "masters",
+        [MICS_REPLICA_MOMENTS] = "moments",
+        [MICS_REPLICA_PARAMS] = "parameters",
+        [MICS_REPLICA_GRADS] = "gradients after the second hop",
+    };
+    return (unsigned)state <= MICS_REPLICA_GRADS ? texts[state] : "unknown state";
+}
+
+// Into how many parts a state of a unit is cut, each of which the ranks / degree ranks hold alike;
+// the number of ranks: it is not compared.
+static int32_t degree_of(const mics_engine *engine, int32_t unit, mics_replica_state state)
+{
+    const mics_sharding *s = &engine->schedule->sharding[unit];
+    if (state == MICS_REPLICA_PARAMS)
+        return s->optimizer > s->params ? s->params : mesh_of(engine)->ranks;
+    return s->optimizer;
+}
+
+// The same of a kind.
+static int32_t degree_of_kind(const mics_engine *engine, int kind)
+{
+    const mics_sharding *s = &mesh_of(engine)->sharding;
+    return kind == OF_OPTIMIZER ? s->optimizer : kind == OF_PARAMS ? s->params : 1;
+}
+
+static int kind_of(const mics_engine *engine, int32_t unit, mics_replica_state state)
+{
+    if (state != MICS_REPLICA_PARAMS)
+        return OF_OPTIMIZER;
+    return degree_of(engine, unit, state) == degree_of_kind(engine, OF_PARAMS) ? OF_PARAMS
+                                                                               : OF_WHOLE;
+}
+
+static bool is_compared(const mics_engine *engine, int32_t unit, mics_replica_state state)
+{
+    return degree_of(engine, unit, state) < mesh_of(engine)->ranks;
+}
+
+static bool compares(const mics_engine *engine, mics_replica_state state)
+{
+    bool any = false;
+    for (int32_t unit = 0; unit < unit_count(engine); unit++)
+        any = any || is_compared(engine, unit, state);
+    return any;
+}
+
+// Whether a parameter sync rounds what it sends: then owners alone have the whole numbers.
+static bool syncs_rounded(const mics_engine *engine)
+{
+    const mics_step_list *list = &engine->schedule->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (step->kind == MICS_STEP_PARAM_SYNC && step->dtype.sent != step->dtype.held)
+            return true;
+    }
+    return false;
+}
+
+// ---- opening ----
+
+// A device's hashes pass through page-locked memory.
+static mics_status open_hash(mics_engine *engine, struct replicas *self)
+{
+    const mics_device *device = engine->device;
+    void *block = NULL;
+    if (device->is_host)
+        return MICS_NEW(engine->spec.memory, 1, &self->hash);
+    MICS_TRY(device->ops->alloc_host(device->ctx, sizeof *self->hash, &block));
+    self->hash = block;
+    // The sums of a step are of no more use between steps.
+    self->device_hash = (uint64_t *)(void *)engine->sums;
+    return MICS_OK;
+}
+
+mics_status replicas_open(mics_engine *engine)
+{
+    mics_memory *memory = engine->spec.memory;
+    struct replicas *self = NULL;
+    if (engine->schedule->spec.evaluation_only)
+        return MICS_OK;
+    MICS_TRY(MICS_NEW(memory, 1, &self));
+    engine->replicas = self;
+    MICS_TRY(MICS_NEW(memory, unit_count(engine), &self->units));
+    MICS_TRY(MICS_NEW(memory, mesh_of(engine)->ranks, &self->ranks));
+    if (syncs_rounded(engine))
+        MICS_TRY(MICS_NEW(memory, IMAGE_ELEMS, &self->image));
+    return open_hash(engine, self);
+}
+
+void replicas_close(mics_engine *engine)
+{
+    mics_memory *memory = engine->spec.memory;
+    struct replicas *self = engine->replicas;
+    if (self == NULL)
+        return;
+    if (self->device_hash != NULL)
+        engine->device->ops->free_host(engine->device->ctx, self->hash);
+    else
+        mics_free(memory, self->hash);
+    mics_free(memory, self->units);
+    mics_free(memory, self->ranks);
+    mics_free(memory, self->image);
+    mics_free(memory, self->all);
+    mics_free(memory, self);
+    engine->replicas = NULL;
+}
+
+// ---- hashes ----
+
+// One more hash into one of several. The constants are those of SplitMix64.
+static uint64_t join(uint64_t all, uint64_t hash)
+{
+    uint64_t z = (all ^ hash) + 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    return z ^ (z >> 27);
+}
+
+static mics_status hash_bytes(const mics_engine *engine, const void *x, size_t bytes,
+                              uint64_t *hash_out)
+{
+    const struct replicas *self = engine->replicas;
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const mics_device *device = engine->device;
+    engine->ops->hash(&at, device->is_host ? self->hash : self->device_hash, x, bytes);
+    if (!device->is_host) {
+        device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, self->hash, self->device_hash,
+                          sizeof *self->hash);
+        MICS_TRY(device->ops->synchronize(device->ctx, MICS_STREAM_COMPUTE));
+    }
+    *hash_out = *self->hash;
+    return MICS_OK;
+}
+
+// Of the CPU alone.
+static mics_status hash_rounded(const mics_engine *engine, const float *x, int64_t elems,
+                                uint64_t *hash_out)
+{
+    struct replicas *self = engine->replicas;
+    *hash_out = 0;
+    for (int64_t begin = 0; begin < elems; begin += IMAGE_ELEMS) {
+        const int64_t count = elems - begin < IMAGE_ELEMS ? elems - begin : IMAGE_ELEMS;
+        uint64_t hash = 0;
+        engine->ops->pack_bf16(self->image, x + begin, count);
+        MICS_TRY(hash_bytes(engine, self->image, (size_t)count * sizeof *self->image, &hash));
+        *hash_out = join(*hash_out, hash);
+    }
+    return MICS_OK;
+}
+
+// This rank's parameter shard, cut at the unit's own length.
+static mics_status hash_params(const mics_engine *engine, int32_t unit, uint64_t *hash_out)
+{
+    const int64_t unit_elems = engine->schedule->spec.model->units[unit].elems;
+    const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].params);
+    const int64_t end = range.end < unit_elems ? range.end : unit_elems;
+    const int64_t elems = end > range.begin ? end - range.begin : 0;
+    if (engine->replicas->image != NULL)
+        return hash_rounded(engine, shard_at(engine, unit), elems, hash_out);
+    return hash_bytes(engine, shard_at(engine, unit), (size_t)elems * engine->elem_bytes, hash_out);
+}
+
+static mics_status hash_unit(const mics_engine *engine, int32_t unit)
+{
+    unit_hashes *hashes = &engine->replicas->units[unit];
+    const optimizer_shard held = optimizer_shard_of(engine, unit);
+    const size_t bytes = (size_t)(held.range.end - held.range.begin) * sizeof(float);
+    uint64_t hash = 0;
+    *hashes = (unit_hashes){{0}};
+    if (is_compared(engine, unit, MICS_REPLICA_MASTERS)) {
+        MICS_TRY(hash_bytes(engine, held.masters, bytes, &hashes->of[MICS_REPLICA_MASTERS]));
+        for (int s = 0; s < MICS_OPTIMIZER_STATES && held.states[s] != NULL; s++) {
+            MICS_TRY(hash_bytes(engine, held.states[s], bytes, &hash));
+            hashes->of[MICS_REPLICA_MOMENTS] = join(hashes->of[MICS_REPLICA_MOMENTS], hash);
+        }
+    }
+    if (is_compared(engine, unit, MICS_REPLICA_PARAMS))
+        MICS_TRY(hash_params(engine, unit, &hashes->of[MICS_REPLICA_PARAMS]));
+    return MICS_OK;
+}
+
+static mics_status hash_all(mics_engine *engine)
+{
+    struct replicas *self = engine->replicas;
+    rank_hashes *mine = &self->ranks[engine->rank];
+    *mine = (rank_hashes){{0}};
+    mics_op_set_threads(engine->schedule->spec.batch.threads);
+    MICS_TRY(device_drain(engine));
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        MICS_TRY(hash_unit(engine, unit));
+        for (int state = 0; state < MICS_REPLICA_STATES; state++) {
+            uint64_t *of = &mine->of[kind_of(engine, unit, (mics_replica_state)state)];
+            *of = join(*of, self->units[unit].of[state]);
+        }
+    }
+    return MICS_OK;
+}
+
+// ---- exchanging them ----
+
+static mics_status gather_job(mics_engine *engine, mics_stream stream)
+{
+    (void)stream;
+    const struct replicas *self = engine->replicas;
+    const mics_comm_group over = {
+        .group = mics_mesh_group(mesh_of(engine), MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, engine->rank),
+        .what = self->what};
+    const mics_status status =
+        mics_comm_all_gather(engine->spec.comm, &over, self->buffer, self->block_bytes);
+    if (status != MICS_OK)
+        mics_comm_abort(engine->spec.comm, NULL);
+    return status;
+}
+
+static mics_status run_job(mics_engine *engine, worker_job job)
+{
+    engine->all_know = false;
+    status_call(engine, ENGINE_AGREE);
+    worker_start(engine, engine->home, job);
+    const mics_status status = worker_join(engine, engine->home);
+    status_call(engine, ENGINE_IDLE);
+    return status;
+}
+
+// Block r of `buffer` is rank r's.
+static mics_status gather_ranks(mics_engine *engine, void *buffer, size_t block_bytes,
+                                const char *what)
+{
+    struct replicas *self = engine->replicas;
+    self->buffer = buffer;
+    self->block_bytes = block_bytes;
+    self->what = what;
+    return run_job(engine, gather_job);
+}
+
+static mics_status gather_units(mics_engine *engine)
+{
+    struct replicas *self = engine->replicas;
+    const int32_t units = unit_count(engine);
+    MICS_TRY(MICS_NEW(engine->spec.memory, (int64_t)mesh_of(engine)->ranks * units, &self->all));
+    memcpy(self->all + (int64_t)engine->rank * units, self->units,
+           (size_t)units * sizeof *self->units);
+    return gather_ranks(engine, self->all, (size_t)units * sizeof *self->units,
+                        "hashes of each unit");
+}
+
+mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_BYTES])
+{
+    char *mine = hosts_out[engine->rank];
+    memset(hosts_out, 0, (size_t)mesh_of(engine)->ranks * MICS_HOST_BYTES);
+    if (gethostname(mine, MICS_HOST_BYTES - 1) != 0 || mine[0] == '\0')
+        memcpy(mine, "?", sizeof "?");
+    return gather_ranks(engine, hosts_out, MICS_HOST_BYTES, "names of machines");
+}
+
+// ---- a vote ----
+
+// What the replicas of one part hold.
+typedef struct vote {
+    int32_t first, stride, count; // ranks
+    bool differ, majority;
+    uint64_t value; // of most; without a majority the first rank's
+} vote;
+
+// Hash of a part as a rank has it: of a unit's state, or bits of a gradient's sum.
+typedef uint64_t (*hash_at)(const mics_engine *engine, int32_t rank, int32_t unit,
+                            mics_replica_state state);
+
+// Boyer and Moore's majority, 1981: what is left over when different votes have been paired off.
+static vote take_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
+                      int32_t first, int32_t degree)
+{
+    vote result = {.first = first, .stride = degree, .count = mesh_of(engine)->ranks / degree};
+    int32_t left = 0, same = 0;
+    for (int32_t i = 0; i < result.count; i++) {
+        const uint64_t hash = at(engine, first + i * degree, unit, state);
+        if (left == 0)
+            result.value = hash;
+        left += hash == result.value ? 1 : -1;
+    }
+    for (int32_t i = 0; i < result.count; i++)
+        same += at(engine, first + i * degree, unit, state) == result.value;
+    result.differ = same < result.count;
+    result.majority = 2 * same > result.count;
+    if (!result.majority)
+        result.value = at(engine, first, unit, state);
+    return result;
+}
+
+// The first rank that holds something else than `value`.
+static int32_t odd_rank(const mics_engine *engine, hash_at at, int32_t unit,
+                        mics_replica_state state, const vote *of)
+{
+    for (int32_t i = 0; i < of->count; i++) {
+        const int32_t rank = of->first + i * of->stride;
+        if (at(engine, rank, unit, state) != of->value)
+            return rank;
+    }
+    return -1;
+}
+
+static void note_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
+                      const vote *of, mics_divergence *divergence)
+{
+    if (!of->differ)
+        return;
+    divergence->majority = (divergence->majority || divergence->count == 0) && of->majority;
+    if (divergence->count++ > 0)
+        return;
+    const int32_t odd = odd_rank(engine, at, unit, state, of);
+    divergence->found = true;
+    divergence->state = state;
+    divergence->unit = unit;
+    divergence->rank = of->majority ? odd : of->first;
+    divergence->other = of->majority ? -1 : odd;
+    divergence->replicas = of->count;
+}
+
+static uint64_t unit_hash_at(const mics_engine *engine, int32_t rank, int32_t unit,
+                             mics_replica_state state)
+{
+    return engine->replicas->all[(int64_t)rank * unit_count(engine) + unit].of[state];
+}
+
+static mics_divergence find_units(const mics_engine *engine)
+{
+    mics_divergence found = {.other = -1};
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        for (int s = 0; s < MICS_REPLICA_STATES; s++) {
+            const mics_replica_state state = (mics_replica_state)s;
+            const int32_t degree = degree_of(engine, unit, state);
+            for (int32_t part = 0; part < degree && is_compared(engine, unit, state); part++) {
+                const vote of = take_vote(engine, unit_hash_at, unit, state, part, degree);
+                note_vote(engine, unit_hash_at, unit, state, &of, &found);
+            }
+        }
+    }
+    return found;
+}
+
+// Not a number is not a number, whatever its bits.
+static uint64_t grad_sum_at(const mics_engine *engine, int32_t rank, int32_t unit,
+                            mics_replica_state state)
+{
+    const double sum = engine->agreements[rank].sum_squares;
+    uint64_t bits = UINT64_MAX;
+    (void)unit;
+    (void)state;
+    if (sum == sum)
+        memcpy(&bits, &sum, sizeof bits);
+    return bits;
+}
+
+mics_divergence mics_engine_compare_grads(const mics_engine *engine)
+{
+    mics_divergence found = {.other = -1};
+    const int32_t degree = mesh_of(engine)->sharding.optimizer;
+    for (int32_t part = 0; part < degree && degree < mesh_of(engine)->ranks; part++) {
+        const vote of = take_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, part, degree);
+        note_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, &of, &found);
+    }
+    return found;
+}
+
+// ---- comparing ----
+
+static bool ranks_agree(const mics_engine *engine)
+{
+    const rank_hashes *ranks = engine->replicas->ranks;
+    bool same = true;
+    for (int kind = 0; kind < KINDS; kind++) {
+        const int32_t degree = degree_of_kind(engine, kind);
+        for (int32_t rank = degree; rank < mesh_of(engine)->ranks; rank++)
+            same = same && ranks[rank].of[kind] == ranks[rank - degree].of[kind];
+    }
+    return same;
+}
+
+mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out)
+{
+    struct replicas *self = engine->replicas;
+    const bool params = compares(engine, MICS_REPLICA_PARAMS);
+    if (self == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "the schedule is for evaluation only; there is no state to compare");
+    mics_free(engine->spec.memory, self->all);
+    self->all = NULL;
+    *divergence_out = (mics_divergence){.other = -1};
+    if (!params && !compares(engine, MICS_REPLICA_MASTERS))
+        return MICS_OK;
+    if (params && engine->stale)
+        MICS_TRY(mics_engine_param_sync(engine));
+    MICS_TRY(hash_all(engine));
+    MICS_TRY(gather_ranks(engine, self->ranks, sizeof *self->ranks, "hashes of replicas"));
+    if (ranks_agree(engine))
+        return MICS_OK;
+    MICS_TRY(gather_units(engine));
+    *divergence_out = find_units(engine);
+    return MICS_OK;
+}
+
+// ---- repairing ----
+
+// One rank gives a part of a unit to another; the others have no part in it.
+static mics_status give(const mics_engine *engine, int32_t from, int32_t to, float *data,
+                        size_t bytes)
+{
+    const bool gives = engine->rank == from;
+    if (!gives && engine->rank != to)
+        return MICS_OK;
+    const mics_exchange exchange = {.to = gives ? to : MICS_RANK_NONE,
+                                    .from = gives ? MICS_RANK_NONE : from,
+                                    .send = gives ? data : NULL,
+                                    .recv = gives ? NULL : data,
+                                    .bytes = bytes,
+                                    .what = "repair of an optimizer shard"};
+    return mics_comm_exchange(engine->spec.comm, &exchange);
+}
+
+static mics_status give_state(const mics_engine *engine, int32_t unit, mics_replica_state state,
+                              int32_t from, int32_t to)
+{
+    const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, unit);
+    const size_t bytes = (size_t)(held.range.end - held.range.begin) * sizeof(float);
+    if (state == MICS_REPLICA_MASTERS)
+        return give(engine, from, to, held.params, bytes);
+    for (int s = 0; s < MICS_OPTIMIZER_STATES && held.states[s] != NULL; s++)
+        MICS_TRY(give(engine, from, to, held.states[s], bytes));
+    return MICS_OK;
+}
+
+static mics_status repair_part(const mics_engine *engine, int32_t unit, mics_replica_state state,
+                               const vote *of)
+{
+    int32_t from = -1;
+    for (int32_t i = 0; i < of->count && from < 0; i++) {
+        const int32_t rank = of->first + i * of->stride;
+        if (unit_hash_at(engine, rank, unit, state) == of->value)
+            from = rank;
+    }
+    for (int32_t i = 0; i < of->count; i++) {
+        const int32_t rank = of->first + i * of->stride;
+        if (unit_hash_at(engine, rank, unit, state) != of->value)
+            MICS_TRY(give_state(engine, unit, state, from, rank));
+    }
+    return MICS_OK;
+}
+
+static mics_status repair_all(const mics_engine *engine)
+{
+    const int32_t degree = mesh_of(engine)->sharding.optimizer;
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        for (int s = MICS_REPLICA_MASTERS; s <= MICS_REPLICA_MOMENTS; s++) {
+            for (int32_t part = 0; part < degree; part++) {
+                const mics_replica_state state = (mics_replica_state)s;
+                const vote of = take_vote(engine, unit_hash_at, unit, state, part, degree);
+                if (of.differ)
+                    MICS_TRY(repair_part(engine, unit, state, &of));
+            }
+        }
+    }
+    return MICS_OK;
+}
+
+static mics_status repair_job(mics_engine *engine, mics_stream stream)
+{
+    (void)stream;
+    const mics_status status = repair_all(engine);
+    if (status != MICS_OK)
+        mics_comm_abort(engine->spec.comm, NULL);
+    return status;
+}
+
+mics_status mics_engine_repair(mics_engine *engine)
+{
+    if (engine->replicas == NULL || engine->replicas->all == NULL || !find_units(engine).majority)
+        return mics_fail(MICS_ERR_INVALID, "there is nothing to repair from: no difference was "
+                                           "found in which most replicas agree");
+    MICS_TRY(mics_engine_download(engine));
+    MICS_TRY(run_job(engine, repair_job));
+    MICS_TRY(mics_engine_upload(engine));
+    mics_engine_release(engine);
+    return mics_engine_param_sync(engine);
+}

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a rank begins with, at the start of a run and where it goes back to an older state: its
+// optimizer shards, its loss scale, and the lines of metrics.jsonl.
+#include "base/file.h"
+#include "import.h"
+#include "trainer.h"
+#include <math.h>
+
+static void take_scaler(const run_trainer *self, const mics_checkpoint *checkpoint)
+{
+    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(checkpoint)->scaler;
+    const mics_scaler scaler = {.scale = saved->scale,
+                                .steps = saved->steps,
+                                .last_overflow = saved->steps - saved->since_overflow,
+                                .skipped = saved->skipped,
+                                .hysteresis = (int32_t)saved->hysteresis};
+    if (saved->scale > 0 && self->job->run->precision == MICS_RUN_PRECISION_FP16)
+        mics_engine_set_scaler(self->engine, &scaler);
+}
+
+mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoint)
+{
+    const mics_job *job = self->job;
+    if (checkpoint != NULL) {
+        take_scaler(self, checkpoint);
+        return run_resume_fill(job->model, &job->run->optimizer, checkpoint, self->engine);
+    }
+    if (job->import != NULL)
+        return run_import_fill(job->model, job->import, self->engine);
+    return mics_engine_init_random(self->engine, job->run->seed);
+}
+
+mics_status run_filling_metrics(run_trainer *self, int64_t step)
+{
+    const mics_job *job = self->job;
+    char *path = NULL;
+    if (self->rank->comm->rank != 0)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
+    mics_status status = mics_metrics_open(self->rank->memory, path, step, &self->metrics);
+    mics_free(self->rank->memory, path);
+    return status;
+}
+
+mics_status run_filling_cut_metrics(run_trainer *self, int64_t step)
+{
+    const mics_status closed = mics_metrics_close(self->metrics);
+    self->metrics = NULL;
+    MICS_TRY(closed);
+    MICS_TRY(run_filling_metrics(self, step));
+    // Of step 0 no line is kept, as no run resumes there.
+    if (self->metrics == NULL || step > 0 || isnan(self->validation_first))
+        return MICS_OK;
+    return mics_metrics_write_validation(self->metrics, 0, self->validation_first);
+}

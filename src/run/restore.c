@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The ranks' part of resuming from the newest checkpoint that is good (newest.h). The first rank of
+// each process changes the job, while the others wait for it in the next agreement.
+#include "restore.h"
+#include "mics/log.h"
+#include "newest.h"
+#include <stdio.h>
+#include <string.h>
+
+// One rank a process hears what is asked of the process.
+static bool is_first_here(const run_rank *rank)
+{
+    return rank->comm->rank == rank->world->first;
+}
+
+static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status mine,
+                                run_outcome *outcome_out, char *why_out)
+{
+    int64_t values[RUN_SAYS];
+    mics_comm *comm = rank->comm;
+    const bool first = is_first_here(rank); // another one does not look at the job now
+    run_newest_say(mine, comm->rank, comm->ranks, first ? run_newest_step(job->checkpoint_path) : 0,
+                   values);
+    if (!first)
+        values[RUN_SAYS_STEP] = values[RUN_SAYS_MINUS_STEP] = INT64_MIN;
+    MICS_TRY(run_rank_max(rank, values, RUN_SAYS));
+    *outcome_out = run_newest_outcome(values);
+    if (*outcome_out == RUN_FAILED)
+        return MICS_OK;
+    MICS_TRY(run_newest_check_step(job, values));
+    if (*outcome_out == RUN_GOOD)
+        return MICS_OK;
+    (void)mics_log_take(why_out, RUN_WHY_BYTES);
+    return mics_comm_broadcast(comm, (int32_t)(comm->ranks - values[RUN_SAYS_DAMAGED]), why_out,
+                               RUN_WHY_BYTES);
+}
+
+// Arrays element by element; no key that is kept is an object.
+static bool same_json(const mics_json_value *a, const mics_json_value *b)
+{
+    const mics_json_type type = mics_json_type_of(a), other = mics_json_type_of(b);
+    const bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
+    if (number && (other == MICS_JSON_INT || other == MICS_JSON_REAL))
+        return mics_json_real(a) <= mics_json_real(b) && mics_json_real(a) >= mics_json_real(b);
+    if (type != other)
+        return false;
+    if (type == MICS_JSON_STRING)
+        return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
+    if (type == MICS_JSON_BOOL)
+        return mics_json_bool(a) == mics_json_bool(b);
+    bool same = type != MICS_JSON_ARRAY || mics_json_count(a) == mics_json_count(b);
+    for (int32_t i = 0; same && type == MICS_JSON_ARRAY && i < mics_json_count(a); i++)
+        same = same_json(mics_json_element(a, i), mics_json_element(b, i));
+    return same;
+}
+
+// A key that the run file leaves open was taken from the checkpoint that turned out to be damaged;
+// an older one that resolved it otherwise would go on as another run.
+static mics_status check_kept(const mics_job *job, const mics_json *from, const mics_json *older,
+                              const char *older_path)
+{
+    for (int32_t i = 0; i < mics_run_row_count(job->run); i++) {
+        const mics_run_row row = mics_run_row_at(job->run, i);
+        if (strcmp(row.origin, "checkpoint") != 0 ||
+            same_json(mics_json_at(from, row.key), mics_json_at(older, row.key)))
+            continue;
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: has another %s than the newer checkpoint, which is damaged; --resume "
+                         "%s resumes with it, or give %s in the run file",
+                         older_path, row.key, older_path, row.key);
+    }
+    return MICS_OK;
+}
+
+static mics_status parse_run(const mics_job *job, const mics_checkpoint *checkpoint,
+                             mics_json **json_out)
+{
+    const char *text = checkpoint != NULL ? mics_checkpoint_meta_get(checkpoint)->run_json : NULL;
+    if (text == NULL)
+        text = "{}";
+    return mics_json_parse(job->memory, job->checkpoint_path, text, strlen(text), json_out);
+}
+
+// Once a process: the next older checkpoint, and that it is of the same run.
+static mics_status take_older(mics_job *job, const char *why)
+{
+    mics_json *older = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(run_newest_pass_over(job, why));
+    if (job->passed_run == NULL)
+        MICS_TRY_OUT(parse_run(job, job->checkpoint, &job->passed_run));
+    MICS_TRY_OUT(run_newest_open_next(job));
+    MICS_TRY_OUT(parse_run(job, job->checkpoint, &older));
+    MICS_TRY_OUT(check_kept(job, job->passed_run, older, job->checkpoint_path));
+    MICS_TRY_OUT(run_job_take_checkpoint(job));
+out:
+    mics_json_close(older);
+    return status;
+}
+
+// The marks keep what is damaged from counting as a way back when old checkpoints are removed. A
+// checkpoint that is good has none: somebody may have restored it.
+static void set_marks(const mics_job *job)
+{
+    const bool before = mics_log_demote(true); // the run goes on without them
+    for (int32_t i = 0; i < job->passed_count; i++) {
+        char path[RUN_PATH_BYTES];
+        snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir,
+                 (long long)job->passed[i]);
+        (void)mics_checkpoint_mark(job->memory, path, job->passed_why[i]);
+    }
+    (void)mics_checkpoint_mark(job->memory, job->checkpoint_path, NULL);
+    mics_log_demote(before);
+}
+
+// What all ranks read is good.
+static void begin_there(run_trainer *self, int32_t passed_before)
+{
+    mics_job *job = self->job;
+    self->step = self->saved_step = job->start_step;
+    if (is_first_here(self->rank) && job->passed_count > passed_before) {
+        atomic_store(&job->stop.step, job->start_step);
+        run_stop_saved(&job->stop, job->start_step);
+    }
+    if (self->rank->comm->rank != 0)
+        return;
+    if (job->passed_count > passed_before)
+        run_newest_say_instead(job);
+    if (job->resumes_newest)
+        set_marks(job);
+}
+
+mics_status run_trainer_restore(run_trainer *self)
+{
+    mics_job *job = self->job;
+    const int32_t passed_before = job->passed_count;
+    char why[RUN_WHY_BYTES] = "";
+    run_outcome found = RUN_GOOD;
+    mics_status mine = run_filling_state(self, job->checkpoint);
+    if (!job->resumes_newest) {
+        if (run_newest_is_damage(mine))
+            run_job_advise_older(job);
+        return mine;
+    }
+    MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
+    while (found == RUN_DAMAGED) {
+        mine = is_first_here(self->rank) ? take_older(job, why) : MICS_OK;
+        MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
+        if (found != RUN_GOOD)
+            continue;
+        mine = run_filling_state(self, job->checkpoint);
+        MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
+    }
+    if (found == RUN_FAILED)
+        return mine;
+    begin_there(self, passed_before);
+    return MICS_OK;
+}

@@ -1,0 +1,312 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The thread that writes a rank's share of checkpoints.
+#include "saver.h"
+#include "base/clock.h"
+#include "mics/log.h"
+#include "stop.h"
+#include "trainer.h"
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    POLL_MS = 50,       // how often a thread without work looks whether the run is to stop
+    MAX_FILES_POLL = 50 // how often rank 0 looks for the files of others, ms at most
+};
+
+// ---- one save ----
+
+static int64_t bytes_of(const run_save *save, int32_t units)
+{
+    int64_t bytes = 0;
+    for (int32_t u = 0; u < units; u++)
+        bytes += (save->shards[u].end - save->shards[u].begin) * save->shards[u].state_count *
+                 (int64_t)sizeof(float);
+    return bytes;
+}
+
+static void set_state(run_saver *self, run_save *save, run_save_state state)
+{
+    pthread_mutex_lock(&self->mutex);
+    save->state = state;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+// A failing write is told by who calls for the save; see `warns`.
+static mics_status write_share(run_saver *self, run_save *save)
+{
+    const run_trainer *trainer = self->trainer;
+    const mics_job *job = trainer->job;
+    const int32_t units = job->model->unit_count;
+    const mics_checkpoint_writer writer = {.dir = job->checkpoints_dir,
+                                           .rank = trainer->rank->comm->rank,
+                                           .writers = trainer->rank->comm->ranks};
+    const double begin_us = mics_clock_us();
+    MICS_TRY(run_share_check_finite(trainer, save->shards, save->step));
+    const bool before = mics_log_demote(save->warns);
+    mics_status status =
+        mics_checkpoint_save_open(trainer->rank->memory, &writer, &save->meta, &save->saving);
+    if (status == MICS_OK)
+        status = mics_checkpoint_save_write(save->saving, save->shards, units);
+    mics_log_demote(before);
+    const double taken_s = (mics_clock_us() - begin_us) / 1e6;
+    if (status == MICS_OK && taken_s > 0)
+        self->rate = (double)bytes_of(save, units) / taken_s;
+    return status;
+}
+
+static bool gives_up(run_saver *self, const run_save *save)
+{
+    pthread_mutex_lock(&self->mutex);
+    const bool so = save->gives_up || self->closing;
+    pthread_mutex_unlock(&self->mutex);
+    return so;
+}
+
+// Files that are there count, also when it is late.
+static mics_status await_files(run_saver *self, const run_save *save)
+{
+    const double begin_us = mics_clock_us();
+    const double limit_us = run_job_files_timeout_s(self->trainer->job) * 1e6;
+    for (int wait_ms = 1; !mics_checkpoint_save_is_written(save->saving);) {
+        if (gives_up(self, save))
+            return MICS_ERR_PEER;
+        if (mics_clock_us() - begin_us > limit_us)
+            return mics_fail(MICS_ERR_TIMEOUT,
+                             "step %lld is not saved: other ranks have not written their parts",
+                             (long long)save->step);
+        nanosleep(&(struct timespec){.tv_nsec = wait_ms * 1000000L}, NULL);
+        wait_ms = wait_ms * 2 < MAX_FILES_POLL ? wait_ms * 2 : MAX_FILES_POLL;
+    }
+    return MICS_OK;
+}
+
+static mics_status commit(run_saver *self, run_save *save)
+{
+    mics_job *job = self->trainer->job;
+    set_state(self, save, RUN_SAVE_WAITING);
+    MICS_TRY(await_files(self, save));
+    set_state(self, save, RUN_SAVE_WRITING);
+    run_stop_writes(&job->stop, true);
+    const bool before = mics_log_demote(save->warns);
+    const mics_status status = mics_checkpoint_save_commit(save->saving);
+    mics_log_demote(before);
+    if (status == MICS_OK)
+        run_stop_saved(&job->stop, save->step);
+    run_stop_writes(&job->stop, false);
+    return status;
+}
+
+static void serve_save(run_saver *self, run_save *save)
+{
+    run_stop *stop = &self->trainer->job->stop;
+    const double begin_us = mics_clock_us();
+    if (save->copies) {
+        set_state(self, save, RUN_SAVE_COPYING);
+        run_share_copy(self->trainer);
+    }
+    set_state(self, save, RUN_SAVE_WRITING);
+    run_stop_writes(stop, true);
+    save->status = write_share(self, save);
+    run_stop_writes(stop, false);
+    if (save->status == MICS_OK && self->trainer->rank->comm->rank == 0)
+        save->status = commit(self, save);
+    atomic_store(&stop->save_s, (mics_clock_us() - begin_us) / 1e6);
+    set_state(self, save, save->status == MICS_OK ? RUN_SAVE_DONE : RUN_SAVE_FAILED);
+}
+
+// ---- the thread ----
+
+// A step that ends soon is waited for: replicas are compared then before their state is saved.
+static bool ends_soon(const mics_job *job)
+{
+    static const double SOON_S = 1, OF_GRACE = 0.25;
+    const double step_s = atomic_load(&job->stop.step_s);
+    return step_s > 0 && step_s < SOON_S && step_s < OF_GRACE * job->run->grace_s;
+}
+
+// The state of the step before may be written while the rank computes what nobody will use. A
+// device's engine copies between steps alone.
+static bool begins_direct(run_saver *self)
+{
+    run_trainer *trainer = self->trainer;
+    if (!self->in_step || self->direct.state != RUN_SAVE_NONE ||
+        !mics_engine_hold(trainer->engine) || trainer->job->budget.accelerator.used ||
+        run_share_is_saved(trainer) || ends_soon(trainer->job))
+        return false;
+    (void)run_share_is_late(trainer);
+    run_share_fill_direct(trainer);
+    self->direct.state = RUN_SAVE_QUEUED;
+    return true;
+}
+
+static void sleep_awhile(run_saver *self)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += POLL_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+}
+
+// Called with the mutex.
+static run_save *next_save(run_saver *self)
+{
+    if (self->behind.state == RUN_SAVE_QUEUED)
+        return &self->behind;
+    return self->direct.state == RUN_SAVE_QUEUED ? &self->direct : NULL;
+}
+
+static void *serve(void *argument)
+{
+    run_saver *self = argument;
+    const run_rank *rank = self->trainer->rank;
+    mics_log_set_rank(rank->comm->ranks > 1 ? rank->comm->rank : -1);
+    pthread_mutex_lock(&self->mutex);
+    for (;;) {
+        run_save *save = next_save(self);
+        if (save != NULL) {
+            pthread_mutex_unlock(&self->mutex);
+            serve_save(self, save);
+            pthread_mutex_lock(&self->mutex);
+            continue;
+        }
+        if (self->prunes) {
+            self->prunes = false;
+            const int64_t step = self->prune_step;
+            pthread_mutex_unlock(&self->mutex);
+            run_share_prune(self->trainer, step);
+            pthread_mutex_lock(&self->mutex);
+            continue;
+        }
+        if (self->closing)
+            break;
+        if (rank->comm->rank == 0)
+            run_stop_look(self->trainer);
+        if (!run_stop_is_asked(&self->trainer->job->stop) || !begins_direct(self))
+            sleep_awhile(self);
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return NULL;
+}
+
+// ---- for the rank ----
+
+mics_status run_saver_open(run_trainer *trainer, run_saver *saver)
+{
+    const mics_job *job = trainer->job;
+    mics_memory *memory = trainer->rank->memory;
+    void *copy = NULL;
+    saver->trainer = trainer;
+    MICS_TRY(MICS_NEW(memory, job->model->unit_count, &saver->behind.shards));
+    MICS_TRY(MICS_NEW(memory, job->model->unit_count, &saver->direct.shards));
+    if (job->saves_behind) {
+        MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, job->save_copy_bytes, &copy));
+        saver->copy = copy;
+    }
+    pthread_mutex_init(&saver->mutex, NULL);
+    pthread_cond_init(&saver->changed, NULL);
+    saver->locks_open = true;
+    if (pthread_create(&saver->thread, NULL, serve, saver) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (saving)");
+    saver->started = true;
+    return MICS_OK;
+}
+
+void run_saver_close(run_saver *saver)
+{
+    if (saver->trainer == NULL)
+        return;
+    if (saver->started) {
+        pthread_mutex_lock(&saver->mutex);
+        saver->closing = true;
+        pthread_cond_broadcast(&saver->changed);
+        pthread_mutex_unlock(&saver->mutex);
+        pthread_join(saver->thread, NULL);
+    }
+    if (saver->locks_open) {
+        pthread_cond_destroy(&saver->changed);
+        pthread_mutex_destroy(&saver->mutex);
+    }
+    mics_memory *memory = saver->trainer->rank->memory;
+    mics_checkpoint_save_close(saver->behind.saving, saver->behind.state == RUN_SAVE_FAILED);
+    mics_checkpoint_save_close(saver->direct.saving, saver->direct.state == RUN_SAVE_FAILED);
+    mics_free(memory, saver->copy);
+    mics_free(memory, saver->behind.shards);
+    mics_free(memory, saver->direct.shards);
+    *saver = (run_saver){0};
+}
+
+void run_saver_in_step(run_saver *saver, bool inside)
+{
+    pthread_mutex_lock(&saver->mutex);
+    saver->in_step = inside;
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+void run_saver_start(run_saver *saver, run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    save->gives_up = false;
+    save->state = RUN_SAVE_QUEUED;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+run_save_state run_saver_state(run_saver *saver, const run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    const run_save_state state = save->state;
+    pthread_mutex_unlock(&saver->mutex);
+    return state;
+}
+
+void run_saver_await_copied(run_saver *saver, run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    while (save->copies && (save->state == RUN_SAVE_QUEUED || save->state == RUN_SAVE_COPYING))
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+mics_status run_saver_await_written(run_saver *saver, run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    while (save->state != RUN_SAVE_NONE && save->state < RUN_SAVE_WAITING)
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    const mics_status status = save->state == RUN_SAVE_FAILED ? save->status : MICS_OK;
+    pthread_mutex_unlock(&saver->mutex);
+    return status;
+}
+
+mics_status run_saver_await_done(run_saver *saver, run_save *save, bool others_failed)
+{
+    pthread_mutex_lock(&saver->mutex);
+    save->gives_up = save->gives_up || others_failed;
+    while (save->state != RUN_SAVE_DONE && save->state != RUN_SAVE_FAILED)
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    const mics_status status = save->state == RUN_SAVE_FAILED ? save->status : MICS_OK;
+    pthread_mutex_unlock(&saver->mutex);
+    return status;
+}
+
+void run_saver_prune(run_saver *saver, int64_t step)
+{
+    pthread_mutex_lock(&saver->mutex);
+    saver->prunes = saver->trainer->rank->comm->rank == 0;
+    saver->prune_step = step;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+void run_saver_end(run_saver *saver, run_save *save, bool failed)
+{
+    mics_checkpoint_save_close(save->saving, failed);
+    pthread_mutex_lock(&saver->mutex);
+    save->saving = NULL;
+    save->state = RUN_SAVE_NONE;
+    pthread_mutex_unlock(&saver->mutex);
+}

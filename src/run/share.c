@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a rank writes into checkpoints: its share of the state, and what is said with it.
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/size.h"
+#include "mics/log.h"
+#include "trainer.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// Element where part `part` of `parts` of so many elements begins: whole cache lines.
+static int64_t cut(int64_t elems, int64_t parts, int64_t part)
+{
+    const int64_t each = mics_size_round_up((elems + parts - 1) / parts, 16);
+    return each * part < elems ? each * part : elems;
+}
+
+size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states)
+{
+    const mics_sharding *all = &schedule->spec.mesh.sharding;
+    const int64_t replicas = schedule->spec.mesh.ranks / all->optimizer;
+    int64_t elems = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
+        elems += cut(schedule->padded_elems[u] / schedule->sharding[u].optimizer, replicas, 1);
+    return (size_t)(elems * (1 + states)) * sizeof(float);
+}
+
+static void add_state(mics_optimizer_shard *shard, const char *name, const float *data)
+{
+    shard->states[shard->state_count++] =
+        (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
+}
+
+void run_share_fill(const run_trainer *self, int64_t part, int64_t parts,
+                    mics_optimizer_shard *shards)
+{
+    const mics_model *model = self->job->model;
+    const mics_optimizer_def *def = mics_optimizer_def_get(self->job->run->optimizer.kind);
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        const mics_engine_optimizer_shard owned =
+            mics_engine_optimizer_shard_get(self->engine, unit);
+        const int64_t elems = owned.range.end - owned.range.begin;
+        const int64_t from = cut(elems, parts, part);
+        mics_optimizer_shard *shard = &shards[unit];
+        *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
+                                        .unit_elems = model->units[unit].elems,
+                                        .begin = owned.range.begin + from,
+                                        .end = owned.range.begin + cut(elems, parts, part + 1)};
+        add_state(shard, MICS_STATE_PARAM, owned.params + from);
+        for (int32_t state = 0; state < def->states; state++)
+            add_state(shard, def->state_names[state], owned.states[state] + from);
+    }
+}
+
+void run_share_copy(const run_trainer *self)
+{
+    float *to = self->saver.copy;
+    for (int32_t u = 0; u < self->job->model->unit_count; u++) {
+        mics_optimizer_shard *shard = &self->saver.behind.shards[u];
+        const size_t elems = (size_t)(shard->end - shard->begin);
+        for (int32_t s = 0; s < shard->state_count; s++, to += elems) {
+            memcpy(to, shard->states[s].data, elems * sizeof *to);
+            shard->states[s].data = to;
+        }
+    }
+}
+
+static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
+{
+    const mics_scaler scaler = mics_engine_scaler(engine);
+    return (mics_checkpoint_scaler){.scale = scaler.scale,
+                                    .steps = scaler.steps,
+                                    .since_overflow = scaler.steps - scaler.last_overflow,
+                                    .skipped = scaler.skipped,
+                                    .hysteresis = scaler.hysteresis};
+}
+
+mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step)
+{
+    const mics_job *job = self->job;
+    const mics_run *run = job->run;
+    mics_checkpoint_meta meta = {
+        .step = step,
+        .samples = step * run->global_batch,
+        .seed = run->seed,
+        .corpus_hash = mics_corpus_hash(job->train),
+        .model_json = mics_json_text(job->config),
+        .tokenizer = run->tokenizer,
+        .run_json = job->run_json,
+        .precision = mics_run_precision_text(run->precision),
+        .optimizer = mics_optimizer_def_get(run->optimizer.kind)->name,
+        .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
+        .layered_micro_steps =
+            mics_schedule_layered_micro_steps(run->micro_steps, run->layered_micro_steps),
+    };
+    if (job->run->precision == MICS_RUN_PRECISION_FP16)
+        meta.scaler = scaler_of(self->engine);
+    meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
+    return meta;
+}
+
+void run_share_describe(const run_trainer *self, run_save *save)
+{
+    const int32_t owners = self->job->run->sharding.optimizer;
+    save->step = self->step;
+    save->meta = run_share_meta(self, self->step);
+    run_share_fill(self, self->rank->comm->rank / owners, self->rank->comm->ranks / owners,
+                   save->shards);
+}
+
+void run_share_fill_direct(run_trainer *self)
+{
+    self->saver.direct.warns = false;
+    run_share_describe(self, &self->saver.direct);
+}
+
+bool run_share_is_saved(const run_trainer *self)
+{
+    return (self->saved && self->saved_step == self->step) ||
+           (self->pending && self->saver.behind.step == self->step);
+}
+
+// Whether all are finite: no exponent has all its bits.
+static bool are_finite(const float *data, int64_t elems)
+{
+    enum { BLOCK = 4096 };
+    for (int64_t at = 0; at < elems; at += BLOCK) {
+        const int64_t end = at + BLOCK < elems ? at + BLOCK : elems;
+        uint32_t found = 0;
+        for (int64_t i = at; i < end; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, &data[i], sizeof bits);
+            found |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
+        }
+        if (found != 0)
+            return false;
+    }
+    return true;
+}
+
+mics_status run_share_check_finite(const run_trainer *self, const mics_optimizer_shard *shards,
+                                   int64_t step)
+{
+    const int32_t units = self->job->model->unit_count;
+    for (int32_t u = 0; u < units; u++) {
+        const mics_optimizer_shard *shard = &shards[u];
+        for (int32_t s = 0; s < shard->state_count; s++) {
+            if (!are_finite(shard->states[s].data, shard->end - shard->begin))
+                return mics_fail(MICS_ERR_NUMERIC,
+                                 "step %lld is not saved: state %s of unit %s is not finite "
+                                 "somewhere in elements %lld to %lld; resume from an older step",
+                                 (long long)step, shard->states[s].name, shard->unit,
+                                 (long long)shard->begin, (long long)shard->end);
+        }
+    }
+    return MICS_OK;
+}
+
+// ---- older checkpoints ----
+
+void run_share_prune(const run_trainer *self, int64_t step)
+{
+    const bool before = mics_log_demote(true);
+    if (mics_checkpoint_prune(self->rank->memory, self->job->checkpoints_dir,
+                              (int32_t)self->job->run->keep_checkpoints, step) != MICS_OK)
+        mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed",
+                 self->job->checkpoints_dir);
+    mics_log_demote(before);
+}
+
+// ---- how long it takes ----
+
+// What a short write to the run's folder says of the disk.
+static double probe_rate(const run_trainer *self)
+{
+    enum { PROBE_BYTES = 8 << 20 };
+    char path[RUN_PATH_BYTES];
+    void *block = NULL;
+    snprintf(path, sizeof path, "%s/speed-%d.tmp", self->job->run->out,
+             (int)self->rank->comm->rank);
+    const bool muted = mics_log_mute(true); // whoever saves finds the same mistakes
+    const double begin_us = mics_clock_us();
+    mics_status status = mics_alloc(self->rank->memory, MICS_MEM_HOST, PROBE_BYTES, &block);
+    if (status == MICS_OK)
+        status = mics_file_write_whole(path, block, PROBE_BYTES);
+    const double taken_us = mics_clock_us() - begin_us;
+    mics_log_mute(muted);
+    unlink(path);
+    mics_free(self->rank->memory, block);
+    return status == MICS_OK && taken_us > 0 ? PROBE_BYTES * 1e6 / taken_us : 0;
+}
+
+static double share_bytes(const run_trainer *self)
+{
+    const int32_t states = mics_optimizer_def_get(self->job->run->optimizer.kind)->states;
+    return (double)run_share_copy_bytes(self->job->schedule, states);
+}
+
+bool run_share_is_late(run_trainer *self)
+{
+    const run_stop *stop = &self->job->stop;
+    char bytes[32];
+    if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM || self->saver.grace_checked)
+        return false;
+    self->saver.grace_checked = true;
+    const double rate = self->saver.rate > 0 ? self->saver.rate : probe_rate(self);
+    const double asked_s = (mics_clock_us() - atomic_load(&stop->asked_us)) / 1e6,
+                 left_s = self->job->run->grace_s - asked_s, needed_s = share_bytes(self) / rate;
+    if (rate <= 0 || needed_s <= left_s)
+        return false;
+    if (self->rank->comm->rank != 0)
+        return true;
+    mics_log(MICS_LOG_WARNING,
+             "saving step %lld takes some %.0f s, as each rank has %s to write, and %.0f s of "
+             "run.grace_s are left; it goes on for as long as it is let",
+             (long long)self->step, needed_s,
+             mics_size_text(share_bytes(self), bytes, sizeof bytes), left_s > 0 ? left_s : 0);
+    return true;
+}

@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# Files that change or are damaged under a run: named errors, and never numbers made of them.
+. "$(dirname "$0")/lib.sh"
+
+# ---- a corpus that changes while it is read ----
+
+# changed NAME FLAGS...: starts a long run on two token shards, changes one by the commands in $how when two steps are
+# done, and wants one line that names the file.
+run 0 shard "$mics" tokenize text.txt --out whole.bin
+changed() {
+    run_name=$1
+    shift
+    cp whole.bin corpus.bin
+    cp whole.bin held.bin
+    touch -d 2020-01-01 corpus.bin held.bin
+    "$mics" train run.json --ranks 2 --out "$run_name" --steps 100000 --set run.log_every=1 \
+        --set run.checkpoint_every=0 --set 'data.train=["corpus.bin"]' "$@" >"$run_name.out" 2>"$run_name.err" &
+    pid=$!
+    for _ in $(seq 300); do
+        grep -qs '^step 2/' "$run_name.out" && break
+        sleep 0.05
+    done
+    kill -STOP $pid
+    eval "$how"
+    kill -CONT $pid
+    wait $pid
+    status=$?
+    [ $status = 1 ] || fail "$run_name: exit status $status, expected 1"
+    one_line "$run_name.err"
+    contains "$run_name.err" "mics: error: "
+}
+how='truncate -s 2000 corpus.bin' changed cut
+contains cut.err "corpus.bin: was changed after it was opened: it had $(wc -c <whole.bin) bytes and has 2000; restore it"
+how='truncate -s 2000 held.bin' changed held --set 'data.validation=["held.bin"]' --set run.validate_every=1
+contains held.err "held.bin: was changed after it was opened"
+how='cat text.txt >>corpus.bin' changed longer
+contains longer.err "corpus.bin: was changed after it was opened"
+zeros='dd if=/dev/zero of=corpus.bin bs=1024 seek=1 count=4 conv=notrunc 2>/dev/null'
+how=$zeros changed written
+contains written.err "bytes and has $(wc -c <whole.bin), written later"
+# Where somebody sets the time back as well, a token that the model does not have is noticed still.
+how="tr '\\000-\\377' '\\377' <whole.bin | dd of=corpus.bin bs=1024 skip=1 seek=1 conv=notrunc 2>/dev/null
+    touch -d 2020-01-01 corpus.bin" changed hidden
+contains hidden.err "corpus.bin: token 65535 at index"
+
+# ---- mics verify ----
+
+run 0 kept "$mics" train run.json --ranks 2 --out kept
+run 0 verify "$mics" verify kept
+contains verify.out "kept/checkpoints/step-00000004: good: step 4, 4 files, "
+contains verify.out "kept/checkpoints/step-00000008: good: step 8, 4 files, "
+contains verify.out "kept/checkpoints/latest: good"
+contains verify.out "kept/metrics.jsonl: good: "
+[ ! -s verify.err ] || fail "a good run has no error"
+run 0 verify "$mics" verify kept/checkpoints/step-00000004/
+one_line verify.out
+run 0 verify "$mics" verify "$golden/before/out" # version 1
+grep -q 'problem' verify.out && fail "a checkpoint of version 1 is good"
+damage() { # FILE OFFSET
+    printf '\252' | dd of="kept/$1" bs=1 seek="$2" conv=notrunc 2>dd.err
+}
+damage checkpoints/step-00000004/rank-00000.mics 5000
+damage checkpoints/step-00000008/rank-00001.mics 100
+rm kept/checkpoints/step-00000008/config.json
+echo step-00000012 >kept/checkpoints/latest
+sed '3d' kept/metrics.jsonl >lines && sed -n 3p kept/metrics.jsonl >>lines && printf '{"step": 9' >>lines
+cp lines kept/metrics.jsonl
+run 1 verify "$mics" verify kept
+one_line verify.err
+contains verify.err "mics: error: kept: 6 problems; 0 of 2 checkpoints are good"
+contains verify.out "step-00000004/rank-00000.mics: offset 768: 18432 bytes (1 checksum) of unit embed, state param, differ"
+contains verify.out "step-00000008/rank-00001.mics: offset 16: the header differs from its checksum"
+contains verify.out "step-00000008/config.json: cannot open"
+contains verify.out "latest: does not name one of the 2 checkpoints"
+contains verify.out "metrics.jsonl, line 11: is cut short"
+grep -q 'metrics.jsonl, line 10: step [0-9]* stands behind step 8' verify.out || fail "the order of lines is checked"
+run 1 verify "$mics" verify kept --json
+one_line verify.out
+contains verify.out '"checkpoints": 2, "good_checkpoints": 0, "bytes": '
+contains verify.out '"path": "kept/checkpoints/step-00000004", "step": 4, "files": 4, '
+run 2 verify "$mics" verify nowhere
+run 2 verify "$mics" verify .
+contains verify.err "holds no checkpoint"
+
+# ---- files that are not whole when a signal ends the program ----
+
+mkdir tmp
+for _ in 1 2 3 4; do cat text.txt text.txt text.txt text.txt; done >large.txt
+for _ in 1 2 3 4 5 6; do cat large.txt large.txt large.txt >larger.txt && mv larger.txt large.txt; done
+for signal in TERM INT; do
+    TMPDIR=$work/tmp "$mics" tokenize large.txt --out large.bin >signal.out 2>signal.err &
+    pid=$!
+    for _ in $(seq 1000); do
+        [ -n "$(ls tmp)" ] && [ -n "$(ls tmp/*)" ] && break
+        sleep 0.005
+    done
+    kill -$signal $pid
+    wait $pid
+    status=$?
+    [ $status -gt 128 ] || fail "tokenize should end by SIG$signal, not with $status"
+    [ -z "$(ls tmp)" ] || fail "tokenize left $(ls tmp/*)"
+    [ -z "$(ls | grep large.bin)" ] || fail "tokenize left $(ls | grep large.bin)"
+done
+
+# What a killed run left aside goes when the next one begins; files of others stay.
+run 0 left "$mics" train run.json --ranks 2 --out left --steps 4
+touch left/metrics.jsonl.0123456789abcdef.tmp left/checkpoints/latest.0123456789abcdef.tmp \
+    left/checkpoints/step-00000004/manifest.json.0123456789abcdef.tmp left/other.json.0123456789abcdef.tmp \
+    left/metrics.jsonl.tmp
+run 0 left "$mics" train run.json --ranks 2 --out left
+[ "$(find left -name '*.tmp' | sort | tr '\n' ' ')" = \
+    "left/metrics.jsonl.tmp left/other.json.0123456789abcdef.tmp " ] ||
+    fail "other files than those of a killed run are left, or too few: $(find left -name '*.tmp')"
+# A link under a name of ours is replaced, and what it points to is not written to.
+echo mine >mine
+cp -r left linked
+rm linked/checkpoints/step-00000008/manifest.json linked/metrics.jsonl
+ln -sf "$work/mine" linked/checkpoints/step-00000008/rank-00000.mics
+run 0 linked "$mics" train run.json --ranks 2 --out linked
+[ "$(cat mine)" = mine ] || fail "a link was followed"
+[ -f linked/checkpoints/step-00000008/rank-00000.mics ] && [ ! -L linked/checkpoints/step-00000008/rank-00000.mics ] ||
+    fail "the link should be a file now"
+exit 0

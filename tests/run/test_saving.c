@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Saves behind the steps and stops, through mics/run.h: a state that is not finite is not saved, and a run that was stopped
+// in the middle of a step goes on with the bits of one that never was.
+#include "base/capture.h"
+#include "mics/run.h"
+#include "run/trainer.h"
+#include "test.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, ONCE = 3 }; // ONCE: micro-steps, see open_job
+
+static char work[] = "/tmp/mics-saving-XXXXXX";
+static mics_memory *memory;
+
+typedef struct heard {
+    mics_job *job;
+    double loss[STEPS + 1]; // by step
+    bool poisons;
+    int64_t saved; // newest step that was reported
+} heard;
+
+// A second moment that overflows makes updates vanish, and no loss tells. It exists once, so that no
+// replica tells either.
+static void poison(const mics_job *job)
+{
+    const mics_engine_optimizer_shard shard =
+        mics_engine_optimizer_shard_get(job->trainers[0].engine, 1);
+    shard.states[1][0] = INFINITY;
+}
+
+static void hear_step(void *ctx, const mics_metrics *metrics)
+{
+    heard *self = ctx;
+    self->loss[metrics->step] = metrics->loss;
+    if (self->poisons && metrics->step == POISON_AFTER)
+        poison(self->job);
+}
+
+static void hear_checkpoint(void *ctx, int64_t step, const char *path)
+{
+    char manifest[4096];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
+    assert_int_equal(access(manifest, F_OK), 0);
+    ((heard *)ctx)->saved = step;
+}
+
+static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, const char *limit)
+{
+    static const char *const texts[] = {"text.txt"};
+    const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
+                          "run.comm_timeout_s=60", limit};
+    const mics_run_values values = {.model_config = "model.json",
+                                    .train = texts,
+                                    .train_count = 1,
+                                    .sequence_length = 16,
+                                    .steps = STEPS,
+                                    .seed = 3,
+                                    .out = out,
+                                    .checkpoint_every = 2,
+                                    .micro_batch = 2,
+                                    .micro_steps = micro_steps,
+                                    .learning_rate = 3e-3,
+                                    .sharding = {2, 2, micro_steps > 2 ? RANKS : 2}};
+    const mics_job_spec spec = {
+        .memory = memory,
+        .values = &values,
+        .sets = sets,
+        .set_count = limit != NULL ? 5 : 4,
+        .ranks = RANKS,
+        .nodes = 1,
+        .callbacks = {.ctx = ears, .step = hear_step, .checkpoint = hear_checkpoint}};
+    ASSERT_OK(mics_job_open(&spec, &ears->job));
+    return ears->job;
+}
+
+static void check_poisoned(const char *out, const char *limit)
+{
+    heard ears = {.poisons = true};
+    capture seen;
+    char path[256];
+    mics_job *job = open_job(out, &ears, ONCE, limit);
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_NUMERIC, mics_job_train(job, 0));
+    mics_job_close(job);
+    capture_end();
+    assert_int_equal(seen.errors, 1);
+    assert_non_null(strstr(seen.line, "step 4 is not saved: state exp_avg_sq of unit"));
+    assert_int_equal(ears.saved, 2);
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000004/manifest.json", out);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void a_state_that_is_not_finite_is_not_saved(void **state)
+{
+    (void)state;
+    check_poisoned("poisoned", NULL);
+}
+
+// Without memory for a copy.
+static void nor_where_saves_wait(void **state)
+{
+    (void)state;
+    heard ears = {0};
+    char limit[64];
+    mics_job *job = open_job("sized", &ears, ONCE, NULL);
+    assert_true(mics_job_facts_get(job).save_copy_bytes > 0);
+    snprintf(limit, sizeof limit, "run.memory_limit=%zuB", mics_job_schedule(job)->ledger.total);
+    mics_job_close(job);
+    ears = (heard){0};
+    job = open_job("sized", &ears, ONCE, limit);
+    assert_int_equal(mics_job_facts_get(job).save_copy_bytes, 0);
+    mics_job_close(job);
+    check_poisoned("waiting", limit);
+}
+
+static void a_final_save_of_it_fails(void **state)
+{
+    (void)state;
+    heard ears = {.poisons = true};
+    capture seen;
+    mics_job *job = open_job("final", &ears, ONCE, NULL);
+    ASSERT_OK(mics_job_train(job, POISON_AFTER));
+    capture_begin(&seen);
+    assert_true(mics_job_save(job) != MICS_OK);
+    mics_job_close(job);
+    capture_end();
+    assert_non_null(strstr(seen.line, "step 3 is not saved"));
+}
+
+static void *stop_soon(void *ctx)
+{
+    usleep(50 * 1000);
+    mics_job_stop(ctx);
+    return NULL;
+}
+
+// Steps long enough that it stops in the middle of one.
+static void a_stopped_run_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    enum { MICRO_STEPS = 30 };
+    heard whole = {0}, parts = {0};
+    mics_job *job = open_job("whole", &whole, MICRO_STEPS, NULL);
+    ASSERT_OK(mics_job_train(job, 0));
+    ASSERT_OK(mics_job_close(job));
+    job = open_job("parts", &parts, MICRO_STEPS, NULL);
+    for (int stops = 0; mics_job_facts_get(job).step < STEPS && stops < 100; stops++) {
+        pthread_t thread;
+        if (stops < 3)
+            assert_int_equal(pthread_create(&thread, NULL, stop_soon, job), 0);
+        const mics_status status = mics_job_train(job, 0);
+        if (stops < 3)
+            pthread_join(thread, NULL);
+        const mics_job_facts facts = mics_job_facts_get(job);
+        assert_true(status == MICS_OK || status == MICS_ERR_INTERRUPTED);
+        assert_int_equal(facts.saved_step, facts.step);
+        if (status == MICS_ERR_INTERRUPTED) {
+            assert_int_equal(parts.saved, facts.step);
+            assert_int_equal(mics_job_standing_get(job).saved_step, facts.step);
+        }
+    }
+    ASSERT_OK(mics_job_close(job));
+    for (int64_t step = 1; step <= STEPS; step++)
+        assert_memory_equal(&whole.loss[step], &parts.loss[step], sizeof(double));
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int begin(void **state)
+{
+    char text[4096] = "";
+    (void)state;
+    for (size_t i = 0; i + 32 < sizeof text; i += 26)
+        snprintf(text + i, sizeof text - i, "the lark at break of day%c\n", (char)('a' + i % 26));
+    if (mkdtemp(work) == NULL || chdir(work) != 0 || mics_memory_open(&memory) != MICS_OK)
+        return 1;
+    write_file("text.txt", text);
+    write_file("model.json",
+               "{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_head\": 2, \"n_layer\": 2, "
+               "\"n_positions\": 16, \"vocab_size\": 256, \"attn_pdrop\": 0, \"embd_pdrop\": 0, "
+               "\"resid_pdrop\": 0, \"tie_word_embeddings\": true}");
+    return 0;
+}
+
+static int end(void **state)
+{
+    char command[64];
+    (void)state;
+    const int64_t leaks = mics_memory_close(memory);
+    snprintf(command, sizeof command, "rm -rf %s", work);
+    return system(command) == 0 && leaks == 0 ? 0 : 1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_state_that_is_not_finite_is_not_saved),
+        cmocka_unit_test(nor_where_saves_wait),
+        cmocka_unit_test(a_final_save_of_it_fails),
+        cmocka_unit_test(a_stopped_run_goes_on_with_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
