@@ -173,7 +173,7 @@ __device__ float softmax_step(spaces &at, float *maximum, float *sum)
 }
 
 template <typename T, int CHUNKS, bool DROPS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
+__global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p, mics_masks masks)
 {
     __shared__ spaces at;
     const task t = task_of(p, p.H);
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
         share(at, s);
         const float rescale = softmax_step(at, &maximum, &sum);
         if constexpr (DROPS)
-            drop_shared(at, mask_at(p.masks, t.b, t.h), t.first + threadIdx.x / 4, key);
+            drop_shared(at, mask_at(masks, t.b, t.h), t.first + threadIdx.x / 4, key);
         for (int i = 0; i < CHUNKS * 8; ++i)
             y[i / 8][i % 8] *= rescale;
         add_product<T, CHUNKS>(y, rows_from(p, values, key), d, p.D, at);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
     const int64_t query = t.first + threadIdx.x / 4, index = (t.b * p.T_ + query) * p.H + t.h;
     if (query >= p.T_)
         return;
-    write_row<T, CHUNKS>(p.y_out + index * p.D, y, (DROPS ? p.masks.scale : 1.0F) / sum, d, p.D);
+    write_row<T, CHUNKS>(p.y_out + index * p.D, y, (DROPS ? masks.scale : 1.0F) / sum, d, p.D);
     if (threadIdx.x % 4 == 0 && blockIdx.y == 0)
         p.lse[index] = maximum + logf(sum);
 }
@@ -237,17 +237,17 @@ __device__ void fetch_sums(const problem<T> &p, int64_t b, int64_t h, int64_t qu
 }
 
 // What bit i of `keep` makes of a number.
-template <bool DROPS, typename T>
-__device__ __forceinline__ float kept_factor(const problem<T> &p, uint32_t keep, int i)
+template <bool DROPS>
+__device__ __forceinline__ float kept_factor(const mics_masks &masks, uint32_t keep, int i)
 {
     if constexpr (DROPS)
-        return (keep >> i & 1U) != 0 ? p.masks.scale : 0.0F;
+        return (keep >> i & 1U) != 0 ? masks.scale : 0.0F;
     else
         return 1.0F;
 }
 
 template <typename T, int CHUNKS, bool DROPS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> p)
+__global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> p, mics_masks masks)
 {
     __shared__ spaces at;
     const task t = task_of(p, p.H);
@@ -265,12 +265,12 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
         const int distance = (int)(t.first - key) + row - column;
         uint32_t keep = 0;
         if constexpr (DROPS)
-            keep = keep_scores<false>(mask_at(p.masks, t.b, t.h), t.first + row, key + column);
+            keep = keep_scores<false>(mask_at(masks, t.b, t.h), t.first + row, key + column);
         for (int i = 0; i < 16; ++i) {
             const int r = row + i / 4;
             const bool hidden = is_hidden(p, distance + i / 4 - i % 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[r]);
-            const float kept = kept_factor<DROPS>(p, keep, i);
+            const float kept = kept_factor<DROPS>(masks, keep, i);
             s[i / 4][i % 4] = e * (dp[i / 4][i % 4] * kept - at.delta[r]);
         }
         share(at, s);
@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
 
 // dk += ds q and dv += p dy, over the queries of one head.
 template <typename T, int CHUNKS, bool DROPS>
-__device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64_t d,
-                            float (&dk)[CHUNKS][8], float (&dv)[CHUNKS][8], spaces &at)
+__device__ void add_queries(const problem<T> &p, const mics_masks &masks, const task &t, int64_t h,
+                            int64_t d, float (&dk)[CHUNKS][8], float (&dv)[CHUNKS][8], spaces &at)
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     const rows_of<T> k = rows_from(p, keys_of(p, t.b, t.h), t.first);
@@ -301,12 +301,12 @@ __device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64
         const int distance = (int)(query - t.first) + column - row;
         uint32_t keep = 0;
         if constexpr (DROPS)
-            keep = keep_scores<true>(mask_at(p.masks, t.b, h), query + column, t.first + row);
+            keep = keep_scores<true>(mask_at(masks, t.b, h), query + column, t.first + row);
         for (int i = 0; i < 16; ++i) {
             const int c = column + i % 4;
             const bool hidden = is_hidden(p, distance + i % 4 - i / 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[c]);
-            const float kept = kept_factor<DROPS>(p, keep, i);
+            const float kept = kept_factor<DROPS>(masks, keep, i);
             s[i / 4][i % 4] = e * kept;
             dp[i / 4][i % 4] = e * (dp[i / 4][i % 4] * kept - at.delta[c]);
         }
@@ -318,14 +318,15 @@ __device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64
 }
 
 template <typename T, int CHUNKS, bool DROPS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T> p)
+__global__ void __launch_bounds__(THREADS)
+    attention_fp32_backward_kv(problem<T> p, mics_masks masks)
 {
     __shared__ spaces at;
     const task t = task_of(p, p.K); // of a key-value head
     const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
     float dk[CHUNKS][8] = {}, dv[CHUNKS][8] = {};
     for (int64_t h = t.h * p.shared; h < (t.h + 1) * p.shared; ++h)
-        add_queries<T, CHUNKS, DROPS>(p, t, h, d, dk, dv, at);
+        add_queries<T, CHUNKS, DROPS>(p, masks, t, h, d, dk, dv, at);
     const int64_t key = t.first + threadIdx.x / 4;
     if (key >= p.T_)
         return;
@@ -347,7 +348,7 @@ void forward_by(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a, TILE);
     MICS_LAUNCH((attention_fp32_forward<T, CHUNKS, DROPS>), (grid<T, CHUNKS>(p, a, p.H)), THREADS,
-                0, stream_of(at), p);
+                0, stream_of(at), p, mics_masks_of(a->call));
 }
 
 template <typename T, int CHUNKS> void forward(const mics_exec *at, const mics_cuda_attention *a)
@@ -366,9 +367,9 @@ void backward_by(const mics_exec *at, const mics_cuda_attention *a)
     MICS_LAUNCH((attention_fp32_delta<T>), (unsigned)((rows + 7) / 8), THREADS, 0, stream_of(at), p,
                 rows);
     MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS, DROPS>), (grid<T, CHUNKS>(p, a, p.K)),
-                THREADS, 0, stream_of(at), p);
+                THREADS, 0, stream_of(at), p, mics_masks_of(a->call));
     MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS, DROPS>), (grid<T, CHUNKS>(p, a, p.H)),
-                THREADS, 0, stream_of(at), p);
+                THREADS, 0, stream_of(at), p, mics_masks_of(a->call));
 }
 
 template <typename T, int CHUNKS> void backward(const mics_exec *at, const mics_cuda_attention *a)

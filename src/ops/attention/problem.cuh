@@ -27,7 +27,6 @@ template <typename T> struct problem {
     int64_t row_tiles;   // of one head
     float scale;         // 1 / sqrt(D)
     bool vectors;        // rows of heads begin on 16 bytes and are whole 16 bytes long
-    mics_masks masks;    // of kernels with DROPS
 };
 
 // Where the q, k and v of a sequence begin, of query head h or key-value head kv.
@@ -92,7 +91,6 @@ problem<T> problem_of(const mics_exec *at, const mics_cuda_attention *a, int64_t
     p.scale = 1.0F / sqrtf((float)p.D);
     const uintptr_t addresses =
         (uintptr_t)a->qkv_N3C | (uintptr_t)a->y_NC | (uintptr_t)a->dy_NC | (uintptr_t)a->dqkv_N3C;
-    p.masks = mics_masks_of(a->call);
     p.vectors = p.D % 8 == 0 && addresses % 16 == 0;
     return p;
 }

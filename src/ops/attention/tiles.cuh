@@ -19,7 +19,11 @@
 // 227 (9.0, 10.0). Where it grants 99 (8.6, 8.9, 12.x), heads of more than 96 have smaller tiles.
 // The GPU alone decides, so a run's bits are the same on all GPUs of a kind. ptxas of CUDA 13.0,
 // for 8.0 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills (bytes stored
-// and loaded: 136 and 80), nothing else. Not yet tuned on a chip.
+// and loaded: 136 and 80), and some kernels with dropout do (tools/lint/spills.txt). Not yet tuned
+// on a chip.
+//
+// Dropout is a variant of each kernel (DROPS), so that what drops nothing has the registers that it
+// had.
 #ifndef MICS_OP_ATTENTION_TILES_CUH
 #define MICS_OP_ATTENTION_TILES_CUH
 

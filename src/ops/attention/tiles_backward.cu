@@ -57,7 +57,7 @@ softmax_gradient_rows(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4],
 }
 
 template <typename T, int W, int MT, int WARPS, int BN, bool DROPS>
-__global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
+__global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p, mics_masks masks)
 {
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS, STRIDE = row_of<W>::STRIDE;
     constexpr int KEYS = BN * STRIDE;
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
         scores<T, W, MT, BN>(dp, dy + warp_rows, k + KEYS);
         if constexpr (DROPS)
             drop_rows<MT, BN>(
-                dp, keep_rows<MT, BN>(mask_at(p.masks, at.b, at.h), at.first + warp * 16 * MT, key),
-                p.masks.scale);
+                dp, keep_rows<MT, BN>(mask_at(masks, at.b, at.h), at.first + warp * 16 * MT, key),
+                masks.scale);
         softmax_gradient_rows<MT, BN>(s, dp, lse_log2, delta, p.scale * LOG2_E);
         add_product<T, W, MT, BN, W>(dq, dp, k);
         __syncthreads();
@@ -159,7 +159,7 @@ softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], 
 // COLS columns of dk and dv, from blockIdx.y * COLS on: with W = 256 all of them do not fit into
 // registers, so two blocks have a half each, and both compute the scores.
 template <typename T, int W, int MT, int WARPS, int BN, int COLS, bool DROPS>
-__global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p)
+__global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p, mics_masks masks)
 {
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS, STRIDE = row_of<W>::STRIDE;
     constexpr int QUERIES = BN * STRIDE;
@@ -210,9 +210,9 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
         scores<T, W, MT, BN>(dp, v + warp_rows, q + QUERIES);
         uint32_t keep = 0;
         if constexpr (DROPS) {
-            keep = keep_columns<MT, BN>(mask_at(p.masks, at.b, first_head + h),
+            keep = keep_columns<MT, BN>(mask_at(masks, at.b, first_head + h),
                                         at.first + warp * 16 * MT, query);
-            drop_columns<MT, BN>(dp, keep, p.masks.scale);
+            drop_columns<MT, BN>(dp, keep, masks.scale);
         }
         softmax_gradient_columns<T, MT, BN>(
             s, dp, sums_now, static_cast<int>(query - row) + lane % 4 * 2,
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
         factor[m][0] = factor[m][1] = p.scale;
-        kept[m][0] = kept[m][1] = DROPS ? p.masks.scale : 1.0F;
+        kept[m][0] = kept[m][1] = DROPS ? masks.scale : 1.0F;
     }
     T *to = p.dqkv + (at.b * p.T_ + first) * stride + (p.H + at.h) * p.D + from_column;
     write_rows<T, MT, COLS, STRIDE>(to, stride, p.T_ - first, p.D - from_column, dk, factor,
@@ -260,7 +260,7 @@ void launch_backward_q_by(const mics_exec *at, const mics_cuda_attention *a)
     if (fits(at, a, BYTES) &&
         MICS_ALLOW_SHARED((attention_backward_q<T, W, MT, WARPS, BN, DROPS>), BYTES))
         MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN, DROPS>), blocks_of(p, a, p.H),
-                    32 * WARPS, BYTES, stream_of(at), p);
+                    32 * WARPS, BYTES, stream_of(at), p, mics_masks_of(a->call));
 }
 
 template <typename T, int W, int MT, int WARPS, int BN>
@@ -281,7 +281,7 @@ void launch_backward_kv_by(const mics_exec *at, const mics_cuda_attention *a)
     if (fits(at, a, BYTES) &&
         MICS_ALLOW_SHARED((attention_backward_kv<T, W, MT, WARPS, BN, COLS, DROPS>), BYTES))
         MICS_LAUNCH((attention_backward_kv<T, W, MT, WARPS, BN, COLS, DROPS>), blocks, 32 * WARPS,
-                    BYTES, stream_of(at), p);
+                    BYTES, stream_of(at), p, mics_masks_of(a->call));
 }
 
 template <typename T, int W, int MT, int WARPS, int BN, int COLS>

@@ -44,7 +44,7 @@ __device__ __forceinline__ void softmax_step(float (&s)[MT][BN / 8][4], float (&
 }
 
 template <typename T, int W, int MT, int WARPS, int BN, bool DROPS>
-__global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
+__global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p, mics_masks masks)
 {
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS, STRIDE = row_of<W>::STRIDE;
     constexpr int KEYS = BN * STRIDE; // of a tile of keys, or of values
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
         softmax_step<MT, BN, W / 8>(s, y, maximum, sum, p.scale * LOG2_E);
         if constexpr (DROPS)
             drop_rows<MT, BN>(
-                s, keep_rows<MT, BN>(mask_at(p.masks, at.b, at.h), at.first + warp * 16 * MT, key),
+                s, keep_rows<MT, BN>(mask_at(masks, at.b, at.h), at.first + warp * 16 * MT, key),
                 1.0F);
         add_product<T, W, MT, BN, W>(y, s, k + KEYS);
         __syncthreads();
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
             float total = sum[m][half];
             total += __shfl_xor_sync(0xffffffffU, total, 1);
             total += __shfl_xor_sync(0xffffffffU, total, 2);
-            factor[m][half] = (DROPS ? p.masks.scale : 1.0F) / total;
+            factor[m][half] = (DROPS ? masks.scale : 1.0F) / total;
             const int64_t t = row + m * 16 + half * 8;
             if (lane % 4 == 0 && t < p.T_)
                 p.lse[(at.b * p.T_ + t) * p.H + at.h] = maximum[m][half] * p.scale + logf(total);
@@ -129,7 +129,7 @@ void launch_forward_by(const mics_exec *at, const mics_cuda_attention *a)
     if (fits(at, a, BYTES) &&
         MICS_ALLOW_SHARED((attention_forward<T, W, MT, WARPS, BN, DROPS>), BYTES))
         MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN, DROPS>), blocks_of(p, a, p.H),
-                    32 * WARPS, BYTES, stream_of(at), p);
+                    32 * WARPS, BYTES, stream_of(at), p, mics_masks_of(a->call));
 }
 
 template <typename T, int W, int MT, int WARPS, int BN>
