@@ -5,6 +5,7 @@
 // size.
 //
 // Shapes: N = B * T rows, C channels, H heads, D = C / H, V vocabulary; see mics/kernels.h.
+#include "op_speed.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "mics/kernels.h"
@@ -15,22 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-typedef struct bench {
-    int64_t B, T, C, H, V, layers, N, D, rows; // rows: of logits at a time
-    int32_t threads;
-    double seconds; // time spent on each kernel
-    bool processor; // measure processor time of one thread
-    const mics_kernels *k;
-    mics_exec at;
-    float *big[4];           // V * C: weight of the LM head and what AdamW updates
-    float *a, *b, *c, *wide; // N * 4C each
-    float *stats, *workspace, *loss;
-    void *packed; // V * C numbers on the wire
-    int32_t *tokens;
-} bench;
-
-typedef void (*bench_fn)(const bench *s);
 
 // ---- the kernels ----
 
@@ -325,47 +310,6 @@ static void copy(const bench *s)
         memcpy(s->big[1] + v * C, s->big[0] + v * C, (size_t)C * sizeof(float));
 }
 
-// Numbers on the wire are packed and unpacked by one thread: the one that communicates.
-static void copy_alone(const bench *s)
-{
-    memcpy(s->big[1], s->big[0], (size_t)(s->V * s->C) * sizeof(float));
-}
-
-static void pack_bf16(const bench *s)
-{
-    s->k->pack_bf16(s->packed, s->big[0], s->V * s->C);
-}
-
-static void unpack_bf16(const bench *s)
-{
-    s->k->unpack_bf16(s->big[1], s->packed, s->V * s->C);
-}
-
-static void add_bf16(const bench *s)
-{
-    s->k->add_bf16(s->big[1], s->packed, s->V * s->C);
-}
-
-static void pack_int8(const bench *s)
-{
-    s->k->pack_int8(s->packed, s->big[0], NULL, s->V * s->C);
-}
-
-static void pack_int8_keep(const bench *s)
-{
-    s->k->pack_int8(s->packed, s->big[0], s->big[2], s->V * s->C);
-}
-
-static void unpack_int8(const bench *s)
-{
-    s->k->unpack_int8(s->big[1], s->packed, s->V * s->C);
-}
-
-static void add_int8(const bench *s)
-{
-    s->k->add_int8(s->big[1], s->packed, s->V * s->C);
-}
-
 // ---- measuring ----
 
 // Microseconds of processor time of this thread.
@@ -391,14 +335,8 @@ static double time_ms(const bench *s, bench_fn run)
     return best * 1e-3;
 }
 
-typedef struct totals {
-    double kernels_ms, products_ms, library_ms;
-} totals;
-
-// `calls` of it make up a step (0: shown, not counted); flops of its products, bytes that it must
-// move at least.
-static void row(const bench *s, totals *t, const char *name, double calls, bench_fn run,
-                bench_fn library, double flops, double bytes)
+void row(const bench *s, totals *t, const char *name, double calls, bench_fn run, bench_fn library,
+         double flops, double bytes)
 {
     const double ms = time_ms(s, run), library_ms = library ? time_ms(s, library) : 0;
     printf("%-20s %6.1f %10.3f %10.1f", name, calls, ms, ms * calls);
@@ -485,22 +423,6 @@ static void decoder_rows(const bench *s, totals *t)
     row(s, t, "exact gelu backward", 0, exact_gelu_backward, NULL, 0, 48 * NC);
 }
 
-// Bytes: what is read and written once each; a number packed to int8 takes 1 + 4 / 256. Each unpacking
-// stands behind the packing whose numbers it reads.
-static void wire_rows(const bench *s, totals *t)
-{
-    const double VC = (double)(s->V * s->C);
-    const double packed = (double)mics_comm_dtype_bytes(MICS_COMM_INT8, s->V * s->C);
-    row(s, t, "copy (one thread)", 0, copy_alone, NULL, 0, 8 * VC);
-    row(s, t, "pack bf16", 0, pack_bf16, NULL, 0, 6 * VC);
-    row(s, t, "unpack bf16", 0, unpack_bf16, NULL, 0, 6 * VC);
-    row(s, t, "add bf16", 0, add_bf16, NULL, 0, 10 * VC);
-    row(s, t, "pack int8", 0, pack_int8, NULL, 0, 4 * VC + packed);
-    row(s, t, "pack int8, residual", 0, pack_int8_keep, NULL, 0, 12 * VC + packed);
-    row(s, t, "unpack int8", 0, unpack_int8, NULL, 0, 4 * VC + packed);
-    row(s, t, "add int8", 0, add_int8, NULL, 0, 8 * VC + packed);
-}
-
 static void all_rows(const bench *s, totals *t)
 {
     const double VC = (double)(s->V * s->C), NC = (double)(s->N * s->C);
@@ -517,7 +439,7 @@ static void all_rows(const bench *s, totals *t)
     row(s, t, "sum of squares", params / VC, sum_squares, NULL, 0, 4 * VC);
     row(s, t, "accumulate", 0, accumulate, NULL, 0, 12 * VC);
     decoder_rows(s, t);
-    wire_rows(s, t);
+    comm_dtype_rows(s, t);
 }
 
 // ---- program ----

@@ -3,6 +3,7 @@
 // The builder that a Hugging Face config.json names by its model_type.
 #include "mics/log.h"
 #include "model/builders.h"
+#include <stdio.h>
 #include <string.h>
 
 typedef mics_status (*builder)(mics_memory *memory, config_reader *reader, bool ignore_dropout,
@@ -21,20 +22,22 @@ static const char names[] = MODEL_FAMILIES(NAME);
 
 static mics_status find_builder(const mics_json *config, builder *build_out)
 {
-    const char *type = NULL;
+    char found[80] = "missing";
     const mics_json_value *value = mics_json_at(config, "model_type");
-    if (value != NULL && mics_json_type_of(value) == MICS_JSON_STRING)
-        type = mics_json_string(value);
+    const char *type = mics_json_string(value);
     for (size_t i = 0; type != NULL && i < sizeof families / sizeof families[0]; i++) {
         if (strcmp(families[i].model_type, type) == 0) {
             *build_out = families[i].build;
             return MICS_OK;
         }
     }
-    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
-                          "%s%s%s; this version builds %s", type == NULL ? "missing" : "\"",
-                          type == NULL ? "" : type, type == NULL ? "" : "\" is not known",
-                          names + 2);
+    if (type != NULL)
+        snprintf(found, sizeof found, "\"%.60s\" is not known", type);
+    else if (value != NULL)
+        snprintf(found, sizeof found, "must be a text, not %s",
+                 mics_json_type_text(mics_json_type_of(value)));
+    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED, "%s; this version builds %s",
+                          found, names + 2);
 }
 
 // Weights of a few bits, which no family reads.
@@ -48,6 +51,22 @@ static mics_status refuse_quantised(const mics_json *config)
                           "or fp16, and remove the key");
 }
 
+// What ends a text is looked at when one is written, at the end of a run; that is late for an error.
+static mics_status check_end(const mics_json *config)
+{
+    static const char key[] = "eos_token_id";
+    const mics_json_value *value = mics_json_at(config, key);
+    const bool list = mics_json_type_of(value) == MICS_JSON_ARRAY;
+    bool good = list || mics_json_type_of(value) == MICS_JSON_NULL ||
+                mics_json_type_of(value) == MICS_JSON_INT;
+    for (int32_t i = 0; list && good && i < mics_json_count(value); i++)
+        good = mics_json_type_of(mics_json_element(value, i)) == MICS_JSON_INT;
+    if (good)
+        return MICS_OK;
+    return mics_json_fail(config, key, MICS_ERR_INVALID,
+                          "is neither a token's id nor a list of such");
+}
+
 mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
                                    bool ignore_dropout, mics_model **model_out)
 {
@@ -57,6 +76,7 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
                          mics_json_name(config));
     MICS_TRY(find_builder(config, &build));
     MICS_TRY(refuse_quantised(config));
+    MICS_TRY(check_end(config));
     mics_model *model = NULL;
     config_reader reader = {.json = config};
     mics_status status = build(memory, &reader, ignore_dropout, &model);

@@ -107,6 +107,7 @@ static mics_status load_json(const mics_saved *saved, const char *path, const ch
     return status;
 }
 
+// generation_config.json's, or config.json's, which the builder has checked.
 static mics_status read_ends(mics_saved *saved)
 {
     static const char key[] = "eos_token_id";
@@ -196,7 +197,7 @@ static mics_status open_saved(mics_saved *saved, const char *path,
     bool downloaded = false;
     MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
     MICS_TRY(downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder));
-    return read_ends(saved);
+    return builder == NULL ? read_ends(saved) : MICS_OK; // a program describes models its own way
 }
 
 mics_status mics_saved_open(mics_memory *memory, const char *path,

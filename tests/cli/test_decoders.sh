@@ -15,11 +15,20 @@ JSON
 run 0 train "$mics" train run.json --ranks 4 --nodes 2 --steps 30
 contains train.out "qwen3"
 run 0 one "$mics" train run.json --ranks 1 --steps 30 --out one --set 'sharding={"params": 1}'
-awk 'NR == FNR { loss[$1] = $2; next }
-     { d = ($2 - loss[$1]) / $2; if (d > 1e-4 || d < -1e-4) exit 1 }' \
-    <<EOF_A /dev/stdin || fail "the losses of 4 ranks are not those of one"
-$(losses out)
-EOF_A
+# Another mesh after each stop: two ranks begin, eight of two nodes go on, and one ends.
+run 0 two "$mics" train run.json --ranks 2 --steps 11 --out moved
+run 0 eight "$mics" train run.json --ranks 8 --nodes 2 --steps 19 --out moved \
+    --set 'sharding={"params": 2, "grads": 4, "optimizer": 8}'
+run 0 last "$mics" train run.json --ranks 1 --steps 30 --out moved --set 'sharding={"params": 1}'
+contains last.out "resumed from moved/checkpoints/step-00000019"
+for other in out moved; do
+    losses one >one.losses
+    losses $other >$other.losses
+    awk 'NR == FNR { loss[$1] = $2; next }
+         { d = ($2 - loss[$1]) / $2; if (!($1 in loss) || d > 1e-4 || d < -1e-4) exit 1 }
+         END { exit FNR != 30 }' one.losses $other.losses ||
+        fail "the losses of $other are not those of one rank"
+done
 
 loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 run 0 text "$mics" generate out --prompt "the lark" --tokens 60 --seed 5

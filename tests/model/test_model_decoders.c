@@ -245,6 +245,8 @@ static const refusal refusals[] = {
     {"llama", "\"attention_dropout\": \"0.1\"", "attention_dropout", "must be a number"},
     {"llama", "\"attention_bias\": 1", "attention_bias", "true or false"},
     {"llama", "\"rms_norm_eps\": -1", "rms_norm_eps", "number"},
+    {"llama", "\"eos_token_id\": \"</s>\"", "eos_token_id", "neither a token's id nor a list"},
+    {"llama", "\"eos_token_id\": [1, null]", "eos_token_id", "neither a token's id nor a list"},
     {"llama", "\"quantization_config\": {\"bits\": 4}", "quantization_config", "quantised"},
     {"llama", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "layer_types",
      "layer 1 slides"},
