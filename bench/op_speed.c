@@ -100,13 +100,14 @@ static void gelu_backward(const bench *s)
 
 static void attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D), 0);
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D), 0,
+                         (op_dropout){0});
 }
 
 static void attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          op_heads(s->H, s->D), 0);
+                          op_heads(s->H, s->D), 0, (op_dropout){0});
 }
 
 static void attention_decode(const bench *s)
@@ -123,6 +124,33 @@ static void attention_decode(const bench *s)
     s->k->ops[op.kind]->decode(&call);
 }
 
+// ---- dropout ----
+
+static const mics_dropout_draw draw = {.key = {1, 2}};
+static const op_dropout tenth = {0.1F, 0, &draw};
+
+static void dropped_attention_forward(const bench *s)
+{
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D), 0,
+                         tenth);
+}
+
+static void dropped_attention_backward(const bench *s)
+{
+    op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
+                          op_heads(s->H, s->D), 0, tenth);
+}
+
+static void dropout_forward(const bench *s)
+{
+    op_dropout_forward(s->k, &s->at, s->b, s->a, s->B, s->T, s->C, tenth);
+}
+
+static void dropout_backward(const bench *s)
+{
+    op_dropout_backward(s->k, &s->at, s->b, s->b, s->B, s->T, s->C, tenth, false);
+}
+
 // ---- of other decoders ----
 
 // A third of the key-value heads; gate and up as wide together as GPT-2's inner.
@@ -134,24 +162,26 @@ static mics_heads shared_heads(const bench *s)
 
 static void shared_attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), 0);
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), 0,
+                         (op_dropout){0});
 }
 
 static void shared_attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          shared_heads(s), 0);
+                          shared_heads(s), 0, (op_dropout){0});
 }
 
 static void window_attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), s->T / 4);
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), s->T / 4,
+                         (op_dropout){0});
 }
 
 static void window_attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          shared_heads(s), s->T / 4);
+                          shared_heads(s), s->T / 4, (op_dropout){0});
 }
 
 static void rotary_forward(const bench *s)
@@ -348,6 +378,12 @@ static void layer_rows(const bench *s, totals *t)
                 (bench_fn[]){qkv_forward, qkv_forward_library, qkv_backward, qkv_backward_library});
     row(s, t, "attention forward", L, attention_forward, NULL, 2 * product, 4 * row_bytes);
     row(s, t, "attention backward", L, attention_backward, NULL, 5 * product, 8 * row_bytes);
+    row(s, t, "attn. dropout forward", 0, dropped_attention_forward, NULL, 2 * product,
+        4 * row_bytes);
+    row(s, t, "attn. dropout backward", 0, dropped_attention_backward, NULL, 5 * product,
+        8 * row_bytes);
+    row(s, t, "dropout forward", 0, dropout_forward, NULL, 0, 2 * row_bytes);
+    row(s, t, "dropout backward", 0, dropout_backward, NULL, 0, 2 * row_bytes);
     row(s, t, "attention decode", 0, attention_decode, NULL, 0, 2 * row_bytes);
     linear_rows(s, t, "projection", C, C,
                 (bench_fn[]){projection_forward, projection_forward_library, projection_backward,

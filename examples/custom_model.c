@@ -49,7 +49,7 @@ static void layer(mics_model *model, int64_t index, int64_t heads)
     mics_model_unit(model, unit, hidden);
     int32_t x = norm(model, unit, "norm_1", 0);
     x = linear(model, unit, "attention", x, hidden, 3 * hidden);
-    x = mics_op_attention(model, x, (mics_heads){heads, heads, hidden / heads}, 0);
+    x = mics_op_attention(model, x, (mics_heads){heads, heads, hidden / heads}, 0, 0);
     x = linear(model, unit, "out", x, hidden, hidden);
     const int32_t middle = mics_op_add(model, 0, x);
     x = norm(model, unit, "norm_2", middle);

@@ -279,31 +279,77 @@ static inline mics_op_shape op_attention_shape(int64_t B, int64_t T, mics_heads 
     return shape;
 }
 
+// Dropout of an op, with its draw in the memory of the kernels; all 0: none.
+typedef struct op_dropout {
+    float probability;
+    uint32_t mask;
+    const mics_dropout_draw *draw;
+} op_dropout;
+
+static inline mics_op op_attention_of(mics_heads heads, int64_t window, op_dropout dropout)
+{
+    return (mics_op){.kind = MICS_OP_ATTENTION,
+                     .heads = heads,
+                     .window = window,
+                     .dropout = dropout.probability,
+                     .mask = dropout.mask};
+}
+
 static inline void op_attention_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
                                         float *lse_NH, const void *qkv, int64_t B, int64_t T,
-                                        mics_heads heads, int64_t window)
+                                        mics_heads heads, int64_t window, op_dropout dropout)
 {
-    op_forward(k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = heads, .window = window},
+    op_forward(k, op_attention_of(heads, window, dropout),
                (mics_op_call){.at = at,
                               .shape = op_attention_shape(B, T, heads),
                               .in = {qkv},
                               .out = y_NC,
-                              .stats = lse_NH});
+                              .stats = lse_NH,
+                              .draw = dropout.draw});
 }
 
 static inline void op_attention_backward(const mics_kernels *k, const mics_exec *at, void *dqkv,
                                          const void *dy_NC, const void *y_NC, const float *lse_NH,
                                          const void *qkv, int64_t B, int64_t T, mics_heads heads,
-                                         int64_t window)
+                                         int64_t window, op_dropout dropout)
 {
-    op_backward(k, (mics_op){.kind = MICS_OP_ATTENTION, .heads = heads, .window = window},
+    op_backward(k, op_attention_of(heads, window, dropout),
                 (mics_op_call){.at = at,
                                .shape = op_attention_shape(B, T, heads),
                                .in = {qkv},
                                .out = (void *)y_NC,
                                .stats = (float *)lse_NH,
+                               .draw = dropout.draw,
                                .dout = dy_NC,
                                .din = dqkv});
+}
+
+// y: forward of x, without a draw too. Backward is of the same sizes.
+static inline void op_dropout_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
+                                      const void *x_NC, int64_t B, int64_t T, int64_t C,
+                                      op_dropout dropout)
+{
+    op_forward(
+        k, (mics_op){.kind = MICS_OP_DROPOUT, .dropout = dropout.probability, .mask = dropout.mask},
+        (mics_op_call){.at = at,
+                       .shape = {.B = B, .T = T, .N = B * T, .in = {C}, .out = C},
+                       .in = {x_NC},
+                       .out = y_NC,
+                       .draw = dropout.draw});
+}
+
+static inline void op_dropout_backward(const mics_kernels *k, const mics_exec *at, void *dx_NC,
+                                       const void *dy_NC, int64_t B, int64_t T, int64_t C,
+                                       op_dropout dropout, bool add_dx)
+{
+    op_backward(
+        k, (mics_op){.kind = MICS_OP_DROPOUT, .dropout = dropout.probability, .mask = dropout.mask},
+        (mics_op_call){.at = at,
+                       .shape = {.B = B, .T = T, .N = B * T, .in = {C}, .out = C},
+                       .draw = dropout.draw,
+                       .dout = dy_NC,
+                       .din = dx_NC,
+                       .add_din = add_dx});
 }
 
 static inline void op_rotary_forward(const mics_kernels *k, const mics_exec *at, void *y_NW,

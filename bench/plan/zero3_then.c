@@ -46,7 +46,7 @@ static void add_layer(mics_model *model, int64_t width, int64_t inner, int64_t h
     mics_model_unit(model, "attention", width);
     mics_model_unit_end(
         model, mics_op_attention(model, linear(model, norm(model, width), width, 3 * width),
-                                 (mics_heads){heads, heads, width / heads}, 0));
+                                 (mics_heads){heads, heads, width / heads}, 0, 0));
     mics_model_unit(model, "projection", width);
     mics_model_unit_end(model, mics_op_add(model, 0, linear(model, 0, width, width)));
     mics_model_unit(model, "widen", width);

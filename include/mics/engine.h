@@ -68,6 +68,7 @@ typedef struct mics_engine_spec {
     mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
+    uint64_t seed; // of dropout masks; the run's on all ranks
     // Called in each training step before it updates anything, for who reads the state until then; NULL:
     // nothing. On the thread that called mics_engine_step.
     void (*before_update)(void *ctx);

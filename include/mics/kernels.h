@@ -44,6 +44,7 @@ typedef struct mics_op_call {
     void *out;                          // (N, shape.out); read in backward
     float *stats;                       // of each row; read in backward
     const void *params[MICS_OP_PARAMS]; // as stored
+    const mics_dropout_draw *draw;      // NULL: nothing is dropped (evaluation, generation)
     // backward
     const void *dout;              // (N, shape.out)
     void *din;                     // (N, shape.in[0]); may be dout where the descriptor says so

@@ -74,6 +74,7 @@ typedef struct mics_model {
     int64_t hidden;             // hidden size: of the residual stream
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
+    uint32_t masks;     // dropout masks of all ops (mics_op.mask)
     bool tied;          // the LM head's weight is a table of another unit; set by mics_model_finish
     mics_status status; // first failure of a builder call
 } mics_model;
@@ -83,14 +84,14 @@ typedef struct mics_model {
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral, qwen2,
  * qwen3 or gpt_neox (docs/config.md).
  *
- * Errors name file, line and key. A key that changes the model and cannot be honoured (dropout that
- * is not 0, another activation) is an error; `allow_dropout` says that the caller has decided to
- * train without it. An absent dropout key counts as 0.
+ * Errors name file, line and key. A key that changes the model and cannot be honoured (another
+ * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent dropout
+ * key counts as 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_UNSUPPORTED (other model_type); MICS_ERR_MEMORY.
  * Owns:    close with mics_model_close.
  */
-mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
-                                   mics_model **model_out);
+mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
+                                   bool ignore_dropout, mics_model **model_out);
 void mics_model_close(mics_model *model);
 
 /* Parameters, padding excluded; those of tied tables once. */
@@ -213,7 +214,8 @@ int32_t mics_model_add_op(mics_model *model, mics_op op);
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0, 0, 0};
+    const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0,
+                        0,    0,        0,  0};
     return op;
 }
 
@@ -221,8 +223,9 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
  *
  * Needs:   inputs are tensors of the newest unit (0: its input); those of attention, rotary and
  *          head_norm hold q, k and v of `heads` (mics_heads_width), that of swiglu gate and up side
- *          by side. eps >= 0, window >= 0.
- * Units:   eps is of the square of activations; window is in tokens, 0 for none.
+ *          by side. eps >= 0, window >= 0, 0 <= dropout < 1.
+ * Units:   eps is of the square of activations; window is in tokens, 0 for none; dropout is a
+ *          probability: of attention's, or of the numbers.
  */
 static inline int32_t mics_op_embedding(mics_model *model, mics_param_ref tokens,
                                         mics_param_ref positions)
@@ -271,11 +274,18 @@ static inline int32_t mics_op_head_norm(mics_model *model, int32_t in, mics_head
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_attention(mics_model *model, int32_t in, mics_heads heads,
-                                        int64_t window)
+                                        int64_t window, float dropout)
 {
     mics_op op = mics_op_of(MICS_OP_ATTENTION, in, mics_param_none(), mics_param_none());
     op.heads = heads;
     op.window = window;
+    op.dropout = dropout;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_dropout(mics_model *model, int32_t in, float dropout)
+{
+    mics_op op = mics_op_of(MICS_OP_DROPOUT, in, mics_param_none(), mics_param_none());
+    op.dropout = dropout;
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)

@@ -32,6 +32,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
     X(ROTARY, rotary)                                                                              \
     X(ATTENTION, attention)                                                                        \
     X(ADD, add)                                                                                    \
+    X(DROPOUT, dropout)                                                                            \
     X(LM_HEAD, lm_head)
 
 #define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
@@ -70,7 +71,44 @@ typedef struct mics_op {
     int64_t window; // token i sees j with i - window < j <= i; 0: all j <= i
     int32_t rotary; // table of the model (mics_model.rotaries)
     float eps;
+    float dropout; // probability that a number is dropped in training; 0: none
+    uint32_t mask; // number of its first dropout mask; mics_model_add_op numbers them
 } mics_op;
+
+/* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is
+ * rounded to a multiple of 2^-16.
+ *
+ * Needs:   0 <= probability < 1.     Units: values; at most 2^16 - 1.
+ */
+static inline uint32_t mics_dropout_threshold(float probability)
+{
+    const uint32_t rounded = (uint32_t)(probability * 65536.0F + 0.5F);
+    return rounded < 65535 ? rounded : 65535;
+}
+
+/* What the others are multiplied by, so that the mean stays: 1 / (1 - the rounded probability).
+ *
+ * Needs:   0 <= probability < 1.     Units: none.
+ */
+static inline float mics_dropout_scale(float probability)
+{
+    return 65536.0F / (float)(65536 - mics_dropout_threshold(probability));
+}
+
+// What a micro-batch's dropout masks are drawn from, on the device where kernels run. The 16 random
+// bits of element e of a row are number e % 8, from the low end, of the Philox4x32-10 block (Salmon
+// et al., SC11) of this key and the counter
+//
+//     { e / 8, token, mask, sequence }
+//
+// `token` is the row's number in its sequence, `mask` the op's (mics_op.mask, plus the query head in
+// attention, whose rows are of keys), `sequence` that of the row's sequence in the step's global
+// batch. So a mask is a function of the run's seed, the step and the data's place: the same on any
+// mesh, in micro-batches of any size, and made anew wherever it is needed.
+typedef struct mics_dropout_draw {
+    uint32_t key[2];   // of the step: mics_rng_bits(seed, stream, step), the low half first
+    uint32_t sequence; // number of the micro-batch's first
+} mics_dropout_draw;
 
 // An op with all sizes that follow from where it stands.
 typedef struct mics_op_shape {
@@ -206,6 +244,12 @@ static inline int64_t mics_heads_width(mics_heads heads)
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op.
  */
 mics_status mics_op_check_heads(const mics_op_shape *shape);
+
+/* For descriptors: that an op's probability of dropout is one.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op: it is not from 0 to below 1.
+ */
+mics_status mics_op_check_dropout(const mics_op_shape *shape);
 
 /* For descriptors: that `what` of an op, which is `have`, is `need`.
  *

@@ -65,7 +65,8 @@ static const key rows[] = {
           .help = "\"random\", or a folder of safetensors to start from")},
     {REAL("model.dropout", dropout, 0, 0, 0,
           .help = "0 trains without dropout, whatever the model's config says",
-          .refusal = "dropout is not built; 0 trains without it")},
+          .refusal =
+              "dropouts are those of the model's config; leave the key out to train with them")},
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
     {NUMBER("data.train", KEY_TEXTS, train, 1, 65536, 0, .flags = KEY_REQUIRED,
@@ -85,7 +86,7 @@ static const key rows[] = {
     {INT("run.steps", run.steps, 1, MAX_STEPS, 0, .flags = KEY_REQUIRED,
          .help = "optimizer steps")},
     {INT("run.seed", run.seed, 0, 9.3e18, 1, .flags = KEY_KEPT,
-         .help = "of initial weights and the order of samples")},
+         .help = "of initial weights, the order of samples and dropout")},
     {TEXT("run.out", run.out, .automatic = "auto: runs/ and the run file's name",
           .help = "folder of metrics and checkpoints")},
     {INT("run.checkpoint_every", run.checkpoint_every, 0, MAX_STEPS, 0,

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The computing steps of a schedule: units forward and backward, the norm, clipping and the
 // optimizer.
+#include "base/rng.h"
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static int64_t batch_tokens(const mics_engine *engine)
 {
@@ -20,7 +22,26 @@ static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *s
     const int64_t tokens = batch_tokens(engine), vocab = engine->schedule->spec.model->vocab;
     mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, vocab, engine->counts);
     device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, in_flight_tokens(engine, step->in_flight),
-                      staged, 3 * (size_t)tokens * sizeof(int32_t));
+                      staged, (size_t)engine->schedule->data_elems * sizeof(int32_t));
+}
+
+// Random streams of a run's seed that belong to dropout, one a step, as data/sample.c has those of
+// the order of samples.
+static const uint64_t dropout_stream = (uint64_t)0x5B << 56;
+
+// What the micro-batch's masks are drawn from: a rank's sequences of a micro-step follow those of
+// the ranks before it, and those of the micro-steps before.
+static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *data)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const mics_schedule_spec *spec = &schedule->spec;
+    if (schedule->data_elems == schedule->data_draw)
+        return;
+    const uint64_t key = mics_rng_bits(engine->spec.seed, dropout_stream, (uint64_t)engine->step);
+    const int64_t place = (int64_t)micro_step * spec->mesh.ranks + engine->rank;
+    const mics_dropout_draw draw = {.key = {(uint32_t)key, (uint32_t)(key >> 32)},
+                                    .sequence = (uint32_t)(place * spec->batch.sequences)};
+    memcpy(data + schedule->data_draw, &draw, sizeof draw);
 }
 
 // The first unit of a micro-step needs its tokens.
@@ -30,9 +51,10 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
         return MICS_OK;
     const int64_t tokens = batch_tokens(engine);
     int32_t *staged = engine->staged_tokens; // NULL: they are read where they are used
-    int32_t *inputs = staged != NULL ? staged + 3 * tokens * step->micro_step
+    int32_t *inputs = staged != NULL ? staged + engine->schedule->data_elems * step->micro_step
                                      : in_flight_tokens(engine, step->in_flight);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
+    place_draw(engine, step->micro_step, inputs);
     if (staged != NULL)
         upload_tokens(engine, step, inputs);
     engine->micro_step_read[step->in_flight] = step->micro_step;

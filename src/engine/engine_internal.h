@@ -91,13 +91,13 @@ struct mics_engine {
     float *losses;                // one a token
     char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
     float *residual;              // behind them: what int8 lost, by unit
-    int32_t *tokens; // by micro-batch in flight: inputs, targets; on a device their order too
+    int32_t *tokens;              // by micro-batch in flight: in_flight_tokens
 
     // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from
     // where it comes to host_sums.
     mics_agreement *sums;
     mics_agreement *host_sums;
-    int32_t *staged_tokens; // by micro-step: inputs, targets, order; page-locked
+    int32_t *staged_tokens; // by micro-step, as `tokens`; page-locked
     int32_t *counts;        // scratch for their order
     float *host_copy;       // of a device's shards, as `params` and `moments` of fp32 hold them
 
@@ -298,7 +298,8 @@ mics_status state_share(mics_engine *engine);
 mics_status state_register(mics_engine *engine);
 void state_close(mics_engine *engine);
 
-/* Tokens of a micro-batch in flight: inputs, then targets, then on a device their order. */
+/* Tokens of a micro-batch in flight: inputs, targets, on a device their order; with dropout behind
+ * them what its masks are drawn from (mics_schedule.data_draw). */
 int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 
 /* This rank's elements of a unit at a degree. */

@@ -23,6 +23,15 @@ static void *tensor(const mics_engine *engine, const mics_step *step, int32_t in
     return activation(engine, step, engine->schedule->units[step->unit].tensor_at[index]);
 }
 
+// NULL where nothing is dropped: in a model without dropout, and in evaluations.
+static const mics_dropout_draw *draw_of(const mics_engine *engine, const int32_t *tokens)
+{
+    const mics_schedule *schedule = engine->schedule;
+    if (schedule->data_elems == schedule->data_draw || engine->phase != MICS_PHASE_TRAIN)
+        return NULL;
+    return (const mics_dropout_draw *)(const void *)(tokens + schedule->data_draw);
+}
+
 static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, const mics_step *step,
                             int32_t op_index)
 {
@@ -40,6 +49,7 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
     const int64_t N = call.shape.N;
     call.targets = tokens + N;
     call.order = spec->accelerator ? call.targets + N : NULL;
+    call.draw = draw_of(engine, tokens);
     call.loss_scale =
         (float)(engine->loss_scale / ((double)N * spec->micro_steps * spec->mesh.ranks));
     call.chunk_rows = def->loss ? def->cost(&call.shape).chunk_rows : 0;

@@ -164,7 +164,7 @@ static mics_status open_host(mics_engine *engine)
 {
     const mics_device *device = engine->device;
     const mics_schedule_spec *spec = &engine->schedule->spec;
-    const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
+    const int64_t staged = spec->micro_steps * engine->schedule->data_elems;
     void *block = NULL;
     engine->sums = engine->host_sums = &engine->agreements[engine->rank];
     if (device->is_host)
@@ -173,8 +173,7 @@ static mics_status open_host(mics_engine *engine)
     engine->sums = (mics_agreement *)(void *)(engine->workspace + engine->schedule->workspace_sums);
     MICS_TRY(device->ops->alloc_host(device->ctx, sizeof *engine->host_sums, &block));
     engine->host_sums = block;
-    MICS_TRY(device->ops->alloc_host(
-        device->ctx, (size_t)spec->micro_steps * 3 * tokens * sizeof(int32_t), &block));
+    MICS_TRY(device->ops->alloc_host(device->ctx, (size_t)staged * sizeof(int32_t), &block));
     engine->staged_tokens = block;
     MICS_TRY(MICS_NEW(engine->spec.memory, spec->model->vocab + 1, &engine->counts));
     return MICS_OK;
@@ -302,9 +301,7 @@ const mics_step_use *step_use(const mics_step *step, int32_t unit)
 
 int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight)
 {
-    const mics_batch *batch = &engine->schedule->spec.batch;
-    return engine->tokens + (engine->schedule->spec.accelerator ? 3 : 2) * batch->sequences *
-                                batch->length * in_flight;
+    return engine->tokens + engine->schedule->data_elems * in_flight;
 }
 
 void *elem_at(const mics_engine *engine, void *base, int64_t elems)

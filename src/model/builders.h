@@ -23,8 +23,8 @@ void config_require(config_reader *reader, const char *key, const char *texts);
 /* Whether the key is there, as null or anything else; and whether it is not null. */
 bool config_has(config_reader *reader, const char *key);
 bool config_is_said(config_reader *reader, const char *key);
-/* Fails where a dropout is not 0, unless the caller has decided to train without it. */
-void config_refuse_dropout(config_reader *reader, const char *key, bool allow_dropout);
+/* A probability of dropout, from 0 to below 1; 0 where the caller trains without it. */
+float config_dropout(config_reader *reader, const char *key, bool ignore_dropout);
 
 // ---- heads and rotary embeddings ----
 
@@ -68,6 +68,9 @@ mics_param_ref model_matrix(mics_model *model, const char *module, int64_t rows,
 int32_t model_layernorm(mics_model *model, const char *layer, const char *name, int32_t in,
                         int64_t width, double eps);
 
+/* Adds dropout where it is not 0; else gives `in`. */
+int32_t model_dropout(mics_model *model, int32_t in, float dropout);
+
 // A linear layer "LAYER.NAME".
 typedef struct model_linear_spec {
     int64_t inputs, outputs;
@@ -85,7 +88,7 @@ int32_t model_linear(mics_model *model, const char *layer, const char *name, int
  * NULL where it was not opened.
  */
 #define MODEL_DECLARE_(type)                                                                       \
-    mics_status build_##type(mics_memory *memory, config_reader *reader, bool allow_dropout,       \
+    mics_status build_##type(mics_memory *memory, config_reader *reader, bool ignore_dropout,      \
                              mics_model **model_out);
 MODEL_FAMILIES(MODEL_DECLARE_)
 #undef MODEL_DECLARE_

@@ -136,14 +136,14 @@ bool config_is_said(config_reader *reader, const char *key)
     return mics_json_type_of(lookup(reader, key)) != MICS_JSON_NULL;
 }
 
-void config_refuse_dropout(config_reader *reader, const char *key, bool allow_dropout)
+float config_dropout(config_reader *reader, const char *key, bool ignore_dropout)
 {
-    const double dropout = allow_dropout ? 0 : config_real(reader, key, 0, 1, 0);
-    if (reader->status == MICS_OK && dropout > 0)
+    const double dropout = ignore_dropout ? 0 : config_real(reader, key, 0, 1, 0);
+    if (reader->status == MICS_OK && dropout >= 1)
         reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
-                                        "dropout %g cannot be honoured; set it to 0, or \"model\": "
-                                        "{\"dropout\": 0} in the run file",
-                                        dropout);
+                                        "a dropout of 1 drops everything; a probability below 1 "
+                                        "works");
+    return (float)dropout;
 }
 
 void config_check_heads(config_reader *reader, mics_heads heads)

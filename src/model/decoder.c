@@ -15,6 +15,7 @@ typedef struct decoder {
     mics_heads heads;
     int64_t window, window_from; // tokens, 0: none; first layer that has it
     double eps, init_std;
+    float dropout; // of attention's probabilities; these families have no other
     bool tied, qkv_bias, o_bias, mlp_bias;
     model_rope rope;
 } decoder;
@@ -119,7 +120,7 @@ static void check_layer_types(config_reader *reader, const decoder *self)
     }
 }
 
-static mics_status read_config(config_reader *reader, bool allow_dropout, decoder *self)
+static mics_status read_config(config_reader *reader, bool ignore_dropout, decoder *self)
 {
     static const rope_keys keys = {.theta = "rope_theta"};
     const decoder_family *family = self->family;
@@ -133,7 +134,7 @@ static mics_status read_config(config_reader *reader, bool allow_dropout, decode
     self->init_std = config_real(reader, "initializer_range", 0, 100, 0.02);
     self->tied = config_bool(reader, "tie_word_embeddings", false);
     config_require(reader, "hidden_act", "silu|swish");
-    config_refuse_dropout(reader, "attention_dropout", allow_dropout);
+    self->dropout = config_dropout(reader, "attention_dropout", ignore_dropout);
     read_heads(reader, self);
     read_biases(reader, self);
     read_window(reader, self);
@@ -219,7 +220,7 @@ static int32_t attention(mics_model *model, const decoder *self, const char *lay
     if (self->family->head_norm)
         x = head_norm(model, self, layer, x);
     x = mics_op_rotary(model, x, self->heads, &rotary);
-    x = mics_op_attention(model, x, self->heads, window);
+    x = mics_op_attention(model, x, self->heads, window, self->dropout);
     const model_linear_spec out = {width, self->hidden, self->init_std, self->o_bias, true};
     return model_linear(model, layer, "self_attn.o_proj", x, &out);
 }
@@ -273,10 +274,10 @@ static void build(mics_model *model, const config_reader *reader, const decoder 
 }
 
 mics_status decoder_build(mics_memory *memory, config_reader *reader, const decoder_family *family,
-                          bool allow_dropout, mics_model **model_out)
+                          bool ignore_dropout, mics_model **model_out)
 {
     decoder self = {.family = family};
-    MICS_TRY(read_config(reader, allow_dropout, &self));
+    MICS_TRY(read_config(reader, ignore_dropout, &self));
     MICS_TRY(mics_model_open(memory,
                              &(mics_model_spec){.architecture = family->architecture,
                                                 .vocab = self.vocab,

@@ -25,6 +25,6 @@ typedef struct decoder_family {
 
 /* Reads a configuration and builds the model, as the builders of builders.h do. */
 mics_status decoder_build(mics_memory *memory, config_reader *reader, const decoder_family *family,
-                          bool allow_dropout, mics_model **model_out);
+                          bool ignore_dropout, mics_model **model_out);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef mics_status (*builder)(mics_memory *memory, config_reader *reader, bool allow_dropout,
+typedef mics_status (*builder)(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                                mics_model **model_out);
 
 typedef struct family {
@@ -67,8 +67,8 @@ static mics_status check_end(const mics_json *config)
                           "is neither a token's id nor a list of such");
 }
 
-mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
-                                   mics_model **model_out)
+mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
+                                   bool ignore_dropout, mics_model **model_out)
 {
     builder build = NULL;
     if (mics_json_type_of(mics_json_root(config)) != MICS_JSON_OBJECT)
@@ -79,7 +79,7 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
     MICS_TRY(check_end(config));
     mics_model *model = NULL;
     config_reader reader = {.json = config};
-    mics_status status = build(memory, &reader, allow_dropout, &model);
+    mics_status status = build(memory, &reader, ignore_dropout, &model);
     if (status == MICS_OK)
         status = mics_model_finish(model);
     if (status != MICS_OK) {

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-2 as data: Radford et al., Language models are unsupervised multitask learners, 2019, with
 // Hugging Face's configuration keys, tensor names and weight layout (Conv1D: inputs by outputs).
+//
+// Dropout is where transformers' modeling_gpt2.py has it: embd_pdrop of the sum of both embeddings
+// (GPT2Model.drop), attn_pdrop of the probabilities (attn_dropout), resid_pdrop of what each c_proj
+// gives, before it is added (GPT2Attention.resid_dropout, GPT2MLP.dropout).
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
@@ -9,10 +13,11 @@
 typedef struct shape {
     int64_t layers, heads, hidden, inner, positions, vocab;
     double eps, init_std;
+    float attention_dropout, embedding_dropout, residual_dropout;
     bool tied;
 } shape;
 
-static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *shape_out)
+static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape *shape_out)
 {
     const int64_t limit = (int64_t)1 << 31;
     shape s = {
@@ -27,9 +32,9 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     };
     s.inner = config_int(reader, "n_inner", 1, 1 << 26, 4 * s.hidden);
     config_require(reader, "activation_function", "gelu_new|gelu_pytorch_tanh");
-    config_refuse_dropout(reader, "attn_pdrop", allow_dropout);
-    config_refuse_dropout(reader, "embd_pdrop", allow_dropout);
-    config_refuse_dropout(reader, "resid_pdrop", allow_dropout);
+    s.attention_dropout = config_dropout(reader, "attn_pdrop", ignore_dropout);
+    s.embedding_dropout = config_dropout(reader, "embd_pdrop", ignore_dropout);
+    s.residual_dropout = config_dropout(reader, "resid_pdrop", ignore_dropout);
     if (!config_bool(reader, "scale_attn_weights", true))
         reader->status = mics_json_fail(reader->json, "scale_attn_weights", MICS_ERR_UNSUPPORTED,
                                         "only true can be honoured");
@@ -70,13 +75,16 @@ static void build_layer(mics_model *model, const shape *s, int64_t index)
     snprintf(layer, sizeof layer, "transformer.h.%lld", (long long)index);
     int32_t x = layernorm(model, layer, "ln_1", 0, s);
     x = linear(model, layer, "attn.c_attn", x, hidden, 3 * hidden, std);
-    x = mics_op_attention(model, x, (mics_heads){s->heads, s->heads, hidden / s->heads}, 0);
+    const mics_heads heads = {s->heads, s->heads, hidden / s->heads};
+    x = mics_op_attention(model, x, heads, 0, s->attention_dropout);
     x = linear(model, layer, "attn.c_proj", x, hidden, hidden, residual_std);
+    x = model_dropout(model, x, s->residual_dropout);
     const int32_t middle = mics_op_add(model, 0, x);
     x = layernorm(model, layer, "ln_2", middle, s);
     x = linear(model, layer, "mlp.c_fc", x, hidden, s->inner, std);
     x = mics_op_gelu(model, x, false);
     x = linear(model, layer, "mlp.c_proj", x, s->inner, hidden, residual_std);
+    x = model_dropout(model, x, s->residual_dropout);
     mics_model_unit_end(model, mics_op_add(model, middle, x));
 }
 
@@ -87,7 +95,8 @@ static void build(mics_model *model, const shape *s)
         model_matrix(model, "transformer.wte", s->vocab, s->hidden, s->init_std);
     mics_param_ref positions =
         model_matrix(model, "transformer.wpe", s->positions, s->hidden, s->init_std);
-    mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
+    const int32_t embedded = mics_op_embedding(model, tokens, positions);
+    mics_model_unit_end(model, model_dropout(model, embedded, s->embedding_dropout));
 
     for (int64_t layer = 0; layer < s->layers; layer++)
         build_layer(model, s, layer);
@@ -100,11 +109,11 @@ static void build(mics_model *model, const shape *s)
     mics_model_unit_end(model, -1);
 }
 
-mics_status build_gpt2(mics_memory *memory, config_reader *reader, bool allow_dropout,
+mics_status build_gpt2(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                        mics_model **model_out)
 {
     shape s;
-    MICS_TRY(read_shape(reader, allow_dropout, &s));
+    MICS_TRY(read_shape(reader, ignore_dropout, &s));
     MICS_TRY(mics_model_open(
         memory,
         &(mics_model_spec){

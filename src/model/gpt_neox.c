@@ -3,6 +3,10 @@
 // GPT-NeoX and Pythia as data: Black et al., GPT-NeoX-20B, 2022, arXiv:2204.06745, with Hugging
 // Face's configuration keys and tensor names. Attention and MLP may read the same input (parallel
 // residual), and a part of each head turns.
+//
+// Dropout is where transformers' modeling_gpt_neox.py has it: hidden_dropout of the embeddings
+// (emb_dropout), of what attention's dense gives (post_attention_dropout) and of what the MLP gives
+// (post_mlp_dropout), before they are added; attention_dropout of the probabilities.
 #include "model/builders.h"
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +19,7 @@ typedef struct shape {
     int64_t vocab, hidden, inner, layers, positions;
     mics_heads heads;
     double eps, init_std;
+    float attention_dropout, hidden_dropout;
     bool tied, attention_bias, parallel, exact_gelu;
     model_rope rope;
 } shape;
@@ -28,7 +33,7 @@ static void read_activation(config_reader *reader, shape *s)
     s->exact_gelu = name != NULL && (strcmp(name, "gelu") == 0 || strcmp(name, "gelu_python") == 0);
 }
 
-static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *s)
+static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape *s)
 {
     static const rope_keys keys = {"rotary_emb_base", "rotary_pct", 0.25};
     const int64_t limit = (int64_t)1 << 31;
@@ -43,8 +48,8 @@ static mics_status read_shape(config_reader *reader, bool allow_dropout, shape *
     s->attention_bias = config_bool(reader, "attention_bias", true);
     s->parallel = config_bool(reader, "use_parallel_residual", true);
     read_activation(reader, s);
-    config_refuse_dropout(reader, "attention_dropout", allow_dropout);
-    config_refuse_dropout(reader, "hidden_dropout", allow_dropout);
+    s->attention_dropout = config_dropout(reader, "attention_dropout", ignore_dropout);
+    s->hidden_dropout = config_dropout(reader, "hidden_dropout", ignore_dropout);
     const int64_t heads = config_int(reader, "num_attention_heads", 1, MAX_HEADS, 64);
     s->heads = (mics_heads){heads, heads, s->hidden / heads};
     if (reader->status == MICS_OK && heads * s->layers > MAX_HEADS_IN_ALL)
@@ -92,9 +97,10 @@ static int32_t attention(mics_model *model, const shape *s, const char *layer, i
     const mics_rotary_spec rotary = {s->rope.dims, s->rope.frequencies, s->rope.scale};
     int32_t x = query_key_value(model, s, layer, in);
     x = mics_op_rotary(model, x, s->heads, &rotary);
-    x = mics_op_attention(model, x, s->heads, 0);
+    x = mics_op_attention(model, x, s->heads, 0, s->attention_dropout);
     const model_linear_spec dense = {s->hidden, s->hidden, s->init_std, s->attention_bias, true};
-    return model_linear(model, layer, "attention.dense", x, &dense);
+    x = model_linear(model, layer, "attention.dense", x, &dense);
+    return model_dropout(model, x, s->hidden_dropout);
 }
 
 static int32_t mlp(mics_model *model, const shape *s, const char *layer, int32_t in)
@@ -103,7 +109,8 @@ static int32_t mlp(mics_model *model, const shape *s, const char *layer, int32_t
     const model_linear_spec down = {s->inner, s->hidden, s->init_std, true, true};
     int32_t x = model_linear(model, layer, "mlp.dense_h_to_4h", in, &up);
     x = mics_op_gelu(model, x, s->exact_gelu);
-    return model_linear(model, layer, "mlp.dense_4h_to_h", x, &down);
+    x = model_linear(model, layer, "mlp.dense_4h_to_h", x, &down);
+    return model_dropout(model, x, s->hidden_dropout);
 }
 
 static void build_layer(mics_model *model, const shape *s, int64_t index)
@@ -127,7 +134,8 @@ static void build(mics_model *model, const shape *s)
     mics_model_unit(model, "embed", 0);
     const mics_param_ref tokens =
         model_matrix(model, "gpt_neox.embed_in", s->vocab, s->hidden, s->init_std);
-    mics_model_unit_end(model, mics_op_embedding(model, tokens, mics_param_none()));
+    const int32_t embedded = mics_op_embedding(model, tokens, mics_param_none());
+    mics_model_unit_end(model, model_dropout(model, embedded, s->hidden_dropout));
 
     for (int64_t layer = 0; layer < s->layers; layer++)
         build_layer(model, s, layer);
@@ -140,11 +148,11 @@ static void build(mics_model *model, const shape *s)
     mics_model_unit_end(model, -1);
 }
 
-mics_status build_gpt_neox(mics_memory *memory, config_reader *reader, bool allow_dropout,
+mics_status build_gpt_neox(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                            mics_model **model_out)
 {
     shape s = {.tied = false};
-    MICS_TRY(read_shape(reader, allow_dropout, &s));
+    MICS_TRY(read_shape(reader, ignore_dropout, &s));
     MICS_TRY(mics_model_open(memory,
                              &(mics_model_spec){.architecture = "gpt_neox",
                                                 .vocab = s.vocab,

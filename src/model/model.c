@@ -306,6 +306,20 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
     return MICS_OK;
 }
 
+// Of an op with dropout: a mask for each query head, or one.
+static void number_masks(mics_model *model, mics_op *op)
+{
+    const int64_t masks = op->heads.query > 0 ? op->heads.query : 1;
+    op->mask = model->masks;
+    if (model->status != MICS_OK || op->dropout <= 0)
+        return;
+    if (masks > (int64_t)UINT32_MAX - model->masks)
+        model->status = mics_fail(MICS_ERR_INVALID, "the model has more than %lld dropout masks",
+                                  (long long)UINT32_MAX);
+    else
+        model->masks += (uint32_t)masks;
+}
+
 int32_t mics_model_add_op(mics_model *model, mics_op op)
 {
     const mics_op_def *def = mics_op_def_get(op.kind);
@@ -326,6 +340,7 @@ int32_t mics_model_add_op(mics_model *model, mics_op op)
         return -1;
     const mics_op_shape shape = mics_op_shape_get(model, unit, &op, none);
     model->status = def->make(&shape, &out, &stats);
+    number_masks(model, &op);
     return add_op(model, op, out, stats);
 }
 

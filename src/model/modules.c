@@ -38,6 +38,11 @@ int32_t model_layernorm(mics_model *model, const char *layer, const char *name, 
     return mics_op_layernorm(model, in, weight, bias, (float)eps);
 }
 
+int32_t model_dropout(mics_model *model, int32_t in, float dropout)
+{
+    return dropout > 0 ? mics_op_dropout(model, in, dropout) : in;
+}
+
 int32_t model_linear(mics_model *model, const char *layer, const char *name, int32_t in,
                      const model_linear_spec *spec)
 {

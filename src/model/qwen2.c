@@ -18,8 +18,8 @@ static const decoder_family family = {
     .layer_types = true,
 };
 
-mics_status build_qwen2(mics_memory *memory, config_reader *reader, bool allow_dropout,
+mics_status build_qwen2(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                         mics_model **model_out)
 {
-    return decoder_build(memory, reader, &family, allow_dropout, model_out);
+    return decoder_build(memory, reader, &family, ignore_dropout, model_out);
 }

@@ -65,6 +65,16 @@ mics_status mics_op_check(const mics_op_shape *shape, const char *what, int64_t 
                      (long long)need);
 }
 
+mics_status mics_op_check_dropout(const mics_op_shape *shape)
+{
+    const float dropout = shape->op->dropout;
+    if (dropout >= 0 && dropout < 1)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "unit %s: %s: a dropout of %g; a probability from 0 to below 1 works",
+                     shape->unit, mics_op_def_get(shape->op->kind)->name, (double)dropout);
+}
+
 mics_status mics_op_check_heads(const mics_op_shape *shape)
 {
     const mics_heads h = shape->op->heads;

@@ -125,7 +125,7 @@ void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3
  * Owns:    close with mics_model_close.
  */
 mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
-                            const mics_json *config, bool allow_dropout, mics_model **model_out);
+                            const mics_json *config, bool ignore_dropout, mics_model **model_out);
 
 /* Reads job->config, from the file that the run names where the program has not described its own
  * model, and builds job->model. Returns: as run_model_build; MICS_ERR_IO, MICS_ERR_FORMAT. */

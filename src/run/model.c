@@ -6,11 +6,11 @@
 #include <string.h>
 
 mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
-                            const mics_json *config, bool allow_dropout, mics_model **model_out)
+                            const mics_json *config, bool ignore_dropout, mics_model **model_out)
 {
     mics_model *model = NULL;
     if (builder == NULL || builder->build == NULL)
-        return mics_model_from_config(memory, config, allow_dropout, model_out);
+        return mics_model_from_config(memory, config, ignore_dropout, model_out);
     MICS_TRY(builder->build(builder->ctx, memory, config, &model));
     if (model == NULL)
         return mics_fail(MICS_ERR_INVALID, "%s: the builder returned MICS_OK and no model",

@@ -66,6 +66,7 @@ static mics_status open_engine(run_trainer *self)
         .kernels = job->kernels,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
+        .seed = run->seed,
         .before_update = run_saving_before_update,
         .before_update_ctx = self,
     };

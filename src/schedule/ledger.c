@@ -152,10 +152,19 @@ size_t mics_schedule_node_bytes(const mics_schedule *schedule)
     return COPIES * (keep.to >= 0 ? 2u : 1u) * bytes;
 }
 
+static void lay_out_data(mics_schedule *schedule)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const int64_t tokens = spec->batch.sequences * spec->batch.length;
+    schedule->data_draw = (spec->accelerator ? 3 : 2) * tokens;
+    schedule->data_elems = schedule->data_draw;
+    if (spec->model->masks > 0)
+        schedule->data_elems += (int64_t)(sizeof(mics_dropout_draw) / sizeof(int32_t));
+}
+
 static void sum_memory(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
-    const size_t tokens = (size_t)(spec->batch.sequences * spec->batch.length);
     size_t *bytes = schedule->ledger.bytes;
     for (int32_t u = 0; u < spec->model->unit_count; u++) {
         const size_t elems = (size_t)schedule->padded_elems[u];
@@ -183,7 +192,7 @@ static void sum_memory(mics_schedule *schedule)
         bytes[MICS_MEM_MESSAGES] += schedule->message_bytes[stream];
     bytes[MICS_MEM_MESSAGES] += (size_t)schedule->residual_elems * sizeof(float);
     bytes[MICS_MEM_DATA] =
-        (size_t)spec->layered_micro_steps * (spec->accelerator ? 3 : 2) * tokens * sizeof(int32_t);
+        (size_t)(spec->layered_micro_steps * schedule->data_elems) * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
             bytes[tag] = mics_memory_block_bytes(bytes[tag]);
@@ -417,6 +426,7 @@ mics_status fill_ledger(mics_schedule *schedule)
     size_workspace(schedule);
     size_messages(schedule);
     MICS_TRY(place_residuals(schedule));
+    lay_out_data(schedule);
     sum_memory(schedule);
     MICS_TRY(sum_traffic(schedule));
     return check_direct(schedule);

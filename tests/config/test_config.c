@@ -238,7 +238,8 @@ static void test_cannot_be_honoured(void **state)
     CHECK(cases);
     check_refused("{\"model\": {\"config\": \"model.json\", \"dropout\": 0.1}, \"data\": "
                   "{\"train\": \"a\"}, \"run\": {\"steps\": 1}, \"train_batch_size\": 1}",
-                  MICS_ERR_UNSUPPORTED, "model.dropout: must be 0, not 0.1; dropout is not built");
+                  MICS_ERR_UNSUPPORTED,
+                  "model.dropout: must be 0, not 0.1; dropouts are those of the model's config");
     check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
                   "\"run\": {\"steps\": 1, \"device\": \"tpu\"}, \"train_batch_size\": 1}",
                   MICS_ERR_UNSUPPORTED,

@@ -4,6 +4,7 @@
 // around the borders of tiles, with shared keys and with windows. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
 // shared memory, 99 (compute capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
 #include "gpu_case.h"
+#include "masks.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ typedef struct reference {
     int64_t B, T, H, D;
     mics_heads heads;
     int64_t window;
+    op_dropout dropout; // with the host's draw
     double *qkv, *dy, *y, *y_sum, *lse, *lse_sum, *p, *dqkv, *dqkv_sum, *doubt;
 } reference;
 
@@ -31,6 +33,13 @@ static double *part(const reference *r, double *qkv, int64_t row, int64_t h, int
 static int64_t first_seen(const reference *r, int64_t t)
 {
     return r->window > 0 && t >= r->window ? t - r->window + 1 : 0;
+}
+
+// What dropout multiplies the probability of key s by.
+static double kept(const reference *r, int64_t b, int64_t h, int64_t t, int64_t s)
+{
+    return mask_factor(r->dropout.draw, r->dropout.probability, r->dropout.mask + (uint32_t)h, b, t,
+                       s);
 }
 
 static double dot(const double *a, const double *b, int64_t n)
@@ -69,9 +78,10 @@ static void forward_row(const reference *r, int64_t b, int64_t h, int64_t t)
     for (int64_t s = first_seen(r, t); s <= t; ++s) {
         const double *v = part(r, r->qkv, b * r->T + s, h, 2);
         p[s] = exp(p[s] - r->lse[at]);
+        const double seen = p[s] * kept(r, b, h, t, s);
         for (int64_t d = 0; d < D; ++d) {
-            r->y[at * D + d] += p[s] * v[d];
-            r->y_sum[at * D + d] += p[s] * fabs(v[d]);
+            r->y[at * D + d] += seen * v[d];
+            r->y_sum[at * D + d] += seen * fabs(v[d]);
         }
     }
 }
@@ -82,7 +92,8 @@ static void forward_all(const reference *r)
         forward_row(r, i / r->H / r->T, i % r->H, i / r->H % r->T);
 }
 
-// dv += p dy; ds = p (dy . v - dy . y) scale; dq += ds k; dk += ds q.
+// With f what dropout multiplies by: dv += p f dy; ds = p (f dy . v - dy . y) scale; dq += ds k; dk
+// += ds q.
 static void backward_row(const reference *r, int64_t b, int64_t h, int64_t t)
 {
     const int64_t row = b * r->T + t, at = row * r->H + h, D = r->D;
@@ -92,15 +103,16 @@ static void backward_row(const reference *r, int64_t b, int64_t h, int64_t t)
     for (int64_t s = first_seen(r, t); s <= t; ++s) {
         const int64_t key = b * r->T + s;
         const double *k = part(r, r->qkv, key, h, 1), *v = part(r, r->qkv, key, h, 2);
-        const double ds = p[s] * (dot(dy, v, D) - delta) * scale;
-        const double ds_sum = p[s] * (dot_of_magnitudes(dy, v, D) + delta_sum) * scale;
+        const double f = kept(r, b, h, t, s);
+        const double ds = p[s] * (f * dot(dy, v, D) - delta) * scale;
+        const double ds_sum = p[s] * (f * dot_of_magnitudes(dy, v, D) + delta_sum) * scale;
         for (int64_t d = 0; d < D; ++d) {
             part(r, r->dqkv, row, h, 0)[d] += ds * k[d];
             part(r, r->dqkv_sum, row, h, 0)[d] += ds_sum * fabs(k[d]);
             part(r, r->dqkv, key, h, 1)[d] += ds * q[d];
             part(r, r->dqkv_sum, key, h, 1)[d] += ds_sum * fabs(q[d]);
-            part(r, r->dqkv, key, h, 2)[d] += p[s] * dy[d];
-            part(r, r->dqkv_sum, key, h, 2)[d] += p[s] * fabs(dy[d]);
+            part(r, r->dqkv, key, h, 2)[d] += p[s] * f * dy[d];
+            part(r, r->dqkv_sum, key, h, 2)[d] += p[s] * f * fabs(dy[d]);
         }
     }
 }
@@ -130,13 +142,25 @@ typedef struct shape {
     int64_t B, T;
     mics_heads heads;
     int64_t window;
+    op_dropout dropout; // with the host's draw
 } shape;
+
+#define NO_DROPOUT                                                                                 \
+    {                                                                                              \
+        0, 0, NULL                                                                                 \
+    }
 
 static reference reference_of(gpu_case *c, const shape *s, double spread, bool differences)
 {
     const int64_t T = s->T, H = s->heads.query, D = s->heads.dim, rows = s->B * T * H;
     const int64_t elems = s->B * T * mics_heads_width(s->heads);
-    reference r = {.B = s->B, .T = T, .H = H, .D = D, .heads = s->heads, .window = s->window};
+    reference r = {.B = s->B,
+                   .T = T,
+                   .H = H,
+                   .D = D,
+                   .heads = s->heads,
+                   .window = s->window,
+                   .dropout = s->dropout};
     r.qkv = gpu_random(c, elems, spread);
     r.dy = gpu_random(c, rows * D, 1.0);
     r.y = gpu_doubles(c, rows * D);
@@ -177,8 +201,9 @@ static void attention_case(mics_dtype dtype, const shape *s, double spread)
     gpu_case c;
     gpu_begin(&c, dtype,
               op_workspace_bytes(dtype, MICS_OP_ATTENTION, op_attention_shape(B, T, s->heads)),
-              "attention B=%d T=%d heads=%d/%d D=%d window=%d spread %g", (int)B, (int)T,
-              (int)s->heads.query, (int)s->heads.key_value, (int)D, (int)s->window, spread);
+              "attention B=%d T=%d heads=%d/%d D=%d window=%d spread %g p=%g", (int)B, (int)T,
+              (int)s->heads.query, (int)s->heads.key_value, (int)D, (int)s->window, spread,
+              (double)s->dropout.probability);
     const reference r = reference_of(&c, s, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
     const size_t y_bytes = gpu_size(&c, rows * D), dqkv_bytes = gpu_size(&c, elems);
@@ -186,9 +211,16 @@ static void attention_case(mics_dtype dtype, const shape *s, double spread)
     void *y = gpu_poisoned(&c, y_bytes), *dqkv = gpu_poisoned(&c, dqkv_bytes);
     float *lse = gpu_poisoned(&c, (size_t)rows * sizeof(float));
     void *first_y = NULL, *first_dqkv = NULL;
+    op_dropout dropout = s->dropout; // with the device's draw
+    int32_t draw[sizeof *dropout.draw / sizeof(int32_t)];
+    if (dropout.draw) {
+        memcpy(draw, dropout.draw, sizeof draw);
+        dropout.draw = (const void *)gpu_integers(&c, draw, sizeof draw / sizeof *draw);
+    }
     for (int run = 0; run < 2; ++run) {
-        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, s->heads, s->window);
-        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, s->heads, s->window);
+        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, s->heads, s->window, dropout);
+        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, s->heads, s->window,
+                              dropout);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
         gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
         gpu_expect(&c, "dqkv", dqkv, dtype, elems, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
@@ -218,24 +250,28 @@ enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
 // Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
 // long as a sequence and longer.
 static const shape SHARED[] = {
-    {1, 1, {6, 2, 40}, 3},     {2, 70, {6, 2, 40}, 3},   {2, 9, {5, 1, 40}, 0},
-    {1, 66, {6, 2, 40}, 0},    {1, 150, {2, 1, 64}, 65}, {1, 200, {2, 1, 8}, 128},
-    {1, 66, {6, 3, 17}, 1},    {1, 200, {1, 1, 16}, 64}, {1, 140, {2, 2, 80}, 70},
-    {1, 100, {2, 1, 128}, 50}, {1, 65, {2, 1, 200}, 65}, {1, 65, {2, 1, 8}, 1000},
-    {1, 70, {2, 1, 256}, 33}};
+    {1, 1, {6, 2, 40}, 3, NO_DROPOUT},    {2, 70, {6, 2, 40}, 3, NO_DROPOUT},
+    {2, 9, {5, 1, 40}, 0, NO_DROPOUT},    {1, 66, {6, 2, 40}, 0, NO_DROPOUT},
+    {1, 150, {2, 1, 64}, 65, NO_DROPOUT}, {1, 200, {2, 1, 8}, 128, NO_DROPOUT},
+    {1, 66, {6, 3, 17}, 1, NO_DROPOUT},   {1, 200, {1, 1, 16}, 64, NO_DROPOUT},
+    {1, 140, {2, 2, 80}, 70, NO_DROPOUT}, {1, 100, {2, 1, 128}, 50, NO_DROPOUT},
+    {1, 65, {2, 1, 200}, 65, NO_DROPOUT}, {1, 65, {2, 1, 8}, 1000, NO_DROPOUT},
+    {1, 70, {2, 1, 256}, 33, NO_DROPOUT}};
 enum { SHARED_COUNT = sizeof SHARED / sizeof *SHARED };
 
 // Every `step`-th shape.
 static void shapes(mics_dtype dtype, int step)
 {
     for (int i = 0; i < SHAPE_COUNT; i += step) {
-        const shape s = {SHAPES[i][0], SHAPES[i][1], op_heads(SHAPES[i][2], SHAPES[i][3]), 0};
+        const shape s = {SHAPES[i][0], SHAPES[i][1], op_heads(SHAPES[i][2], SHAPES[i][3]), 0,
+                         NO_DROPOUT};
         attention_case(dtype, &s, 1.0);
     }
     for (int i = 0; i < SHARED_COUNT; i += step)
         attention_case(dtype, &SHARED[i], 1.0);
-    const shape wide = {1, 70, {2, 1, 320}, 20}; // no tensor core kernel is made for it
-    const shape long_one = {1, 130, {1, 1, 16}, 0}, windowed = {1, 130, {2, 1, 16}, 40};
+    const shape wide = {1, 70, {2, 1, 320}, 20, NO_DROPOUT}; // no tensor core kernel is made for it
+    const shape long_one = {1, 130, {1, 1, 16}, 0, NO_DROPOUT},
+                windowed = {1, 130, {2, 1, 16}, 40, NO_DROPOUT};
     attention_case(dtype, &wide, 1.0);
     attention_case(dtype, &long_one, 6.0); // maxima move between tiles
     attention_case(dtype, &windowed, 6.0);
@@ -257,6 +293,35 @@ static void attention_in_fp32(void **state)
 {
     (void)state;
     shapes(MICS_DTYPE_FP32, 2);
+}
+
+// The masks of every kernel that there is for a type.
+static void dropped_shapes(mics_dtype dtype, int step)
+{
+    const mics_dropout_draw draw = mask_draw(mics_rng_bits(9, 9, 9), 1000);
+    const op_dropout tenth = {0.1F, 21, &draw}, half = {0.5F, 3, &draw}, eval = {0.1F, 21, NULL};
+    for (int i = 0; i < SHAPE_COUNT + SHARED_COUNT; i += step) {
+        const int64_t *of = SHAPES[i < SHAPE_COUNT ? i : 0];
+        shape s = {of[0], of[1], op_heads(of[2], of[3]), 0, NO_DROPOUT};
+        if (i >= SHAPE_COUNT)
+            s = SHARED[i - SHAPE_COUNT];
+        s.dropout = i % 3 == 2 ? half : tenth;
+        attention_case(dtype, &s, 1.0);
+        s.dropout = eval;
+        if (i % 7 == 0)
+            attention_case(dtype, &s, 1.0);
+    }
+    const shape wide = {1, 70, {2, 1, 320}, 20, tenth}, windowed = {2, 130, {2, 1, 16}, 40, tenth};
+    attention_case(dtype, &wide, 1.0);
+    attention_case(dtype, &windowed, 6.0);
+}
+
+static void attention_with_dropout(void **state)
+{
+    (void)state;
+    dropped_shapes(MICS_DTYPE_BF16, 2);
+    dropped_shapes(MICS_DTYPE_FP16, 9);
+    dropped_shapes(MICS_DTYPE_FP32, 4);
 }
 
 static void keep_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
@@ -282,10 +347,10 @@ static mics_status try_attention(mics_dtype dtype, bool backward)
         .device = device, .dtype = dtype, .workspace = at_block[5], .workspace_bytes = bytes};
     if (backward)
         op_attention_backward(kernels, &at, at_block[0], at_block[1], at_block[2], at_block[3],
-                              at_block[4], 1, 8, op_heads(1, 64), 0);
+                              at_block[4], 1, 8, op_heads(1, 64), 0, (op_dropout){0});
     else
         op_attention_forward(kernels, &at, at_block[0], at_block[3], at_block[4], 1, 8,
-                             op_heads(1, 64), 0);
+                             op_heads(1, 64), 0, (op_dropout){0});
     const mics_status status = device->ops->synchronize(device->ctx, at.stream);
     device->ops->free(device->ctx, block);
     mics_device_close(device);
@@ -317,6 +382,7 @@ int main(void)
         cmocka_unit_test(attention_in_bf16),
         cmocka_unit_test(attention_in_fp16),
         cmocka_unit_test(attention_in_fp32),
+        cmocka_unit_test(attention_with_dropout),
     };
     const struct CMUnitTest refusals[] = {
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),

@@ -36,6 +36,17 @@ static const char fixture_decoder[] =
     "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"use_sliding_window\": true, "
     "\"sliding_window\": 5, \"max_window_layers\": 1, \"tie_word_embeddings\": %s}";
 
+// GPT-2 with its three dropouts, and a Llama with the one that it has.
+static const char fixture_gpt2_dropout[] =
+    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 3, \"n_embd\": 12, "
+    "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s, \"embd_pdrop\": 0.1, "
+    "\"attn_pdrop\": 0.2, \"resid_pdrop\": 0.15}";
+static const char fixture_llama_dropout[] =
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"hidden_size\": 16, \"intermediate_size\": 20, "
+    "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"attention_dropout\": 0.2, "
+    "\"tie_word_embeddings\": %s}";
+
 typedef struct fixture_case {
     const char *config; // NULL: fixture_config
     int32_t ranks, nodes;
@@ -128,6 +139,7 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .dtype = run->want.dtype,
                                    .loss_scaling = run->want.scaling,
                                    .graphs = run->want.graphs,
+                                   .seed = 1,
                                    .timeout_s = RANKS_TIMEOUT_S};
     return mics_engine_open(&spec, engine_out);
 }

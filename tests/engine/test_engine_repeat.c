@@ -254,15 +254,19 @@ static void test_held_steps(void **state)
 static void test_prefetch_and_recomputation(void **state)
 {
     (void)state;
-    fixture_case want = case_at(3);
-    repeat_run first = {0}, second = {0};
-    go(&first, &want, 1, STEPS);
-    want.prefetch = 0;
-    want.recompute = true;
-    go(&second, &want, 1, STEPS);
-    check_same_bits(&first, &second);
-    free(first.state);
-    free(second.state);
+    static const char *const configs[] = {NULL, fixture_gpt2_dropout, fixture_llama_dropout};
+    for (int i = 0; i < 3; i++) {
+        fixture_case want = case_at(3);
+        want.config = configs[i];
+        repeat_run first = {0}, second = {0};
+        go(&first, &want, 1, STEPS);
+        want.prefetch = 0;
+        want.recompute = true;
+        go(&second, &want, 1, STEPS);
+        check_same_bits(&first, &second);
+        free(first.state);
+        free(second.state);
+    }
 }
 
 // The folder of step STOP, saved by a run of a case; remove and free it with forget.
@@ -290,21 +294,26 @@ static void forget(saved *at)
     scratch_remove(&at->place);
 }
 
+static void check_same_mesh(const fixture_case *want)
+{
+    saved at;
+    repeat_run whole = {0};
+    go(&whole, want, 1, STEPS);
+    save_at_stop(want, &at);
+    repeat_run resumed = {.resume = at.path};
+    go(&resumed, want, STOP + 1, STEPS);
+    check_same_bits(&whole, &resumed);
+    free(whole.state);
+    free(resumed.state);
+    forget(&at);
+}
+
 static void test_resume_on_the_same_mesh(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         const fixture_case want = case_at(i);
-        saved at;
-        repeat_run whole = {0};
-        go(&whole, &want, 1, STEPS);
-        save_at_stop(&want, &at);
-        repeat_run resumed = {.resume = at.path};
-        go(&resumed, &want, STOP + 1, STEPS);
-        check_same_bits(&whole, &resumed);
-        free(whole.state);
-        free(resumed.state);
-        forget(&at);
+        check_same_mesh(&want);
     }
 }
 
@@ -317,25 +326,43 @@ static void check_near(const repeat_run *whole, const repeat_run *resumed)
     }
 }
 
+// Stops case `i`, and goes on as every other one.
+static void check_other_meshes(int i, const char *config)
+{
+    fixture_case want = case_at(i);
+    saved at;
+    repeat_run whole = {0};
+    want.config = config;
+    go(&whole, &want, 1, STEPS);
+    save_at_stop(&want, &at);
+    for (int j = 0; j < CASES; j++) {
+        fixture_case other = case_at(j);
+        other.config = config;
+        repeat_run resumed = {.resume = at.path};
+        go(&resumed, &other, STOP + 1, STEPS);
+        check_near(&whole, &resumed);
+        free(resumed.state);
+    }
+    free(whole.state);
+    forget(&at);
+}
+
 static void test_resume_on_another_mesh(void **state)
 {
     (void)state;
-    for (int i = 0; i < CASES; i += 2) {
-        const fixture_case want = case_at(i);
-        saved at;
-        repeat_run whole = {0};
-        go(&whole, &want, 1, STEPS);
-        save_at_stop(&want, &at);
-        for (int j = 0; j < CASES; j++) {
-            const fixture_case other = case_at(j);
-            repeat_run resumed = {.resume = at.path};
-            go(&resumed, &other, STOP + 1, STEPS);
-            check_near(&whole, &resumed);
-            free(resumed.state);
-        }
-        free(whole.state);
-        forget(&at);
-    }
+    for (int i = 0; i < CASES; i += 2)
+        check_other_meshes(i, NULL);
+}
+
+// Masks are those of the run that was not stopped.
+static void test_resume_with_dropout(void **state)
+{
+    (void)state;
+    fixture_case want = case_at(3);
+    want.config = fixture_gpt2_dropout;
+    check_same_mesh(&want);
+    check_other_meshes(3, fixture_gpt2_dropout);
+    check_other_meshes(5, fixture_llama_dropout);
 }
 
 int main(void)
@@ -346,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_prefetch_and_recomputation),
         cmocka_unit_test(test_resume_on_the_same_mesh),
         cmocka_unit_test(test_resume_on_another_mesh),
+        cmocka_unit_test(test_resume_with_dropout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

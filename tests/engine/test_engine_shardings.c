@@ -161,6 +161,29 @@ static void test_decoder(void **state)
     check_family(8, 48, 3, &reference);
 }
 
+// Masks belong to the step's sequences, wherever and in whatever micro-batches these are computed.
+static void test_dropout(void **state)
+{
+    (void)state;
+    fixture_run reference = {.want = {.config = fixture_llama_dropout,
+                                      .ranks = 1,
+                                      .nodes = 1,
+                                      .sharding = {1, 1, 1},
+                                      .sequences = 48,
+                                      .micro_steps = 2,
+                                      .steps = FIXTURE_STEPS_RUN,
+                                      .prefetch = 1,
+                                      .clip = clip}};
+    fixture_go(&reference);
+    for (int32_t ranks = 1; ranks <= 4; ranks++)
+        check_family(ranks, 48, 2, &reference);
+    check_family(8, 48, 3, &reference);
+    reference.want.config = fixture_gpt2_dropout;
+    fixture_go(&reference);
+    check_family(1, 48, 1, &reference);
+    check_family(4, 48, 3, &reference);
+}
+
 static void test_64_ranks(void **state)
 {
     (void)state;
@@ -216,6 +239,7 @@ static void test_breadth(void **state)
                                     .prefetch = i % 3,
                                     .recompute = i % 5 < 2,
                                     .untied = i % 4 == 1,
+                                    .config = i % 2 == 1 ? fixture_gpt2_dropout : NULL,
                                     .hierarchical = i % 4 < 2,
                                     .share_params = i % 3 == 1,
                                     .clip = clip}};
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_untied_head),
         cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_64_ranks),
         cmocka_unit_test(test_memory_choices),
         cmocka_unit_test(test_evaluation_only),

@@ -36,7 +36,7 @@ static void check_shape(mics_memory *memory, int64_t heads, int64_t head_dim, in
                                   mics_model_add_param(model, "b", &vector), 1e-5f);
     x = mics_op_linear(model, x, mics_model_add_param(model, "qkv", &wide), mics_param_none(),
                        false);
-    x = mics_op_attention(model, x, (mics_heads){heads, heads, head_dim}, 0);
+    x = mics_op_attention(model, x, (mics_heads){heads, heads, head_dim}, 0, 0);
     mics_op_lm_head(model, x, tokens);
     mics_model_unit_end(model, -1);
     ASSERT_OK(mics_model_finish(model));

@@ -186,7 +186,7 @@ static void layer_heads(mics_model *model)
     mics_model_unit(model, "layer", WIDTH);
     int32_t qkv = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 3 * WIDTH),
                                  mics_param_none(), false);
-    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){3, 3, WIDTH / 3}, 0));
+    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){3, 3, WIDTH / 3}, 0, 0));
 }
 
 static void layer_no_heads(mics_model *model)
@@ -194,7 +194,7 @@ static void layer_no_heads(mics_model *model)
     mics_model_unit(model, "layer", WIDTH);
     int32_t qkv = mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 3 * WIDTH),
                                  mics_param_none(), false);
-    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){0, 0, WIDTH}, 0));
+    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){0, 0, WIDTH}, 0, 0));
 }
 
 // A layer whose q, k and v, of 2 query heads and 1 key-value head, go through one op that is wrong.
@@ -211,12 +211,12 @@ static void layer_heads_that_do_not_divide(mics_model *model)
     mics_model_unit(model, "layer", WIDTH);
     int32_t qkv =
         mics_op_linear(model, 0, matrix(model, "weight", WIDTH, 7), mics_param_none(), false);
-    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){3, 2, 1}, 0));
+    mics_model_unit_end(model, mics_op_attention(model, qkv, (mics_heads){3, 2, 1}, 0, 0));
 }
 
 static void layer_window(mics_model *model)
 {
-    mics_model_unit_end(model, mics_op_attention(model, qkv_of(model), shared_heads, -1));
+    mics_model_unit_end(model, mics_op_attention(model, qkv_of(model), shared_heads, -1, 0));
 }
 
 static void layer_query_norm(mics_model *model)

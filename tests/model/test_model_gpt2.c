@@ -12,12 +12,12 @@ static const char gpt2_124m[] =
     "\"activation_function\": \"gelu_new\", \"attn_pdrop\": 0.1, \"embd_pdrop\": 0.1, "
     "\"resid_pdrop\": 0.1, \"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05}";
 
-static mics_status build(mics_memory *memory, const char *text, bool allow_dropout,
+static mics_status build(mics_memory *memory, const char *text, bool ignore_dropout,
                          mics_model **model_out)
 {
     mics_json *json = NULL;
     ASSERT_OK(mics_json_parse(memory, "config.json", text, strlen(text), &json));
-    mics_status status = mics_model_from_config(memory, json, allow_dropout, model_out);
+    mics_status status = mics_model_from_config(memory, json, ignore_dropout, model_out);
     mics_json_close(json);
     return status;
 }
@@ -50,6 +50,36 @@ static void test_124m(void **state)
     const double products = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
     assert_true(mics_model_flops_per_token(model, 1024) == 6 * products + 6 * 12.0 * 1024 * 768);
     mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// One for the embeddings, two a layer beside attention's; each mask has a number of its own. Nothing
+// of it is there where dropout is 0, or ignored.
+static void test_dropout(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int ignored = 0; ignored < 2; ignored++) {
+        mics_model *model = NULL;
+        int32_t dropouts = 0;
+        uint32_t next = 0;
+        ASSERT_OK(build(memory, gpt2_124m, ignored == 1, &model));
+        for (int32_t u = 0; u < model->unit_count; u++)
+            for (int32_t o = 0; o < model->units[u].op_count; o++) {
+                const mics_op *op = &model->units[u].ops[o];
+                dropouts += op->kind == MICS_OP_DROPOUT;
+                if (op->dropout == 0)
+                    continue;
+                assert_true(op->dropout == 0.1F);
+                assert_int_equal(op->mask, next);
+                next += op->kind == MICS_OP_ATTENTION ? 12 : 1;
+            }
+        assert_int_equal(dropouts, ignored ? 0 : 25);
+        assert_int_equal(model->masks, ignored ? 0 : 25 + 12 * 12);
+        assert_int_equal(next, model->masks);
+        mics_model_close(model);
+    }
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
@@ -190,9 +220,9 @@ static const refusal refusals[] = {
     {"layer_norm_epsilon", "\"small\"", MICS_ERR_INVALID, "not \"small\""},
     {"initializer_range", "1e9", MICS_ERR_INVALID, "number"},
     {"tie_word_embeddings", "1", MICS_ERR_INVALID, "true or false, not 1"},
-    {"attn_pdrop", "0.1", MICS_ERR_UNSUPPORTED, "dropout 0.1"},
-    {"embd_pdrop", "0.1", MICS_ERR_UNSUPPORTED, "dropout 0.1"},
-    {"resid_pdrop", "0.1", MICS_ERR_UNSUPPORTED, "dropout 0.1"},
+    {"attn_pdrop", "1", MICS_ERR_UNSUPPORTED, "below 1"},
+    {"embd_pdrop", "-0.1", MICS_ERR_INVALID, "number"},
+    {"resid_pdrop", "\"0.1\"", MICS_ERR_INVALID, "number"},
     {"resid_pdrop", "2", MICS_ERR_INVALID, "number"},
     {"activation_function", "\"relu\"", MICS_ERR_UNSUPPORTED, "gelu_new"},
     {"activation_function", "\"gelu\"", MICS_ERR_UNSUPPORTED,
@@ -285,10 +315,15 @@ static void test_defaults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_124m),          cmocka_unit_test(test_initialisation_and_decay),
-        cmocka_unit_test(test_flat_buffers),  cmocka_unit_test(test_names_and_shapes),
-        cmocka_unit_test(test_find_param),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_not_an_object), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_124m),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_initialisation_and_decay),
+        cmocka_unit_test(test_flat_buffers),
+        cmocka_unit_test(test_names_and_shapes),
+        cmocka_unit_test(test_find_param),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_not_an_object),
+        cmocka_unit_test(test_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention, with shared keys and with a window, against the plain one with all T x T scores.
+#include "masks.h"
 #include "op_harness.h"
 #include "ops/attention/def.h"
 #include <math.h>
@@ -12,13 +13,15 @@ typedef struct attention {
     int64_t B, T;
     mics_heads heads;
     int64_t window;
+    op_dropout dropout;
 } attention;
 
 static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
-    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->heads, a->window);
+    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->heads, a->window,
+                         a->dropout);
 }
 
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
@@ -26,7 +29,7 @@ static void run_backward(const mics_kernels *k, int32_t threads, const void *arg
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
     op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->heads,
-                          a->window);
+                          a->window, a->dropout);
 }
 
 // All in fp64. `doubt`: absolute terms of the largest score of a query, in which the error of its
@@ -36,6 +39,7 @@ typedef struct attention_wide {
     int64_t B, T, H, D;
     mics_heads heads;
     int64_t window;
+    op_dropout dropout;
 } attention_wide;
 
 // Row of one query head: part 0 query, 1 key, 2 value that it reads.
@@ -56,6 +60,13 @@ static int64_t first_seen(const attention_wide *w, int64_t t)
 static double *probabilities(const attention_wide *w, int64_t b, int64_t h, int64_t t)
 {
     return w->p + ((b * w->H + h) * w->T + t) * w->T;
+}
+
+// What dropout multiplies the probability of key s by.
+static double kept(const attention_wide *w, int64_t b, int64_t h, int64_t t, int64_t s)
+{
+    return mask_factor(w->dropout.draw, w->dropout.probability, w->dropout.mask + (uint32_t)h, b, t,
+                       s);
 }
 
 static void reference_row(const attention_wide *w, int64_t b, int64_t h, int64_t t)
@@ -82,9 +93,10 @@ static void reference_row(const attention_wide *w, int64_t b, int64_t h, int64_t
     for (int64_t s = first_seen(w, t); s <= t; ++s) {
         const double *v = part(w, w->qkv, b, s, h, 2);
         p[s] = exp(p[s] - w->lse[row]);
+        const double seen = p[s] * kept(w, b, h, t, s);
         for (int64_t d = 0; d < w->D; ++d) {
-            w->y[row * w->D + d] += p[s] * v[d];
-            w->y_sum[row * w->D + d] += p[s] * fabs(v[d]) * (1 + 2 * w->doubt[row]);
+            w->y[row * w->D + d] += seen * v[d];
+            w->y_sum[row * w->D + d] += seen * fabs(v[d]) * (1 + 2 * w->doubt[row]);
         }
     }
 }
@@ -104,7 +116,8 @@ static double objective(const void *ctx)
     return op_dot(w->y, w->dy, w->B * w->T * w->H * w->D);
 }
 
-// dv += p dy; ds = p (dy . v - dy . y) scale; dq += ds k; dk += ds q. `sum` takes absolute terms.
+// With f what dropout multiplies by: dv += p f dy; ds = p (f dy . v - dy . y) scale; dq += ds k; dk
+// += ds q. `sum` takes absolute terms.
 static void gradients_row(const attention_wide *w, double *grad, double *sum, int64_t b, int64_t h,
                           int64_t t)
 {
@@ -117,18 +130,19 @@ static void gradients_row(const attention_wide *w, double *grad, double *sum, in
         delta_sum += fabs(dy[d]) * w->y_sum[row * D + d];
     for (int64_t s = first_seen(w, t); s <= t; ++s) {
         const double *k = part(w, w->qkv, b, s, h, 1), *v = part(w, w->qkv, b, s, h, 2);
+        const double f = kept(w, b, h, t, s);
         double dp_sum = delta_sum;
         for (int64_t d = 0; d < D; ++d)
-            dp_sum += fabs(dy[d] * v[d]);
-        const double ds = p[s] * (op_dot(dy, v, D) - delta) * scale;
+            dp_sum += f * fabs(dy[d] * v[d]);
+        const double ds = p[s] * (f * op_dot(dy, v, D) - delta) * scale;
         const double ds_sum = p[s] * dp_sum * scale * doubt;
         for (int64_t d = 0; d < D; ++d) {
             part(w, grad, b, t, h, 0)[d] += ds * k[d];
             part(w, sum, b, t, h, 0)[d] += ds_sum * fabs(k[d]);
             part(w, grad, b, s, h, 1)[d] += ds * q[d];
             part(w, sum, b, s, h, 1)[d] += ds_sum * fabs(q[d]);
-            part(w, grad, b, s, h, 2)[d] += p[s] * dy[d];
-            part(w, sum, b, s, h, 2)[d] += p[s] * fabs(dy[d]) * doubt;
+            part(w, grad, b, s, h, 2)[d] += p[s] * f * dy[d];
+            part(w, sum, b, s, h, 2)[d] += p[s] * f * fabs(dy[d]) * doubt;
         }
     }
 }
@@ -141,7 +155,8 @@ static attention_wide widen(op_case *c, const attention *a)
                         .H = a->heads.query,
                         .D = a->heads.dim,
                         .heads = a->heads,
-                        .window = a->window};
+                        .window = a->window,
+                        .dropout = a->dropout};
     w.qkv = op_widen(c, a->qkv);
     w.y = op_doubles(c, rows * a->heads.dim);
     w.y_sum = op_doubles(c, rows * a->heads.dim);
@@ -154,9 +169,9 @@ static attention_wide widen(op_case *c, const attention *a)
 
 static void begin(op_case *c, const char *pass, const attention *a, double spread)
 {
-    op_begin(c, "attention_%s B=%d T=%d heads=%d/%d D=%d window=%d spread %g", pass, (int)a->B,
+    op_begin(c, "attention_%s B=%d T=%d heads=%d/%d D=%d window=%d spread %g p=%g", pass, (int)a->B,
              (int)a->T, (int)a->heads.query, (int)a->heads.key_value, (int)a->heads.dim,
-             (int)a->window, spread);
+             (int)a->window, spread, (double)a->dropout.probability);
 }
 
 static void forward_case(attention a, double spread)
@@ -277,6 +292,31 @@ static void every_length_matches_reference(void **state)
     }
 }
 
+static void dropout_matches_reference(void **state)
+{
+    (void)state;
+    const mics_dropout_draw draw = mask_draw(mics_rng_bits(9, 9, 9), 1000);
+    const op_dropout tenth = {0.1F, 21, &draw}, most = {0.9F, 3, &draw}, eval = {0.1F, 21, NULL};
+    for (int i = 0; i < SHAPE_COUNT + SHARED_COUNT; ++i) {
+        attention a = i < SHAPE_COUNT ? shape_of(SHAPES[i]) : SHARED[i - SHAPE_COUNT];
+        a.dropout = i % 3 == 2 ? most : tenth;
+        forward_case(a, 1.0);
+        backward_case(a, 1.0);
+        a.dropout = eval;
+        if (i % 5 == 0)
+            forward_case(a, 1.0);
+    }
+    for (int64_t T = 1; T <= 70; ++T) {
+        const attention a = {.B = 2,
+                             .T = T,
+                             .heads = {2, T % 2 ? 1 : 2, 4},
+                             .window = T % 3 ? T / 2 : 0,
+                             .dropout = tenth};
+        forward_case(a, 1.0);
+        backward_case(a, 1.0);
+    }
+}
+
 typedef struct decode {
     float *y, *workspace, *cache;
     const float *row;
@@ -350,6 +390,7 @@ int main(void)
         cmocka_unit_test(forward_matches_reference),
         cmocka_unit_test(backward_matches_reference),
         cmocka_unit_test(every_length_matches_reference),
+        cmocka_unit_test(dropout_matches_reference),
         cmocka_unit_test(decode_matches_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

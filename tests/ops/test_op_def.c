@@ -69,6 +69,46 @@ static void test_cut(void **state)
     assert_int_equal(half.out, 120);
 }
 
+// A mask costs the same in both passes, and dropout keeps nothing for backward.
+static void test_dropout(void **state)
+{
+    (void)state;
+    mics_op op = {.kind = MICS_OP_ATTENTION, .heads = {6, 2, 40}};
+    const mics_op_shape plain = shape_of(&op, 400);
+    const mics_op_cost without = mics_op_def_get(op.kind)->cost(&plain);
+    op.dropout = 0.1F;
+    const mics_op_shape dropped = shape_of(&op, 400);
+    const mics_op_cost with = mics_op_def_get(op.kind)->cost(&dropped);
+    const double masked = 15 * B * scores(0) * 6;
+    assert_true(fabs(with.flops_forward - without.flops_forward - masked) < 1e-6);
+    assert_true(fabs(with.flops_backward - without.flops_backward - masked) < 1e-6);
+    assert_int_equal(with.workspace_backward, without.workspace_backward);
+    const mics_op alone = {.kind = MICS_OP_DROPOUT, .dropout = 0.5F};
+    const mics_op_def *def = mics_op_def_get(alone.kind);
+    const mics_op_shape shape = shape_of(&alone, 64);
+    const mics_op_cost cost = def->cost(&shape);
+    assert_int_equal(shape.out, 64);
+    assert_false(def->backward_reads_in || def->backward_reads_out);
+    assert_true(cost.bytes_forward == 4.0 * B * T * 128 && cost.bytes_backward == 512.0 * B * T);
+    assert_true(cost.flops_forward == 16.0 * B * T * 64);
+}
+
+static void test_bad_dropouts(void **state)
+{
+    (void)state;
+    static const float bad[] = {-0.1F, 1, 2, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const mics_op ops[] = {{.kind = MICS_OP_DROPOUT, .dropout = bad[i]},
+                               {.kind = MICS_OP_ATTENTION, .heads = {2, 2, 4}, .dropout = bad[i]}};
+        for (int o = 0; o < 2; o++) {
+            const mics_op_shape shape = {.op = &ops[o], .unit = "unit", .in = {24}};
+            int64_t out = 0, stats = 0;
+            assert_int_equal(mics_op_def_get(ops[o].kind)->make(&shape, &out, &stats),
+                             MICS_ERR_INVALID);
+        }
+    }
+}
+
 // What moves memory: all of it, and no more.
 static void test_moved(void **state)
 {
@@ -108,8 +148,8 @@ static void test_moved(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_attention),    cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_bad_dropouts), cmocka_unit_test(test_cut),
         cmocka_unit_test(test_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

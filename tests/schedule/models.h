@@ -79,7 +79,7 @@ static inline int32_t model_attention(mics_model *model, int32_t in, bool out_in
 {
     int32_t x = model_linear(model, "qkv", in, MODEL_WIDTH, 3 * MODEL_WIDTH, out_in);
     x = mics_op_attention(model, x,
-                          (mics_heads){MODEL_HEADS, MODEL_HEADS, MODEL_WIDTH / MODEL_HEADS}, 0);
+                          (mics_heads){MODEL_HEADS, MODEL_HEADS, MODEL_WIDTH / MODEL_HEADS}, 0, 0);
     return model_linear(model, "proj", x, MODEL_WIDTH, MODEL_WIDTH, out_in);
 }
 
@@ -189,7 +189,7 @@ static inline int32_t layer_llama(mics_model *model)
     const mics_heads heads = {3, 1, 6};
     int32_t x = model_rmsnorm(model, "norm_1", 0);
     x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), true);
-    x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 0);
+    x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 0, 0);
     x = mics_op_add(model, 0, model_linear(model, "proj", x, 18, MODEL_WIDTH, true));
     return mics_op_add(model, x, model_swiglu(model, model_rmsnorm(model, "norm_2", x)));
 }
@@ -208,7 +208,7 @@ static inline int32_t layer_qwen(mics_model *model)
     x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), false);
     x = mics_op_head_norm(model, x, heads, model_head_gain(model, "q_norm"),
                           model_head_gain(model, "k_norm"), 1e-5f);
-    x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 3);
+    x = mics_op_attention(model, model_rotary(model, x, heads, 6), heads, 3, 0);
     x = mics_op_add(model, 0, model_linear(model, "proj", x, 24, MODEL_WIDTH, true));
     return mics_op_add(model, x, model_swiglu(model, model_rmsnorm(model, "norm_2", x)));
 }
@@ -219,7 +219,7 @@ static inline int32_t layer_neox(mics_model *model)
     const mics_heads heads = {2, 2, 6};
     int32_t x = model_norm(model, "ln_1", 0), y = model_norm(model, "ln_2", 0);
     x = model_linear(model, "qkv", x, MODEL_WIDTH, mics_heads_width(heads), false);
-    x = mics_op_attention(model, model_rotary(model, x, heads, 2), heads, 0);
+    x = mics_op_attention(model, model_rotary(model, x, heads, 2), heads, 0, 0);
     x = model_linear(model, "proj", x, 12, MODEL_WIDTH, false);
     y = mics_op_gelu(model, model_linear(model, "up", y, MODEL_WIDTH, 20, false), true);
     y = model_linear(model, "down", y, 20, MODEL_WIDTH, false);

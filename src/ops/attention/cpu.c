@@ -8,7 +8,7 @@
 // whole vectors. Tiles in the workspace have a fixed row length, TILE or W, and hold 0 between the
 // last row or column and the next whole vector.
 #include "ops/attention/def.h"
-#include "ops/common/kernels_isa.h"
+#include "ops/common/mask.h"
 #include "ops/common/threads.h"
 #include "ops/common/vector_math.h"
 #include <math.h>
@@ -244,6 +244,27 @@ static void softmax_step(const forward_space *s, int64_t keys, int64_t columns, 
     }
 }
 
+// Exponentials that dropout drops, to 0; their sum is of all. The queries and keys that a tile
+// begins with are given; what is kept is scaled at the end.
+static void drop_keys(const forward_space *s, const mics_mask *mask, int64_t first, int64_t columns,
+                      int64_t key, int64_t keys, bool diagonal)
+{
+    uint16_t bits[MICS_MASK_BLOCK * TILE];
+    for (int64_t block = 0; block < keys; block += MICS_MASK_BLOCK) {
+        const int64_t begin = first_column(block, diagonal), rows = columns - begin;
+        const int64_t end = minimum(keys, block + MICS_MASK_BLOCK);
+        MICS_OP(mask_columns)
+        (bits, TILE, mask, first + begin, rows, (key + block) / MICS_MASK_BLOCK);
+        for (int64_t k = block; k < end; ++k) {
+            const uint16_t *bits_T = bits + (k - block) * TILE;
+            float *s_T = s->s_TT + k * TILE + begin;
+#pragma omp simd
+            for (int64_t q = 0; q < rows; ++q)
+                s_T[q] = bits_T[q] < mask->threshold ? 0.0F : s_T[q];
+        }
+    }
+}
+
 static void scale_rows(float *y_TW, const float *factor_T, int64_t rows, int64_t W)
 {
     for (int64_t row = 0; row < rows; ++row) {
@@ -259,6 +280,8 @@ static void scale_rows(float *y_TW, const float *factor_T, int64_t rows, int64_t
 typedef struct forward_head {
     float *y, *lse;
     const float *q, *k, *v;
+    bool drops;
+    mics_mask mask; // where it drops
 } forward_head;
 
 static void forward_tile(const forward_space *s, const forward_head *head, const extent *e,
@@ -284,14 +307,17 @@ static void forward_tile(const forward_space *s, const forward_head *head, const
         if (leaves_window(e, first, queries, key))
             hide_past_keys(s->s_TT, keys, columns, first - key, e->window);
         softmax_step(s, keys, columns, diagonal);
+        if (head->drops)
+            drop_keys(s, &head->mask, first, columns, key, keys, diagonal);
         pack(s->v_TW, W, head->v + key * row, row, keys, D);
         if (key > begin)
             scale_rows(s->y_TW, s->rescale, queries, W);
         product(s->y_TW, W, p, s->v_TW, W, queries, W, keys, key > begin,
                 diagonal ? FACTOR_LOWER : WHOLE);
     }
+    const float kept = head->drops ? head->mask.scale : 1.0F;
     for (int64_t q = 0; q < queries; ++q) {
-        const float *y_W = s->y_TW + q * W, factor = 1.0F / s->sum[q];
+        const float *y_W = s->y_TW + q * W, factor = kept / s->sum[q];
         float *to = head->y + (first + q) * e->C;
         for (int64_t d = 0; d < D; ++d)
             to[d] = y_W[d] * factor;
@@ -303,11 +329,15 @@ static forward_head forward_head_of(const mics_op_call *call, const extent *e, i
 {
     const int64_t row = b * e->T;
     const float *qkv = (const float *)call->in[0] + row * e->row;
-    return (forward_head){.y = (float *)call->out + row * e->C + h * e->D,
-                          .lse = call->stats + row * e->H + h,
-                          .q = qkv + h * e->D,
-                          .k = qkv + key_of(e, h),
-                          .v = qkv + value_of(e, h)};
+    forward_head head = {.y = (float *)call->out + row * e->C + h * e->D,
+                         .lse = call->stats + row * e->H + h,
+                         .q = qkv + h * e->D,
+                         .k = qkv + key_of(e, h),
+                         .v = qkv + value_of(e, h),
+                         .drops = mics_drops(call)};
+    if (head.drops)
+        head.mask = mics_mask_of(call, b, h);
+    return head;
 }
 
 static void forward(const mics_op_call *call)
@@ -365,32 +395,71 @@ static backward_space backward_space_at(float *workspace, int64_t D)
 typedef struct backward_group {
     float *dq, *dk, *dv;
     const float *dy, *y, *lse, *q, *k, *v;
+    bool drops;
+    mics_mask mask; // of the first head, where it drops
 } backward_group;
 
 // Scores of a tile, and which of them are seen.
 typedef struct scores {
     int64_t queries, keys, columns; // columns: keys in whole vectors
-    int64_t distance;               // from key to query in the tile's corner
+    int64_t first, key;             // query and key in the tile's corner
     bool diagonal;
+    const mics_mask *mask; // NULL: nothing is dropped
 } scores;
 
-// p = e^(scale s - lse), 0 where hidden; ds = p (dp - delta) scale.
+// Of one query, the keys that it sees: p = e^(scale s - lse), ds = p (dp - delta) scale.
+static inline void softmax_backward_row(float *p, float *ds, int64_t keys, float scale,
+                                        float log_sum, float delta)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < keys; ++k) {
+        p[k] = mics_exp(p[k] * scale - log_sum);
+        ds[k] = p[k] * (ds[k] - delta) * scale;
+    }
+}
+
+// The same with dropout: p and dp of what is dropped count as 0, and what is kept is scaled.
+static inline void softmax_backward_dropped(float *p, float *ds, const uint16_t *bits,
+                                            const mics_mask *mask, int64_t keys, float scale,
+                                            float log_sum, float delta)
+{
+    const uint32_t threshold = mask->threshold;
+    const float kept = mask->scale;
+#pragma omp simd
+    for (int64_t k = 0; k < keys; ++k) {
+        const float e = mics_exp(p[k] * scale - log_sum), keep = bits[k] < threshold ? 0.0F : kept;
+        ds[k] = e * (ds[k] * keep - delta) * scale;
+        p[k] = e * keep;
+    }
+}
+
+// Rows of a tile whose random bits are made at once.
+enum { MASK_ROWS = 4, ROW_BLOCKS_LOG2 = 3 };
+_Static_assert(TILE == MICS_MASK_BLOCK << ROW_BLOCKS_LOG2, "a row of a tile is so many blocks");
+
+// All queries of a tile; 0 where keys are hidden.
 static void softmax_backward(const backward_space *s, const scores *of, const float *lse,
                              const extent *e)
 {
     const float scale = 1.0F / sqrtf((float)e->D);
+    uint16_t bits[MASK_ROWS * TILE];
     for (int64_t q = 0; q < of->queries; ++q) {
         float *p_T = s->p_TT + q * TILE, *ds_T = s->ds_TT + q * TILE;
         const float log_sum = lse[q * e->H], delta = s->delta[q];
-        const int64_t past = minimum(maximum(of->distance + q - e->window + 1, 0), of->columns);
+        const int64_t past =
+            minimum(maximum(of->first - of->key + q - e->window + 1, 0), of->columns);
         const int64_t seen = of->diagonal ? minimum(q + 1, of->keys) : of->keys;
         for (int64_t k = 0; k < past; ++k)
             p_T[k] = ds_T[k] = 0;
-#pragma omp simd
-        for (int64_t k = past; k < seen; ++k) {
-            p_T[k] = mics_exp(p_T[k] * scale - log_sum);
-            ds_T[k] = p_T[k] * (ds_T[k] - delta) * scale;
-        }
+        if (of->mask != NULL && q % MASK_ROWS == 0)
+            MICS_OP(mask_rows)
+        (bits, of->mask, of->first + q, of->key / MICS_MASK_BLOCK, ROW_BLOCKS_LOG2,
+         MASK_ROWS * TILE / MICS_MASK_BLOCK);
+        if (of->mask != NULL)
+            softmax_backward_dropped(p_T + past, ds_T + past, bits + q % MASK_ROWS * TILE + past,
+                                     of->mask, seen - past, scale, log_sum, delta);
+        else
+            softmax_backward_row(p_T + past, ds_T + past, seen - past, scale, log_sum, delta);
         for (int64_t k = seen;
              k < (of->diagonal ? minimum(of->columns, q / STRIP * STRIP + STRIP) : of->columns);
              ++k)
@@ -437,7 +506,9 @@ static void backward_pair(const backward_space *s, const backward_group *group, 
     const int64_t queries = minimum(TILE, e->T - first), keys = minimum(TILE, e->T - key);
     const int64_t columns = whole_vectors(keys);
     const bool diagonal = first == key, add = h > 0 || !diagonal;
-    const scores seen = {queries, keys, columns, first - key, diagonal};
+    mics_mask mask = group->mask;
+    mask.number += (uint32_t)h;
+    const scores seen = {queries, keys, columns, first, key, diagonal, group->drops ? &mask : NULL};
     pack(s->q_TW, W, group->q + first * row + h * D, row, queries, D);
     pack(s->dy_TW, W, dy_T, C, queries, D);
     row_dots(s->delta, dy_T, y_T, C, queries, D);
@@ -483,7 +554,7 @@ static backward_group backward_group_of(const mics_op_call *call, const extent *
     const int64_t row = b * e->T, h = kv * e->shared, at = row * e->C + h * e->D;
     const float *qkv = (const float *)call->in[0] + row * e->row;
     float *dqkv = (float *)call->din + row * e->row;
-    return (backward_group){.dq = dqkv + h * e->D,
+    backward_group group = {.dq = dqkv + h * e->D,
                             .dk = dqkv + key_of(e, h),
                             .dv = dqkv + value_of(e, h),
                             .dy = (const float *)call->dout + at,
@@ -491,7 +562,11 @@ static backward_group backward_group_of(const mics_op_call *call, const extent *
                             .lse = call->stats + row * e->H + h,
                             .q = qkv + h * e->D,
                             .k = qkv + key_of(e, h),
-                            .v = qkv + value_of(e, h)};
+                            .v = qkv + value_of(e, h),
+                            .drops = mics_drops(call)};
+    if (group.drops)
+        group.mask = mics_mask_of(call, b, h);
+    return group;
 }
 
 // A key-value head's gradients, and those of the queries that read it, are one task, so that each

@@ -14,6 +14,7 @@ static mics_cuda_attention arguments(const mics_op_call *call)
                                  .T = s->T,
                                  .heads = s->heads,
                                  .window = s->op->window,
+                                 .call = call,
                                  .qkv_N3C = call->in[0],
                                  .y_NC = call->out,
                                  .lse_NH = call->stats,

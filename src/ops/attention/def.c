@@ -3,7 +3,8 @@
 // Causal self-attention. in: q, k, v side by side; out: (query heads * D); stats: log-sum-exp of
 // each query head. Several query heads may read one key-value head (Ainslie et al., 2023,
 // arXiv:2305.13245), and a token only the window of tokens before it (Jiang et al., Mistral 7B,
-// 2023, arXiv:2310.06825).
+// 2023, arXiv:2310.06825). Dropout is of the probabilities, after the softmax; its masks are made
+// anew in backward.
 #include "ops/attention/def.h"
 #include "mics/log.h"
 #include "ops/common/def.h"
@@ -11,6 +12,7 @@
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
     MICS_TRY(mics_op_check_heads(s));
+    MICS_TRY(mics_op_check_dropout(s));
     if (s->op->window < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "unit %s: attention: a window of %lld tokens; 1 or more works, or 0 for "
@@ -38,6 +40,12 @@ static mics_op_cost cost_of(const mics_op_shape *s)
                          .flops_backward = 5 * product,
                          .bytes_forward = touched,
                          .bytes_backward = 2 * touched};
+    if (s->op->dropout > 0) {
+        const double masked =
+            MICS_MASK_FLOPS * tokens * keys_seen_twice(s) / 2 * (double)s->heads.query;
+        cost.flops_forward += masked;
+        cost.flops_backward += masked;
+    }
     cost.workspace_forward = cost.workspace_backward =
         s->threads * mics_attention_workspace(s->heads.dim);
     if (s->accelerator_bytes > 0) { // a number for each query of each head

@@ -125,6 +125,33 @@ template <typename T> __device__ task task_of(const problem<T> &p, int64_t heads
     return {head / heads, head % heads, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
 }
 
+// Of a thread's 4 x 4 scores, of which the first is of `query` and `key`: bit 4 i + j is whether
+// that of row i and column j is kept. Keys are in columns, or where TURNED in rows. A thread's keys
+// are in one block.
+template <bool TURNED>
+__device__ uint32_t keep_scores(const mics_mask &mask, int64_t query, int64_t key)
+{
+    uint32_t keep = 0;
+    for (int q = 0; q < 4; ++q) {
+        const uint32_t bits = keep_bits(mask, key / 8, query + q) >> key % 8 & 15U;
+        for (int k = 0; k < 4; ++k)
+            keep |= (bits >> k & 1U) << (TURNED ? 4 * k + q : 4 * q + k);
+    }
+    return keep;
+}
+
+// Clears what is dropped of this thread's 16 shared scores: of row threadIdx.x / 4, which is
+// `query`, from column 16 (threadIdx.x % 4) on; column 0 is `key`.
+__device__ void drop_shared(spaces &at, const mics_mask &mask, int64_t query, int64_t key)
+{
+    const int column = (int)threadIdx.x % 4 * 16;
+    float *s = at.s[threadIdx.x / 4] + column;
+    const uint32_t keep = keep_bits(mask, (key + column) / 8, query) |
+                          keep_bits(mask, (key + column) / 8 + 1, query) << 8;
+    for (int k = 0; k < 16; ++k)
+        s[k] = (keep >> k & 1U) != 0 ? s[k] : 0.0F;
+}
+
 // Shared scores of row threadIdx.x / 4 to e^(score - maximum); returns by how much what was summed
 // so far shrinks.
 __device__ float softmax_step(spaces &at, float *maximum, float *sum)
@@ -145,8 +172,8 @@ __device__ float softmax_step(spaces &at, float *maximum, float *sum)
     return rescale;
 }
 
-template <typename T, int CHUNKS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
+template <typename T, int CHUNKS, bool DROPS>
+__global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p, mics_masks masks)
 {
     __shared__ spaces at;
     const task t = task_of(p, p.H);
@@ -164,6 +191,8 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
                 is_hidden(p, distance + i / 4 - i % 4) ? -INFINITY : s[i / 4][i % 4] * p.scale;
         share(at, s);
         const float rescale = softmax_step(at, &maximum, &sum);
+        if constexpr (DROPS)
+            drop_shared(at, mask_at(masks, t.b, t.h), t.first + threadIdx.x / 4, key);
         for (int i = 0; i < CHUNKS * 8; ++i)
             y[i / 8][i % 8] *= rescale;
         add_product<T, CHUNKS>(y, rows_from(p, values, key), d, p.D, at);
@@ -173,7 +202,7 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p)
     const int64_t query = t.first + threadIdx.x / 4, index = (t.b * p.T_ + query) * p.H + t.h;
     if (query >= p.T_)
         return;
-    write_row<T, CHUNKS>(p.y_out + index * p.D, y, 1.0F / sum, d, p.D);
+    write_row<T, CHUNKS>(p.y_out + index * p.D, y, (DROPS ? masks.scale : 1.0F) / sum, d, p.D);
     if (threadIdx.x % 4 == 0 && blockIdx.y == 0)
         p.lse[index] = maximum + logf(sum);
 }
@@ -207,8 +236,18 @@ __device__ void fetch_sums(const problem<T> &p, int64_t b, int64_t h, int64_t qu
     __syncthreads();
 }
 
-template <typename T, int CHUNKS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> p)
+// What bit i of `keep` makes of a number.
+template <bool DROPS>
+__device__ __forceinline__ float kept_factor(const mics_masks &masks, uint32_t keep, int i)
+{
+    if constexpr (DROPS)
+        return (keep >> i & 1U) != 0 ? masks.scale : 0.0F;
+    else
+        return 1.0F;
+}
+
+template <typename T, int CHUNKS, bool DROPS>
+__global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> p, mics_masks masks)
 {
     __shared__ spaces at;
     const task t = task_of(p, p.H);
@@ -224,11 +263,15 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
         scores(s, q, rows_from(p, keys, key), p.D, at);
         scores(dp, dy, rows_from(p, values, key), p.D, at);
         const int distance = (int)(t.first - key) + row - column;
+        uint32_t keep = 0;
+        if constexpr (DROPS)
+            keep = keep_scores<false>(mask_at(masks, t.b, t.h), t.first + row, key + column);
         for (int i = 0; i < 16; ++i) {
             const int r = row + i / 4;
             const bool hidden = is_hidden(p, distance + i / 4 - i % 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[r]);
-            s[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[r]);
+            const float kept = kept_factor<DROPS>(masks, keep, i);
+            s[i / 4][i % 4] = e * (dp[i / 4][i % 4] * kept - at.delta[r]);
         }
         share(at, s);
         add_product<T, CHUNKS>(dq, rows_from(p, keys, key), d, p.D, at);
@@ -240,9 +283,9 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
 }
 
 // dk += ds q and dv += p dy, over the queries of one head.
-template <typename T, int CHUNKS>
-__device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64_t d,
-                            float (&dk)[CHUNKS][8], float (&dv)[CHUNKS][8], spaces &at)
+template <typename T, int CHUNKS, bool DROPS>
+__device__ void add_queries(const problem<T> &p, const mics_masks &masks, const task &t, int64_t h,
+                            int64_t d, float (&dk)[CHUNKS][8], float (&dv)[CHUNKS][8], spaces &at)
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     const rows_of<T> k = rows_from(p, keys_of(p, t.b, t.h), t.first);
@@ -256,12 +299,16 @@ __device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64
         scores(s, k, q, p.D, at);
         scores(dp, v, dy, p.D, at);
         const int distance = (int)(query - t.first) + column - row;
+        uint32_t keep = 0;
+        if constexpr (DROPS)
+            keep = keep_scores<true>(mask_at(masks, t.b, h), query + column, t.first + row);
         for (int i = 0; i < 16; ++i) {
             const int c = column + i % 4;
             const bool hidden = is_hidden(p, distance + i % 4 - i / 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[c]);
-            s[i / 4][i % 4] = e;
-            dp[i / 4][i % 4] = e * (dp[i / 4][i % 4] - at.delta[c]);
+            const float kept = kept_factor<DROPS>(masks, keep, i);
+            s[i / 4][i % 4] = e * kept;
+            dp[i / 4][i % 4] = e * (dp[i / 4][i % 4] * kept - at.delta[c]);
         }
         share(at, s);
         add_product<T, CHUNKS>(dv, dy, d, p.D, at);
@@ -270,15 +317,16 @@ __device__ void add_queries(const problem<T> &p, const task &t, int64_t h, int64
     }
 }
 
-template <typename T, int CHUNKS>
-__global__ void __launch_bounds__(THREADS) attention_fp32_backward_kv(problem<T> p)
+template <typename T, int CHUNKS, bool DROPS>
+__global__ void __launch_bounds__(THREADS)
+    attention_fp32_backward_kv(problem<T> p, mics_masks masks)
 {
     __shared__ spaces at;
     const task t = task_of(p, p.K); // of a key-value head
     const int64_t d = (int64_t)blockIdx.y * CHUNKS * CHUNK;
     float dk[CHUNKS][8] = {}, dv[CHUNKS][8] = {};
     for (int64_t h = t.h * p.shared; h < (t.h + 1) * p.shared; ++h)
-        add_queries<T, CHUNKS>(p, t, h, d, dk, dv, at);
+        add_queries<T, CHUNKS, DROPS>(p, masks, t, h, d, dk, dv, at);
     const int64_t key = t.first + threadIdx.x / 4;
     if (key >= p.T_)
         return;
@@ -295,23 +343,41 @@ dim3 grid(const problem<T> &p, const mics_cuda_attention *a, int64_t heads)
     return dim3(blocks_of(p, a, heads), (unsigned)ceil_div(p.D, CHUNKS * CHUNK));
 }
 
-template <typename T, int CHUNKS> void forward(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int CHUNKS, bool DROPS>
+void forward_by(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a, TILE);
-    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS>), (grid<T, CHUNKS>(p, a, p.H)), THREADS, 0,
-                stream_of(at), p);
+    MICS_LAUNCH((attention_fp32_forward<T, CHUNKS, DROPS>), (grid<T, CHUNKS>(p, a, p.H)), THREADS,
+                0, stream_of(at), p, mics_masks_of(a->call));
 }
 
-template <typename T, int CHUNKS> void backward(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int CHUNKS> void forward(const mics_exec *at, const mics_cuda_attention *a)
+{
+    if (mics_masks_of(a->call).draw != nullptr)
+        forward_by<T, CHUNKS, true>(at, a);
+    else
+        forward_by<T, CHUNKS, false>(at, a);
+}
+
+template <typename T, int CHUNKS, bool DROPS>
+void backward_by(const mics_exec *at, const mics_cuda_attention *a)
 {
     const problem<T> p = problem_of<T>(at, a, TILE);
     const int64_t rows = a->B * a->T * p.H;
     MICS_LAUNCH((attention_fp32_delta<T>), (unsigned)((rows + 7) / 8), THREADS, 0, stream_of(at), p,
                 rows);
-    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS>), (grid<T, CHUNKS>(p, a, p.K)), THREADS, 0,
-                stream_of(at), p);
-    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS>), (grid<T, CHUNKS>(p, a, p.H)), THREADS, 0,
-                stream_of(at), p);
+    MICS_LAUNCH((attention_fp32_backward_kv<T, CHUNKS, DROPS>), (grid<T, CHUNKS>(p, a, p.K)),
+                THREADS, 0, stream_of(at), p, mics_masks_of(a->call));
+    MICS_LAUNCH((attention_fp32_backward_q<T, CHUNKS, DROPS>), (grid<T, CHUNKS>(p, a, p.H)),
+                THREADS, 0, stream_of(at), p, mics_masks_of(a->call));
+}
+
+template <typename T, int CHUNKS> void backward(const mics_exec *at, const mics_cuda_attention *a)
+{
+    if (mics_masks_of(a->call).draw != nullptr)
+        backward_by<T, CHUNKS, true>(at, a);
+    else
+        backward_by<T, CHUNKS, false>(at, a);
 }
 
 template <typename T> void forward_any(const mics_exec *at, const mics_cuda_attention *a)

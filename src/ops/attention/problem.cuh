@@ -6,6 +6,7 @@
 
 #include "ops/attention/attention_cuda.h"
 #include "ops/common/launch.cuh"
+#include "ops/common/mask.cuh"
 #include "ops/common/numbers.cuh"
 #include <math.h>
 

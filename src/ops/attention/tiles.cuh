@@ -19,7 +19,11 @@
 // 227 (9.0, 10.0). Where it grants 99 (8.6, 8.9, 12.x), heads of more than 96 have smaller tiles.
 // The GPU alone decides, so a run's bits are the same on all GPUs of a kind. ptxas of CUDA 13.0,
 // for 8.0 and 9.0: 128 to 255 registers; forward at 128 with the larger tiles spills (bytes stored
-// and loaded: 136 and 80), nothing else. Not yet tuned on a chip.
+// and loaded: 136 and 80), and some kernels with dropout do (tools/lint/spills.txt). Not yet tuned
+// on a chip.
+//
+// Dropout is a variant of each kernel (DROPS), so that what drops nothing has the registers that it
+// had.
 #ifndef MICS_OP_ATTENTION_TILES_CUH
 #define MICS_OP_ATTENTION_TILES_CUH
 
@@ -206,6 +210,88 @@ __device__ __forceinline__ bool hides(const problem<T> &p, int64_t first, int ro
                                       int columns)
 {
     return key + columns > first || is_hidden(p, static_cast<int>(first + rows - 1 - key));
+}
+
+// ---- dropout ----
+
+// What of a warp's ROWS rows of queries by BN columns of keys is kept: a lane makes the bits of one
+// row, or of a part of it, 8 keys at a time, and the others get them from it.
+template <int MT, int BN> struct kept_rows {
+    static constexpr int ROWS = 16 * MT, PARTS = 32 / ROWS, BLOCKS = BN / 8 / PARTS;
+    uint32_t words[(BLOCKS + 3) / 4];
+};
+
+// `row`: the warp's first, of its sequence; `key`: the first column's.
+template <int MT, int BN>
+__device__ __forceinline__ kept_rows<MT, BN> keep_rows(const mics_mask &mask, int64_t row,
+                                                       int64_t key)
+{
+    typedef kept_rows<MT, BN> kept;
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t first = key / 8 + lane / kept::ROWS * kept::BLOCKS;
+    kept keep = {};
+#pragma unroll
+    for (int block = 0; block < kept::BLOCKS; ++block)
+        keep.words[block / 4] |= keep_bits(mask, first + block, row + lane % kept::ROWS)
+                                 << block % 4 * 8;
+    return keep;
+}
+
+// Multiplies what is kept, and clears the rest.
+template <int MT, int BN>
+__device__ __forceinline__ void drop_rows(float (&s)[MT][BN / 8][4], const kept_rows<MT, BN> &keep,
+                                          float factor)
+{
+    typedef kept_rows<MT, BN> kept;
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int n = 0; n < BN / 8; ++n) {
+                const int from = m * 16 + half * 8 + lane / 4 + n / kept::BLOCKS * kept::ROWS;
+                const int block = n % kept::BLOCKS;
+                const uint32_t word = __shfl_sync(0xffffffffU, keep.words[block / 4], from);
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    float &at = s[m][n][2 * half + i];
+                    at = (word >> (block % 4 * 8 + lane % 4 * 2 + i) & 1U) != 0 ? at * factor : 0;
+                }
+            }
+}
+
+// The same with keys in rows and queries in columns: a lane makes the bits of one query. `row`: the
+// warp's first key.
+template <int MT, int BN>
+__device__ __forceinline__ uint32_t keep_columns(const mics_mask &mask, int64_t row, int64_t query)
+{
+    const int lane = (int)threadIdx.x % 32;
+    uint32_t keep = 0;
+#pragma unroll
+    for (int block = 0; block < 2 * MT; ++block)
+        keep |= keep_bits(mask, row / 8 + block, query + lane % BN) << block * 8;
+    return keep;
+}
+
+template <int MT, int BN>
+__device__ __forceinline__ void drop_columns(float (&s)[MT][BN / 8][4], uint32_t keep, float factor)
+{
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < BN / 8; ++n)
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+            const uint32_t word =
+                __shfl_sync(0xffffffffU, keep, n * 8 + lane % 4 * 2 + column) >> lane / 4;
+#pragma unroll
+            for (int m = 0; m < MT; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float &at = s[m][n][2 * half + column];
+                    at = (word >> (m * 16 + half * 8) & 1U) != 0 ? at * factor : 0;
+                }
+        }
 }
 
 // ---- launches ----

@@ -56,8 +56,8 @@ softmax_gradient_rows(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4],
             }
 }
 
-template <typename T, int W, int MT, int WARPS, int BN>
-__global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
+template <typename T, int W, int MT, int WARPS, int BN, bool DROPS>
+__global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p, mics_masks masks)
 {
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS, STRIDE = row_of<W>::STRIDE;
     constexpr int KEYS = BN * STRIDE;
@@ -105,6 +105,10 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p)
         if (hides(p, at.first + warp * 16 * MT, 16 * MT, key, BN))
             hide<T, MT, BN>(s, static_cast<int>(row - key) - lane % 4 * 2, p);
         scores<T, W, MT, BN>(dp, dy + warp_rows, k + KEYS);
+        if constexpr (DROPS)
+            drop_rows<MT, BN>(
+                dp, keep_rows<MT, BN>(mask_at(masks, at.b, at.h), at.first + warp * 16 * MT, key),
+                masks.scale);
         softmax_gradient_rows<MT, BN>(s, dp, lse_log2, delta, p.scale * LOG2_E);
         add_product<T, W, MT, BN, W>(dq, dp, k);
         __syncthreads();
@@ -154,8 +158,8 @@ softmax_gradient_columns(float (&s)[MT][BN / 8][4], float (&dp)[MT][BN / 8][4], 
 
 // COLS columns of dk and dv, from blockIdx.y * COLS on: with W = 256 all of them do not fit into
 // registers, so two blocks have a half each, and both compute the scores.
-template <typename T, int W, int MT, int WARPS, int BN, int COLS>
-__global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p)
+template <typename T, int W, int MT, int WARPS, int BN, int COLS, bool DROPS>
+__global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p, mics_masks masks)
 {
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS, STRIDE = row_of<W>::STRIDE;
     constexpr int QUERIES = BN * STRIDE;
@@ -204,9 +208,17 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
         float s[MT][BN / 8][4], dp[MT][BN / 8][4];
         scores<T, W, MT, BN>(s, k + warp_rows, q);
         scores<T, W, MT, BN>(dp, v + warp_rows, q + QUERIES);
+        uint32_t keep = 0;
+        if constexpr (DROPS) {
+            keep = keep_columns<MT, BN>(mask_at(masks, at.b, first_head + h),
+                                        at.first + warp * 16 * MT, query);
+            drop_columns<MT, BN>(dp, keep, masks.scale);
+        }
         softmax_gradient_columns<T, MT, BN>(
             s, dp, sums_now, static_cast<int>(query - row) + lane % 4 * 2,
             hides(p, query, BN, at.first + warp * 16 * MT, 16 * MT), p);
+        if constexpr (DROPS)
+            drop_columns<MT, BN>(s, keep, 1.0F);
         add_product<T, W, MT, BN, COLS>(dv, s, q + QUERIES + from_column);
         add_product<T, W, MT, BN, COLS>(dk, dp, q + from_column);
         __syncthreads();
@@ -214,17 +226,17 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
     const int64_t first = at.first + warp * 16 * MT;
     if (first >= p.T_)
         return;
-    float factor[MT][2], one[MT][2];
+    float factor[MT][2], kept[MT][2];
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
         factor[m][0] = factor[m][1] = p.scale;
-        one[m][0] = one[m][1] = 1.0F;
+        kept[m][0] = kept[m][1] = DROPS ? masks.scale : 1.0F;
     }
     T *to = p.dqkv + (at.b * p.T_ + first) * stride + (p.H + at.h) * p.D + from_column;
     write_rows<T, MT, COLS, STRIDE>(to, stride, p.T_ - first, p.D - from_column, dk, factor,
                                     k + warp_rows, p.vectors);
     write_rows<T, MT, COLS, STRIDE>(to + p.K * p.D, stride, p.T_ - first, p.D - from_column, dv,
-                                    one, v + warp_rows, p.vectors);
+                                    kept, v + warp_rows, p.vectors);
 }
 
 // ---- launches ----
@@ -240,26 +252,45 @@ template <typename T, int W, int MT, int WARPS, int BN> constexpr size_t backwar
     return backward_q_bytes<T, W, MT, WARPS, BN>() + 4 * BN * sizeof(float);
 }
 
-template <typename T, int W, int MT, int WARPS, int BN>
-void launch_backward_q(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int W, int MT, int WARPS, int BN, bool DROPS>
+void launch_backward_q_by(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = backward_q_bytes<T, W, MT, WARPS, BN>();
     const problem<T> p = problem_of<T>(at, a, 16 * MT * WARPS);
-    if (fits(at, a, BYTES) && MICS_ALLOW_SHARED((attention_backward_q<T, W, MT, WARPS, BN>), BYTES))
-        MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN>), blocks_of(p, a, p.H), 32 * WARPS,
-                    BYTES, stream_of(at), p);
+    if (fits(at, a, BYTES) &&
+        MICS_ALLOW_SHARED((attention_backward_q<T, W, MT, WARPS, BN, DROPS>), BYTES))
+        MICS_LAUNCH((attention_backward_q<T, W, MT, WARPS, BN, DROPS>), blocks_of(p, a, p.H),
+                    32 * WARPS, BYTES, stream_of(at), p, mics_masks_of(a->call));
 }
 
-template <typename T, int W, int MT, int WARPS, int BN, int COLS>
-void launch_backward_kv(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int W, int MT, int WARPS, int BN>
+void launch_backward_q(const mics_exec *at, const mics_cuda_attention *a)
+{
+    if (mics_masks_of(a->call).draw != nullptr)
+        launch_backward_q_by<T, W, MT, WARPS, BN, true>(at, a);
+    else
+        launch_backward_q_by<T, W, MT, WARPS, BN, false>(at, a);
+}
+
+template <typename T, int W, int MT, int WARPS, int BN, int COLS, bool DROPS>
+void launch_backward_kv_by(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = backward_kv_bytes<T, W, MT, WARPS, BN>();
     const problem<T> p = problem_of<T>(at, a, 16 * MT * WARPS);
     const dim3 blocks(blocks_of(p, a, p.K), (unsigned)ceil_div(a->heads.dim, COLS));
     if (fits(at, a, BYTES) &&
-        MICS_ALLOW_SHARED((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), BYTES))
-        MICS_LAUNCH((attention_backward_kv<T, W, MT, WARPS, BN, COLS>), blocks, 32 * WARPS, BYTES,
-                    stream_of(at), p);
+        MICS_ALLOW_SHARED((attention_backward_kv<T, W, MT, WARPS, BN, COLS, DROPS>), BYTES))
+        MICS_LAUNCH((attention_backward_kv<T, W, MT, WARPS, BN, COLS, DROPS>), blocks, 32 * WARPS,
+                    BYTES, stream_of(at), p, mics_masks_of(a->call));
+}
+
+template <typename T, int W, int MT, int WARPS, int BN, int COLS>
+void launch_backward_kv(const mics_exec *at, const mics_cuda_attention *a)
+{
+    if (mics_masks_of(a->call).draw != nullptr)
+        launch_backward_kv_by<T, W, MT, WARPS, BN, COLS, true>(at, a);
+    else
+        launch_backward_kv_by<T, W, MT, WARPS, BN, COLS, false>(at, a);
 }
 
 template <typename T, int LANES>

@@ -43,8 +43,8 @@ __device__ __forceinline__ void softmax_step(float (&s)[MT][BN / 8][4], float (&
         }
 }
 
-template <typename T, int W, int MT, int WARPS, int BN>
-__global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
+template <typename T, int W, int MT, int WARPS, int BN, bool DROPS>
+__global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p, mics_masks masks)
 {
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS, STRIDE = row_of<W>::STRIDE;
     constexpr int KEYS = BN * STRIDE; // of a tile of keys, or of values
@@ -87,6 +87,10 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
         if (hides(p, at.first + warp * 16 * MT, 16 * MT, key, BN))
             hide<T, MT, BN>(s, static_cast<int>(row - key) - lane % 4 * 2, p);
         softmax_step<MT, BN, W / 8>(s, y, maximum, sum, p.scale * LOG2_E);
+        if constexpr (DROPS)
+            drop_rows<MT, BN>(
+                s, keep_rows<MT, BN>(mask_at(masks, at.b, at.h), at.first + warp * 16 * MT, key),
+                1.0F);
         add_product<T, W, MT, BN, W>(y, s, k + KEYS);
         __syncthreads();
     }
@@ -99,7 +103,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p)
             float total = sum[m][half];
             total += __shfl_xor_sync(0xffffffffU, total, 1);
             total += __shfl_xor_sync(0xffffffffU, total, 2);
-            factor[m][half] = 1.0F / total;
+            factor[m][half] = (DROPS ? masks.scale : 1.0F) / total;
             const int64_t t = row + m * 16 + half * 8;
             if (lane % 4 == 0 && t < p.T_)
                 p.lse[(at.b * p.T_ + t) * p.H + at.h] = maximum[m][half] * p.scale + logf(total);
@@ -117,14 +121,24 @@ template <typename T, int W, int MT, int WARPS, int BN> constexpr size_t forward
 {
     return (16 * MT * WARPS + 4 * BN) * row_of<W>::STRIDE * sizeof(T);
 }
-template <typename T, int W, int MT, int WARPS, int BN>
-void launch_forward(const mics_exec *at, const mics_cuda_attention *a)
+template <typename T, int W, int MT, int WARPS, int BN, bool DROPS>
+void launch_forward_by(const mics_exec *at, const mics_cuda_attention *a)
 {
     constexpr size_t BYTES = forward_bytes<T, W, MT, WARPS, BN>();
     const problem<T> p = problem_of<T>(at, a, 16 * MT * WARPS);
-    if (fits(at, a, BYTES) && MICS_ALLOW_SHARED((attention_forward<T, W, MT, WARPS, BN>), BYTES))
-        MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN>), blocks_of(p, a, p.H), 32 * WARPS,
-                    BYTES, stream_of(at), p);
+    if (fits(at, a, BYTES) &&
+        MICS_ALLOW_SHARED((attention_forward<T, W, MT, WARPS, BN, DROPS>), BYTES))
+        MICS_LAUNCH((attention_forward<T, W, MT, WARPS, BN, DROPS>), blocks_of(p, a, p.H),
+                    32 * WARPS, BYTES, stream_of(at), p, mics_masks_of(a->call));
+}
+
+template <typename T, int W, int MT, int WARPS, int BN>
+void launch_forward(const mics_exec *at, const mics_cuda_attention *a)
+{
+    if (mics_masks_of(a->call).draw != nullptr)
+        launch_forward_by<T, W, MT, WARPS, BN, true>(at, a);
+    else
+        launch_forward_by<T, W, MT, WARPS, BN, false>(at, a);
 }
 
 template <typename T> void forward(const mics_exec *at, const mics_cuda_attention *a)

@@ -16,6 +16,10 @@ enum { MICS_GEMM_BYTES = 32 << 20, MICS_PART_BYTES = 256 };
 // the number of threads: on the CPU, and on an accelerator.
 enum { MICS_NORM_BLOCKS = 16, MICS_NORM_ACCELERATOR_BLOCKS = 512 };
 
+// What a number of a dropout mask costs, as floating-point operations: a Philox block of 10 rounds
+// of some 12 operations is for 8 numbers.
+enum { MICS_MASK_FLOPS = 15 };
+
 static inline int64_t mics_smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
