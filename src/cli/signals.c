@@ -86,6 +86,11 @@ static bool takes_the_word(void)
 
 static const char *where_from(const mics_job_standing *at, char *text, size_t capacity)
 {
+    if (at->kept && (!at->saved || at->kept_step > at->saved_step)) {
+        snprintf(text, capacity, "--resume auto goes on from step %lld, in node memory",
+                 (long long)at->kept_step);
+        return text;
+    }
     if (!at->saved)
         return "nothing is saved yet";
     snprintf(text, capacity, "--resume auto goes on from step %lld", (long long)at->saved_step);
@@ -94,7 +99,7 @@ static const char *where_from(const mics_job_standing *at, char *text, size_t ca
 
 static void say_asked(const mics_job_standing *at, int number)
 {
-    char from[64];
+    char from[96];
     if (at->rank >= 0 && number == SIGTERM && takes_the_word())
         fprintf(stderr,
                 "mics: rank %d: asked to stop in step %lld, as launchers do when a rank has died; "
@@ -105,7 +110,7 @@ static void say_asked(const mics_job_standing *at, int number)
 
 static void end_unsaved(const mics_job_standing *at, const char *why)
 {
-    char from[64], rank[24] = "";
+    char from[96], rank[24] = "";
     if (at->rank >= 0)
         snprintf(rank, sizeof rank, "rank %d: ", (int)at->rank);
     if (takes_the_word())
@@ -126,6 +131,20 @@ static void end_saved(const mics_job_standing *at)
     _exit(CLI_EXIT_STOPPED);
 }
 
+// The disk was too slow for the grace. Where the ranks are processes, all know it, and one speaks.
+static void end_kept(const mics_job_standing *at)
+{
+    fflush(stdout);
+    if (at->rank <= 0 && isatty(STDERR_FILENO))
+        fputc('\n', stderr);
+    if (at->rank <= 0)
+        fprintf(stderr,
+                "mics: stopped by %s after step %lld, which is in node memory and not on disk; "
+                "--resume auto goes on from it on the same nodes\n",
+                cli_signals_asked(), (long long)at->kept_step);
+    _exit(CLI_EXIT_STOPPED);
+}
+
 // ---- the thread ----
 
 // What follows from where the job stands, so long after it was asked. Called with the mutex.
@@ -133,11 +152,14 @@ static void look(const mics_job_standing *at, double gone_s, double grace_s, int
 {
     const bool speaks = at->rank <= 0; // only rank 0 knows when all have saved
     const bool safe = speaks && at->saved && at->saved_step == at->step && !at->writing;
+    const bool kept = at->kept && at->kept_step == at->step;
     const double extra_s = fmax(at->save_s, LEAST_EXTRA_S) + (speaks ? 0 : OTHERS_WAIT_S);
     char why[96];
     const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;
     if (safe && (again || gone_s >= fmin(ORDERLY_S, grace_s * ORDERLY_PART)))
         end_saved(at);
+    if (kept && (again || gone_s >= grace_s + (speaks ? 0 : OTHERS_WAIT_S)))
+        end_kept(at);
     if (again)
         end_unsaved(at, "asked again before that was done");
     snprintf(why, sizeof why, "not all ranks have finished or saved their step within %.0f s",

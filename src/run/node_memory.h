@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Copies of a run's state in the memory of its nodes (run.memory_checkpoint_every), which outlive its
-// processes: made between steps, and taken in place of an older checkpoint at the next start.
+// Copies of a run's state in the memory of its nodes, which outlive its processes: made between steps
+// (run.memory_checkpoint_every), or to stop in time (run.grace_s), and taken in place of an older
+// checkpoint at the next start.
 //
 // Each node keeps what its ranks hold, in files of the checkpoint's own format (io/checkpoint/node.h);
 // mics_mesh_keep says which rank writes which, and where a partner node keeps a copy too.
@@ -74,22 +75,36 @@ void run_node_memory_close(mics_job *job, bool saved);
 mics_status run_node_memory_book(run_trainer *self);
 void run_node_memory_unbook(run_trainer *self);
 
-/* Makes a copy of the step that was done last. One that fails is a warning: training goes on, and the
- * copy before it counts. Also for who has no time to save to disk.
+/* After a step: makes a copy where one is due (run.memory_checkpoint_every). One that fails is a
+ * warning: training goes on, and the copy before it counts.
  *
- * kept_out: whether it counts, alike on all ranks; false where the run keeps none.
- * Returns:  MICS_OK; what a collective returned.     Collective: over ranks.
+ * Returns: MICS_OK; what a collective returned.     Collective: over ranks.
  */
-mics_status run_node_memory_copy(run_trainer *self, int64_t step, bool *kept_out);
-
-/* The same after a step, where a copy is due (run.memory_checkpoint_every). */
 mics_status run_node_memory_follow(run_trainer *self, int64_t step);
+
+/* The same for who has no time to save the step that was done last to disk, due or not.
+ *
+ * kept_out: whether it counts, alike on all ranks. */
+mics_status run_node_memory_stop(run_trainer *self, bool *kept_out);
+
+/* The state of a step is on disk: where copies are made only to stop, one that is no newer is
+ * outdated, and its memory is given back. Any rank; the first of each node does it. */
+void run_node_memory_outdate(const run_trainer *self, int64_t step);
 
 // ---- node_resume.c, for node_memory.c and open.c ----
 
 /* Frees what was found, and removes the folder that stands for it: once engines are filled. The copy
  * itself stays until newer ones replace it, or the state is on disk. */
 void run_node_forget_found(mics_job *job);
+
+// ---- node_alone.c, for node_memory.c ----
+
+/* At a start: warns if the run was stopped with a later step in node memory than it goes on from, and
+ * forgets that. By the first process. */
+void run_node_alone_sweep(const mics_job *job);
+
+/* Forgets it, as the state is on disk. By the first process. */
+void run_node_alone_clear(const mics_job *job);
 
 // ---- node_fetch.c, for node_memory.c ----
 

@@ -4,6 +4,7 @@
 #include "saver.h"
 #include "base/clock.h"
 #include "mics/log.h"
+#include "node_alone.h"
 #include "stop.h"
 #include "trainer.h"
 #include <stdatomic.h>
@@ -53,7 +54,7 @@ static mics_status write_share(run_saver *self, run_save *save)
     mics_log_demote(before);
     const double taken_s = (mics_clock_us() - begin_us) / 1e6;
     if (status == MICS_OK && taken_s > 0)
-        self->rate = (double)bytes_of(save, units) / taken_s;
+        atomic_store(&self->rate, (double)bytes_of(save, units) / taken_s);
     return status;
 }
 
@@ -99,9 +100,63 @@ static mics_status commit(run_saver *self, run_save *save)
     return status;
 }
 
+// ---- node memory first ----
+
+static bool hurries(run_saver *self, const run_save *save)
+{
+    pthread_mutex_lock(&self->mutex);
+    const bool so = save->hurries || save->gives_up || self->closing;
+    pthread_mutex_unlock(&self->mutex);
+    return so;
+}
+
+// A rank that was not asked to stop hears of it when the step ends, and takes part then.
+static run_alone_state await_all_kept(run_saver *self, const run_save *save, run_alone *alone)
+{
+    static const double LIMIT_US = 10e6;
+    const double begin_us = mics_clock_us();
+    run_alone_state state = RUN_ALONE_WAITS;
+    for (int wait_ms = 1; (state = run_alone_look(alone)) == RUN_ALONE_WAITS;) {
+        if (hurries(self, save) || mics_clock_us() - begin_us > LIMIT_US)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = wait_ms * 1000000L}, NULL);
+        wait_ms = wait_ms * 2 < MAX_FILES_POLL ? wait_ms * 2 : MAX_FILES_POLL;
+    }
+    return state;
+}
+
+static void keep_if_late(run_saver *self, run_save *save)
+{
+    run_trainer *trainer = self->trainer;
+    run_alone alone = {0};
+    run_alone_state state = RUN_ALONE_WAITS;
+    set_state(self, save, RUN_SAVE_KEEPING);
+    if (!run_share_is_late(trainer))
+        return;
+    if (run_alone_begin(&alone, trainer, save->step) == MICS_OK)
+        state = await_all_kept(self, save, &alone);
+    run_alone_end(&alone);
+    save->kept = state == RUN_ALONE_KEPT;
+    save->lost = state == RUN_ALONE_FAILED;
+    if (save->kept)
+        run_stop_kept(&trainer->job->stop, save->step);
+    if (save->kept && trainer->rank->comm->rank == 0)
+        mics_log(MICS_LOG_INFO, "step %lld is in node memory", (long long)save->step);
+    if (save->lost && trainer->rank->comm->rank == 0)
+        mics_log(
+            MICS_LOG_WARNING,
+            "step %lld is not kept in node memory; it goes to disk, for as long as that is let",
+            (long long)save->step);
+}
+
 static void serve_save(run_saver *self, run_save *save)
 {
     run_stop *stop = &self->trainer->job->stop;
+    if (save->alone) {
+        run_stop_writes(stop, true);
+        keep_if_late(self, save);
+        run_stop_writes(stop, false);
+    }
     const double begin_us = mics_clock_us();
     if (save->copies) {
         set_state(self, save, RUN_SAVE_COPYING);
@@ -136,8 +191,8 @@ static bool begins_direct(run_saver *self)
         !mics_engine_hold(trainer->engine) || trainer->job->budget.accelerator.used ||
         run_share_is_saved(trainer) || ends_soon(trainer->job))
         return false;
-    (void)run_share_is_late(trainer);
     run_share_fill_direct(trainer);
+    self->direct.alone = true;
     self->direct.state = RUN_SAVE_QUEUED;
     return true;
 }
@@ -272,6 +327,15 @@ void run_saver_await_copied(run_saver *saver, run_save *save)
     pthread_mutex_unlock(&saver->mutex);
 }
 
+void run_saver_await_kept(run_saver *saver, run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    save->hurries = true;
+    while (save->state == RUN_SAVE_QUEUED || save->state == RUN_SAVE_KEEPING)
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
 mics_status run_saver_await_written(run_saver *saver, run_save *save)
 {
     pthread_mutex_lock(&saver->mutex);
@@ -308,5 +372,6 @@ void run_saver_end(run_saver *saver, run_save *save, bool failed)
     pthread_mutex_lock(&saver->mutex);
     save->saving = NULL;
     save->state = RUN_SAVE_NONE;
+    save->hurries = save->alone = save->kept = save->lost = false;
     pthread_mutex_unlock(&saver->mutex);
 }

@@ -87,6 +87,18 @@ mics_status mics_node_dir(mics_memory *memory, const char *root, int32_t node, c
     return mics_file_join(memory, root, name, dir_out);
 }
 
+mics_status mics_node_slot(mics_memory *memory, const char *root, int32_t node, int32_t slot,
+                           char **slot_out)
+{
+    char name[32];
+    char *dir = NULL;
+    snprintf(name, sizeof name, "slot-%d", (int)slot);
+    MICS_TRY(mics_node_dir(memory, root, node, &dir));
+    const mics_status status = mics_file_join(memory, dir, name, slot_out);
+    mics_free(memory, dir);
+    return status;
+}
+
 // Removes the entry `name` of the folder `parent`, and what is below it.
 static void remove_at(int parent, const char *name)
 {
@@ -198,13 +210,11 @@ static mics_status empty_slot(mics_memory *memory, const char *slot)
 mics_status mics_node_begin(mics_memory *memory, const char *root, int32_t node, int32_t slot,
                             char **slot_out)
 {
-    char name[32];
     char *dir = NULL, *path = NULL;
     mics_status status = MICS_OK;
-    snprintf(name, sizeof name, "slot-%d", (int)slot);
     MICS_TRY_OUT(mics_node_dir(memory, root, node, &dir));
     MICS_TRY_OUT(make_dir(dir));
-    MICS_TRY_OUT(mics_file_join(memory, dir, name, &path));
+    MICS_TRY_OUT(mics_node_slot(memory, root, node, slot, &path));
     MICS_TRY_OUT(empty_slot(memory, path));
     *slot_out = path;
     path = NULL;

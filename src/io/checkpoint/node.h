@@ -55,6 +55,10 @@ mics_status mics_node_make_root(const char *root);
 /* A folder of `root`: "node-0". The caller frees *dir_out with mics_free. */
 mics_status mics_node_dir(mics_memory *memory, const char *root, int32_t node, char **dir_out);
 
+/* The folder of a slot, which need not be there. The caller frees *slot_out with mics_free. */
+mics_status mics_node_slot(mics_memory *memory, const char *root, int32_t node, int32_t slot,
+                           char **slot_out);
+
 /* Removes the folders node-N of `root` from number `first` on, and all resume-*. Failures are
  * warnings. */
 void mics_node_remove_from(const char *root, int32_t first);
