@@ -197,6 +197,18 @@ static bool begins_direct(run_saver *self)
     return true;
 }
 
+// A rank that has written its share by itself may have to end while rank 0 is in a step, and cannot
+// say that it has committed. Called with the mutex.
+static void look_for_commit(run_saver *self)
+{
+    const run_save *save = &self->direct;
+    run_stop *stop = &self->trainer->job->stop;
+    const bool known = atomic_load(&stop->saved) && atomic_load(&stop->saved_step) == save->step;
+    if (save->alone && save->state == RUN_SAVE_DONE && !known &&
+        mics_checkpoint_save_is_committed(save->saving))
+        run_stop_saved(stop, save->step);
+}
+
 static void sleep_awhile(run_saver *self)
 {
     struct timespec until;
@@ -241,6 +253,7 @@ static void *serve(void *argument)
             break;
         if (rank->comm->rank == 0)
             run_stop_look(self->trainer);
+        look_for_commit(self);
         if (!run_stop_is_asked(&self->trainer->job->stop) || !begins_direct(self))
             sleep_awhile(self);
     }
@@ -368,8 +381,8 @@ void run_saver_prune(run_saver *saver, int64_t step)
 
 void run_saver_end(run_saver *saver, run_save *save, bool failed)
 {
+    pthread_mutex_lock(&saver->mutex); // the thread may be looking at it
     mics_checkpoint_save_close(save->saving, failed);
-    pthread_mutex_lock(&saver->mutex);
     save->saving = NULL;
     save->state = RUN_SAVE_NONE;
     save->hurries = save->alone = save->kept = save->lost = false;

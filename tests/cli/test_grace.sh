@@ -22,7 +22,9 @@ ranks=--nodes
 [ $# -gt 0 ] || ranks="--ranks 4 --nodes"
 launch=$*
 zero3="--set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4"
-long="--set train_batch_size=8000 --set gradient_accumulation_steps=1000 --set run.validation_batches=0"
+micro=1000
+[ $# -gt 0 ] || micro=2000 # threads are faster
+long="--set train_batch_size=$((8 * micro)) --set gradient_accumulation_steps=$micro --set run.validation_batches=0"
 
 train() { # FLAGS...
     $launch sh node.sh "$mics" train run.json $ranks 2 --set run.log_every=1 "$@"
