@@ -32,7 +32,9 @@ struct run_trainer {
     double copy_us;                           // and in this one, for the copy
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
-    int32_t memory_slot;                      // where the next copy in node memory goes
+    bool kept;                                // this run has made a copy in node memory
+    int64_t kept_step;                        // of the newest
+    int32_t memory_slot;                      // where the next one goes
     bool memory_booked;                       // those copies are counted
     bool memory_told;                         // the program was told of the first
     double validation_first, validation_last; // NaN: none
