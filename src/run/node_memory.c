@@ -143,26 +143,27 @@ static mics_status begin_anew(mics_job *job)
     return share_id(job);
 }
 
-static mics_status make_ready(mics_job *job)
+static mics_status make_folder(mics_job *job)
 {
     run_node_memory *node = &job->node;
     if (node->root == NULL)
         MICS_TRY(mics_node_root(job->memory, node->id, &node->root));
-    if (job->run->memory_checkpoint_every == 0)
-        return MICS_OK;
-    MICS_TRY(mics_node_make_root(node->root));
-    return check_room(job);
+    return job->run->memory_checkpoint_every > 0 ? mics_node_make_root(node->root) : MICS_OK;
 }
 
-mics_status run_node_memory_start(mics_job *job)
+mics_status run_node_memory_check(mics_job *job)
 {
-    if (!job->node.taken)
-        run_node_forget_found(job);
+    const bool keeps = job->run->memory_checkpoint_every > 0;
+    return run_world_agree(job->world, keeps ? check_room(job) : MICS_OK);
+}
+
+mics_status run_node_memory_begin(mics_job *job)
+{
+    run_node_forget_found(job);
     if (!job->node.taken)
         MICS_TRY(begin_anew(job));
-    MICS_TRY(run_world_agree(job->world, make_ready(job)));
     run_node_alone_sweep(job);
-    return job->node.taken ? run_node_fetch(job) : MICS_OK;
+    return run_world_agree(job->world, make_folder(job));
 }
 
 void run_node_memory_close(mics_job *job, bool saved)
@@ -220,8 +221,7 @@ mics_status run_copy_write(run_copying *copy, mics_node_file *file_out)
     run_share_fill(self, 0, 1, self->shards);
     cut_shards(copy);
     MICS_TRY(run_share_check_finite(self, self->shards, copy->step));
-    if (stops_only)
-        MICS_TRY(mics_node_make_root(job->node.root));
+    MICS_TRY(mics_node_make_root(job->node.root)); // somebody may have removed it
     MICS_TRY(mics_node_begin(memory, job->node.root,
                              run_world_node_number(job->world, self->rank->comm->rank),
                              self->memory_slot, &copy->slot));
@@ -472,6 +472,8 @@ static mics_status copy_state(run_trainer *self, int64_t step, bool stops, bool 
         tell_copied(self, step, copy.reports[self->rank->comm->rank].bytes,
                     mics_clock_us() - begin_us);
         self->memory_slot = (self->memory_slot + 1) % MICS_NODE_SLOTS;
+        self->kept = true;
+        self->kept_step = step;
         run_stop_kept(&self->job->stop, step);
     } else if (status == MICS_OK && self->rank->comm->rank == 0) {
         mics_log(MICS_LOG_WARNING, "step %lld is not kept in node memory; %s", (long long)step,

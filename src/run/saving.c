@@ -116,6 +116,8 @@ static mics_status keep_if_late(run_trainer *self)
     run_saver_await_kept(saver, direct);
     if (any(self, direct->kept)) {
         run_stop_kept(&self->job->stop, self->step);
+        self->kept = true;
+        self->kept_step = self->step;
         self->memory_slot = (self->memory_slot + 1) % MICS_NODE_SLOTS;
         return MICS_OK;
     }
@@ -187,7 +189,7 @@ mics_status run_saving_settle(run_trainer *self)
     return mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s);
 }
 
-void run_saving_drop(run_trainer *self)
+static void drop_own(run_trainer *self)
 {
     run_saver *saver = &self->saver;
     char path[RUN_PATH_BYTES];
@@ -204,6 +206,17 @@ void run_saving_drop(run_trainer *self)
         unlink(path);
     }
     run_saver_end(saver, &saver->direct, true);
+}
+
+void run_saving_drop(run_trainer *self)
+{
+    mics_comm *comm = self->rank->comm;
+    drop_own(self);
+    // Who looks for a state to go back to finds none of it on any node. A failure is that of the next
+    // collective, too.
+    if (mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)) == MICS_OK &&
+        mics_engine_agree(self->engine, MICS_OK) == MICS_OK)
+        (void)mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
 }
 
 // ---- saves behind steps ----

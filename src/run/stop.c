@@ -27,6 +27,13 @@ bool run_stop_is_asked(const run_stop *stop)
     return atomic_load(&stop->reason) != RUN_STOP_NONE;
 }
 
+void run_stop_begins(run_stop *stop, int64_t step, bool saved)
+{
+    atomic_store(&stop->step, step);
+    atomic_store(&stop->saved_step, saved ? step : 0);
+    atomic_store(&stop->saved, saved);
+}
+
 void run_stop_saved(run_stop *stop, int64_t step)
 {
     atomic_store(&stop->saved_step, step);

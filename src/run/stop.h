@@ -36,6 +36,9 @@ typedef struct run_stop {
 void run_stop_ask(run_stop *stop, run_stop_reason reason);
 bool run_stop_is_asked(const run_stop *stop);
 
+/* The run begins at a step, of which there is a checkpoint if `saved`. */
+void run_stop_begins(run_stop *stop, int64_t step, bool saved);
+
 /* A checkpoint of a step is whole. */
 void run_stop_saved(run_stop *stop, int64_t step);
 

@@ -49,7 +49,7 @@ begin hours --steps 100000 --set run.max_hours=0.0005
 stopped run.max_hours
 
 # In the middle of a long step: the step before is saved, and what is left of the step is not waited for.
-long="--set train_batch_size=12000 --set gradient_accumulation_steps=1500 --set run.validation_batches=0"
+long="--set train_batch_size=24000 --set gradient_accumulation_steps=3000 --set run.validation_batches=0"
 begin long --steps 3 $long
 sleep 0.3
 begun=$(date +%s%N)

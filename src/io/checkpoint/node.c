@@ -175,11 +175,12 @@ mics_status mics_node_space(const char *root, int64_t *used_out, int64_t *free_o
 {
     enum { DEPTH = 3 }; // node, slot, file
     struct statvfs info;
-    const char *at = access(root, F_OK) == 0 ? root : mics_node_base();
+    const bool there = root != NULL && access(root, F_OK) == 0;
+    const char *at = there ? root : mics_node_base();
     if (statvfs(at, &info) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s; MICS_SHM_DIR names another tmpfs",
                          at, strerror(errno));
-    *used_out = used_below(AT_FDCWD, root, DEPTH);
+    *used_out = there ? used_below(AT_FDCWD, root, DEPTH) : 0;
     *free_out = (int64_t)info.f_bavail * (int64_t)info.f_frsize;
     return MICS_OK;
 }

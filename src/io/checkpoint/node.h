@@ -68,7 +68,7 @@ void mics_node_remove_from(const char *root, int32_t first);
 void mics_node_remove(const char *path);
 
 /* Memory that the files of `root` take, and what its file system has free (of BASE, where `root` is
- * not there). Returns: MICS_OK; MICS_ERR_IO. */
+ * NULL or not there). Returns: MICS_OK; MICS_ERR_IO. */
 mics_status mics_node_space(const char *root, int64_t *used_out, int64_t *free_out);
 
 // ---- writing ----
