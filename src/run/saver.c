@@ -203,9 +203,10 @@ static void look_for_commit(run_saver *self)
 {
     const run_save *save = &self->direct;
     run_stop *stop = &self->trainer->job->stop;
+    if (!save->alone || save->state != RUN_SAVE_DONE)
+        return;
     const bool known = atomic_load(&stop->saved) && atomic_load(&stop->saved_step) == save->step;
-    if (save->alone && save->state == RUN_SAVE_DONE && !known &&
-        mics_checkpoint_save_is_committed(save->saving))
+    if (!known && mics_checkpoint_save_is_committed(save->saving))
         run_stop_saved(stop, save->step);
 }
 
