@@ -131,7 +131,7 @@ static void keep_if_late(run_saver *self, run_save *save)
     run_alone alone = {0};
     run_alone_state state = RUN_ALONE_WAITS;
     set_state(self, save, RUN_SAVE_KEEPING);
-    if (!run_share_is_late(trainer))
+    if (!run_share_is_late(trainer, run_saver_writes_older(self)))
         return;
     if (run_alone_begin(&alone, trainer, save->step) == MICS_OK)
         state = await_all_kept(self, save, &alone);
@@ -331,6 +331,13 @@ run_save_state run_saver_state(run_saver *saver, const run_save *save)
     const run_save_state state = save->state;
     pthread_mutex_unlock(&saver->mutex);
     return state;
+}
+
+bool run_saver_writes_older(run_saver *saver)
+{
+    const run_save_state state = run_saver_state(saver, &saver->behind);
+    return state >= RUN_SAVE_QUEUED && state <= RUN_SAVE_WRITING &&
+           saver->behind.step != saver->trainer->step;
 }
 
 void run_saver_await_copied(run_saver *saver, run_save *save)

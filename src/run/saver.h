@@ -85,6 +85,9 @@ void run_saver_start(run_saver *saver, run_save *save);
 /* What became of a save until now. */
 run_save_state run_saver_state(run_saver *saver, const run_save *save);
 
+/* Whether the save behind the steps, of another step than the newest, is still to be written. */
+bool run_saver_writes_older(run_saver *saver);
+
 /* Waits until a save reads nothing any more that an update changes. */
 void run_saver_await_copied(run_saver *saver, run_save *save);
 
@@ -117,10 +120,11 @@ void run_share_copy(const run_trainer *self);
 /* Removes them. */
 void run_share_prune(const run_trainer *self, int64_t step);
 
-/* Whether what is left of run.grace_s is too short for a save of the rank's share; found and said
- * once for each time that the run is asked to stop. It may write some MiB to find how fast the disk
- * is. Threads: the rank's or the saver's, one at a time. */
-bool run_share_is_late(run_trainer *self);
+/* Whether what is left of run.grace_s is too short for a save of the rank's share, and of an older
+ * one if that is still being written; found and said once for each time that the run is asked to
+ * stop. It may write some MiB to find how fast the disk is. Threads: the rank's or the saver's, one
+ * at a time. */
+bool run_share_is_late(run_trainer *self, bool writes_older);
 
 /* Whether the newest step that is done is saved already, or about to be by the save behind. */
 bool run_share_is_saved(const run_trainer *self);

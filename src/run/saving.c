@@ -121,7 +121,7 @@ static mics_status keep_if_late(run_trainer *self)
         self->memory_slot = (self->memory_slot + 1) % MICS_NODE_SLOTS;
         return MICS_OK;
     }
-    const bool late = run_share_is_late(self) && !direct->lost;
+    const bool late = run_share_is_late(self, run_saver_writes_older(saver)) && !direct->lost;
     if (!any(self, late && self->step < self->job->run->steps))
         return MICS_OK;
     MICS_TRY(run_node_memory_stop(self, &kept));

@@ -207,19 +207,15 @@ static double probe_rate(const run_trainer *self)
 }
 
 // Until the step that was done last is on disk: also of an older save that is still under way.
-static double bytes_to_write(run_trainer *self)
+static double bytes_to_write(const run_trainer *self, bool writes_older)
 {
     const int32_t states = mics_optimizer_def_get(self->job->run->optimizer.kind)->states;
-    const run_save *behind = &self->saver.behind;
-    const run_save_state state = run_saver_state(&self->saver, behind);
-    const bool writes = state >= RUN_SAVE_QUEUED && state <= RUN_SAVE_WRITING;
-    return (double)run_share_copy_bytes(self->job->schedule, states) *
-           (writes && behind->step != self->step ? 2 : 1);
+    return (double)run_share_copy_bytes(self->job->schedule, states) * (writes_older ? 2 : 1);
 }
 
-static bool find_late(run_trainer *self, double asked_us)
+static bool find_late(run_trainer *self, double asked_us, bool writes_older)
 {
-    const double bytes = bytes_to_write(self);
+    const double bytes = bytes_to_write(self, writes_older);
     double rate = atomic_load(&self->saver.rate);
     char text[32];
     if (rate <= 0)
@@ -239,7 +235,7 @@ static bool find_late(run_trainer *self, double asked_us)
     return true;
 }
 
-bool run_share_is_late(run_trainer *self)
+bool run_share_is_late(run_trainer *self, bool writes_older)
 {
     const run_stop *stop = &self->job->stop;
     run_saver *saver = &self->saver;
@@ -247,7 +243,7 @@ bool run_share_is_late(run_trainer *self)
     if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM)
         return false;
     if (saver->late_asked_us < asked_us)
-        saver->late = find_late(self, asked_us);
+        saver->late = find_late(self, asked_us, writes_older);
     saver->late_asked_us = asked_us;
     return saver->late;
 }
